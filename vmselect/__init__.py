@@ -1,0 +1,80 @@
+"""Which cloud VM should I rent to train this model, and what will it take in hours and dollars?
+
+Measure on each candidate machine, for seconds, inside the training you already have::
+
+    import vmselect as vs
+
+    model.fit(x, y, epochs=50, validation_data=val, callbacks=[vs.IterationProbe("profiles/")])
+
+Decide anywhere, with no GPU, no Keras and no network::
+
+    vs.rank(vs.load_profiles("profiles/"), epochs=50).report("report.html")
+
+Importing this package imports nothing heavy: each name below is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from vmselect import errors as errors
+    from vmselect.catalog import Catalog as Catalog
+    from vmselect.catalog import Offer as Offer
+    from vmselect.estimation import RuntimeEstimate as RuntimeEstimate
+    from vmselect.estimation import Workload as Workload
+    from vmselect.estimation import equations as equations
+    from vmselect.estimation import estimate as estimate
+    from vmselect.probe import ConvergenceProbe as ConvergenceProbe
+    from vmselect.probe import EpochProbe as EpochProbe
+    from vmselect.probe import IterationProbe as IterationProbe
+    from vmselect.probe import mark_start as mark_start
+    from vmselect.probe import probe_loop as probe_loop
+    from vmselect.convergence import ConvergenceStudy as ConvergenceStudy
+    from vmselect.profile import Finding as Finding
+    from vmselect.profile import Profile as Profile
+    from vmselect.profile import load_profiles as load_profiles
+    from vmselect.ranking import Ranking as Ranking
+    from vmselect.ranking import rank as rank
+    from vmselect.ranking import select as select
+
+_HOME = {
+    "Catalog": "vmselect.catalog",
+    "ConvergenceProbe": "vmselect.probe",
+    "ConvergenceStudy": "vmselect.convergence",
+    "EpochProbe": "vmselect.probe",
+    "Finding": "vmselect.profile",
+    "IterationProbe": "vmselect.probe",
+    "Offer": "vmselect.catalog",
+    "Profile": "vmselect.profile",
+    "Ranking": "vmselect.ranking",
+    "RuntimeEstimate": "vmselect.estimation",
+    "Workload": "vmselect.estimation",
+    "estimate": "vmselect.estimation",
+    "load_profiles": "vmselect.profile",
+    "mark_start": "vmselect.probe",
+    "probe_loop": "vmselect.probe",
+    "rank": "vmselect.ranking",
+    "select": "vmselect.ranking",
+}
+_MODULES = {"equations": "vmselect.estimation.equations", "errors": "vmselect.errors"}
+
+__all__ = ["__version__", *sorted(_HOME), *_MODULES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(_MODULES[name])
+    else:
+        raise AttributeError(f"module 'vmselect' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""The command line: ``vmselect probe | estimate | rank | report | prices | check | select``."""

@@ -1,0 +1,52 @@
+"""Every error that vmselect raises on purpose.
+
+::
+
+    VmselectError
+     ├─ ArgumentError          a value passed by the caller cannot be used        (also a ValueError)
+     ├─ ProfileError           a profile or study file cannot be read, or does not fit its purpose
+     ├─ ProbeError             a training could not be measured honestly
+     ├─ EstimateError          a prediction was asked for that the profile cannot support
+     ├─ CatalogError           a price is missing, or a price file cannot be used
+     │   └─ RefreshError       a provider's price API did not give a usable answer
+     ├─ RankingError           the candidates cannot be compared
+     └─ MissingPackageError    an optional package is needed for this feature     (also an ImportError)
+
+Catch :class:`VmselectError` to catch them all. Messages state the fact and then the remedy.
+"""
+
+
+class VmselectError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class ArgumentError(VmselectError, ValueError):
+    """A value passed by the caller cannot be used."""
+
+
+class ProfileError(VmselectError):
+    """A profile or study file cannot be read, or does not fit its purpose."""
+
+
+class ProbeError(VmselectError):
+    """A training could not be measured honestly."""
+
+
+class EstimateError(VmselectError):
+    """A prediction was asked for that the profile cannot support."""
+
+
+class CatalogError(VmselectError):
+    """A price is missing, or a price file cannot be used."""
+
+
+class RefreshError(CatalogError):
+    """A provider's price API did not give a usable answer."""
+
+
+class RankingError(VmselectError):
+    """The candidates cannot be compared."""
+
+
+class MissingPackageError(VmselectError, ImportError):
+    """An optional package is needed for this feature and is not installed."""

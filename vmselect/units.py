@@ -1,0 +1,76 @@
+"""Seconds, hours and dollars: one conversion and one way to print each."""
+
+from __future__ import annotations
+
+import math
+
+SECONDS_PER_HOUR = 3600.0
+
+
+def hours(seconds: float) -> float:
+    """Seconds as hours.
+
+    >>> hours(5400)
+    1.5
+    """
+    return seconds / SECONDS_PER_HOUR
+
+
+def cost_usd(seconds: float, usd_per_hour: float) -> float:
+    """What ``seconds`` of a machine cost at ``usd_per_hour``.
+
+    >>> cost_usd(1800, 3.0)
+    1.5
+    """
+    return hours(seconds) * usd_per_hour
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration as a person would say it, with its unit.
+
+    >>> [format_seconds(s) for s in (0.0042, 0.31, 12.3, 95, 5400, 200_000)]
+    ['4.2 ms', '310 ms', '12.3 s', '1 min 35 s', '1 h 30 min', '55.6 h']
+    """
+    if not math.isfinite(seconds):
+        return "unknown"
+    if seconds < 0:
+        return "-" + format_seconds(-seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 59.95:
+        return f"{seconds:.3g} s"
+    if seconds < 3599.5:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    if seconds < 36 * SECONDS_PER_HOUR:
+        whole, rest = divmod(round(seconds / 60), 60)
+        return f"{whole} h {rest} min" if rest else f"{whole} h"
+    return f"{hours(seconds):,.1f} h"
+
+
+def format_usd(usd: float) -> str:
+    """An amount of money, with as many digits as it deserves.
+
+    >>> [format_usd(u) for u in (0.0, 0.00123, 0.26, 12.5, 1234.5)]
+    ['$0.00', '$0.0012', '$0.26', '$12.50', '$1,234.50']
+    """
+    if not math.isfinite(usd):
+        return "unknown"
+    if usd < 0:
+        return "-" + format_usd(-usd)
+    if 0 < usd < 0.0995:
+        return f"${usd:.2g}" if usd >= 1e-4 else f"${usd:.1e}"
+    return f"${usd:,.2f}"
+
+
+def format_bytes(count: float) -> str:
+    """A memory size in binary units.
+
+    >>> format_bytes(16 * 1024**3)
+    '16.0 GiB'
+    """
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
