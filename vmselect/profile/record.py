@@ -1,0 +1,360 @@
+"""The profile: what one probe saw on one machine, as it was seen.
+
+A profile keeps the raw timeline rather than averages, so that a better estimator can be applied to an old file.
+The readings of a fit cover its whole wall time without overlap::
+
+    init | fit_to_first_batch | step step ... step | validation | boundary | step ... | validation | boundary (final)
+
+so that their sum, when the whole fit was watched, is the time the training took.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from vmselect.profile.findings import Finding, find_doubts
+
+FORMAT = 1
+"""Number of the file format that this version writes."""
+
+MAX_STEP_READINGS = 20_000
+MAX_EPOCHS = 20_000
+MAX_BATCH_READINGS = 4_000
+
+Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=2**62)]
+PositiveCount = Annotated[int, Field(ge=1, le=2**62)]
+Text = Annotated[str, StringConstraints(max_length=1_000)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+Label = Literal["first", "warmup", "opening", "steady", "partial"]
+"""What a step reading is: the very first step (tracing and compilation), a later warm-up step, the first step of a
+later epoch, an ordinary step, or a smaller last batch."""
+
+Outcome = Literal["stopped", "watched", "interrupted", "out_of_memory", "given"]
+"""How the recording ended: the probe had enough, the fit came to its end, an exception, no memory; or the times were
+measured elsewhere."""
+
+
+class Record(BaseModel):
+    """A frozen, strictly checked part of a profile; unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Facts(Record):
+    """A part that later versions may extend without a new format number: unknown fields are passed over."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+
+class Steps(Record):
+    """Step readings, end to end, one column a fact; bounded however long the fit was.
+
+    Every reading covers ``covers`` training steps (more than one under ``steps_per_execution``), the last of which
+    has the index ``batch`` within ``epoch``. ``readings``, ``steps`` and ``total_seconds`` are exact sums over all
+    that happened, including readings that were not kept.
+    """
+
+    epoch: tuple[Count, ...] = Field(default=(), max_length=MAX_STEP_READINGS)
+    batch: tuple[Count, ...] = Field(default=(), max_length=MAX_STEP_READINGS)
+    seconds: tuple[Seconds, ...] = Field(default=(), max_length=MAX_STEP_READINGS)
+    covers: tuple[PositiveCount, ...] = Field(default=(), max_length=MAX_STEP_READINGS)
+    label: tuple[Label, ...] = Field(default=(), max_length=MAX_STEP_READINGS)
+    readings: Count = 0
+    steps: Count = 0
+    total_seconds: Seconds = 0.0
+
+    @model_validator(mode="after")
+    def _columns_agree(self) -> Steps:
+        lengths = {len(self.epoch), len(self.batch), len(self.seconds), len(self.covers), len(self.label)}
+        if len(lengths) != 1:
+            raise ValueError("the columns epoch, batch, seconds, covers and label differ in length")
+        if self.readings < len(self.seconds) or self.steps < sum(self.covers):
+            raise ValueError("readings and steps are smaller than the number of readings kept")
+        return self
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+
+class Epoch(Record):
+    """One epoch's training part, exact even where single steps were not kept.
+
+    ``seconds`` is the sum of the step readings; ``opening_seconds`` the first of them, ``closing_seconds`` the last.
+    ``steps`` is None where the probe did not count steps. ``complete`` is False for an epoch that a probe cut short.
+    """
+
+    epoch: Count
+    seconds: Seconds
+    steps: Count | None = None
+    opening_seconds: Seconds | None = None
+    closing_seconds: Seconds | None = None
+    complete: bool = True
+
+
+class Validation(Record):
+    """One validation pass: ``seconds`` in all, and its batches end to end (the first counted from the start)."""
+
+    epoch: Count
+    seconds: Seconds
+    batches: Count | None = None
+    batch_seconds: tuple[Seconds, ...] = Field(default=(), max_length=MAX_BATCH_READINGS)
+    truncated: bool = False
+
+
+class Boundary(Record):
+    """Time outside steps and validation, from the last step of ``epoch`` to the first of the next one.
+
+    ``final`` marks the time between the last step and the end of the fit; ``truncated`` an epoch that a probe cut
+    short, whose boundary may be shorter than that of a whole epoch.
+    """
+
+    epoch: Count
+    seconds: Seconds
+    truncated: bool = False
+    final: bool = False
+
+
+class Timeline(Record):
+    """Every recorded time, in seconds."""
+
+    init_seconds: Seconds | None = None
+    init_source: Literal["process start", "mark_start", "given"] | None = None
+    fit_to_first_batch_seconds: Seconds | None = None
+    steps: Steps = Steps()
+    epochs: tuple[Epoch, ...] = Field(default=(), max_length=MAX_EPOCHS)
+    validations: tuple[Validation, ...] = Field(default=(), max_length=MAX_EPOCHS)
+    boundaries: tuple[Boundary, ...] = Field(default=(), max_length=MAX_EPOCHS)
+    wall_seconds: Seconds | None = None
+    cpu_seconds: Seconds | None = None
+    fit_seconds: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _init_has_a_source(self) -> Timeline:
+        if (self.init_seconds is None) != (self.init_source is None):
+            raise ValueError("init_seconds and init_source go together")
+        return self
+
+
+class Setup(Record):
+    """What was trained: the part of the workload that the machine does not change."""
+
+    model: Text | None = None
+    parameters: Count | None = None
+    batch_size: PositiveCount | None = None
+    batch_size_source: Literal["argument", "data", "given"] | None = None
+    steps_per_epoch: PositiveCount | None = None
+    steps_per_execution: PositiveCount = 1
+    epochs: PositiveCount | None = None
+    initial_epoch: Count = 0
+    examples: PositiveCount | None = None
+    partial_batch: Annotated[int, Field(ge=0)] | None = None
+    validation_examples: Count | None = None
+    validation_steps: PositiveCount | None = None
+    validation_freq: PositiveCount = 1
+
+
+class Gpu(Facts):
+    """One GPU, as its driver describes it."""
+
+    name: Text
+    memory_bytes: Count | None = None
+    driver: Text | None = None
+    power_limit_watts: Annotated[float, Field(ge=0)] | None = None
+
+
+class Environment(Facts):
+    """Software and hardware of the machine that was measured."""
+
+    backend: Text | None = None
+    versions: Mapping[Text, Text] = Field(default_factory=dict, max_length=50)
+    precision: Text | None = None
+    jit: bool | None = None
+    dispatch: Literal["direct", "threaded"] | None = None
+    replicas: PositiveCount = 1
+    worker_index: Count = 0
+    workers: PositiveCount = 1
+    notebook: bool = False
+    operating_system: Text | None = None
+    cpu_model: Text | None = None
+    cpu_cores: PositiveCount | None = None
+    usable_cores: PositiveCount | None = None
+    memory_bytes: Count | None = None
+    gpus: tuple[Gpu, ...] = Field(default=(), max_length=1_000)
+    framework_gpus: Count | None = None
+    peak_memory_bytes: Count | None = None
+    peak_gpu_memory_bytes: Count | None = None
+
+
+class Fact(Record):
+    """A value and how it was learnt."""
+
+    value: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    source: Literal["argument", "environment", "dmi", "metadata", "given"]
+
+
+class Placement(Record):
+    """Where the machine stands, as far as it is known; never guessed."""
+
+    instance_type: Fact | None = None
+    region: Fact | None = None
+    provider: Fact | None = None
+
+
+class Profile(Record):
+    """What a probe saw on one machine: the only thing that travels between machines.
+
+    >>> profile = Profile.from_times(instance_type="p3.2xlarge", batch_size=256, steps_per_epoch=159,
+    ...     init_seconds=0.2, first_iteration_seconds=3.4, iteration_seconds=[0.13, 0.13],
+    ...     validation_seconds=[0.17, 0.02], model="seismic-fcn")
+    >>> profile.instance_type, profile.batch_size
+    ('p3.2xlarge', 256)
+    """
+
+    format: Literal[1] = FORMAT
+    created: datetime
+    writer: Text
+    probe: Literal["iteration", "epoch", "loop"] | None = None
+    outcome: Outcome
+    detail: Text | None = None
+    setup: Setup = Setup()
+    timeline: Timeline
+    environment: Environment = Environment()
+    placement: Placement = Placement()
+    metrics: Mapping[Text, Number] = Field(default_factory=dict, max_length=1_000)
+
+    # -- what most readers ask for -------------------------------------------------------------------------------
+
+    @property
+    def instance_type(self) -> str | None:
+        """The machine's instance type, or None when unknown."""
+        return self.placement.instance_type.value if self.placement.instance_type else None
+
+    @property
+    def region(self) -> str | None:
+        """The machine's region, or None when unknown."""
+        return self.placement.region.value if self.placement.region else None
+
+    @property
+    def provider(self) -> str | None:
+        """The machine's cloud (aws, azure, gcp), or None when unknown."""
+        return self.placement.provider.value if self.placement.provider else None
+
+    @property
+    def model(self) -> str | None:
+        """Name of the model that was trained."""
+        return self.setup.model
+
+    @property
+    def batch_size(self) -> int | None:
+        """Examples per training step, over all replicas."""
+        return self.setup.batch_size
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Training steps in a whole epoch."""
+        return self.setup.steps_per_epoch
+
+    @property
+    def total_seconds(self) -> float | None:
+        """The true time of the training from initialization to its end, where the whole fit was watched."""
+        if self.outcome != "watched" or self.timeline.fit_seconds is None:
+            return None
+        return (self.timeline.init_seconds or 0.0) + self.timeline.fit_seconds
+
+    @property
+    def title(self) -> str:
+        """A short name for messages and tables: instance type and batch size."""
+        batch = f"batch {self.batch_size}" if self.batch_size else "unknown batch size"
+        return f"{self.instance_type or 'unknown machine'}, {batch}"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Doubts about this profile, each with a remedy."""
+        return find_doubts(self)
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the profile to ``path`` (a file, or a folder that then gets a new file) and return the file's path.
+
+        The file appears whole or not at all: it is written beside its final name and then renamed.
+        """
+        from vmselect.profile.files import save_profile
+
+        return save_profile(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Profile:
+        """Read a profile, of this format or an older one; anything else is a :class:`ProfileError`."""
+        from vmselect.profile.files import load_profile
+
+        return load_profile(path)
+
+    # -- times measured elsewhere --------------------------------------------------------------------------------
+
+    @classmethod
+    def from_times(
+        cls,
+        *,
+        instance_type: str | None = None,
+        batch_size: int | None = None,
+        steps_per_epoch: float | None = None,
+        init_seconds: float | None = None,
+        first_iteration_seconds: float | None = None,
+        iteration_seconds: Sequence[float] | float | None = None,
+        validation_seconds: Sequence[float] | float | None = None,
+        first_epoch_seconds: float | None = None,
+        later_epoch_seconds: Sequence[float] | float | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        epochs: int | None = None,
+        examples: int | None = None,
+        validation_examples: int | None = None,
+        total_seconds: float | None = None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> Profile:
+        """A profile from times that were measured elsewhere: a paper, a log, another tool. All times in seconds.
+
+        Give either iterations (``first_iteration_seconds`` and ``iteration_seconds``) or epochs
+        (``first_epoch_seconds`` and ``later_epoch_seconds``, each with its validation), or both.
+        """
+        from vmselect.profile.elsewhere import profile_from_times
+
+        given: dict[str, Any] = {k: v for k, v in locals().items() if k not in ("cls", "profile_from_times")}
+        return profile_from_times(**given)
+
+    @classmethod
+    def from_skypilot_summary(
+        cls, path: str | os.PathLike[str], *, instance_type: str | None = None, batch_size: int | None = None
+    ) -> Profile:
+        """A profile from the ``summary.json`` that SkyPilot's benchmark callback wrote."""
+        from vmselect.profile.elsewhere import profile_from_skypilot_summary
+
+        return profile_from_skypilot_summary(path, instance_type=instance_type, batch_size=batch_size)
+
+    # -- showing -------------------------------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, str]:
+        """What a person wants to see of this profile: name to printable value, in reading order."""
+        from vmselect.profile.summary import summarise
+
+        return summarise(self)
+
+    def __str__(self) -> str:
+        from vmselect.profile.summary import as_text
+
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        from vmselect.profile.summary import as_html
+
+        return as_html(self)
