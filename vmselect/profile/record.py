@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from vmselect.profile.findings import Finding, find_doubts
 
 FORMAT = 1
-"""Number of the file format that this version writes."""
+"""Number of the file format that this version writes; :attr:`Profile.format` repeats it."""
 
 MAX_STEP_READINGS = 20_000
 MAX_EPOCHS = 20_000
@@ -218,7 +218,7 @@ class Profile(Record):
     ('p3.2xlarge', 256)
     """
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     created: datetime
     writer: Text
     probe: Literal["iteration", "epoch", "loop"] | None = None
@@ -306,7 +306,7 @@ class Profile(Record):
         *,
         instance_type: str | None = None,
         batch_size: int | None = None,
-        steps_per_epoch: float | None = None,
+        steps_per_epoch: int | None = None,
         init_seconds: float | None = None,
         first_iteration_seconds: float | None = None,
         iteration_seconds: Sequence[float] | float | None = None,
