@@ -74,7 +74,11 @@ def profile_from_times(
                 validations=tuple(Validation(epoch=n, seconds=s) for n, s in enumerate(validations)),
                 fit_seconds=None if total_seconds is None else float(total_seconds) - (init_seconds or 0.0),
             ),
-            placement=Placement(instance_type=_given(instance_type), provider=_given(provider), region=_given(region)),
+            placement=Placement(
+                instance_type=_given("instance_type", instance_type),
+                provider=_given("provider", provider),
+                region=_given("region", region),
+            ),
             metrics=dict(metrics or {}),
         )
     except ValidationError as invalid:
@@ -134,7 +138,7 @@ def profile_from_skypilot_summary(
                 total_seconds=sum(seconds),
             ),
         ),
-        placement=Placement(instance_type=_given(instance_type)),
+        placement=Placement(instance_type=_given("instance_type", instance_type)),
     )
 
 
@@ -163,7 +167,9 @@ def _numbers(name: str, given: Sequence[float] | float | None) -> list[float]:
     return [float(value) for value in values]
 
 
-def _given(value: str | None) -> Fact | None:
+def _given(name: str, value: str | None) -> Fact | None:
+    if value is not None and (not isinstance(value, str) or not 1 <= len(value) <= 200):
+        raise ArgumentError(f"{name}={value!r} is not a name. Give 1 to 200 characters, or leave it out.")
     return None if value is None else Fact(value=value, source="given")
 
 

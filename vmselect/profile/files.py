@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,11 +48,12 @@ def load_profile(path: str | os.PathLike[str]) -> Profile:
 def load_profiles(*paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Profile]:
     """Read profiles from files and folders (every ``*.json`` inside, not deeper), in order of file name.
 
-    >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = Profile.from_times(instance_type="a", batch_size=8, steps_per_epoch=10, iteration_seconds=0.1).save(folder)
-    >>> [profile.instance_type for profile in load_profiles(folder)]
-    ['a']
+        >>> import tempfile
+    import uuid
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = Profile.from_times(instance_type="a", batch_size=8, steps_per_epoch=10, iteration_seconds=0.1).save(folder)
+        >>> [profile.instance_type for profile in load_profiles(folder)]
+        ['a']
     """
     return [load_profile(file) for file in find_files(*paths, noun="profile")]
 
@@ -145,18 +147,17 @@ def read_text(path: str | os.PathLike[str], *, noun: str, limit: int = MAX_FILE_
 
 def write_text(path: Path, text: str) -> None:
     """Put ``text`` at ``path`` so that a reader sees the old file or the new one, never half of one."""
+    beside = path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with beside.open("x", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(beside).chmod(0o666 & ~_umask())
-            Path(beside).replace(path)
+            beside.replace(path)
         except BaseException:
-            Path(beside).unlink(missing_ok=True)
+            beside.unlink(missing_ok=True)
             raise
     except OSError as cannot:
         raise ProfileError(f"{path}: cannot write: {cannot.strerror or cannot}. Choose a writable path.") from cannot
@@ -197,13 +198,6 @@ def unused_name(folder: Path, profile: Profile) -> Path:
 def safe_name(text: str) -> str:
     """``text`` as part of a file name: nothing that a file system or a shell could take for more than a name."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("._")[:100] or "unnamed"
-
-
-def _umask() -> int:
-    # The mask can only be read by setting it; os.umask is process-wide, so the old value goes straight back.
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _refuse_constant(name: str) -> float:

@@ -1,0 +1,48 @@
+"""``import vmselect`` brings nothing heavy: measured in a fresh interpreter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = [
+    "numpy",
+    "pandas",
+    "scipy",
+    "keras",
+    "tensorflow",
+    "jax",
+    "torch",
+    "boto3",
+    "requests",
+    "altair",
+    "pydantic",
+    "psutil",
+    "typer",
+    "rich",
+]
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    assert loaded_after("import vmselect").isdisjoint(HEAVY)
+
+
+def test_probing_loads_no_framework_and_no_data_packages() -> None:
+    loaded = loaded_after("import vmselect as vs\nvs.IterationProbe(verbose=0)\nvs.Profile\nvs.load_profiles")
+    assert loaded.isdisjoint(["numpy", "pandas", "scipy", "keras", "tensorflow", "jax", "torch", "boto3", "altair"])
+
+
+def test_importing_costs_a_small_part_of_starting_python() -> None:
+    """An absolute limit would test the machine, so the import is compared with the interpreter's own start."""
+    code = (
+        "import sys, time; a = time.perf_counter(); import vmselect; b = time.perf_counter(); "
+        "import pydantic; c = time.perf_counter(); print((b - a) / (c - b))"
+    )
+    ratios = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(5)]
+    assert min(ratios) < 0.5, f"importing vmselect took {min(ratios):.2f} of importing pydantic"

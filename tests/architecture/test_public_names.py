@@ -1,0 +1,86 @@
+"""The names users call are pinned: adding one is a decision, losing one is a break."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import vmselect as vs
+
+NAMES = [
+    "Catalog",
+    "ConvergenceProbe",
+    "ConvergenceStudy",
+    "EpochProbe",
+    "Finding",
+    "IterationProbe",
+    "Offer",
+    "Profile",
+    "Ranking",
+    "RuntimeEstimate",
+    "Workload",
+    "__version__",
+    "equations",
+    "errors",
+    "estimate",
+    "load_profiles",
+    "mark_start",
+    "probe_loop",
+    "rank",
+    "select",
+]
+
+SIGNATURES = {
+    "IterationProbe": "path steps validations seconds stop batch_size validation_steps instance_type region metrics "
+    "verbose",
+    "EpochProbe": "path epochs",
+    "ConvergenceProbe": "path monitor patience min_delta mode batch_size stop verbose",
+    "estimate": "epochs method batch_size examples validation_examples confidence",
+    "rank": "epochs catalog objective region market deadline_hours budget_usd batch_size method interruptions "
+    "decide_at",
+    "select": "catalog objective minimum_metric",
+}
+EQUATIONS = [
+    "epoch_runtime",
+    "epoch_runtime_with_init",
+    "epoch_time",
+    "iteration_runtime",
+    "iteration_runtime_without_validation",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(vs.__all__) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_can_be_used_and_is_documented(name: str) -> None:
+    value = getattr(vs, name)
+    assert name == "__version__" or inspect.getdoc(value)
+    assert name in dir(vs)
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_agreed_arguments_are_there_and_keyword_only_after_the_first(name: str) -> None:
+    parameters = inspect.signature(getattr(vs, name)).parameters
+    assert set(SIGNATURES[name].split()) <= set(parameters)
+    positional = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert len(positional) <= (2 if name == "select" else 1)
+
+
+def test_the_equations_are_named_as_in_the_dissertation() -> None:
+    assert set(EQUATIONS) <= set(dir(vs.equations))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        vs.nothing  # noqa: B018
+
+
+def test_every_error_raised_on_purpose_is_one_family() -> None:
+    own = [
+        value for value in vars(vs.errors).values() if inspect.isclass(value) and value.__module__ == "vmselect.errors"
+    ]
+    assert all(issubclass(error, vs.errors.VmselectError) for error in own)
+    assert all(error.__name__ in (vs.errors.__doc__ or "") for error in own)

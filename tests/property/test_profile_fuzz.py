@@ -1,0 +1,94 @@
+"""Whatever stands in a file, reading it gives a profile or a ProfileError and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vmselect.errors import ProfileError
+from vmselect.profile import Profile
+
+VALID = json.loads(
+    Profile.from_times(
+        instance_type="m",
+        batch_size=8,
+        steps_per_epoch=10,
+        init_seconds=1.0,
+        first_iteration_seconds=1.0,
+        iteration_seconds=[0.1, 0.1],
+        validation_seconds=[1.0],
+        metrics={"a": 1.0},
+    ).model_dump_json()
+)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz") / "profile.json"
+
+
+def read(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    try:
+        profile = Profile.load(path)
+    except ProfileError as refused:
+        message = str(refused)
+    else:
+        message = str(path)
+        assert Profile.model_validate_json(profile.model_dump_json()) == profile
+    assert str(path) in message
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [at] if at else []
+    if isinstance(value, dict):
+        for key in value:
+            found += places(value[key], (*at, key))
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            found += places(entry, (*at, index))
+    return found
+
+
+FUZZ = settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@FUZZ
+@given(place=st.sampled_from(places(VALID)), value=ANYTHING)
+def test_one_field_replaced_by_anything(path: Path, place: tuple[Any, ...], value: Any) -> None:
+    data = json.loads(json.dumps(VALID))
+    target = data
+    for key in place[:-1]:
+        target = target[key]
+    target[place[-1]] = value
+    read(path, json.dumps(data).encode("utf-8", "surrogatepass"))
+
+
+@FUZZ
+@given(content=st.binary(max_size=300))
+def test_any_bytes(path: Path, content: bytes) -> None:
+    read(path, content)
+
+
+@FUZZ
+@given(value=ANYTHING)
+def test_any_json(path: Path, value: Any) -> None:
+    read(path, json.dumps(value).encode("utf-8", "surrogatepass"))
+
+
+@FUZZ
+@given(start=st.integers(0, 2000), length=st.integers(0, 50), filling=st.binary(max_size=8))
+def test_a_valid_file_with_bytes_cut_and_pasted(path: Path, start: int, length: int, filling: bytes) -> None:
+    whole = json.dumps(VALID).encode()
+    start %= len(whole)
+    read(path, whole[:start] + filling + whole[start + length :])

@@ -1,0 +1,230 @@
+"""Profile files: whole or not at all, readable for ever, and nothing in them is trusted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+from vmselect.profile import Profile, files
+
+DATA = Path(__file__).parents[1] / "data" / "profiles"
+PROFILE = Profile.from_times(
+    instance_type="g4dn.xlarge",
+    batch_size=64,
+    steps_per_epoch=100,
+    init_seconds=1.0,
+    first_iteration_seconds=2.0,
+    iteration_seconds=[0.1, 0.30000000000000004, 1e-7],
+    validation_seconds=[1.0, 0.5],
+    model="net",
+    metrics={"loss": 0.1},
+)
+
+
+def test_what_is_saved_is_read_back_exactly(tmp_path: Path) -> None:
+    path = PROFILE.save(tmp_path / "profile.json")
+    assert Profile.load(path) == PROFILE
+    assert [p.name for p in tmp_path.iterdir()] == ["profile.json"]
+
+
+def test_a_folder_gets_a_new_file_each_time(tmp_path: Path) -> None:
+    paths = {PROFILE.save(tmp_path / "runs") for _ in range(3)}
+    assert len(paths) == 3
+    assert all(path.name.startswith("g4dn.xlarge-64-") for path in paths)
+    assert vs.load_profiles(tmp_path / "runs") == [PROFILE] * 3
+
+
+def test_a_hostile_instance_type_cannot_leave_its_folder(tmp_path: Path) -> None:
+    hostile = Profile.from_times(instance_type="../../etc/passwd\n;rm", iteration_seconds=1.0)
+    assert hostile.save(tmp_path / "runs").parent == tmp_path / "runs"
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("format-*.json")), ids=lambda path: path.name)
+def test_files_of_every_format_ever_written_stay_readable(path: Path) -> None:
+    profile = Profile.load(path)
+    assert profile.format == files.FORMAT
+    assert profile.timeline.steps.readings > 0
+
+
+def edited(tmp_path: Path, **changes: object) -> Path:
+    data = json.loads(PROFILE.model_dump_json())
+    for dotted, value in changes.items():
+        *parents, last = dotted.split("__")
+        target = data
+        for parent in parents:
+            target = target[parent]
+        target[last] = value
+    path = tmp_path / "edited.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"timeline__init_seconds": -1.0}, "timeline.init_seconds"),
+        ({"timeline__init_seconds": float("nan")}, "NaN"),
+        ({"timeline__init_seconds": "1"}, "timeline.init_seconds"),
+        ({"timeline__steps__seconds": [1.0]}, "timeline.steps"),
+        ({"timeline__steps__seconds": [0.1, 0.1, 0.1, 1e300]}, "timeline.steps.seconds.3"),
+        ({"setup__batch_size": 0}, "setup.batch_size"),
+        ({"setup__batch_size": True}, "setup.batch_size"),
+        ({"outcome": "fine"}, "outcome"),
+        ({"created": "yesterday"}, "created"),
+        ({"metrics": {"loss": "low"}}, "metrics.loss"),
+        ({"surprise": 1}, "surprise"),
+        ({"format": 2}, "format 2"),
+        ({"format": 0}, "format 0"),
+        ({"format": "1"}, "no format number"),
+        ({"format": True}, "no format number"),
+    ],
+)
+def test_a_hand_edited_file_names_the_file_and_the_field(tmp_path: Path, change: dict[str, object], named: str) -> None:
+    path = edited(tmp_path, **change)
+    with pytest.raises(vs.errors.ProfileError) as refused:
+        Profile.load(path)
+    assert str(path) in str(refused.value)
+    assert named in str(refused.value)
+
+
+def test_new_facts_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
+    assert Profile.load(edited(tmp_path, environment__flux_capacitor="on")) == PROFILE
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"\xff\xfe\x00",
+        b"\x89PNG",
+        b'{"format": 1',
+        b'{"format": 1}',
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b'{"format": ' + b"9" * 5000 + b"}",
+        b"=cmd()",
+    ],
+    ids=lambda content: repr(content[:12]),
+)
+def test_foreign_and_broken_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "foreign.json"
+    path.write_bytes(content)
+    with pytest.raises(vs.errors.ProfileError, match=r"foreign\.json"):
+        Profile.load(path)
+
+
+def test_a_truncated_profile_is_refused_at_every_length(tmp_path: Path) -> None:
+    whole = PROFILE.save(tmp_path / "whole.json").read_bytes()
+    path = tmp_path / "part.json"
+    for length in range(0, len(whole.rstrip()), 37):
+        path.write_bytes(whole[:length])
+        with pytest.raises(vs.errors.ProfileError, match=r"part\.json"):
+            Profile.load(path)
+
+
+def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "huge.json"
+    with path.open("wb") as file:
+        file.truncate(10 * files.MAX_FILE_BYTES)  # sparse: costs no disk
+    with pytest.raises(vs.errors.ProfileError, match="larger than"):
+        Profile.load(path)
+
+
+def test_missing_files_and_empty_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(vs.errors.ProfileError, match=r"nowhere\.json"):
+        Profile.load(tmp_path / "nowhere.json")
+    with pytest.raises(vs.errors.ProfileError, match="no profile"):
+        vs.load_profiles(tmp_path)
+    with pytest.raises(vs.errors.ProfileError, match="No profile was named"):
+        vs.load_profiles()
+
+
+def test_an_unwritable_path_is_found_before_it_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(vs.errors.ProfileError, match="cannot write"):
+        files.check_writable(tmp_path / "file" / "profile.json")
+    files.check_writable(tmp_path / "new" / "profile.json")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+SAVE_FOR_EVER = """
+import sys
+from vmselect.profile import Profile
+profiles = [Profile.from_times(iteration_seconds=[float(n)] * 3000, instance_type="m") for n in (1, 2)]
+print("ready", flush=True)
+while True:
+    for profile in profiles:
+        profile.save(sys.argv[1])
+"""
+
+
+def test_kill_9_while_saving_leaves_a_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    for pause in (0.0, 0.003, 0.011, 0.02, 0.037):
+        child = subprocess.Popen([sys.executable, "-c", SAVE_FOR_EVER, str(path)], stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        child.stdout.readline()
+        deadline = time.monotonic() + 30
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(pause)
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        assert set(Profile.load(path).timeline.steps.seconds) in ({1.0}, {2.0})
+
+
+# -- SkyPilot ----------------------------------------------------------------------------------------------------------
+
+SUMMARY = {
+    "boot_time": 1000.0,
+    "create_time": 1010.0,
+    "warmup_steps": 1,
+    "total_steps": 500,
+    "num_steps": 11,
+    "first_step_time": 1014.0,
+    "warmup_end_time": 1014.0,
+    "last_step_time": 1016.0,
+    "time_per_step": 0.2,
+    "estimated_total_time": 114.0,
+}
+
+
+def test_a_skypilot_summary_becomes_a_profile(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps(SUMMARY))
+    profile = Profile.from_skypilot_summary(path, instance_type="p3.2xlarge", batch_size=64)
+    assert profile.timeline.init_seconds == 10.0
+    assert profile.timeline.steps.label == ("first", "steady")
+    assert profile.timeline.steps.seconds == (4.0, 2.0)
+    assert profile.timeline.steps.covers == (1, 10)
+    assert profile.setup.steps_per_epoch == 500
+    assert Profile.load(profile.save(tmp_path / "profile.json")) == profile
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"num_steps": 1}, "steps"),
+        ({"last_step_time": None}, "last_step_time"),
+        ({"last_step_time": 3.0}, "order"),
+        ({"num_steps": 2.5}, "num_steps"),
+        ({"num_steps": "many"}, "num_steps"),
+    ],
+)
+def test_a_summary_that_cannot_be_used_says_why(tmp_path: Path, change: dict[str, object], named: str) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps({**SUMMARY, **change}))
+    with pytest.raises(vs.errors.ProfileError, match=named):
+        Profile.from_skypilot_summary(path)
