@@ -49,9 +49,8 @@ def load_profiles(*paths: str | os.PathLike[str] | Iterable[str | os.PathLike[st
     """Read profiles from files and folders (every ``*.json`` inside, not deeper), in order of file name.
 
         >>> import tempfile
-    import uuid
         >>> folder = tempfile.mkdtemp()
-        >>> _ = Profile.from_times(instance_type="a", batch_size=8, steps_per_epoch=10, iteration_seconds=0.1).save(folder)
+        >>> _ = Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=0.1).save(folder)
         >>> [profile.instance_type for profile in load_profiles(folder)]
         ['a']
     """

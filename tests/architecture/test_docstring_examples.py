@@ -1,0 +1,20 @@
+"""Every example in a docstring runs and prints what it says."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import vmselect
+
+MODULES = ["vmselect", *(found.name for found in pkgutil.walk_packages(vmselect.__path__, "vmselect."))]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_of(name: str, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert outcome.failed == 0
