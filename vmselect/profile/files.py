@@ -48,11 +48,11 @@ def load_profile(path: str | os.PathLike[str]) -> Profile:
 def load_profiles(*paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Profile]:
     """Read profiles from files and folders (every ``*.json`` inside, not deeper), in order of file name.
 
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> _ = Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=0.1).save(folder)
-        >>> [profile.instance_type for profile in load_profiles(folder)]
-        ['a']
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=0.1).save(folder)
+    >>> [profile.instance_type for profile in load_profiles(folder)]
+    ['a']
     """
     return [load_profile(file) for file in find_files(*paths, noun="profile")]
 
