@@ -1,1 +1,8 @@
-"""To be filled."""
+"""PREDICT: from a profile to the time of a whole training, with an interval. Imports no framework."""
+
+from vmselect.estimation import equations
+from vmselect.estimation.prediction import METHODS, estimate, fit_runtime
+from vmselect.estimation.runtime import RuntimeEstimate, RuntimeModel
+from vmselect.estimation.workload import Workload
+
+__all__ = ["METHODS", "RuntimeEstimate", "RuntimeModel", "Workload", "equations", "estimate", "fit_runtime"]

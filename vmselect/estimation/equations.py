@@ -1,0 +1,74 @@
+"""The dissertation's equations for the time of a training, as pure functions.
+
+Source: E. M. Malta, *Selecting Efficient Virtual Machines for Training Deep Learning Models on the Cloud*, MSc
+dissertation, UNICAMP, 2021. The number in each docstring is the number printed there. All times are seconds; the
+functions neither check nor round, so they also take numpy arrays and fractional ``iterations_per_epoch``.
+"""
+
+from __future__ import annotations
+
+
+def epoch_runtime(first_epoch_seconds: float, later_epoch_seconds: float, epochs: float) -> float:
+    """Equation 4.1: the first epoch, then equal epochs.
+
+    >>> epoch_runtime(14.0, 10.0, 5)
+    54.0
+    """
+    return first_epoch_seconds + (epochs - 1) * later_epoch_seconds
+
+
+def epoch_runtime_with_init(
+    init_seconds: float, first_epoch_seconds: float, later_epoch_seconds: float, epochs: float
+) -> float:
+    """Equation 5.1: initialization before equation 4.1.
+
+    >>> epoch_runtime_with_init(0.5, 14.0, 10.0, 5)
+    54.5
+    """
+    return init_seconds + epoch_runtime(first_epoch_seconds, later_epoch_seconds, epochs)
+
+
+def epoch_time(iteration_seconds: float, iterations_per_epoch: float, validation_seconds: float) -> float:
+    """Equation 5.2: one epoch is its iterations and one validation.
+
+    >>> epoch_time(0.25, 40, 2.0)
+    12.0
+    """
+    return iteration_seconds * iterations_per_epoch + validation_seconds
+
+
+def iteration_runtime(
+    init_seconds: float,
+    first_iteration_seconds: float,
+    second_iteration_seconds: float,
+    iterations_per_epoch: float,
+    first_validation_seconds: float,
+    second_validation_seconds: float,
+    epochs: float,
+) -> float:
+    """Equation 5.3: the slow first iteration and first validation once, then equal epochs.
+
+    >>> iteration_runtime(1.0, 5.0, 0.5, 10, 3.0, 2.0, 4)
+    34.5
+    """
+    first_epoch = first_iteration_seconds + second_iteration_seconds * (iterations_per_epoch - 1)
+    later_epoch = epoch_time(second_iteration_seconds, iterations_per_epoch, second_validation_seconds)
+    return init_seconds + first_epoch + first_validation_seconds + (epochs - 1) * later_epoch
+
+
+def iteration_runtime_without_validation(
+    init_seconds: float,
+    first_iteration_seconds: float,
+    second_iteration_seconds: float,
+    iterations_per_epoch: float,
+    epochs: float,
+) -> float:
+    """Equation 5.4: as equation 5.3, where validation takes no time worth counting.
+
+    The first iteration takes the place of one ordinary iteration. As printed, the dissertation's sum counts that
+    place twice, which makes it one ordinary iteration longer.
+
+    >>> iteration_runtime_without_validation(1.0, 5.0, 0.5, 10, 4)
+    25.5
+    """
+    return init_seconds + first_iteration_seconds + second_iteration_seconds * (iterations_per_epoch * epochs - 1)

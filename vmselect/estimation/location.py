@@ -1,0 +1,122 @@
+"""A typical value from few readings, and how far off it may be.
+
+Total time is a sum, so it is the *mean* of the readings that matters: a median ignores recurring slow steps and comes
+out low. A single extreme reading, on the other hand, can move the mean of twenty readings by half. The rule here keeps
+every reading, except one: a lone reading that lasted longer than :data:`STALL_STEPS` ordinary ones beyond its own time,
+the only one of its kind. Two such readings recur, and stay in the mean.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+STALL_STEPS = 5.0
+"""A reading this many ordinary steps longer than it should be is a stall."""
+
+PRIOR_SPREAD = 0.10
+"""Relative spread of single readings that is assumed before any was seen..."""
+
+PRIOR_READINGS = 3.0
+"""...and how many readings that assumption counts for."""
+
+BLOCK = 5
+"""Neighbouring readings that are averaged before their spread is taken: they share the machine's mood."""
+
+UNSEEN_RATE = 0.06
+"""The largest share of slow steps that few readings can fail to show..."""
+
+UNSEEN_STEPS = 2.0
+"""...and how many ordinary steps each of them may last beyond its own time."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A mean ``value`` per unit, the half-widths below and above it, and the spread of single readings."""
+
+    value: float
+    low: float
+    high: float
+    noise: float
+    stalls: int = 0
+
+
+@lru_cache(maxsize=256)
+def quantile(confidence: float, freedom: float) -> float:
+    """The Student t quantile of a two-sided interval."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.5 + confidence / 2))
+
+
+def locate(
+    seconds: Sequence[float],
+    *,
+    units: Sequence[int] | None = None,
+    prior_spread: float = PRIOR_SPREAD,
+    confidence: float = 0.9,
+) -> Level:
+    """Mean seconds per unit of readings that cover ``units`` steps each, and how far off it may be.
+
+    >>> round(locate([1.0] * 39 + [11.0]).value, 6), round(locate([1.0] * 38 + [3.0] * 2).value, 6)
+    (1.0, 1.1)
+    """
+    weights = [1] * len(seconds) if units is None else list(units)
+    kept, stall = _without_lone_stall(list(zip(seconds, weights, strict=True)))
+    covered = sum(weight for _, weight in kept)
+    mean = math.fsum(value for value, _ in kept) / covered
+    per_unit = [value / weight for value, weight in kept]
+    freedom = PRIOR_READINGS + len(kept) - 1
+    prior = PRIOR_READINGS * (prior_spread * mean) ** 2
+    variance = (prior + math.fsum((x - mean) ** 2 for x in per_unit)) / freedom
+    error = max(variance / len(kept), _block_variance(per_unit, mean, prior))
+    width = quantile(confidence, freedom) * math.sqrt(error)
+    unseen = UNSEEN_STEPS * min(UNSEEN_RATE, -math.log(1 - confidence) / covered) * mean
+    return Level(
+        value=mean,
+        low=min(width, mean),
+        high=math.hypot(width, unseen, stall / (covered + 1)),
+        noise=math.sqrt(variance * covered / len(kept)),
+        stalls=1 if stall else 0,
+    )
+
+
+def predict_once(seconds: Sequence[float], *, confidence: float = 0.9) -> Level:
+    """A time that every run spends once: its mean over repetitions, and how far the next run's may be from it.
+
+    >>> predict_once([]).value, predict_once([2.0, 4.0]).value
+    (0.0, 3.0)
+    """
+    if not seconds:
+        return Level(0.0, 0.0, 0.0, 0.0)
+    runs = len(seconds)
+    mean = math.fsum(seconds) / runs
+    freedom = PRIOR_READINGS + runs - 1
+    squares = PRIOR_READINGS * (PRIOR_SPREAD * mean) ** 2 + math.fsum((x - mean) ** 2 for x in seconds)
+    width = quantile(confidence, freedom) * math.sqrt(squares / freedom * (1 + 1 / runs) / 2)
+    return Level(value=mean, low=min(width, mean), high=width, noise=0.0)
+
+
+def _without_lone_stall(readings: list[tuple[float, int]]) -> tuple[list[tuple[float, int]], float]:
+    """The readings without a lone stall, and the seconds of that stall (0 where there was none)."""
+    if len(readings) < 4:
+        return readings, 0.0
+    typical = statistics.median(value / weight for value, weight in readings)
+    excess = [value - typical * weight for value, weight in readings]
+    stalls = [index for index, extra in enumerate(excess) if extra > STALL_STEPS * typical]
+    if len(stalls) != 1:
+        return readings, 0.0
+    return readings[: stalls[0]] + readings[stalls[0] + 1 :], excess[stalls[0]]
+
+
+def _block_variance(values: Sequence[float], mean: float, prior: float) -> float:
+    """Variance of the mean from means of neighbouring readings, which also sees slow drift."""
+    blocks = len(values) // BLOCK
+    if blocks < 3:
+        return 0.0
+    means = [statistics.fmean(values[i * BLOCK : (i + 1) * BLOCK]) for i in range(blocks)]
+    centre = statistics.fmean(means)
+    return (prior / BLOCK + math.fsum((m - centre) ** 2 for m in means)) / (PRIOR_READINGS + blocks - 1) / blocks

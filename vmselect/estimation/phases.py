@@ -1,0 +1,82 @@
+"""Recipes that change during the run: progressive resizing, growing batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from vmselect.errors import ArgumentError
+from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
+from vmselect.estimation.workload import check_epochs
+from vmselect.profile import Profile
+
+ONCE = ("boot", "initialization")
+"""Terms that the whole training spends once, however many phases it has."""
+
+
+def estimate_phases(
+    base: RuntimeModel,
+    phases: Sequence[tuple[int, Profile | float]],
+    *,
+    fit_phase: Callable[[Profile], RuntimeModel],
+    epochs: int | None,
+) -> RuntimeEstimate:
+    """The sum over phases, each (epochs, profile of that phase) or (epochs, factor on the epochs of ``base``).
+
+    A phase with a profile of its own compiles anew, so it pays its own first iteration and first validation; a factor
+    scales what an ordinary epoch takes. Half-widths add up in full: phases share the machine and its mood.
+    """
+    title = base.title
+    if not phases:
+        raise ArgumentError(f"{title}: phases is empty. Give (epochs, profile) or (epochs, factor) pairs.")
+    lengths = [check_epochs(length, title=title) for length, _ in phases]
+    if epochs is not None and check_epochs(epochs, title=title) != sum(lengths):
+        raise ArgumentError(f"{title}: phases hold {sum(lengths)} epochs, not epochs={epochs}. Leave epochs out.")
+    total = {name: base.terms[name][0] for name in ONCE if name in base.terms}
+    low = high = 0.0
+    findings = list(base.findings)
+    for number, (length, what) in enumerate(zip(lengths, (what for _, what in phases), strict=True)):
+        if isinstance(what, Profile):
+            own = fit_phase(what)
+            part = own.at(length)
+            terms = dict(part.terms)
+            down, up = part.seconds - part.low, part.high - part.seconds
+            findings += [finding for finding in own.findings if finding not in findings]
+        else:
+            factor = _check_factor(what, title)
+            terms, down, up = _scaled(base, length, factor, opening=number == 0)
+        for name, seconds in terms.items():
+            if name in ONCE:
+                continue
+            total[name] = total.get(name, 0.0) + seconds
+        low, high = low + down, high + up
+    seconds = math.fsum(total.values())
+    return RuntimeEstimate(
+        seconds=seconds,
+        low=max(0.0, seconds - low),
+        high=seconds + high,
+        terms={name: total[name] for name in TERMS if total.get(name)},
+        method=base.method,
+        confidence=base.confidence,
+        epochs=sum(lengths),
+        title=title,
+        findings=tuple(findings),
+    )
+
+
+def _check_factor(factor: object, title: str) -> float:
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor < math.inf:
+        raise ArgumentError(f"{title}: {factor!r} describes no phase. Give a profile, or a factor above zero.")
+    return float(factor)
+
+
+def _scaled(model: RuntimeModel, epochs: int, factor: float, *, opening: bool) -> tuple[dict[str, float], float, float]:
+    """Terms of ``epochs`` ordinary epochs, each taking ``factor`` times as long, and their half-widths."""
+    alone = model.at(epochs)
+    scaled = dict(alone.terms)
+    for name, (fixed, per_epoch) in model.terms.items():
+        scaled[name] = fixed * opening + per_epoch * epochs * factor
+    if not opening:
+        scaled.pop("first_validation", None)
+        scaled["later_validations"] = model.validation_seconds * (epochs // model.validation_freq)
+    return scaled, (alone.seconds - alone.low) * max(1.0, factor), (alone.high - alone.seconds) * max(1.0, factor)

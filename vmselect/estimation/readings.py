@@ -1,0 +1,174 @@
+"""What profiles of the same setup say, sorted by what each reading measures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vmselect.profile import Epoch, Profile, Validation
+
+WARMUP_LEAST = 0.10
+"""A leading step is warm-up only if it is slower than the steady ones by this share..."""
+
+WARMUP_SPREADS = 4.0
+"""...and by this many spreads of them."""
+
+
+@dataclass
+class Readings:
+    """Readings of one setup, over all its repetitions.
+
+    ``blocks`` holds, per repetition and epoch, the steady readings in order: seconds and steps covered. In profiles
+    of whole epochs the unit is the epoch, and ``unit`` says so.
+    """
+
+    unit: str = "step"
+    init: list[float] = field(default_factory=list)
+    first: list[float] = field(default_factory=list)
+    first_units: int = 0
+    warmup: list[list[tuple[float, int]]] = field(default_factory=list)
+    blocks: list[list[tuple[float, int]]] = field(default_factory=list)
+    first_partials: list[float] = field(default_factory=list)
+    later_partials: list[float] = field(default_factory=list)
+    openings: list[tuple[float, float, int]] = field(default_factory=list)
+    truncated_boundaries: bool = False
+    finals: list[float] = field(default_factory=list)
+    first_validations: list[Validation] = field(default_factory=list)
+    later_validations: list[Validation] = field(default_factory=list)
+
+    @property
+    def steady(self) -> list[tuple[float, int]]:
+        """Every steady reading."""
+        return [reading for block in self.blocks for reading in block]
+
+
+def collect(profiles: Sequence[Profile]) -> Readings:
+    """Sort the readings of repetitions by what they measure."""
+    readings = Readings(unit="epoch" if all(_only_epochs(profile) for profile in profiles) else "step")
+    for profile in profiles:
+        timeline = profile.timeline
+        if timeline.init_seconds is not None or timeline.fit_to_first_batch_seconds is not None:
+            readings.init.append((timeline.init_seconds or 0.0) + (timeline.fit_to_first_batch_seconds or 0.0))
+        if readings.unit == "epoch":
+            _collect_epochs(profile, readings)
+        else:
+            _collect_steps(profile, readings)
+            _collect_boundaries(profile, readings)
+        if not _epochs_include_validation(profile, readings.unit):
+            readings.first_validations.extend(timeline.validations[:1])
+            readings.later_validations.extend(timeline.validations[1:])
+    return readings
+
+
+def warmup_length(values: Sequence[float], steady: Sequence[float]) -> int:
+    """How many of the leading ``values`` are slower than what came after them.
+
+    The steady level is that of the later half of ``values`` together with ``steady``, readings of later epochs.
+
+    >>> warmup_length([5.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0])
+    3
+    """
+    later = [*values[len(values) // 2 :], *steady]
+    if len(values) < 2 or len(later) < 3:
+        return 0
+    level = statistics.median(later)
+    spread = 1.4826 * statistics.median(abs(value - level) for value in later)
+    limit = level + max(WARMUP_LEAST * level, WARMUP_SPREADS * spread)
+    leading = 0
+    for value in values[: len(values) // 2]:
+        if value <= limit:
+            break
+        leading += 1
+    return leading
+
+
+def _only_epochs(profile: Profile) -> bool:
+    """Whole epochs are all there is, or they were given and say more than a few given steps."""
+    timeline = profile.timeline
+    whole = [epoch for epoch in timeline.epochs if epoch.complete]
+    return bool(whole) and (not len(timeline.steps) or profile.outcome == "given")
+
+
+def _epochs_include_validation(profile: Profile, unit: str) -> bool:
+    return unit == "epoch" and profile.outcome == "given"
+
+
+def _collect_epochs(profile: Profile, readings: Readings) -> None:
+    whole = [epoch for epoch in profile.timeline.epochs if epoch.complete]
+    readings.first.append(whole[0].seconds)
+    readings.first_units = 1
+    later = [(epoch.seconds, 1) for epoch in whole[1:]]
+    if later:
+        readings.blocks.append(later)
+    for boundary in profile.timeline.boundaries:
+        if boundary.final:
+            readings.finals.append(boundary.seconds)
+        else:
+            readings.openings.append((boundary.seconds, 0.0, 0))
+
+
+def _collect_steps(profile: Profile, readings: Readings) -> None:
+    steps = profile.timeline.steps
+    rows = list(zip(steps.epoch, steps.seconds, steps.covers, steps.label, strict=True))
+    partials = [seconds for _, seconds, _, label in rows if label == "partial"]
+    readings.first_partials.extend(partials[:1])
+    readings.later_partials.extend(partials[1:])
+    for _, seconds, covers, label in rows:
+        if label == "first":
+            readings.first.append(seconds)
+            readings.first_units = covers
+    ordinary = [(epoch, seconds, covers) for epoch, seconds, covers, label in rows if label in ("steady", "warmup")]
+    opening_epoch = ordinary[0][0] if ordinary else 0
+    head = [(seconds, covers) for epoch, seconds, covers in ordinary if epoch == opening_epoch]
+    tail = [(epoch, seconds, covers) for epoch, seconds, covers in ordinary if epoch != opening_epoch]
+    warm = warmup_length([s / n for s, n in head], [s / n for _, s, n in tail])
+    readings.warmup.append(head[:warm])
+    dropped = steps.readings > len(steps)
+    aggregates = _epoch_aggregates(profile, partials=bool(partials)) if dropped else []
+    blocks = [head[warm:]]
+    if aggregates:
+        blocks = [aggregates]
+    else:
+        for epoch in sorted({epoch for epoch, _, _ in tail}):
+            blocks.append([(seconds, covers) for number, seconds, covers in tail if number == epoch])
+    readings.blocks.extend(block for block in blocks if block)
+
+
+def _epoch_aggregates(profile: Profile, *, partials: bool) -> list[tuple[float, int]]:
+    """Whole epochs as one reading each, where single steps were too many to keep."""
+    covers = profile.setup.steps_per_execution
+    rows = []
+    for epoch in profile.timeline.epochs[1:]:
+        if not epoch.complete or not epoch.steps or epoch.opening_seconds is None:
+            continue
+        seconds, steps = epoch.seconds - epoch.opening_seconds, epoch.steps - min(covers, epoch.steps)
+        if partials and epoch.closing_seconds is not None:
+            seconds, steps = seconds - epoch.closing_seconds, steps - 1
+        if steps > 0:
+            rows.append((max(0.0, seconds), steps))
+    return rows
+
+
+def _collect_boundaries(profile: Profile, readings: Readings) -> None:
+    timeline = profile.timeline
+    steps = timeline.steps
+    opened = {
+        epoch: (seconds, covers)
+        for epoch, seconds, covers, label in zip(steps.epoch, steps.seconds, steps.covers, steps.label, strict=True)
+        if label == "opening"
+    }
+    by_number: dict[int, Epoch] = {epoch.epoch: epoch for epoch in timeline.epochs}
+    for boundary in timeline.boundaries:
+        if boundary.final:
+            readings.finals.append(boundary.seconds)
+            continue
+        following = boundary.epoch + 1
+        if following in opened:
+            opening, covers = opened[following]
+        elif following in by_number and by_number[following].opening_seconds is not None:
+            opening, covers = by_number[following].opening_seconds or 0.0, profile.setup.steps_per_execution
+        else:
+            opening, covers = 0.0, 0
+        readings.openings.append((boundary.seconds, opening, covers))
+        readings.truncated_boundaries |= boundary.truncated

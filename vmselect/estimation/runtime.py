@@ -1,0 +1,184 @@
+"""The answer: how long a training takes, by term and with an interval, as a closed form in the number of epochs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vmselect.estimation.workload import check_epochs
+from vmselect.profile import Finding
+from vmselect.units import format_seconds
+
+TERMS = (
+    "boot",
+    "initialization",
+    "first_iteration",
+    "steady_iterations",
+    "partial_batch",
+    "first_validation",
+    "later_validations",
+    "epoch_boundaries",
+)
+"""Every term that an estimate can have, in the order in which they are shown."""
+
+Quadratic = tuple[float, float, float]
+"""The square of a half-width: ``a + b n + c n**2`` for ``n`` epochs."""
+
+
+@dataclass(frozen=True)
+class RuntimeEstimate:
+    """Seconds that a training takes, between ``low`` and ``high`` with the given confidence.
+
+    ``terms`` says where the time goes; they sum to ``seconds``.
+
+    >>> import vmselect as vs
+    >>> profile = vs.Profile.from_times(instance_type="p3.2xlarge", batch_size=256, steps_per_epoch=159,
+    ...     init_seconds=0.2, first_iteration_seconds=3.4, iteration_seconds=[0.13, 0.13],
+    ...     validation_seconds=[0.17, 0.02])
+    >>> estimate = vs.estimate(profile, epochs=13)
+    >>> round(estimate.seconds, 2), round(sum(estimate.terms.values()), 2)
+    (272.59, 272.59)
+    >>> estimate.low < estimate.seconds < estimate.high
+    True
+    """
+
+    seconds: float
+    low: float
+    high: float
+    terms: Mapping[str, float]
+    method: str
+    confidence: float
+    epochs: int
+    title: str
+    findings: tuple[Finding, ...] = ()
+
+    def __str__(self) -> str:
+        times = f"{format_seconds(self.seconds)} ({format_seconds(self.low)} to {format_seconds(self.high)})"
+        return f"{self.title}: {self.epochs} epochs in {times} by {self.method}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "title": self.title,
+            "method": self.method,
+            "epochs": self.epochs,
+            "confidence": self.confidence,
+            "seconds": self.seconds,
+            "low": self.low,
+            "high": self.high,
+            "terms": dict(self.terms),
+            "findings": [vars(finding) for finding in self.findings],
+        }
+
+
+@dataclass(frozen=True)
+class RuntimeModel:
+    """An estimate for every number of epochs ``n >= 1`` at once.
+
+    ``terms`` holds, by name, seconds spent once and seconds per epoch. Validation stands apart, because it happens
+    every ``validation_freq`` epochs: the first one takes ``first_validation_seconds``, every later one
+    ``validation_seconds``. ``low`` and ``high`` are the squares of the half-widths as quadratics in ``n``.
+
+    >>> import vmselect as vs
+    >>> from vmselect.estimation import fit_runtime
+    >>> profile = vs.Profile.from_times(first_epoch_seconds=14.0, later_epoch_seconds=[10.0, 10.0])
+    >>> model = fit_runtime(profile)
+    >>> model.seconds(1), model.seconds(5)
+    (14.0, 54.0)
+    """
+
+    title: str
+    method: str
+    confidence: float
+    terms: Mapping[str, tuple[float, float]]
+    first_validation_seconds: float = 0.0
+    validation_seconds: float = 0.0
+    validation_freq: int = 1
+    low: Quadratic = (0.0, 0.0, 0.0)
+    high: Quadratic = (0.0, 0.0, 0.0)
+    findings: tuple[Finding, ...] = ()
+    repetitions: tuple[RuntimeModel, ...] = field(default=(), repr=False)
+
+    @property
+    def fixed_seconds(self) -> float:
+        """Seconds spent once, without validation."""
+        return sum(fixed for fixed, _ in self.terms.values())
+
+    @property
+    def epoch_seconds(self) -> float:
+        """Seconds of every epoch, without validation."""
+        return sum(per_epoch for _, per_epoch in self.terms.values())
+
+    def seconds(self, epochs: int) -> float:
+        """Seconds of a training of ``epochs`` epochs."""
+        validations = epochs // self.validation_freq
+        first = self.first_validation_seconds if validations else 0.0
+        later = self.validation_seconds * max(0, validations - 1)
+        return self.fixed_seconds + self.epoch_seconds * epochs + first + later
+
+    def interval(self, epochs: int) -> tuple[float, float]:
+        """Low and high end for ``epochs`` epochs."""
+        seconds = self.seconds(epochs)
+        return max(0.0, seconds - _half_width(self.low, epochs)), seconds + _half_width(self.high, epochs)
+
+    def at(self, epochs: int) -> RuntimeEstimate:
+        """The estimate for ``epochs`` epochs."""
+        epochs = check_epochs(epochs, title=self.title)
+        parts = {name: fixed + per_epoch * epochs for name, (fixed, per_epoch) in self.terms.items()}
+        validations = epochs // self.validation_freq
+        if validations and self.first_validation_seconds:
+            parts["first_validation"] = self.first_validation_seconds
+        if validations > 1 and self.validation_seconds:
+            parts["later_validations"] = self.validation_seconds * (validations - 1)
+        seconds = math.fsum(parts.values())
+        low, high = self.interval(epochs)
+        return RuntimeEstimate(
+            seconds=seconds,
+            low=min(low, seconds),
+            high=max(high, seconds),
+            terms={name: parts[name] for name in TERMS if parts.get(name)},
+            method=self.method,
+            confidence=self.confidence,
+            epochs=epochs,
+            title=self.title,
+            findings=self.findings + self._why_wider(epochs, high - low),
+        )
+
+    def coefficients(self) -> dict[str, Any]:
+        """The model as plain numbers, for a page or another program to compute the same seconds."""
+        return {
+            "fixed_seconds": self.fixed_seconds,
+            "epoch_seconds": self.epoch_seconds,
+            "first_validation_seconds": self.first_validation_seconds,
+            "validation_seconds": self.validation_seconds,
+            "validation_freq": self.validation_freq,
+            "low": list(self.low),
+            "high": list(self.high),
+            "terms": {name: list(pair) for name, pair in self.terms.items()},
+        }
+
+    def with_boot(self, boot_seconds: float) -> RuntimeModel:
+        """The same model with the time that the machine takes to start."""
+        return replace(self, terms={"boot": (boot_seconds, 0.0), **self.terms}) if boot_seconds else self
+
+    def _why_wider(self, epochs: int, width: float) -> tuple[Finding, ...]:
+        alone = [one.interval(epochs) for one in self.repetitions]
+        if not alone or width <= max(high - low for low, high in alone) * (1 + 1e-9):
+            return ()
+        totals = [one.seconds(epochs) for one in self.repetitions]
+        apart = format_seconds(max(totals) - min(totals))
+        return (
+            Finding(
+                "repetitions-disagree",
+                f"{self.title}: {len(totals)} repetitions lie {apart} apart, more than each of them alone let expect, "
+                "so the interval is wider than that of any one.",
+                "Look for what changed between them (other programs, another machine of the same type), or add more.",
+            ),
+        )
+
+
+def _half_width(square: Quadratic, epochs: float) -> float:
+    a, b, c = square
+    return math.sqrt(max(0.0, a + b * epochs + c * epochs * epochs))

@@ -1,0 +1,140 @@
+"""Seconds of the first validation and of every later one, from whole, cut, single or missing validations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vmselect.errors import EstimateError
+from vmselect.estimation.location import Level, locate, predict_once
+from vmselect.estimation.readings import Readings
+from vmselect.estimation.workload import Workload
+from vmselect.profile import Finding, Profile, Validation
+
+VALIDATION_SHARE = 0.35
+"""What validating one example costs against training on it, where no validation was measured: other people's runs."""
+
+NOTHING = Level(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class ValidationTimes:
+    """Seconds of the first validation and of each later one."""
+
+    first: Level
+    later: Level
+    findings: tuple[Finding, ...] = ()
+
+
+def time_validations(
+    profiles: Sequence[Profile], readings: Readings, workload: Workload, *, step: Level, confidence: float
+) -> ValidationTimes:
+    """The validations of ``workload``, from whatever the profiles saw of them."""
+    if workload.validation_examples == 0:
+        return ValidationTimes(NOTHING, NOTHING)
+    if not readings.first_validations:
+        return _assume(profiles, readings, workload, step)
+    profile = profiles[0]
+    batches = _batches(profile, readings)
+    findings: list[Finding] = []
+    if readings.later_validations:
+        totals = [_whole_seconds(one, batches) for one in readings.later_validations]
+        later = locate(totals, prior_spread=0.15, confidence=confidence)
+    else:
+        later, findings = _later_from_first(profile, readings.first_validations, batches, confidence)
+    first = predict_once([_whole_seconds(one, batches) for one in readings.first_validations], confidence=confidence)
+    scale = _scale(profile, readings, workload)
+    if scale != 1.0:
+        extra = later.value * (scale - 1)
+        first = Level(first.value + extra, first.low, first.high, 0.0)
+        later = Level(later.value * scale, later.low * scale, later.high * scale, 0.0)
+    return ValidationTimes(first, later, tuple(findings))
+
+
+def _batches(profile: Profile, readings: Readings) -> int | None:
+    """Batches in a whole validation."""
+    whole = [
+        v.batches for v in readings.first_validations + readings.later_validations if not v.truncated and v.batches
+    ]
+    if whole:
+        return whole[0]
+    setup = profile.setup
+    if setup.validation_steps:
+        return setup.validation_steps
+    if setup.validation_examples and setup.batch_size:
+        return math.ceil(setup.validation_examples / setup.batch_size)
+    return None
+
+
+def _whole_seconds(validation: Validation, batches: int | None) -> float:
+    """Seconds of a validation had it run to its end and without a lone stall."""
+    seen = len(validation.batch_seconds)
+    if not validation.truncated and seen < 5:
+        return validation.seconds
+    if not seen or (validation.truncated and batches is None):
+        return validation.seconds
+    around = max(0.0, validation.seconds - math.fsum(validation.batch_seconds))
+    head, tail = validation.batch_seconds[0], validation.batch_seconds[1:]
+    if not validation.truncated and validation.batches not in (None, seen):
+        return validation.seconds
+    typical = locate(tail).value if tail else head
+    total = batches if validation.truncated and batches else seen
+    return around + head + typical * (total - 1)
+
+
+def _later_from_first(
+    profile: Profile, first: Sequence[Validation], batches: int | None, confidence: float
+) -> tuple[Level, list[Finding]]:
+    """A later validation from the batches of the first one, all but the slow first of them."""
+    tail = [seconds for one in first for seconds in one.batch_seconds[1:]]
+    if tail and batches:
+        level = locate(tail, confidence=confidence)
+        later = Level(level.value * batches, level.low * batches, level.high * batches, 0.0)
+        how = "later ones are taken from its batches after the first"
+    else:
+        seconds = math.fsum(one.seconds for one in first) / len(first)
+        later = Level(seconds, 0.7 * seconds, 0.2 * seconds, 0.0)
+        how = "later ones are taken to be as slow, and may be much faster"
+    finding = Finding(
+        "one-validation",
+        f"{profile.title}: only the first validation was seen; {how}.",
+        "Probe with validations=2.",
+        "note",
+    )
+    return later, [finding]
+
+
+def _scale(profile: Profile, readings: Readings, workload: Workload) -> float:
+    """The workload's validation set against the one that was measured."""
+    wanted, measured = workload.validation_examples, profile.setup.validation_examples
+    if wanted is None or wanted == measured:
+        return 1.0
+    if measured:
+        return wanted / measured
+    batches = _batches(profile, readings)
+    if batches and workload.batch_size:
+        return math.ceil(wanted / workload.batch_size) / batches
+    raise EstimateError(
+        f"{profile.title}: how many examples its validations had is not known, so they cannot be scaled to {wanted}. "
+        "Leave validation_examples out, or probe with the validation set of the training."
+    )
+
+
+def _assume(profiles: Sequence[Profile], readings: Readings, workload: Workload, step: Level) -> ValidationTimes:
+    """A validation that nobody measured: a stated share of the training time per example."""
+    batches: float | None = workload.validation_steps
+    if workload.validation_examples and workload.batch_size:
+        batches = workload.validation_examples / workload.batch_size
+    given_with_validation = readings.unit == "epoch"
+    if not batches or given_with_validation:
+        return ValidationTimes(NOTHING, NOTHING)
+    seconds = VALIDATION_SHARE * step.value * batches
+    later = Level(seconds, 0.6 * seconds, 1.0 * seconds, 0.0)
+    finding = Finding(
+        "validation-assumed",
+        f"{profiles[0].title}: no validation was measured; each is assumed to cost {VALIDATION_SHARE:.2f} of a "
+        "training step per batch.",
+        "Probe with validation data and validations=2.",
+    )
+    return ValidationTimes(later, later, (finding,))
