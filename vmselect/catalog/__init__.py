@@ -1,1 +1,19 @@
-"""To be filled."""
+"""Prices of VM types: dated and offline by default, fresh on demand, and the user's own."""
+
+from vmselect.catalog.catalog import Catalog
+from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, describe_age
+from vmselect.catalog.schema import COLUMNS, KEY, MARKETS
+from vmselect.catalog.snapshot import ProviderTerms, gpu_specs, provider_terms
+
+__all__ = [
+    "COLUMNS",
+    "KEY",
+    "MARKETS",
+    "STALE_AFTER_DAYS",
+    "Catalog",
+    "Offer",
+    "ProviderTerms",
+    "describe_age",
+    "gpu_specs",
+    "provider_terms",
+]

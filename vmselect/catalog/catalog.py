@@ -1,0 +1,330 @@
+"""A catalog: many prices, and the questions one asks of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import html
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from vmselect.catalog import files, snapshot, store, table
+from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, age_days
+from vmselect.catalog.schema import COLUMNS, MARKETS, NUMBER_LIMITS
+from vmselect.errors import ArgumentError, CatalogError
+
+if TYPE_CHECKING:
+    from vmselect.catalog.refresh import Progress
+
+Names = str | Sequence[str] | None
+
+
+class Catalog:
+    """Prices of VM types. A catalog never changes: every method that adds prices returns a new one.
+
+    >>> catalog = Catalog.embedded(date="2021-02-28")
+    >>> catalog.price("p3.2xlarge", region="us-east-1")
+    3.06
+    >>> catalog.with_offers([{"provider": "aws", "instance_type": "p3.2xlarge", "region": "us-east-1",
+    ...                       "market": "on_demand", "usd_per_hour": 2.5}]).price("p3.2xlarge")
+    2.5
+    """
+
+    def __init__(self, frame: pd.DataFrame, *, origin: str, findings: Sequence[str] = ()) -> None:
+        self._frame = frame
+        self.origin = origin
+        self.findings: tuple[str, ...] = tuple(findings)
+
+    # Where catalogs come from
+
+    @classmethod
+    def embedded(cls, date: str | None = None) -> Catalog:
+        """The prices that ship with vmselect: the newest snapshot, or the one in force at ``date``.
+
+        >>> Catalog.embedded(date="2021-02-28").price_dates
+        ('2021-02-01', '2021-02-01')
+        """
+        entry = snapshot.snapshot_at(date)
+        return cls(snapshot.read_snapshot(entry.file), origin=f"embedded snapshot of {entry.date}")
+
+    @classmethod
+    def load(cls, path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False) -> Catalog:
+        """Prices from a CSV or JSON file; also SkyPilot's ``vms.csv`` and gpuhunt's CSV.
+
+        A bad row is an error that names its line, unless ``skip_bad_rows`` says to go on without it; then
+        ``findings`` tells what was left out. ``provider`` is for files that do not name one.
+
+        >>> path = Catalog.embedded(date="2021-02-28").save("prices.csv")
+        >>> len(Catalog.load(path))
+        19
+        """
+        frame, findings = files.read(path, provider=provider, skip_bad_rows=skip_bad_rows)
+        return cls(frame, origin=Path(path).name, findings=findings)
+
+    @classmethod
+    def refreshed(cls) -> Catalog:
+        """The user's own refreshed prices over the embedded ones; ``findings`` says what is old.
+
+        >>> catalog = Catalog.refreshed()  # doctest: +SKIP
+        """
+        fresh, findings = store.read_parts()
+        newest = cls.embedded()
+        return cls(
+            table.merge(newest._frame, fresh), origin=f"refreshed prices over the {newest.origin}", findings=findings
+        )
+
+    @classmethod
+    def default(cls) -> Catalog:
+        """What a ranking uses when given no catalog: the refreshed prices, else the embedded ones.
+
+        >>> Catalog.default().price("g4dn.xlarge") > 0
+        True
+        """
+        return cls.refreshed() if store.exists() else cls.embedded()
+
+    def refresh(
+        self,
+        providers: Sequence[str] | None = None,
+        *,
+        regions: Sequence[str] | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        max_age_hours: float = 6.0,
+    ) -> Catalog:
+        """This catalog with fresh prices from the providers' APIs, which are also kept for later runs.
+
+        ``providers`` None means all that can be asked with the credentials at hand. ``regions`` None means each
+        provider's reference region. What failed is in ``findings``; its old prices stay. What was fetched less than
+        ``max_age_hours`` ago is not fetched again.
+
+        >>> fresh = Catalog.embedded().refresh(providers=["azure"], regions=["eastus"])  # doctest: +SKIP
+        """
+        from vmselect.catalog.refresh import refresh_prices  # requests and the clouds' clients load on use only
+
+        outcome = refresh_prices(providers=providers, regions=regions, progress=progress, max_age_hours=max_age_hours)
+        return Catalog(
+            table.merge(self._frame, outcome.frame),
+            origin=f"{self.origin}, refreshed",
+            findings=[*self.findings, *outcome.findings],
+        )
+
+    def with_offers(self, offers: Catalog | pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> Catalog:
+        """This catalog with more prices; one with the same key replaces the list price.
+
+        ``offers`` may be another catalog, a DataFrame, or a list of :class:`Offer` and dicts, for which
+        ``provider, instance_type, region, market, usd_per_hour`` suffice.
+
+        >>> mine = Catalog.embedded().with_offers([Offer(provider="lab", instance_type="workstation",
+        ...     region="here", market="on_demand", usd_per_hour=0.12)])
+        >>> mine.price("workstation")
+        0.12
+        """
+        if isinstance(offers, Catalog):
+            added, left_out = offers._frame, list(offers.findings)
+        else:
+            added, left_out = _build_offers(offers)
+        return Catalog(
+            table.merge(self._frame, added), origin=f"{self.origin} with own prices",
+            findings=[*self.findings, *left_out],
+        )  # fmt: skip
+
+    def save(self, path: str | Path) -> Path:
+        """Write every price as CSV, or as JSON when the name ends so; :meth:`load` reads it back.
+
+        >>> Catalog.embedded().save("prices.json").name
+        'prices.json'
+        """
+        return files.write(self._frame, path)
+
+    # Questions
+
+    def offers(
+        self,
+        provider: Names = None,
+        *,
+        region: Names = None,
+        market: Names = "on_demand",
+        gpu: Names = None,
+        instance_type: Names = None,
+        service: Names = None,
+        retired: bool | None = None,
+    ) -> pd.DataFrame:
+        """The prices that match, in the catalog's order, as the columns of :data:`vmselect.catalog.COLUMNS`.
+
+        A filter is a name or several; None means any. ``retired`` False leaves out what can no longer be launched.
+
+        >>> list(Catalog.embedded().offers(gpu="T4", provider="azure")["instance_type"])[0]
+        'Standard_NC16as_T4_v3'
+        """
+        wanted = {
+            "provider": provider, "region": region, "market": market, "gpu_model": gpu,
+            "instance_type": instance_type, "service": service,
+        }  # fmt: skip
+        mask: np.ndarray | None = None
+        for column, names in wanted.items():
+            if names is not None:
+                hit = self._matches(column, (names,) if isinstance(names, str) else names)
+                mask = hit if mask is None else mask & hit
+        if retired is not None:
+            hit = self._frame["retired"].to_numpy() == retired
+            mask = hit if mask is None else mask & hit
+        if mask is None:
+            return self._frame.copy()
+        return self._frame.take(np.flatnonzero(mask)).reset_index(drop=True)
+
+    def offer(
+        self,
+        instance_type: str,
+        *,
+        region: str | None = None,
+        market: str = "on_demand",
+        provider: str | None = None,
+    ) -> Offer:
+        """The one offer of ``instance_type``; without ``region``, that of the provider's reference region.
+
+        >>> Catalog.embedded().offer("g4dn.xlarge").date
+        '2026-08-22'
+        """
+        rows = self.offers(instance_type=instance_type, market=None, provider=provider)
+        self._check_known("region", region)
+        self._check_known("market", market)
+        here = rows[rows["market"] == market]
+        if region is not None:
+            here = here[here["region"] == region]
+        elif len(here) > 1:
+            reference = [_is_reference(p, r) for p, r in zip(here["provider"], here["region"], strict=True)]
+            here = here[reference] if any(reference) else here
+        if len(here) == 1:
+            return self._as_offer(here.index[0], rows)
+        if len(here) > 1:
+            places = ", ".join(f"{r.provider} {r.region}" for r in here.head(8).itertuples())
+            raise CatalogError(f"{instance_type} is sold in several places ({places}). Pass region= or provider=.")
+        sold = sorted({f"{r.region} {r.market}" for r in rows.itertuples()})
+        shown = ", ".join(sold[:8]) + (f" and {len(sold) - 8} more" if len(sold) > 8 else "")
+        raise CatalogError(
+            f"No {market} price of {instance_type}{f' in {region}' if region else ''}; known: {shown or 'none'}. "
+            "Add one with with_offers, or refresh."
+        )
+
+    def price(
+        self,
+        instance_type: str,
+        *,
+        region: str | None = None,
+        market: str = "on_demand",
+        provider: str | None = None,
+    ) -> float:
+        """USD per hour of ``instance_type``.
+
+        >>> Catalog.embedded().price("g4dn.xlarge", region="us-east-1", market="on_demand")
+        0.526
+        """
+        return self.offer(instance_type, region=region, market=market, provider=provider).usd_per_hour
+
+    @property
+    def price_dates(self) -> tuple[str, str]:
+        """The oldest and the newest date among the prices."""
+        codes = np.unique(self._frame["date"].cat.codes.to_numpy())
+        dates = sorted(self._frame["date"].cat.categories[codes])
+        return dates[0], dates[-1]
+
+    def is_stale(self, today: dt.date | None = None) -> bool:
+        """Whether even the newest price is older than 90 days.
+
+        >>> Catalog.embedded(date="2021-02-28").is_stale()
+        True
+        """
+        return age_days(self.price_dates[1], today) > STALE_AFTER_DAYS
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+    def __iter__(self) -> Iterator[Offer]:
+        return (self._as_offer(i, self._frame) for i in range(len(self._frame)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Catalog) and _as_plain(self._frame).equals(_as_plain(other._frame))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        oldest, newest = self.price_dates
+        return f"<Catalog: {len(self):,} prices of {oldest} to {newest}, {self.origin}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>" + str(self._frame.head(20).to_html(index=False))
+
+    # Helpers
+
+    def _matches(self, column: str, names: Sequence[str]) -> np.ndarray:
+        values = self._frame[column]
+        for name in names:
+            self._check_known(column, name)
+        wanted = [int(i) for i in values.cat.categories.get_indexer(pd.Index(list(names))) if i >= 0]
+        codes = values.cat.codes.to_numpy()
+        if len(wanted) == 1:
+            return np.asarray(codes == wanted[0])
+        table_of_codes = np.zeros(len(values.cat.categories) + 1, dtype=bool)
+        table_of_codes[wanted] = True
+        return np.asarray(table_of_codes[codes])
+
+    def _check_known(self, column: str, name: str | None) -> None:
+        if name is None:
+            return
+        known = self._frame[column].cat.categories
+        if column == "market":
+            if name not in MARKETS:
+                raise ArgumentError(f"market {name!r} is not one of {', '.join(MARKETS)}.")
+        elif name not in known:
+            what = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
+            near = _nearest(name, [k for k in known if k])
+            hint = f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(sorted(known)[:12])}."
+            raise CatalogError(f"No {what} {name!r} in the catalog ({self.origin}). {hint}")
+
+    def _as_offer(self, label: Any, frame: pd.DataFrame) -> Offer:
+        row = frame.loc[label]
+        values = {c: row[c] for c in COLUMNS}
+        for column in NUMBER_LIMITS:
+            values[column] = None if np.isnan(values[column]) else float(values[column])
+        return Offer(**values)
+
+
+def _is_reference(provider: str, region: str) -> bool:
+    terms = snapshot.provider_terms(provider)
+    return terms is not None and terms.reference_region == region
+
+
+def _nearest(name: str, known: Sequence[str]) -> list[str]:
+    by_lower = {k.lower(): k for k in known}
+    return [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
+
+
+def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> tuple[pd.DataFrame, list[str]]:
+    if isinstance(offers, pd.DataFrame):
+        raw, what = offers.reset_index(drop=True), "row"
+    else:
+        rows = [o.model_dump() if isinstance(o, Offer) else dict(o) for o in offers]
+        raw, what = pd.DataFrame(rows, dtype=object), "offer"
+    if not len(raw):
+        raise ArgumentError("No offers were given. Give at least one.")
+    for column in raw.columns:
+        if column not in COLUMNS:
+            near = get_close_matches(str(column), COLUMNS, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
+            raise CatalogError(f"An offer has no {column!r}. {hint}")
+    if "market" not in raw.columns:
+        raw = raw.assign(market="on_demand")
+    return table.build(
+        raw,
+        name_row=lambda positions: [f"{what} {p + 1}" for p in positions],
+        default_date=dt.date.today().isoformat(),
+        default_source="user",
+    )
+
+
+def _as_plain(frame: pd.DataFrame) -> pd.DataFrame:
+    plain = frame.astype({c: str for c in COLUMNS if isinstance(frame[c].dtype, pd.CategoricalDtype)})
+    return plain.sort_values(list(COLUMNS[:5]), ignore_index=True)

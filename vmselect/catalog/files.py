@@ -1,0 +1,261 @@
+"""Price files: the CSV or JSON that a person edits, checked before anything of it is used."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vmselect.catalog import foreign, table
+from vmselect.catalog.schema import COLUMNS, NUMBER_LIMITS, SCHEMA_VERSION, TEXT_COLUMNS
+from vmselect.errors import CatalogError
+
+MAX_BYTES = 256 * 1024**2
+_MAX_HEADER_BYTES = 64 * 1024
+
+
+def read(
+    path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False
+) -> tuple[pd.DataFrame, list[str]]:
+    """Rows of a price file, checked, and what was left out of it, as sentences."""
+    path = Path(path)
+    head = _read_head(path)
+    modified = dt.date.fromtimestamp(path.stat().st_mtime).isoformat()
+    rules: list[table.Rule] = []
+    findings: list[str] = []
+    if path.suffix.lower() == ".json":
+        raw, name_row = _read_json(path)
+        source = "user"
+    else:
+        header = _read_header(path, head)
+        layout = foreign.recognise(header)
+        if layout is None:
+            _check_header(path, header)
+            raw, name_row, rules = _read_csv(path, header, numbers=tuple(NUMBER_LIMITS))
+            source = "user"
+        else:
+            raw, name_row, rules = _read_csv(path, header, numbers=())
+            raw, origin, findings = layout.convert(raw, path=path, provider=provider)
+            name_row = _through(name_row, origin)
+            rules = [(mask[origin], lambda i, say=say: say(int(origin[i]))) for mask, say in rules]  # type: ignore[misc]
+            source = layout.name
+    if provider is not None and "provider" not in raw.columns:
+        raw["provider"] = provider
+    frame, left_out = table.build(
+        raw, name_row=name_row, default_date=modified, default_source=source,
+        skip_bad_rows=skip_bad_rows, rules=rules,
+    )  # fmt: skip
+    if not len(frame):
+        raise CatalogError(f"{path.name} holds no usable price row. Give it at least one.")
+    return frame, [*findings, *left_out]
+
+
+def write(frame: pd.DataFrame, path: str | Path) -> Path:
+    """Write rows as CSV, or as JSON when the name ends so; an old file stays until the new one is whole."""
+    path = Path(path)
+    texts = pd.DataFrame({c: _as_text(frame[c]) for c in COLUMNS})
+    if path.suffix.lower() == ".json":
+        rows = [
+            {c: (float(v) if c in NUMBER_LIMITS else v) for c, v in row.items() if v != ""}
+            for row in texts.to_dict("records")
+        ]
+        lines = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in rows)
+        content = f'{{"schema": {SCHEMA_VERSION}, "offers": [\n{lines}\n]}}\n'
+    else:
+        content = texts.to_csv(index=False, lineterminator="\n")
+    replace_file(path, content.encode())
+    return path
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put ``content`` at ``path`` in one step: whoever reads sees the old file or the new one, never half."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(out.fileno())
+            Path(beside).chmod(0o644)
+            Path(beside).replace(path)
+        except BaseException:
+            Path(beside).unlink(missing_ok=True)
+            raise
+    except OSError as failure:
+        raise CatalogError(f"{path} could not be written ({failure}). Choose another place.") from failure
+
+
+def _read_head(path: Path) -> bytes:
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise CatalogError(
+                f"{path.name} is {size / 1024**2:.0f} MiB; a price file may be {MAX_BYTES // 1024**2} MiB. Split it."
+            )
+        with path.open("rb") as file:
+            head = file.read(_MAX_HEADER_BYTES)
+    except OSError as failure:
+        raise CatalogError(f"{path} cannot be read ({failure}). Give the path of a CSV or JSON file.") from failure
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise CatalogError(f"{path.name} is UTF-16 text. Save it as CSV UTF-8.")
+    if b"\0" in head:
+        raise CatalogError(f"{path.name} is not text. Give a CSV or JSON price file.")
+    return head
+
+
+def _read_header(path: Path, head: bytes) -> list[str]:
+    line, newline, _ = head.partition(b"\n")
+    if not newline and len(head) == _MAX_HEADER_BYTES:
+        raise CatalogError(f"{path.name} has no header line in its first 64 KiB. Give a CSV price file.")
+    try:
+        header = next(csv.reader(io.StringIO(line.decode("utf-8-sig").rstrip("\r"))), [])
+    except (UnicodeDecodeError, csv.Error) as failure:
+        raise CatalogError(f"{path.name} line 1 is not UTF-8 CSV ({failure}). Save it as CSV UTF-8.") from failure
+    return [name.strip() for name in header]
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    for name in header:
+        if header.count(name) > 1:
+            raise CatalogError(f"{path.name} has two columns named {name!r}. Keep one.")
+        if name not in (*COLUMNS, "currency"):
+            near = get_close_matches(name, COLUMNS, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
+            raise CatalogError(f"{path.name} has a column {name[:40]!r} that a price file does not have. {hint}")
+
+
+def _read_csv(
+    path: Path, header: Sequence[str], *, numbers: Sequence[str]
+) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
+    """Rows of a CSV; columns in ``numbers`` as floats when every cell is one, all others as categories."""
+    fast: dict[str, Any] = {c: "float64" if c in numbers else "category" for c in header}
+    slow: dict[str, Any] = dict.fromkeys(header, "category")
+    failure: Exception | None = None
+    for dtypes in (fast, slow):
+        try:
+            raw = pd.read_csv(
+                path, names=list(header), header=0, dtype=dtypes, keep_default_na=False, index_col=False,
+                na_values={c: [""] for c in numbers}, encoding="utf-8-sig", on_bad_lines="error",
+            )  # fmt: skip
+            break
+        except (pd.errors.ParserError, UnicodeDecodeError) as broken:
+            raise _explain_broken_csv(path, header, broken) from broken
+        except (ValueError, OverflowError) as not_a_number:
+            failure = not_a_number
+    else:
+        raise CatalogError(f"{path.name} is not a CSV price file ({failure}).") from failure
+
+    def name_row(positions: Sequence[int]) -> list[str]:
+        lines = _line_numbers(path, max(positions) + 1)
+        return [f"{path.name} line {lines[p]}" for p in positions]
+
+    rules: list[table.Rule] = []
+    if header[-1] in TEXT_COLUMNS:  # an empty cell is "", so a missing value here means that the line ended early
+        short = raw[header[-1]].isna().to_numpy()
+        if short.any():
+            rules.append((short, lambda i: f"has fewer than {len(header)} fields"))
+    if "currency" in raw.columns:
+        other = ~raw.pop("currency").isin(["USD", ""]).to_numpy()
+        if other.any():
+            rules.append((other, lambda i: "is not in USD; convert the price to US dollars"))
+    return raw, name_row, rules
+
+
+def _line_numbers(path: Path, rows: int) -> list[int]:
+    """The line at which each of the first ``rows`` data rows ends, counted as an editor counts."""
+    lines: list[int] = []
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        reader = csv.reader(file)
+        for number, _ in enumerate(_non_blank(reader)):
+            if number:
+                lines.append(reader.line_num)
+            if len(lines) >= rows:
+                break
+    return lines + [reader.line_num] * (rows - len(lines))
+
+
+def _non_blank(reader: Any) -> Any:
+    csv.field_size_limit(MAX_BYTES)
+    return (cells for cells in reader if cells and (len(cells) > 1 or cells[0].strip()))
+
+
+def _explain_broken_csv(path: Path, header: Sequence[str], failure: Exception) -> CatalogError:
+    if isinstance(failure, UnicodeDecodeError):
+        return CatalogError(f"{path.name} is not UTF-8 text ({failure.reason}). Save it as CSV UTF-8.")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file)
+        for cells in _non_blank(reader):
+            if len(cells) > len(header):
+                return CatalogError(
+                    f"{path.name} line {reader.line_num} has {len(cells)} fields, the header {len(header)}. "
+                    "Put quotes around text that holds a comma."
+                )
+    return CatalogError(f"{path.name} is not whole CSV ({str(failure).strip()[:120]}). Look for an open quote.")
+
+
+def _read_json(path: Path) -> tuple[pd.DataFrame, table.RowNamer]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        rows, lines = _json_offers(text)
+    except (ValueError, RecursionError) as failure:
+        raise CatalogError(
+            f'{path.name} is not a JSON price file ({str(failure)[:160]}). Write {{"offers": [{{...}}, ...]}}.'
+        ) from failure
+    for row, line in zip(rows, lines, strict=True):
+        for name, value in row.items():
+            if name not in COLUMNS:
+                near = get_close_matches(name, COLUMNS, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise CatalogError(f"{path.name} line {line} has an unknown field {name[:40]!r}.{hint}")
+            if isinstance(value, list | dict):
+                raise CatalogError(f"{path.name} line {line}: {name} must be one value, not a list or object.")
+    raw = pd.DataFrame(rows, columns=[c for c in COLUMNS if any(c in r for r in rows)], dtype=object)
+    return raw, lambda positions: [f"{path.name} line {lines[p]}" for p in positions]
+
+
+def _json_offers(text: str) -> tuple[list[dict[str, Any]], list[int]]:
+    """The objects of the offers list and the line on which each begins."""
+    decoder = json.JSONDecoder(parse_constant=lambda word: f"{word}")
+    whole = decoder.decode(text)
+    if isinstance(whole, dict):
+        version = whole.get("schema", SCHEMA_VERSION)
+        if version != SCHEMA_VERSION:
+            raise ValueError(f"schema {version!r}; this release reads {SCHEMA_VERSION}")
+        rows = whole.get("offers")
+        at = text.index("[", text.index('"offers"')) + 1 if isinstance(rows, list) else 0
+    else:
+        rows, at = whole, text.find("[") + 1
+    if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
+        raise ValueError("no list of offers")
+    lines, line, counted = [], 1, 0
+    for _ in rows:
+        at = text.index("{", at)
+        line, counted = line + text.count("\n", counted, at), at
+        lines.append(line)
+        _, at = decoder.raw_decode(text, at)
+    return rows, lines
+
+
+def _as_text(values: pd.Series) -> Any:
+    if values.dtype == bool:
+        return np.where(values, "yes", "no")
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return values
+    codes, unique = pd.factorize(values.to_numpy(), use_na_sentinel=False)
+    texts = ["" if np.isnan(u) else repr(float(u)).removesuffix(".0") for u in unique]
+    return pd.Categorical.from_codes(codes, pd.Index(texts))
+
+
+def _through(name_row: table.RowNamer, origin: Any) -> Callable[[Sequence[int]], list[str]]:
+    return lambda positions: name_row([int(origin[p]) for p in positions])

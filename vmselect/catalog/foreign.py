@@ -1,0 +1,139 @@
+"""Price files of other tools: SkyPilot's ``vms.csv`` (v7, v8) and gpuhunt's CSV, turned into our columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from vmselect.errors import CatalogError
+
+Origin = npt.NDArray[np.intp]
+Converted = tuple[pd.DataFrame, Origin, list[str]]
+
+# On Google Cloud SkyPilot prices the host of these families without its GPUs.
+_GCP_HOST_ONLY = r"(?:a2|a3|a4|a4x|g2|g4)-"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How another tool lays out its prices."""
+
+    name: str
+    columns: frozenset[str]
+    convert_rows: Callable[[pd.DataFrame, str], Converted]
+
+    def convert(self, raw: pd.DataFrame, *, path: Path, provider: str | None) -> Converted:
+        """``raw`` in our columns, the row of ``raw`` that each row came from, and what was left out."""
+        if provider is None:
+            provider = _provider_of(path)
+        return self.convert_rows(raw, provider)
+
+
+def recognise(header: Sequence[str]) -> Layout | None:
+    """The layout that ``header`` belongs to, or None when it is ours or nobody's."""
+    return next((layout for layout in _LAYOUTS if layout.columns <= set(header)), None)
+
+
+def _provider_of(path: Path) -> str:
+    # SkyPilot keeps <provider>/vms.csv, gpuhunt keeps <provider>.csv.
+    resolved = path.resolve()
+    name = resolved.parent.name if resolved.stem in ("vms", "instances") else resolved.stem
+    if not re.fullmatch(r"[a-z][a-z0-9]{1,30}", name) or name.startswith("tmp"):
+        raise CatalogError(f'{path.name} does not say whose prices it holds. Pass provider="aws", for example.')
+    return name
+
+
+def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
+    rows = pd.DataFrame(
+        {
+            "provider": provider,
+            "instance_type": raw["InstanceType"].astype(str),
+            "region": raw["Region"].astype(str),
+            "vcpus": _floats(raw, "vCPUs"),
+            "memory_gib": _floats(raw, "MemoryGiB"),
+            "gpu_model": _models(raw["AcceleratorName"].astype(str)),
+            "gpu_count": _floats(raw, "AcceleratorCount"),
+            "row": np.arange(len(raw)),
+        }
+    )
+    findings = []
+    apart = rows["instance_type"] == ""
+    if provider == "gcp":
+        apart |= rows["instance_type"].str.match(_GCP_HOST_ONLY)
+    if apart.any():
+        findings.append(
+            f"{int(apart.sum())} SkyPilot rows price an accelerator or its host apart, not a whole VM: left out."
+        )
+    rows.loc[rows["gpu_model"] == "", "gpu_count"] = rows["gpu_count"].fillna(0)
+    markets = []
+    for market, column in (("on_demand", "Price"), ("spot", "SpotPrice")):
+        # A cell that is no number stays as it is, so that the check of the rows can name it.
+        priced = rows.assign(market=market, usd_per_hour=raw[column].astype(str).to_numpy())
+        priced = priced[~apart & ~priced["usd_per_hour"].isin(["", "nan"])]
+        # Zones of a region differ in spot price; a region's price is that of its cheapest zone.
+        priced = priced.assign(rank=pd.to_numeric(priced["usd_per_hour"], errors="coerce").fillna(-1))
+        markets.append(priced.sort_values("rank", kind="stable").drop_duplicates(["instance_type", "region"]))
+    joined = pd.concat(markets).sort_values(["row", "market"], kind="stable", ignore_index=True)
+    return joined.drop(columns=["row", "rank"]), joined["row"].to_numpy(dtype=np.intp), findings
+
+
+def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
+    memory = _floats(raw, "gpu_memory")
+    counts = _floats(raw, "gpu_count")
+    spot = raw["spot"].astype(str).str.lower()
+    rows = pd.DataFrame(
+        {
+            "provider": raw["provider"].astype(str) if "provider" in raw.columns else provider,
+            "instance_type": raw["instance_name"].astype(str),
+            "region": raw["location"].astype(str),
+            "market": np.where(spot == "true", "spot", np.where(spot == "false", "on_demand", spot)),
+            "usd_per_hour": raw["price"].astype(str),
+            "vcpus": _floats(raw, "cpu"),
+            "memory_gib": _floats(raw, "memory"),
+            "gpu_model": _models(raw["gpu_name"].astype(str), memory),
+            "gpu_count": counts,
+            "gpu_memory_gib": memory,
+        }
+    )
+    return rows, np.arange(len(rows), dtype=np.intp), []
+
+
+def _floats(raw: pd.DataFrame, column: str) -> Any:
+    if column not in raw.columns:
+        return np.nan
+    return pd.to_numeric(raw[column].astype(object), errors="coerce").astype(np.float64).to_numpy()
+
+
+_RENAMED = {
+    "radeon pro v520": "Radeon-Pro-V520",
+    "v520": "Radeon-Pro-V520",
+    "rtxpro6000": "RTX-PRO-6000",
+    "rtx-pro-6000": "RTX-PRO-6000",
+    "radeon mi25": "MI25",
+    "gaudi hl-205": "Gaudi",
+}
+
+
+def _models(names: pd.Series, memory_gib: Any = None) -> pd.Series:
+    """Accelerator names as our GPU table spells them; a name unknown there stays as it is."""
+    renamed = names.replace("nan", "").map(lambda n: _RENAMED.get(n.lower(), n.replace(" ", "-")))
+    if memory_gib is not None:
+        # gpuhunt tells the two sizes of one model apart by memory only.
+        renamed = renamed.mask((renamed == "A100") & (memory_gib == 80), "A100-80GB")
+        renamed = renamed.mask((renamed == "V100") & (memory_gib == 32), "V100-32GB")
+    return renamed
+
+
+_LAYOUTS = (
+    Layout(
+        "skypilot", frozenset({"InstanceType", "AcceleratorName", "Price", "SpotPrice", "Region"}), _convert_skypilot
+    ),
+    Layout("gpuhunt", frozenset({"instance_name", "location", "price", "gpu_name", "spot"}), _convert_gpuhunt),
+)

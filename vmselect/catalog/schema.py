@@ -1,0 +1,114 @@
+"""The columns of a price row and what each may hold.
+
+One row is one price: a VM type of a provider, in a region, in a market, on a day. The same rules check a
+single :class:`~vmselect.catalog.Offer` and a file of a million rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+
+SCHEMA_VERSION = 1
+
+MARKETS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
+
+# The order of the columns in files and in DataFrames.
+COLUMNS = (
+    "provider",
+    "service",
+    "instance_type",
+    "region",
+    "market",
+    "usd_per_hour",
+    "date",
+    "vcpus",
+    "memory_gib",
+    "gpu_model",
+    "gpu_count",
+    "gpu_memory_gib",
+    "retired",
+    "source",
+    "note",
+)
+KEY = ("provider", "service", "instance_type", "region", "market")
+REQUIRED = ("provider", "instance_type", "region", "market", "usd_per_hour")
+# What a machine is, as opposed to what it costs.
+FACTS = ("vcpus", "memory_gib", "gpu_model", "gpu_count", "gpu_memory_gib")
+
+# column: (lowest, highest) allowed, in the unit of the column's name.
+NUMBER_LIMITS: dict[str, tuple[float, float]] = {
+    "usd_per_hour": (1e-6, 100_000.0),
+    "vcpus": (0.0, 100_000.0),
+    "memory_gib": (0.0, 1_000_000.0),
+    "gpu_count": (0.0, 100_000.0),
+    "gpu_memory_gib": (0.0, 10_000.0),
+}
+TEXT_COLUMNS = tuple(c for c in COLUMNS if c not in NUMBER_LIMITS)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:/()-]{0,127}")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_DEFAULT_SERVICE = {"aws": "ec2", "azure": "vm", "gcp": "gce"}
+
+
+def default_service(provider: str, instance_type: str) -> str:
+    """The service that sells ``instance_type`` when a row does not say.
+
+    >>> default_service("aws", "ml.g5.xlarge"), default_service("gcp", "a2-highgpu-1g"), default_service("lab", "x")
+    ('sagemaker', 'gce', 'vm')
+    """
+    if provider == "aws" and instance_type.startswith("ml."):
+        return "sagemaker"
+    return _DEFAULT_SERVICE.get(provider, "vm")
+
+
+def describe_bad_text(column: str, value: str) -> str | None:
+    """Why ``value`` cannot stand in the text ``column``, or None when it can.
+
+    >>> describe_bad_text("market", "ondemand")
+    "market 'ondemand' is not one of on_demand, spot, reserved_1y, reserved_3y"
+    >>> describe_bad_text("note", "=cmd()")
+    "note '=cmd()' starts like a spreadsheet formula; put a letter first"
+    """
+    shown = repr(value if len(value) <= 40 else value[:37] + "...")
+    if value.startswith(_FORMULA_STARTS):
+        return f"{column} {shown} starts like a spreadsheet formula; put a letter first"
+    if column == "market":
+        return None if value in MARKETS else f"market {shown} is not one of {', '.join(MARKETS)}"
+    if column == "date":
+        return None if is_iso_date(value) else f"date {shown} is not a day written as 2026-08-22"
+    if column == "retired":
+        return None if value in ("yes", "no", "") else f"retired {shown} is neither yes nor no"
+    if column == "note":
+        fine = len(value) <= 300 and value.isprintable()
+        return None if fine else f"note {shown} is longer than 300 characters or holds control characters"
+    if value == "":
+        return f"{column} is empty" if column in REQUIRED else None
+    pattern = _LABEL if column in ("gpu_model", "source") else _NAME
+    if not pattern.fullmatch(value):
+        return f"{column} {shown} may hold only letters, digits and . _ + - and must start with a letter or digit"
+    return None
+
+
+def describe_bad_number(column: str, value: float) -> str | None:
+    """Why ``value`` cannot stand in the number ``column``, or None when it can; NaN means unknown.
+
+    >>> describe_bad_number("usd_per_hour", -3.0)
+    'usd_per_hour -3 is outside 1e-06 to 100000'
+    """
+    lowest, highest = NUMBER_LIMITS[column]
+    if math.isnan(value):
+        return f"{column} is missing" if column in REQUIRED else None
+    if not lowest <= value <= highest:
+        return f"{column} {value:g} is outside {lowest:g} to {highest:g}"
+    return None
+
+
+def is_iso_date(text: str) -> bool:
+    """Whether ``text`` is a day written as 2026-08-22."""
+    try:
+        return len(text) == 10 and bool(dt.date.fromisoformat(text))
+    except ValueError:
+        return False

@@ -1,0 +1,141 @@
+"""The prices that ship with vmselect: dated snapshots, GPU figures and what each provider promises."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from vmselect.catalog import files
+from vmselect.catalog.schema import SCHEMA_VERSION, is_iso_date
+from vmselect.errors import ArgumentError, CatalogError
+
+
+class SnapshotEntry(BaseModel):
+    """A line of the manifest: one file of prices."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    date: str
+    file: str
+    rows: int
+    sha256: str
+    description: str
+
+
+class TableEntry(BaseModel):
+    """A line of the manifest: a file that holds no prices."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str
+    rows: int
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """What lies in the pricing folder, oldest snapshot first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int
+    snapshots: tuple[SnapshotEntry, ...]
+    tables: tuple[TableEntry, ...]
+
+
+class ProviderTerms(BaseModel):
+    """How a provider bills a service and what availability it promises, each with its source.
+
+    >>> provider_terms("aws").billing_minimum_seconds
+    60
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    provider: str
+    service: str
+    reference_region: str
+    billing_increment_seconds: int
+    billing_minimum_seconds: int
+    billing_source: str
+    sla_percent: float | None
+    sla_scope: str
+    sla_source: str
+
+
+def pricing_folder() -> Path:
+    """Where the shipped prices lie: inside an installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "_pricing", package.parent / "pricing"):
+        if (folder / "manifest.json").is_file():
+            return folder
+    raise CatalogError("The prices that ship with vmselect are not there. Install vmselect again.")
+
+
+@functools.cache
+def manifest() -> Manifest:
+    """What lies in the pricing folder."""
+    path = pricing_folder() / "manifest.json"
+    try:
+        found = Manifest.model_validate_json(path.read_bytes())
+    except ValidationError as broken:
+        raise CatalogError(f"{path} is damaged ({broken.error_count()} faults). Install vmselect again.") from broken
+    if found.schema_version != SCHEMA_VERSION:
+        raise CatalogError(f"{path} has schema {found.schema_version}, this release reads {SCHEMA_VERSION}.")
+    return found
+
+
+def snapshot_at(date: str | None = None) -> SnapshotEntry:
+    """The newest snapshot, or the newest one not later than ``date``.
+
+    >>> snapshot_at("2021-02-28").date
+    '2021-02-01'
+    """
+    snapshots = manifest().snapshots
+    if date is None:
+        return snapshots[-1]
+    if not is_iso_date(date):
+        raise ArgumentError(f"date {date!r} is not a day written as 2026-08-22.")
+    in_force = [s for s in snapshots if s.date <= date]
+    if not in_force:
+        raise CatalogError(f"No prices of {date} or before; the earliest snapshot is of {snapshots[0].date}.")
+    return in_force[-1]
+
+
+@functools.cache
+def read_snapshot(file: str) -> pd.DataFrame:
+    """The checked rows of one shipped snapshot."""
+    return files.read(pricing_folder() / file)[0]
+
+
+@functools.cache
+def _gpu_specs() -> pd.DataFrame:
+    return pd.read_csv(pricing_folder() / "gpu-specs.csv", index_col="model", keep_default_na=False, na_values=[""])
+
+
+def gpu_specs() -> pd.DataFrame:
+    """Peak rates per GPU or accelerator model; ``basis`` says which numbers were derived or assumed.
+
+    >>> float(gpu_specs().loc["T4", "fp32_tflops"])
+    8.1
+    """
+    return _gpu_specs().copy()
+
+
+@functools.cache
+def _terms() -> tuple[ProviderTerms, ...]:
+    rows = json.loads((pricing_folder() / "providers.json").read_text(encoding="utf-8"))
+    return TypeAdapter(tuple[ProviderTerms, ...]).validate_python(rows)
+
+
+def provider_terms(provider: str, *, service: str | None = None) -> ProviderTerms | None:
+    """Billing and availability terms of a provider's service; None for a provider that we know nothing of.
+
+    >>> provider_terms("azure").reference_region, provider_terms("my-cluster")
+    ('eastus', None)
+    """
+    mine = [t for t in _terms() if t.provider == provider]
+    return next((t for t in mine if t.service == service), mine[0] if mine else None)

@@ -1,0 +1,232 @@
+"""AWS prices through boto3: EC2 on demand, spot and reserved, and SageMaker training."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from vmselect import _optional
+from vmselect.catalog.sources import Row
+from vmselect.catalog.sources.machines import known_machines
+from vmselect.errors import MissingPackageError, RefreshError
+
+_PRICING_REGION = "us-east-1"  # the Price List API lives in three regions and answers for all
+_EC2_FILTERS = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "capacitystatus": "Used",  # the others are reservations, listed at 0.00
+    "preInstalledSw": "NA",
+    "marketoption": "OnDemand",  # the others are Capacity Blocks, listed at 0.00
+    "licenseModel": "No License required",
+}
+_LEASES = {"1yr": "reserved_1y", "3yr": "reserved_3y"}
+_SAGEMAKER_TYPE = re.compile(r"(ml\.[a-z0-9-]+\.[a-z0-9-]*?(?:xlarge|large|medium|metal))(?:-(.+))?")
+_GPU_NAMES = {"t4g": "T4G", "radeon pro v520": "Radeon-Pro-V520", "gaudi hl-205": "Gaudi"}
+_GPU_SIZES_GIB = {("A100", 80): "A100-80GB", ("V100", 32): "V100-32GB"}
+
+
+class AwsPrices:
+    """Linux prices; credentials are found the way boto3 always finds them."""
+
+    provider = "aws"
+    region_pattern = r"[a-z]{2}(-[a-z]+)+-[0-9]"
+
+    def __init__(self, *, session: Any = None, endpoint_url: str | None = None) -> None:
+        self._session = session
+        self._endpoint_url = endpoint_url
+
+    def missing(self) -> str | None:
+        """boto3 or credentials, when there are none."""
+        try:
+            found = self._open_session().get_credentials() is not None
+        except MissingPackageError as missing:
+            return str(missing)
+        return None if found else "no AWS credentials. Set AWS_PROFILE, or run `aws configure`."
+
+    def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
+        """Every EC2 and SageMaker training price of ``region``."""
+        botocore = _optional.require("botocore.exceptions", extra="aws", needed_by="AWS prices")
+        try:
+            pricing = self._client("pricing", _PRICING_REGION)
+            ec2 = self._client("ec2", region)
+            progress("instance types")
+            machines = {**known_machines("aws"), **dict(_describe_machines(ec2))}
+            prices: list[tuple[str, str, Any]] = []
+            for number, product in enumerate(_products(pricing, "AmazonEC2", region, _EC2_FILTERS)):
+                prices += parse_ec2_product(product, region)
+                if number % 100 == 0:
+                    progress(f"{number} EC2 products")
+            if not prices:
+                raise RefreshError(f"AWS lists no EC2 price in {region!r}. Check the region's name, such as us-east-1.")
+            progress("spot prices")
+            prices += [(name, "spot", price) for name, price in _spot_prices(ec2).items()]
+            progress("SageMaker")
+            for product in _products(pricing, "AmazonSageMaker", region, {}):
+                prices += parse_sagemaker_product(product, region)
+        except (botocore.BotoCoreError, botocore.ClientError) as fault:
+            raise RefreshError(f"AWS refused or broke off: {_describe_fault(fault)}.") from None
+        return [_row(name, market, price, region, machines) for name, market, price in prices]
+
+    def _open_session(self) -> Any:
+        if self._session is None:
+            boto3 = _optional.require("boto3", extra="aws", needed_by="AWS prices")
+            self._session = boto3.session.Session()
+        return self._session
+
+    def _client(self, service: str, region: str) -> Any:
+        config = _optional.require("botocore.config", extra="aws", needed_by="AWS prices").Config(
+            connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 6}
+        )
+        return self._open_session().client(service, region_name=region, endpoint_url=self._endpoint_url, config=config)
+
+
+def parse_ec2_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
+    """(type, market, USD per hour) of a product of the price list; nothing when it is not a plain Linux VM."""
+    product = _load(text)
+    attributes = product.get("product", {}).get("attributes", {})
+    wanted = {**_EC2_FILTERS, "regionCode": region}
+    # What was asked for is checked again: the API has answered with other rows before.
+    if any(attributes.get(field) != value for field, value in wanted.items() if field in attributes):
+        return
+    name = attributes.get("instanceType")
+    if not name or attributes.get("capacitystatus") != "Used":
+        return
+    terms = product.get("terms", {})
+    for price in _hourly(terms.get("OnDemand", {}).values()):
+        yield name, "on_demand", price
+    for term in terms.get("Reserved", {}).values():
+        kind = term.get("termAttributes", {})
+        if kind.get("PurchaseOption") == "No Upfront" and kind.get("OfferingClass") == "standard":
+            market = _LEASES.get(str(kind.get("LeaseContractLength")))
+            for price in _hourly([term]) if market else ():
+                yield name, str(market), price
+
+
+def parse_sagemaker_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
+    """(type, market, USD per hour) of a SageMaker product; nothing when it is not a training instance."""
+    product = _load(text)
+    about = product.get("product", {})
+    attributes = about.get("attributes", {})
+    if about.get("productFamily") != "ML Instance" or attributes.get("regionCode") != region:
+        return
+    match, part = None, str(attributes.get("component") or "")
+    for field in ("instanceName", "instanceType"):
+        found = _SAGEMAKER_TYPE.fullmatch(str(attributes.get(field) or ""))
+        if found:
+            match, part = match or found, found[2] or part
+    training = part.lower().startswith("train") or "-Train:" in str(attributes.get("usagetype") or "")
+    if match and training and "spot" not in part.lower():
+        for price in _hourly(product.get("terms", {}).get("OnDemand", {}).values()):
+            yield match[1], "on_demand", price
+
+
+def describe_machine(info: dict[str, Any]) -> Row:
+    """vCPUs, memory and accelerators out of one answer of ``describe_instance_types``."""
+    facts: Row = {
+        "vcpus": info["VCpuInfo"]["DefaultVCpus"],
+        "memory_gib": info["MemoryInfo"]["SizeInMiB"] / 1024,
+        "gpu_model": "",
+        "gpu_count": 0,
+    }
+    devices = (
+        info.get("GpuInfo", {}).get("Gpus")
+        or info.get("NeuronInfo", {}).get("NeuronDevices")
+        or info.get("InferenceAcceleratorInfo", {}).get("Accelerators")
+    )
+    if not devices:
+        return facts
+    device = devices[0]
+    count = float(device.get("Count") or 0)
+    if not count:  # a share of a GPU counts as none, and says how large a share
+        count = float(device.get("LogicalGpuCount") or 0) * float(device.get("GpuPartitionSize") or 0)
+    if not count:
+        return facts
+    name = str(device.get("Name") or "").strip()
+    facts["gpu_model"] = _GPU_NAMES.get(name.lower(), name.replace(" ", "-"))
+    facts["gpu_count"] = count
+    size_mib = device.get("MemoryInfo", {}).get("SizeInMiB")
+    if size_mib:
+        facts["gpu_memory_gib"] = round(size_mib / 1024)
+        facts["gpu_model"] = _GPU_SIZES_GIB.get((name, facts["gpu_memory_gib"]), facts["gpu_model"])
+    return facts
+
+
+def _describe_machines(ec2: Any) -> Iterator[tuple[str, Row]]:
+    for info in _pages(ec2.describe_instance_types, "InstanceTypes", MaxResults=100):
+        yield info["InstanceType"], describe_machine(info)
+
+
+def _spot_prices(ec2: Any) -> dict[str, Any]:
+    """The spot price of each type now, in the region's cheapest zone."""
+    newest: dict[tuple[str, str], Any] = {}
+    history = _pages(
+        ec2.describe_spot_price_history, "SpotPriceHistory",
+        StartTime=dt.datetime.now(dt.UTC), ProductDescriptions=["Linux/UNIX"], MaxResults=1000,
+    )  # fmt: skip
+    for entry in history:  # newest first
+        newest.setdefault((entry["InstanceType"], entry["AvailabilityZone"]), entry["SpotPrice"])
+    cheapest: dict[str, Any] = {}
+    for (name, _), price in newest.items():
+        if name not in cheapest or float(price) < float(cheapest[name]):
+            cheapest[name] = price
+    return cheapest
+
+
+def _products(pricing: Any, service: str, region: str, filters: dict[str, str]) -> Iterator[str]:
+    wanted = {"regionCode": region, **filters}
+    matches = [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in wanted.items()]
+    return _pages(
+        pricing.get_products, "PriceList",
+        ServiceCode=service, Filters=matches, FormatVersion="aws_v1", MaxResults=100,
+    )  # fmt: skip
+
+
+def _pages(call: Callable[..., dict[str, Any]], key: str, **arguments: Any) -> Iterator[Any]:
+    token = ""
+    for _ in range(5000):
+        answer = call(**arguments, **({"NextToken": token} if token else {}))
+        yield from answer.get(key, ())
+        following = answer.get("NextToken") or ""  # the last page says "" or nothing
+        if following == token:
+            if token:
+                raise RefreshError("The AWS answer goes in circles: a page links to itself. Try again later.")
+            return
+        token = following
+        if not token:
+            return
+    raise RefreshError("The AWS answer had more than 5000 pages. Ask for fewer regions.")
+
+
+def _hourly(terms: Iterable[dict[str, Any]]) -> Iterator[Any]:
+    """The hourly prices of terms, whose keys mean nothing."""
+    for term in terms:
+        for dimension in term.get("priceDimensions", {}).values():
+            if str(dimension.get("unit", "")).lower() in ("hrs", "hours", "hour"):
+                yield dimension.get("pricePerUnit", {}).get("USD")
+
+
+def _load(text: str) -> dict[str, Any]:
+    try:
+        product = json.loads(text)
+    except ValueError:
+        raise RefreshError("A product of the AWS price list is not JSON. Try again later.") from None
+    if not isinstance(product, dict):
+        raise RefreshError("A product of the AWS price list has an unknown shape. Update vmselect.")
+    return product
+
+
+def _row(name: str, market: str, price: Any, region: str, machines: dict[str, Row]) -> Row:
+    service = "sagemaker" if name.startswith("ml.") else "ec2"
+    facts = machines.get(name) or machines.get(name.removeprefix("ml.")) or {}
+    row = {"provider": "aws", "service": service, "instance_type": name, "region": region}
+    return {**row, "market": market, "usd_per_hour": price, **facts}
+
+
+def _describe_fault(fault: Any) -> str:
+    response = getattr(fault, "response", None)
+    if response:  # a ClientError: the code and operation say enough, and hold no credential
+        return f"{response.get('Error', {}).get('Code', 'error')} on {fault.operation_name}"
+    return type(fault).__name__

@@ -1,0 +1,118 @@
+"""Azure prices from the Retail Prices API, which needs no sign-in."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from vmselect.catalog.sources import Row
+from vmselect.catalog.sources.http import JsonClient, follow_pages
+from vmselect.catalog.sources.machines import known_machines
+from vmselect.errors import RefreshError
+
+BASE_URL = "https://prices.azure.com/api/retail/prices"
+_HOURS_PER_YEAR = 8760
+_RESERVED = {"1 Year": ("reserved_1y", 1), "3 Years": ("reserved_3y", 3)}
+# Cloud Services are sold at prices that include Windows; a dedicated host is not a VM.
+_OTHER_PRODUCTS = ("windows", "cloud services", "cloudservices", "dedicated host")
+
+
+class AzurePrices:
+    """On-demand, spot and reserved Linux prices."""
+
+    provider = "azure"
+    region_pattern = r"[a-z]+[0-9]?"
+
+    def __init__(self, *, base_url: str = BASE_URL, client: JsonClient | None = None) -> None:
+        self._base_url = base_url
+        self._client = client or JsonClient()
+
+    def missing(self) -> str | None:
+        """Nothing: anyone may ask."""
+        return None
+
+    def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
+        """Every Linux VM price of ``region``."""
+        query = {
+            "api-version": "2023-01-01-preview",
+            "currencyCode": "USD",
+            "$filter": f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}'",
+        }
+        newest: dict[tuple[str, str], tuple[str, Row]] = {}
+        seen = set()
+        for number, page in enumerate(follow_pages(self._client.get(self._base_url, query), self._next_page), 1):
+            items = page.get("Items")
+            if not isinstance(items, list):
+                raise RefreshError("A page of the Azure answer has no Items. Update vmselect.")
+            link = page.get("NextPageLink")
+            if link in seen:
+                raise RefreshError("The Azure answer goes in circles: a page links back. Try again later.")
+            seen.add(link)
+            progress(f"page {number}")
+            for item in items:
+                row = parse_item(item, region)
+                if row is None:
+                    continue
+                # A price that was announced replaces the old one on its day; both are listed for a while.
+                key, start = (row["instance_type"], row["market"]), str(item.get("effectiveStartDate") or "")
+                if key not in newest or start > newest[key][0]:
+                    newest[key] = (start, row)
+        if not newest:
+            raise RefreshError(f"Azure lists no VM price in {region!r}. Check the region's name, such as eastus.")
+        return [row for _, row in newest.values()]
+
+    def _next_page(self, page: dict[str, Any]) -> dict[str, Any] | None:
+        link = page.get("NextPageLink")
+        if not link:
+            return None
+        if _host(str(link)) != _host(self._base_url):
+            raise RefreshError(f"The Azure answer points to another host, {urlsplit(str(link)).hostname}.")
+        return self._client.get(str(link))
+
+
+def parse_item(item: dict[str, Any], region: str) -> Row | None:
+    """One item of the answer as a price row, or None when it is not a Linux VM's price.
+
+    ``isPrimaryMeterRegion`` is not looked at: it is false for one size in seven that is sold all the same.
+    """
+    size = str(item.get("armSkuName") or "").strip()
+    product = str(item.get("productName") or "").lower()
+    meter = f"{item.get('skuName') or ''} {item.get('meterName') or ''}".lower()
+    if item.get("currencyCode") != "USD":
+        raise RefreshError(f"Azure answered in {item.get('currencyCode')!r} though US dollars were asked for.")
+    if not size or size.endswith("_Promo") or item.get("armRegionName") != region:
+        return None
+    if item.get("serviceName") != "Virtual Machines" or any(word in product for word in _OTHER_PRODUCTS):
+        return None
+    if "low priority" in meter or float(item.get("tierMinimumUnits") or 0) > 0:
+        return None
+    if str(item.get("effectiveStartDate") or "")[:10] > dt.datetime.now(dt.UTC).date().isoformat():
+        return None
+    price = item.get("retailPrice")
+    if item.get("type") == "Consumption" and item.get("unitOfMeasure") == "1 Hour":
+        market = "spot" if "spot" in meter else "on_demand"
+    elif item.get("type") == "Reservation" and item.get("reservationTerm") in _RESERVED:
+        # The unit says "1 Hour" here too, but the price is that of the whole term.
+        market, years = _RESERVED[item["reservationTerm"]]
+        price = float(price) / (_HOURS_PER_YEAR * years) if price is not None else None
+    else:
+        return None
+    row = {"provider": "azure", "service": "vm", "instance_type": size, "region": region}
+    return {**row, "market": market, "usd_per_hour": price, **_facts(size)}
+
+
+def _facts(size: str) -> Row:
+    known = known_machines("azure").get(size)
+    if known is not None:
+        return known
+    # The API does not say what a size is; its name gives at least the vCPUs, with a lower count after a dash.
+    match = re.match(r"(?:Standard|Basic)_[A-Z]+(\d+)(?:-(\d+))?", size)
+    return {"vcpus": float(match[2] or match[1])} if match else {}
+
+
+def _host(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"https": 443, "http": 80}.get(parts.scheme)

@@ -1,0 +1,168 @@
+"""Google Cloud prices from the Billing Catalog: a machine's price is put together from its parts."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from vmselect.catalog.sources import Row
+from vmselect.catalog.sources.http import JsonClient, follow_pages
+from vmselect.catalog.sources.machines import known_machines
+from vmselect.errors import RefreshError
+
+BASE_URL = "https://cloudbilling.googleapis.com/v1"
+COMPUTE_ENGINE = "6F81-5844-456A"
+
+# Machine family: how its core and memory SKUs begin. The longest matching family name wins.
+_HOSTS = {
+    "a2": "A2 Instance",
+    "a3": "A3 Instance",
+    "a3-megagpu": "A3Plus Instance",
+    "a3-ultragpu": "A3Ultra Instance",
+    "a4": "A4 Instance",
+    "c2": "Compute optimized",
+    "c3": "C3 Instance",
+    "e2": "E2 Instance",
+    "g2": "G2 Instance",
+    "g4": "G4 Instance",
+    "n1": "N1 Predefined Instance",
+    "n2": "N2 Instance",
+}
+# GPU model as we call it, or family where it matters: how its SKU begins.
+_GPUS = {
+    "a3-megagpu": ("Nvidia H100 80GB Mega GPU", "Nvidia H100 80GB Plus GPU"),
+    "A100": ("Nvidia Tesla A100 GPU",),
+    "A100-80GB": ("Nvidia Tesla A100 80GB GPU",),
+    "B200": ("Nvidia B200 GPU",),
+    "H100": ("Nvidia H100 80GB GPU",),
+    "H200": ("Nvidia H200 141GB GPU",),
+    "K80": ("Nvidia Tesla K80 GPU",),
+    "L4": ("Nvidia L4 GPU",),
+    "P100": ("Nvidia Tesla P100 GPU",),
+    "P4": ("Nvidia Tesla P4 GPU",),
+    "RTX-PRO-6000": ("Nvidia RTX PRO 6000 GPU", "Nvidia RTX 6000 96GB GPU"),
+    "T4": ("Nvidia Tesla T4 GPU",),
+    "V100": ("Nvidia Tesla V100 GPU",),
+}
+_REJECTED = re.compile(
+    r"commitment|custom|sole tenancy|reserved|reservation|dws|defined duration|premium|suspended", re.I
+)
+_LOCAL_SSD_INSIDE = ("a2-ultragpu", "a3-", "a4-")
+Parts = dict[tuple[str, bool], set[float]]  # (start of description, spot): USD per hour of one unit
+
+
+class GcpPrices:
+    """On-demand and spot prices, before any sustained-use discount."""
+
+    provider = "gcp"
+    region_pattern = r"[a-z]+-[a-z]+[0-9]+"
+
+    def __init__(
+        self, *, base_url: str = BASE_URL, api_key: str | None = None, client: JsonClient | None = None
+    ) -> None:
+        self._base_url = base_url
+        self._key = api_key or os.environ.get("GOOGLE_API_KEY")
+        # In a header the key stays out of addresses, and so out of logs and messages.
+        self._client = client or JsonClient()
+        self._client.headers = {**self._client.headers, **({"X-Goog-Api-Key": self._key} if self._key else {})}
+        self._lock = threading.Lock()
+        self._skus: list[dict[str, Any]] | None = None
+
+    def missing(self) -> str | None:
+        """The API key, when there is none."""
+        return None if self._key else "no API key. Put one in GOOGLE_API_KEY."
+
+    def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
+        """Every machine of the embedded table whose parts are all priced in ``region``."""
+        with self._lock:  # the answer covers all regions: the first to come asks, the others wait and share it
+            if self._skus is None:
+                self._skus = self._download(progress)
+        parts = collect_parts(self._skus, region)
+        rows = []
+        for name, facts in known_machines("gcp").items():
+            for market in ("on_demand", "spot"):
+                price = assemble(name, facts, parts, spot=market == "spot")
+                if price is not None:
+                    row = {"provider": "gcp", "service": "gce", "instance_type": name, "region": region}
+                    note = "without its local SSD" if name.startswith(_LOCAL_SSD_INSIDE) else ""
+                    rows.append({**row, "market": market, "usd_per_hour": price, **facts, "note": note})
+        if not rows:
+            raise RefreshError(f"Google Cloud prices no machine in {region!r}. Check its name, such as us-central1.")
+        return rows
+
+    def _download(self, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+        url = f"{self._base_url}/services/{COMPUTE_ENGINE}/skus"
+        query = {"pageSize": "5000", "currencyCode": "USD"}
+
+        def read_next(page: dict[str, Any]) -> dict[str, Any] | None:
+            token = page.get("nextPageToken")
+            return self._client.get(url, {**query, "pageToken": token}) if token else None
+
+        skus: list[dict[str, Any]] = []
+        for number, page in enumerate(follow_pages(self._client.get(url, query), read_next), 1):
+            skus += page.get("skus") or []
+            progress(f"page {number}")
+        if not skus:
+            # A service that does not exist is answered like one without products.
+            raise RefreshError("Google Cloud answered with an empty price list. Check the API key's project.")
+        return skus
+
+
+def collect_parts(skus: list[dict[str, Any]], region: str) -> Parts:
+    """Unit prices of cores, memory and GPUs in ``region``."""
+    parts: Parts = {}
+    for sku in skus:
+        description = str(sku.get("description") or "")
+        category = sku.get("category") or {}
+        if region not in (sku.get("serviceRegions") or ()) or _REJECTED.search(description):
+            continue
+        if category.get("usageType") not in ("OnDemand", "Preemptible"):
+            continue
+        if category.get("resourceGroup") not in ("CPU", "RAM", "GPU", "N1Standard"):
+            continue
+        # The usage type alone does not tell: some spot SKUs are filed as on demand.
+        spot = category["usageType"] == "Preemptible" or "preemptible" in description.lower()
+        name = re.sub(r"^(?:Spot )?Preemptible ", "", description, flags=re.I)
+        name = re.split(r" (?:running in|attached to)", name)[0].strip()
+        price = read_unit_price(sku)
+        if price is not None:
+            parts.setdefault((name.lower(), spot), set()).add(price)
+    return parts
+
+
+def read_unit_price(sku: dict[str, Any]) -> float | None:
+    """USD for one unit and hour: the last tier, since free tiers come first; None when the shape is unknown."""
+    try:
+        expression = sku["pricingInfo"][-1]["pricingExpression"]
+        money = expression["tieredRates"][-1]["unitPrice"]
+        if expression["usageUnit"] not in ("h", "GiBy.h") or money.get("currencyCode", "USD") != "USD":
+            return None
+        return int(money.get("units") or 0) + int(money.get("nanos") or 0) / 1e9
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
+
+
+def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | None:
+    """USD per hour of a machine, or None when a part of it is not sold here or has two prices."""
+    family = max((f for f in _HOSTS if name == f or name.startswith(f + "-")), key=len, default=None)
+    if family is None:
+        return None
+    core = _only(parts, (f"{_HOSTS[family]} Core",), spot)
+    memory = _only(parts, (f"{_HOSTS[family]} Ram",), spot)
+    if core is None or memory is None:
+        return None
+    price = core * facts["vcpus"] + memory * facts["memory_gib"]
+    if facts.get("gpu_count"):
+        gpu = _only(parts, _GPUS.get(family) or _GPUS.get(facts["gpu_model"], ()), spot)
+        if gpu is None:
+            return None
+        price += gpu * facts["gpu_count"]
+    return round(float(price), 6)
+
+
+def _only(parts: Parts, names: tuple[str, ...], spot: bool) -> float | None:
+    prices = set().union(*(parts.get((n.lower(), spot), set()) for n in names))
+    return prices.pop() if len(prices) == 1 else None

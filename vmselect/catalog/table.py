@@ -1,0 +1,237 @@
+"""Rows of prices as one typed DataFrame: text as categories, numbers as floats.
+
+A million rows take about 50 MB this way, and a filter compares small integers instead of strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from vmselect.catalog.schema import (
+    COLUMNS,
+    FACTS,
+    KEY,
+    NUMBER_LIMITS,
+    REQUIRED,
+    TEXT_COLUMNS,
+    default_service,
+    describe_bad_number,
+    describe_bad_text,
+)
+from vmselect.errors import CatalogError
+
+SHOWN_PROBLEMS = 5
+_YES_NO = {True: "yes", False: "no"}
+Mask = npt.NDArray[np.bool_]
+# Which rows break a rule, and what to say of one of them.
+Rule = tuple[Mask, Callable[[int], str]]
+# Turns positions of rows into what a person calls them, such as "prices.csv line 7".
+RowNamer = Callable[[Sequence[int]], list[str]]
+
+
+def build(
+    raw: pd.DataFrame,
+    *,
+    name_row: RowNamer,
+    default_date: str,
+    default_source: str,
+    skip_bad_rows: bool | None = None,
+    rules: Sequence[Rule] = (),
+) -> tuple[pd.DataFrame, list[str]]:
+    """Check ``raw`` and give it the catalog's types; bad rows are an error, or are left out when ``skip_bad_rows``.
+
+    ``rules`` are faults that the reader found already. Returns the frame and what was left out, as sentences.
+    """
+    missing = [c for c in REQUIRED if c not in raw.columns]
+    if missing:
+        raise CatalogError(f"Prices need the columns {', '.join(REQUIRED)}; {', '.join(missing)} is not there. Add it.")
+    rules = list(rules)
+    frame = pd.DataFrame(index=pd.RangeIndex(len(raw)))
+    for column in COLUMNS:
+        if column in NUMBER_LIMITS:
+            frame[column], found = _numbers(raw, column)
+        else:
+            frame[column], found = _texts(raw, column)
+        rules += found
+    _fill(frame, "date", default_date)
+    _fill(frame, "source", default_source)
+    _fill(frame, "retired", "no")
+    frame["retired"] = (frame["retired"] == "yes").to_numpy()
+    _fill_service(frame)
+    rules.append(_repeats(frame, name_row))
+
+    bad = np.logical_or.reduce([mask for mask, _ in rules])
+    if not bad.any():
+        return frame, []
+    problem = _describe(bad, rules, name_row)
+    if not skip_bad_rows:
+        way_out = "" if skip_bad_rows is None else ", or pass skip_bad_rows=True to keep only the other rows"
+        raise CatalogError(f"{problem} Correct {'it' if bad.sum() == 1 else 'them'}{way_out}.")
+    return frame[~bad].reset_index(drop=True), [f"Left out: {problem}"]
+
+
+def merge(below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:
+    """All rows of ``above``, and those of ``below`` whose key ``above`` does not have.
+
+    A machine fact that ``above`` leaves unknown is taken from ``below``'s row of the same type.
+    """
+    above = _inherit_facts(above, below)
+    codes = key_codes([below, above])
+    kept = below[~np.isin(codes[0], codes[1])]
+    return concat([kept, above])
+
+
+def concat(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Frames below each other, their categories united."""
+    columns: dict[str, object] = {}
+    for column in COLUMNS:
+        parts = [f[column] for f in frames]
+        if isinstance(parts[0].dtype, pd.CategoricalDtype):
+            columns[column] = pd.api.types.union_categoricals(parts)
+        else:
+            columns[column] = np.concatenate([p.to_numpy() for p in parts])
+    return pd.DataFrame(columns)
+
+
+def key_codes(frames: Sequence[pd.DataFrame]) -> list[npt.NDArray[np.int64]]:
+    """One integer per row and frame; equal integers mean equal keys, across all the frames given."""
+    codes = [np.zeros(len(f), dtype=np.int64) for f in frames]
+    for column in KEY:
+        names: dict[str, int] = {}
+        for f in frames:
+            for name in f[column].cat.categories:
+                names.setdefault(name, len(names))
+        for i, f in enumerate(frames):
+            column_codes = np.array([names[n] for n in f[column].cat.categories], dtype=np.int64)
+            codes[i] = codes[i] * (len(names) + 1)
+            if len(f):
+                codes[i] += column_codes[f[column].cat.codes.to_numpy()]
+    return codes
+
+
+def _texts(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
+    if column not in raw.columns:
+        return pd.Series(pd.Categorical.from_codes(np.zeros(len(raw), np.int8), pd.Index([""]))), []
+    given = raw[column].reset_index(drop=True)
+    if column == "retired" and not isinstance(given.dtype, pd.CategoricalDtype):
+        given = given.replace({True: "yes", False: "no"}) if given.dtype == object else given.map(_YES_NO)
+    if not isinstance(given.dtype, pd.CategoricalDtype):
+        given = given.astype(object).where(given.notna(), "").astype(str).astype("category")
+    cleaned = given.cat.rename_categories(str)
+    if cleaned.isna().any():
+        cleaned = cleaned.cat.add_categories([""] if "" not in cleaned.cat.categories else []).fillna("")
+    stripped = [c.strip() for c in cleaned.cat.categories]
+    if stripped != list(cleaned.cat.categories):
+        cleaned = cleaned.astype(object).str.strip().astype("category")
+    reasons = [describe_bad_text(column, c) if column != "date" or c else None for c in cleaned.cat.categories]
+    if not any(reasons):
+        return cleaned, []
+    codes = cleaned.cat.codes.to_numpy()
+    mask = np.array([r is not None for r in reasons])[codes]
+    return cleaned, [(mask, lambda i: str(reasons[codes[i]]))]
+
+
+def _numbers(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
+    if column not in raw.columns:
+        return pd.Series(np.full(len(raw), np.nan)), []
+    given = raw[column].reset_index(drop=True)
+    rules: list[Rule] = []
+    if given.dtype == np.float64:
+        numbers = given
+    else:
+        blank = given.isna() | (given.astype(str).str.strip() == "")
+        # Words that Python would take for numbers ("inf", "1_000", "True") are not prices.
+        plain = given.astype(str).str.strip().str.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+        numbers = pd.to_numeric(given.astype(str).where(plain), errors="coerce").astype(np.float64)
+        wrong = (~plain & ~blank).to_numpy(dtype=bool)
+        if wrong.any():
+            rules.append(
+                (
+                    wrong,
+                    lambda i: (
+                        f"{column} {str(given[i])[:40]!r} is not a plain number"
+                        + (" in US dollars" if column == "usd_per_hour" else "")
+                    ),
+                )
+            )
+    values = numbers.to_numpy(dtype=np.float64)
+    lowest, highest = NUMBER_LIMITS[column]
+    fine = (values >= lowest) & (values <= highest)
+    if column not in REQUIRED:
+        fine |= np.isnan(values)
+    if not fine.all():
+        rules.append((~fine, lambda i: str(describe_bad_number(column, float(values[i])))))
+    return pd.Series(values), rules
+
+
+def _fill(frame: pd.DataFrame, column: str, default: str) -> None:
+    categories = list(frame[column].cat.categories)
+    if "" not in categories:
+        return
+    if default in categories:
+        blank = (frame[column] == "").to_numpy()
+        filled = frame[column].where(~blank, default)
+        frame[column] = filled.cat.remove_categories([""])
+    else:
+        frame[column] = frame[column].cat.rename_categories({"": default})
+
+
+def _fill_service(frame: pd.DataFrame) -> None:
+    if "" not in frame["service"].cat.categories:
+        return
+    blank = (frame["service"] == "").to_numpy()
+    wanted = frame.loc[blank, ["provider", "instance_type"]].astype(str)
+    pairs = wanted.drop_duplicates()
+    lookup = {(p, t): default_service(p, t) for p, t in zip(pairs.provider, pairs.instance_type, strict=True)}
+    filled = frame["service"].astype(object)
+    filled[blank] = [lookup[p, t] for p, t in zip(wanted.provider, wanted.instance_type, strict=True)]
+    frame["service"] = filled.astype(str).astype("category")
+
+
+def _repeats(frame: pd.DataFrame, name_row: RowNamer) -> Rule:
+    codes = key_codes([frame])[0]
+    repeated = pd.Series(codes).duplicated().to_numpy()
+
+    def describe(i: int) -> str:
+        first = int(np.flatnonzero(codes == codes[i])[0])
+        key = " ".join(str(frame.at[i, c]) for c in KEY)
+        return f"repeats the price of {key}, already given by {name_row([first])[0]}"
+
+    return repeated, describe
+
+
+def _describe(bad: Mask, rules: Sequence[Rule], name_row: RowNamer) -> str:
+    positions = [int(i) for i in np.flatnonzero(bad)[:SHOWN_PROBLEMS]]
+    names = name_row(positions)
+    shown = [
+        f"{name}: {'; '.join(dict.fromkeys(text(i) for mask, text in rules if mask[i]))}"
+        for i, name in zip(positions, names, strict=True)
+    ]
+    count = int(bad.sum())
+    more = f" (and {count - len(shown)} more)" if count > len(shown) else ""
+    return f"{count} bad price row{'s' if count > 1 else ''}. " + " | ".join(shown) + more + "."
+
+
+def _inherit_facts(above: pd.DataFrame, below: pd.DataFrame) -> pd.DataFrame:
+    unknown = (above["vcpus"].isna() & above["memory_gib"].isna() & above["gpu_count"].isna()).to_numpy()
+    if not unknown.any() or not len(below):
+        return above
+    known = below.drop_duplicates(["provider", "instance_type"])[["provider", "instance_type", *FACTS]]
+    known = known[known["instance_type"].isin(above.loc[unknown, "instance_type"].unique())]
+    facts = {(r.provider, r.instance_type): r for r in known.itertuples(index=False)}
+    rows = above.astype({"gpu_model": object})
+    for i in np.flatnonzero(unknown):
+        found = facts.get((above.at[i, "provider"], above.at[i, "instance_type"]))
+        if found is not None:
+            for column in FACTS:
+                rows.at[i, column] = getattr(found, column)
+    rows["gpu_model"] = rows["gpu_model"].astype(str).astype("category")
+    return rows
+
+
+TEXT_DTYPES = dict.fromkeys(TEXT_COLUMNS, "category")
+NUMBER_DTYPES = dict.fromkeys(NUMBER_LIMITS, "float64")
