@@ -76,7 +76,12 @@ def _scaled(model: RuntimeModel, epochs: int, factor: float, *, opening: bool) -
     scaled = dict(alone.terms)
     for name, (fixed, per_epoch) in model.terms.items():
         scaled[name] = fixed * opening + per_epoch * epochs * factor
-    if not opening:
+    validations = epochs // model.validation_freq
+    if opening and validations:
+        compiling = model.first_validation_seconds - model.validation_seconds
+        scaled["first_validation"] = max(0.0, compiling) + model.validation_seconds * factor
+        validations -= 1
+    else:
         scaled.pop("first_validation", None)
-        scaled["later_validations"] = model.validation_seconds * (epochs // model.validation_freq)
+    scaled["later_validations"] = model.validation_seconds * factor * validations
     return scaled, (alone.seconds - alone.low) * max(1.0, factor), (alone.high - alone.seconds) * max(1.0, factor)
