@@ -32,10 +32,11 @@ PROFILE_UPGRADES: Mapping[int, Upgrade] = {}
 
 
 def save_profile(profile: Profile, path: str | os.PathLike[str]) -> Path:
-    """Write ``profile`` to a file, or into a folder under a name of its own."""
+    """Write ``profile`` to a file, or into a folder as ``<instance>-<batch>-<time>.json``."""
     target = Path(path)
     if is_folder(target):
-        target = unused_name(target, profile)
+        machine, batch = safe_name(profile.instance_type or "unknown"), profile.batch_size or "x"
+        target = unused_name(target, f"{machine}-{batch}-{profile.created:%Y%m%dT%H%M%S}")
     write_text(target, to_json(profile))
     return target
 
@@ -183,10 +184,8 @@ def is_folder(path: Path) -> bool:
     return path.is_dir() or (path.suffix.lower() != ".json" and not path.is_file())
 
 
-def unused_name(folder: Path, profile: Profile) -> Path:
-    """``<instance>-<batch>-<time>.json`` in ``folder``, numbered if that is taken."""
-    machine = safe_name(profile.instance_type or "unknown")
-    stem = f"{machine}-{profile.batch_size or 'x'}-{profile.created:%Y%m%dT%H%M%S}"
+def unused_name(folder: Path, stem: str) -> Path:
+    """``<stem>.json`` in ``folder``, numbered if that is taken."""
     number, path = 1, folder / f"{stem}.json"
     while path.exists():
         number += 1

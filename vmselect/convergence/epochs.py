@@ -1,0 +1,142 @@
+"""How many epochs a batch size needs, from those that were tried: value, interval and where it comes from.
+
+Between two sizes that were tried, the *rate* of learning (one over epochs) is interpolated along the logarithm of the
+batch size. Beyond them nothing is fitted: the epochs of the nearest size are carried over, and the interval is widened
+to the bracket "constant epochs .. growing in proportion to the batch size". Both were chosen on measurements: see
+docs/explanation/when-methodology-1-pays.md.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vmselect.errors import ArgumentError
+from vmselect.profile.findings import Finding
+
+USUAL_SPREAD = 0.2
+"""Spread of epochs between repetitions (standard deviation of their logarithm) before any was seen."""
+
+USUAL_SPREAD_WEIGHT = 8
+"""How many repetitions beyond the first the usual spread counts for."""
+
+INTERPOLATION_SPREAD = 0.1
+"""Additional spread of a batch size that lies between two that were tried."""
+
+
+@dataclass(frozen=True)
+class EpochsEstimate:
+    """Epochs that a training at ``batch_size`` takes: ``value``, and the interval in which the next run should fall.
+
+    Unpacks as ``value, low, high``.
+    """
+
+    batch_size: int
+    value: float
+    low: float
+    high: float
+    source: Literal["measured", "between", "beyond"]
+    findings: tuple[Finding, ...] = ()
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.value, self.low, self.high))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Relative spread of epochs between repetitions, and how well it is known."""
+
+    deviation: float
+    degrees: int
+
+    def half_width(self, repetitions: float, confidence: float, extra: float = 0.0) -> float:
+        """Half the interval of the next run, on the logarithmic scale."""
+        from scipy.special import stdtrit
+
+        quantile = float(stdtrit(self.degrees, 0.5 + confidence / 2))
+        return quantile * math.sqrt(self.deviation**2 * (1 + 1 / repetitions) + extra**2)
+
+
+def pool_spread(epochs: Mapping[int, Sequence[float]]) -> Spread:
+    """The spread between repetitions, pooled over batch sizes and drawn towards the usual one while runs are few."""
+    squares, degrees = USUAL_SPREAD_WEIGHT * USUAL_SPREAD**2, USUAL_SPREAD_WEIGHT
+    for values in epochs.values():
+        if len(values) > 1:
+            logs = [math.log(value) for value in values]
+            squares += statistics.variance(logs) * (len(logs) - 1)
+            degrees += len(logs) - 1
+    return Spread(math.sqrt(squares / degrees), degrees)
+
+
+def predict_epochs(
+    epochs: Mapping[int, Sequence[float]], batch_size: int, *, confidence: float = 0.9
+) -> EpochsEstimate:
+    """Epochs at ``batch_size`` from the repetitions in ``epochs`` (batch size to epochs of each).
+
+    >>> estimate = predict_epochs({256: [13], 1024: [13]}, 512)
+    >>> estimate.source, round(estimate.value, 9)
+    ('between', 13.0)
+    """
+    if not 0 < confidence < 1:
+        raise ArgumentError(f"confidence={confidence!r} is not between 0 and 1. Give for example 0.9.")
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ArgumentError(f"batch_size={batch_size!r} is not a positive whole number.")
+    spread = pool_spread(epochs)
+    sizes = sorted(epochs)
+    if batch_size in epochs:
+        values = epochs[batch_size]
+        half = spread.half_width(len(values), confidence)
+        return _estimate(batch_size, statistics.fmean(values), half, half, "measured")
+    if sizes[0] < batch_size < sizes[-1]:
+        return _between(epochs, sizes, batch_size, spread, confidence)
+    return _beyond(epochs, sizes, batch_size, spread, confidence)
+
+
+def _between(
+    epochs: Mapping[int, Sequence[float]], sizes: list[int], batch_size: int, spread: Spread, confidence: float
+) -> EpochsEstimate:
+    below = max(size for size in sizes if size < batch_size)
+    above = min(size for size in sizes if size > batch_size)
+    weight = math.log(batch_size / below) / math.log(above / below)
+    rate = (1 - weight) / statistics.fmean(epochs[below]) + weight / statistics.fmean(epochs[above])
+    repetitions = min(len(epochs[below]), len(epochs[above]))
+    half = spread.half_width(repetitions, confidence, INTERPOLATION_SPREAD)
+    return _estimate(batch_size, 1 / rate, half, half, "between")
+
+
+def _beyond(
+    epochs: Mapping[int, Sequence[float]], sizes: list[int], batch_size: int, spread: Spread, confidence: float
+) -> EpochsEstimate:
+    larger = batch_size > sizes[-1]
+    nearest = sizes[-1] if larger else sizes[0]
+    ratio = max(batch_size / nearest, nearest / batch_size)
+    value = statistics.fmean(epochs[nearest])
+    half = spread.half_width(len(epochs[nearest]), confidence)
+    if larger:
+        bracket = f"{value:.3g} epochs (constant) .. {value * ratio:.3g} (growing in proportion)"
+    else:
+        bracket = f"{value / ratio:.3g} epochs (shrinking in proportion) .. {value * ratio:.3g} (growing in proportion)"
+    finding = Finding(
+        "epochs-beyond",
+        f"Batch size {batch_size} lies beyond those whose epochs were measured ({sizes[0]} to {sizes[-1]}); "
+        f"the truth may be anywhere in {bracket}.",
+        f"Train once at batch size {batch_size} with ConvergenceProbe.",
+    )
+    below = half if larger else half + math.log(ratio)
+    return _estimate(batch_size, value, below, half + math.log(ratio), "beyond", (finding,))
+
+
+def _estimate(
+    batch_size: int,
+    value: float,
+    half_below: float,
+    half_above: float,
+    source: Literal["measured", "between", "beyond"],
+    findings: tuple[Finding, ...] = (),
+) -> EpochsEstimate:
+    # No training is shorter than one epoch, unless a run was measured that was.
+    low = min(value, max(1.0, value * math.exp(-half_below)))
+    return EpochsEstimate(batch_size, value, low, value * math.exp(half_above), source, findings)

@@ -1,0 +1,313 @@
+"""The convergence study: runs at several batch sizes, merged; what it knows travels beside the profiles."""
+
+from __future__ import annotations
+
+import html
+import os
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import Field, model_validator
+
+from vmselect import __version__
+from vmselect.convergence.epochs import EpochsEstimate, predict_epochs
+from vmselect.convergence.rule import StoppingRule
+from vmselect.convergence.run import ConvergenceRun
+from vmselect.errors import ArgumentError, ProfileError
+from vmselect.profile.files import (
+    Upgrade,
+    find_files,
+    is_folder,
+    read_record,
+    safe_name,
+    to_json,
+    unused_name,
+    write_text,
+)
+from vmselect.profile.findings import Finding
+from vmselect.profile.record import Record, Text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT: Final = 1
+"""Number of the file format that this version writes."""
+
+MAX_RUNS = 10_000
+
+STUDY_UPGRADES: Mapping[int, Upgrade] = {}
+"""Format number to the function that turns a study of that format into the next one."""
+
+
+class ConvergenceStudy(Record):
+    """How many epochs each batch size needs: a property of the training, measured once on any machine.
+
+    >>> study = ConvergenceStudy.from_epochs({256: [13, 15], 1024: [14]}, metrics={256: 0.97, 1024: 0.96})
+    >>> study.batch_sizes
+    (256, 1024)
+    >>> study.epochs(256).value
+    14.0
+    """
+
+    kind: Literal["convergence"] = "convergence"
+    format: Literal[1] = FORMAT
+    created: datetime
+    writer: Text
+    runs: tuple[ConvergenceRun, ...] = Field(min_length=1, max_length=MAX_RUNS)
+
+    @model_validator(mode="after")
+    def _runs_are_of_one_training(self) -> ConvergenceStudy:
+        check_same(self.runs)
+        return self
+
+    # -- making ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, runs: Iterable[ConvergenceRun]) -> ConvergenceStudy:
+        """The study of ``runs``; their order does not matter."""
+        ordered = tuple(sorted(runs, key=lambda run: (run.batch_size, run.created)))
+        if not ordered:
+            raise ProfileError("A study needs at least one run. Train with ConvergenceProbe first.")
+        try:
+            check_same(ordered)
+        except ValueError as differ:
+            raise ProfileError(f"These runs cannot be one study: {differ}") from None
+        return cls(created=datetime.now(UTC), writer=f"vmselect {__version__}", runs=ordered)
+
+    @classmethod
+    def from_epochs(
+        cls,
+        epochs: Mapping[int, Sequence[float] | float],
+        *,
+        metrics: Mapping[int, float] | None = None,
+        monitor: str = "val_accuracy",
+        mode: Literal["min", "max"] = "max",
+        patience: int = 5,
+        model: str | None = None,
+    ) -> ConvergenceStudy:
+        """A study from epoch counts that are known from elsewhere: batch size to epochs, or to those of each run."""
+        rule = StoppingRule(monitor=monitor, mode=mode, patience=patience)
+        now = datetime.now(UTC)
+        runs = []
+        for batch_size, given in epochs.items():
+            for count in [given] if isinstance(given, (int, float)) else given:
+                try:
+                    run = ConvergenceRun(
+                        created=now,
+                        batch_size=batch_size,
+                        rule=rule,
+                        model=model,
+                        epochs_run=count,
+                        stabilised_after=count,
+                        metrics={monitor: metrics[batch_size]} if metrics and batch_size in metrics else {},
+                    )
+                except ValueError as invalid:
+                    raise ArgumentError(
+                        f"epochs[{batch_size!r}] = {given!r} cannot be used ({str(invalid).splitlines()[2].strip()}). "
+                        "Give batch sizes as whole numbers and epochs as positive numbers."
+                    ) from None
+                runs.append(run)
+        return cls.of(runs)
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def load(cls, *paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> ConvergenceStudy:
+        """Read study files, and folders of them, and merge their runs into one study.
+
+        Runs that appear in several of the files count once. Runs of different models, or judged by different rules,
+        are a :class:`ProfileError`.
+        """
+        texts: Counter[str] = Counter()
+        for file in find_files(*paths, noun="convergence study"):
+            study = read_record(file, cls, newest=FORMAT, upgrades=STUDY_UPGRADES, noun="convergence study")
+            texts |= Counter(run.model_dump_json() for run in study.runs)
+        return cls.of(ConvergenceRun.model_validate_json(text) for text in texts.elements())
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the study to ``path`` (a file, or a folder that then gets a new file) and return the file's path.
+
+        The file appears whole or not at all.
+        """
+        target = Path(path)
+        if is_folder(target):
+            sizes = "-".join(str(size) for size in dict.fromkeys((self.batch_sizes[0], self.batch_sizes[-1])))
+            stem = f"{safe_name(self.model or 'unnamed')}-{sizes}-{self.created:%Y%m%dT%H%M%S}"
+            target = unused_name(target, stem)
+        write_text(target, to_json(self))
+        return target
+
+    # -- what it knows ---------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> str | None:
+        """Name of the model that was trained, if the runs tell."""
+        return next((run.model for run in self.runs if run.model), None)
+
+    @property
+    def rule(self) -> StoppingRule:
+        """The rule by which all runs were judged."""
+        return self.runs[0].rule
+
+    @property
+    def monitor(self) -> str:
+        """Name of the monitored metric."""
+        return self.rule.monitor
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The batch sizes whose epochs are known, ascending."""
+        return tuple(sorted(self._epochs()))
+
+    def epochs(self, batch_size: int, *, confidence: float = 0.9) -> EpochsEstimate:
+        """Epochs that the next training at ``batch_size`` takes; unpacks as value, low, high.
+
+        Measured sizes give the mean of their repetitions. Sizes between are interpolated. Beyond, the interval is
+        the bracket "constant .. growing in proportion", and a finding says so.
+        """
+        estimate = predict_epochs(self._epochs(), batch_size, confidence=confidence)
+        unsettled = [run for run in self.runs_at(batch_size) if run.stabilised_after is None]
+        if not unsettled:
+            return estimate
+        finding = Finding(
+            "not-stabilised",
+            f"{len(unsettled)} of {len(self.runs_at(batch_size))} runs at batch size {batch_size} ended before "
+            f"{self.monitor} stabilised, so their epochs are what they were given, not what they need.",
+            "Train longer, or see ConvergenceRun.forecast().",
+        )
+        return replace(estimate, findings=(*estimate.findings, finding))
+
+    def metric(self, batch_size: int, name: str | None = None) -> float | None:
+        """Mean final value of a metric at ``batch_size``; interpolated between measured sizes, None beyond them.
+
+        Without ``name`` it is the monitored metric. A name that no run logged is an :class:`ArgumentError`.
+        """
+        name = name or self.monitor
+        known: dict[int, list[float]] = {}
+        for run in self.runs:
+            if name in run.metrics:
+                known.setdefault(run.batch_size, []).append(float(run.metrics[name]))
+        if not known:
+            logged = sorted({key for run in self.runs for key in run.metrics})
+            raise ArgumentError(f"No run of this study has a metric {name!r}. It has: {', '.join(logged) or 'none'}.")
+        means = {size: statistics.fmean(values) for size, values in known.items()}
+        if batch_size in means:
+            return means[batch_size]
+        below = max((size for size in means if size < batch_size), default=None)
+        above = min((size for size in means if size > batch_size), default=None)
+        if below is None or above is None:
+            return None
+        weight = (batch_size - below) / (above - below)
+        return (1 - weight) * means[below] + weight * means[above]
+
+    def runs_at(self, batch_size: int) -> tuple[ConvergenceRun, ...]:
+        """The repetitions at ``batch_size`` that tell its epochs."""
+        return tuple(run for run in self.runs if run.batch_size == batch_size and _tells(run))
+
+    def rows(self, *, confidence: float = 0.9) -> list[dict[str, Any]]:
+        """One row per batch size tried: repetitions, epochs with interval and spread, final and best metric."""
+        table = []
+        for size in self.batch_sizes:
+            runs, estimate = self.runs_at(size), self.epochs(size, confidence=confidence)
+            counts = [run.epochs_to_stabilise for run in runs]
+            best = [run.best for run in runs if run.best is not None]
+            final = [run.final for run in runs if run.final is not None]
+            row = {
+                "batch_size": size,
+                "repetitions": len(runs),
+                "epochs": estimate.value,
+                "epochs_low": estimate.low,
+                "epochs_high": estimate.high,
+                "epochs_deviation": statistics.stdev(counts) if len(counts) > 1 else None,
+                "metric": statistics.fmean(final) if final else None,
+                "best_metric": statistics.fmean(best) if best else None,
+                "stabilised": sum(run.stabilised_after is not None for run in runs),
+            }
+            table.append(row)
+        return table
+
+    def to_frame(self) -> pd.DataFrame:
+        """:meth:`rows` as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Doubts about this study, each with a remedy."""
+        found = [finding for size in self.batch_sizes for finding in self.epochs(size).findings]
+        partial = [run for run in self.runs if not _tells(run)]
+        if partial:
+            found.append(
+                Finding(
+                    "unfinished-runs",
+                    f"{len(partial)} runs were still going, or were interrupted, before {self.monitor} stabilised; "
+                    "they are left out.",
+                    "Let them finish, or see ConvergenceRun.forecast().",
+                )
+            )
+        return tuple(found)
+
+    def __str__(self) -> str:
+        name, patience = self.model or "unnamed model", self.rule.patience
+        lines = [f"{name}: epochs until {self.monitor} stabilises (patience {patience})"]
+        lines += ["  ".join(f"{key} {value}" for key, value in row.items()) for row in self._printable()]
+        return "\n".join(lines + [f"! {finding}" for finding in self.findings])
+
+    def _repr_html_(self) -> str:
+        rows = self._printable()
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0]) if rows else ""
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(value)}</td>" for value in row.values()) + "</tr>" for row in rows
+        )
+        doubts = "".join(f"<li>{html.escape(str(finding))}</li>" for finding in self.findings)
+        title = html.escape(f"{self.model or 'unnamed model'}, {self.monitor}")
+        table = f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return table + (f"<ul>{doubts}</ul>" if doubts else "")
+
+    def _printable(self) -> list[dict[str, str]]:
+        return [
+            {
+                "batch size": str(row["batch_size"]),
+                "epochs": f"{row['epochs']:.3g} ({row['epochs_low']:.3g} to {row['epochs_high']:.3g})",
+                "repetitions": str(row["repetitions"]),
+                self.monitor: "unknown" if row["metric"] is None else f"{row['metric']:.4g}",
+            }
+            for row in self.rows()
+        ]
+
+    def _epochs(self) -> dict[int, list[float]]:
+        known: dict[int, list[float]] = {}
+        for run in self.runs:
+            if _tells(run):
+                known.setdefault(run.batch_size, []).append(run.epochs_to_stabilise)
+        if not known:
+            raise ProfileError(
+                "No run of this study has ended or stabilised yet. Let one finish, or see ConvergenceRun.forecast()."
+            )
+        return known
+
+
+def check_same(runs: Sequence[ConvergenceRun]) -> None:
+    """Raise ValueError unless all runs are of one model, judged by one rule."""
+    models = sorted({run.model for run in runs if run.model})
+    if len(models) > 1:
+        raise ValueError(f"they are of different models ({', '.join(models)}). Load the runs of one model.")
+    rules = {run.rule.model_dump_json(): run.rule for run in runs}
+    if len(rules) > 1:
+        first, second, *_ = rules.values()
+        differing = [
+            f"{name} {getattr(first, name)!r} and {getattr(second, name)!r}"
+            for name in StoppingRule.model_fields
+            if getattr(first, name) != getattr(second, name)
+        ]
+        raise ValueError(f"they were judged by different rules ({'; '.join(differing)}). Load the runs of one rule.")
+
+
+def _tells(run: ConvergenceRun) -> bool:
+    return run.ended or run.stabilised_after is not None
