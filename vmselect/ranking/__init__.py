@@ -1,1 +1,9 @@
-"""To be filled."""
+"""DECIDE: profiles joined with prices, ranked by cost, time or both, under a deadline and a budget."""
+
+from vmselect.ranking.comparison import Crossover, SelectionCost
+from vmselect.ranking.rank import rank
+from vmselect.ranking.result import Ranking
+from vmselect.ranking.rows import Excluded, Row
+from vmselect.ranking.spot import Interruptions
+
+__all__ = ["Crossover", "Excluded", "Interruptions", "Ranking", "Row", "SelectionCost", "rank"]

@@ -1,0 +1,231 @@
+"""Views across epoch counts and machines: relative tables, crossovers, baselines, the cost of choosing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from vmselect.errors import ArgumentError, RankingError
+from vmselect.ranking.assessment import time_and_cost
+from vmselect.ranking.constraints import FEASIBLE, OTHER_MARKET
+from vmselect.ranking.evaluation import Floats, Ints
+from vmselect.units import SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vmselect.ranking.result import Ranking
+
+HORIZON = 1_000_000
+"""Epochs up to which crossovers are looked for: beyond every training."""
+
+INADEQUATE = ("first_iteration", "second_iteration", "mean_2_10")
+Value = Literal["cost", "time"]
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """The winner changes: from ``epochs`` on, ``winner`` is best, up to then ``previous`` was."""
+
+    epochs: int
+    previous: str
+    winner: str
+
+    def __str__(self) -> str:
+        return f"from {self.epochs:,} epochs on {self.winner}, before that {self.previous}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionCost:
+    """What the probes cost, against running every measured machine to the deciding epoch count."""
+
+    probe_seconds: float
+    probe_usd: float
+    exhaustive_seconds: float
+    exhaustive_usd: float
+    without_times: tuple[str, ...] = ()
+    """Machines that are in neither sum, because how long their probe took is not known."""
+
+    @property
+    def fraction(self) -> float:
+        """Probe cost as a share of the exhaustive cost."""
+        return self.probe_usd / self.exhaustive_usd if self.exhaustive_usd else float("nan")
+
+
+def relative(ranking: Ranking, objective: Value) -> pd.DataFrame:
+    """Each epoch count's values divided by the smallest; rows in the order of the deciding epoch count."""
+    import pandas as pd
+
+    result = ranking.assessment
+    values = np.where(result.limits == FEASIBLE, _spread(ranking, objective), np.nan)
+    shown = _by_value(values, ranking.deciding_column)
+    labels: list[Any] = list(ranking.settings.epochs) or ["study"]
+    table = pd.DataFrame(values[shown], index=_index(ranking, shown), columns=pd.Index(labels, name="epochs"))
+    return table / table.min()
+
+
+def strategies(ranking: Ranking, objective: Value) -> pd.DataFrame:
+    """Relative table by first iteration only, second only, mean of 2..10, and by the estimate."""
+    import pandas as pd
+
+    wanted = np.flatnonzero(ranking.assessment.limits[:, ranking.deciding_column] == FEASIBLE)
+    prices = ranking.candidates.usd_per_hour[wanted] if objective == "cost" else np.ones(len(wanted))
+    columns: dict[str, Any] = {}
+    for name in INADEQUATE:
+        seconds = [machine.iterations.get(name, np.nan) for machine in ranking.candidates.machines]
+        columns[name] = np.array(seconds, dtype=float)[ranking.candidates.machine[wanted]] * prices
+    columns["estimate"] = _spread(ranking, objective)[wanted, ranking.deciding_column]
+    table = pd.DataFrame(columns, index=_index(ranking, wanted)).sort_values("estimate", kind="stable")
+    return table / table.min()
+
+
+def crossovers(ranking: Ranking, objective: Value, *, up_to: int) -> tuple[Crossover, ...]:
+    """Changes of the winner on 1..up_to.
+
+    Runtimes are lines in the number of epochs, so the winner's value is a concave envelope: whoever wins at two epoch
+    counts wins at all between them, and halving the intervals whose ends differ finds every change.
+    """
+    wanted = _wanted(ranking, up_to)
+    if not len(wanted):
+        return ()
+
+    def winner(epochs: int) -> int:
+        return int(wanted[np.argmin(_values_at(ranking, objective, epochs)[wanted])])
+
+    changes: list[Crossover] = []
+    pending = [(1, winner(1), up_to, winner(up_to))]
+    while pending:
+        low, first, high, last = pending.pop()
+        if first == last:
+            continue
+        if high - low == 1:
+            changes.append(Crossover(high, ranking.candidates.title(first), ranking.candidates.title(last)))
+            continue
+        middle = (low + high) // 2
+        between = winner(middle)
+        pending += [(middle, between, high, last), (low, first, middle, between)]
+    return tuple(changes)
+
+
+def settled_from(ranking: Ranking, objective: Value, *, up_to: int) -> int:
+    """Smallest epoch count from which the whole order is the one at ``up_to``.
+
+    Two lines cross once at most, so an order that has become the final one stays it: halving finds the point.
+    """
+    wanted = _wanted(ranking, up_to)
+
+    def order(epochs: int) -> Ints:
+        return np.argsort(_values_at(ranking, objective, epochs)[wanted], kind="stable")
+
+    final = order(up_to)
+    low, high = 0, up_to
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if np.array_equal(order(middle), final) else (middle, high)
+    return high
+
+
+def against(ranking: Ranking, instance_type: str) -> pd.DataFrame:
+    """Ratios to a baseline at the deciding epoch count: its cheapest feasible row where it has several."""
+    import pandas as pd
+
+    column, result = ranking.deciding_column, ranking.assessment
+    order = result.order[column]
+    names = ranking.candidates.per_machine(lambda m: m.instance_type)[order]
+    same = order[names == instance_type]
+    if not len(same):
+        known = ", ".join(sorted(set(names)))
+        raise RankingError(f"{instance_type} is not among the feasible candidates; choose one of: {known}.")
+    base = same[np.argmin(result.cost.value[same, column])]
+    seconds, cost, price = (
+        result.time.value[:, column],
+        result.cost.value[:, column],
+        ranking.candidates.usd_per_hour,
+    )
+    return pd.DataFrame(
+        {
+            "price_ratio": price[order] / price[base],
+            "speed_up": seconds[base] / seconds[order],
+            "cost_ratio": cost[order] / cost[base],
+        },
+        index=_index(ranking, order),
+    )
+
+
+def selection_cost(ranking: Ranking) -> SelectionCost:
+    """Each measured machine once, at the cheapest price at which it is ranked."""
+    candidates, column = ranking.candidates, ranking.deciding_column
+    limits = ranking.assessment.limits[:, column]
+    probe = np.array(
+        [m.probe_seconds if m.probe_seconds is not None else np.nan for m in candidates.machines]
+    )
+    # The candidates of a machine differ in price alone: keep the cheapest of those in the chosen markets.
+    cheapest = np.full(len(candidates.machines), np.inf)
+    sold = limits != OTHER_MARKET
+    np.minimum.at(cheapest, candidates.machine[sold], candidates.usd_per_hour[sold])
+    counted = np.isfinite(cheapest) & np.isfinite(probe)
+    work = candidates.coefficients.seconds(ranking.assessment.epochs)[:, column]
+    runs = np.array([machine.repetitions for machine in candidates.machines])
+    full = work * runs
+    per_second = cheapest / SECONDS_PER_HOUR
+    return SelectionCost(
+        probe_seconds=float(probe[counted].sum()),
+        probe_usd=float((probe * per_second)[counted].sum()),
+        exhaustive_seconds=float(full[counted].sum()),
+        exhaustive_usd=float((full * per_second)[counted].sum()),
+        without_times=tuple(
+            m.title for m, known in zip(candidates.machines, counted, strict=True) if not known
+        ),
+    )
+
+
+def _spread(ranking: Ranking, objective: Value) -> Floats:
+    if objective not in ("cost", "time"):
+        raise ArgumentError(f'objective is {objective!r}; this view is of "cost" or of "time".')
+    return (ranking.assessment.cost if objective == "cost" else ranking.assessment.time).value
+
+
+def _values_at(ranking: Ranking, objective: Value, epochs: int) -> Floats:
+    candidates = ranking.candidates
+    count = np.array([[float(epochs)]])
+    work = candidates.coefficients.at(count)
+    time, cost = time_and_cost(candidates, ranking.settings, work)
+    return (cost if objective == "cost" else time).value[:, 0]
+
+
+def _wanted(ranking: Ranking, up_to: int) -> Ints:
+    """Candidates in the chosen markets, whether or not they keep the limits, which hold at single epoch counts."""
+    if not ranking.settings.epochs:
+        raise RankingError(
+            "each candidate's epoch count comes from the study: there is nothing to vary here."
+        )
+    if up_to < 1:
+        raise ArgumentError(f"up_to is {up_to!r}; give a number of epochs of at least 1.")
+    return np.flatnonzero(ranking.assessment.limits[:, 0] != OTHER_MARKET)
+
+
+def _by_value(values: Floats, column: int) -> Ints:
+    """Positions of candidates that have any value, smallest first in ``column``."""
+    order = np.lexsort((np.arange(len(values)), values[:, column]))
+    return order[np.isfinite(values[order]).any(axis=1)]
+
+
+def _index(ranking: Ranking, which: Ints) -> pd.Index:
+    """Instance types where they tell the candidates apart, otherwise with whatever else is needed."""
+    import pandas as pd
+
+    candidates = ranking.candidates
+    levels: dict[str, Any] = {
+        "instance_type": candidates.per_machine(lambda m: m.instance_type)[which],
+        "batch_size": candidates.per_machine(lambda m: m.batch_size)[which],
+    }
+    levels |= {name: candidates.column(name)[which] for name in ("provider", "service", "region", "market")}
+    kept = {
+        name: values for name, values in levels.items() if name == "instance_type" or len(set(values)) > 1
+    }
+    instance_types: pd.Index = pd.Index(kept["instance_type"], name="instance_type")
+    if instance_types.is_unique or len(kept) == 1:
+        return instance_types
+    return pd.MultiIndex.from_arrays(list(kept.values()), names=list(kept))

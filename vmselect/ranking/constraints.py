@@ -1,0 +1,39 @@
+"""Limits that a run must keep: a deadline and a budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vmselect.ranking.evaluation import Bools, Spread
+from vmselect.ranking.settings import Settings
+from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd
+
+FEASIBLE, OVER_DEADLINE, OVER_BUDGET, OTHER_MARKET = range(4)
+Codes = npt.NDArray[np.int8]
+
+REASON_CODES = {OVER_DEADLINE: "over_deadline", OVER_BUDGET: "over_budget"}
+
+
+def check_limits(settings: Settings, *, time: Spread, cost: Spread, wanted: Bools) -> Codes:
+    """For each candidate and epoch count, whether it keeps the limits, and if not, the first that it breaks."""
+    verdict = np.zeros(time.value.shape, dtype=np.int8)
+    if settings.budget_usd is not None:
+        verdict[cost.value > settings.budget_usd] = OVER_BUDGET
+    if settings.deadline_hours is not None:
+        verdict[time.value > settings.deadline_hours * SECONDS_PER_HOUR] = OVER_DEADLINE
+    verdict[~wanted] = OTHER_MARKET
+    return verdict
+
+
+def explain(settings: Settings, code: int, *, seconds: float, usd: float, epochs: float) -> dict[str, Any]:
+    """Reason code and sentence for a candidate that breaks a limit."""
+    if code == OVER_DEADLINE:
+        limit = format_seconds((settings.deadline_hours or 0.0) * SECONDS_PER_HOUR)
+        reason = f"{epochs:g} epochs take {format_seconds(seconds)}, over the deadline of {limit}"
+    else:
+        limit = format_usd(settings.budget_usd or 0.0)
+        reason = f"{epochs:g} epochs cost {format_usd(usd)}, over the budget of {limit}"
+    return {"reason_code": REASON_CODES[code], "reason": reason, "epochs": epochs}

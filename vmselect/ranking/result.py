@@ -1,0 +1,244 @@
+"""The ranking: rows in order, what was left out and why, and the views that a decision needs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from vmselect.errors import RankingError
+from vmselect.profile import Finding
+from vmselect.ranking import comparison, payload, wording
+from vmselect.ranking.assessment import Assessment, assess
+from vmselect.ranking.candidates import Candidates
+from vmselect.ranking.constraints import FEASIBLE, OTHER_MARKET, explain
+from vmselect.ranking.doubts import candidate_findings
+from vmselect.ranking.evaluation import Ints
+from vmselect.ranking.rows import Excluded, Lazy, Row
+from vmselect.ranking.settings import Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Ranking:
+    """Candidates in order of the objective, best first; made by :func:`vmselect.rank`.
+
+    With several epoch counts, ``rows`` starts with the one that decides; ``rank`` counts within each epoch count.
+    """
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        settings: Settings,
+        *,
+        left_out: Sequence[Excluded] = (),
+        findings: Sequence[Finding] = (),
+    ) -> None:
+        self.candidates = candidates
+        self.settings = settings
+        self.assessment: Assessment = assess(candidates, settings)
+        self._left_out = tuple(left_out)
+        self._findings = tuple(findings)
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+
+    @property
+    def deciding_column(self) -> int:
+        """Position of the epoch count that decides, among ``settings.epochs``."""
+        return (
+            self.settings.epochs.index(self.settings.decide_at) if self.settings.decide_at is not None else 0
+        )
+
+    @cached_property
+    def positions(self) -> tuple[Ints, Ints]:
+        """For each row, the position of its candidate and of its epoch count."""
+        order = self.assessment.order
+        columns = sorted(range(len(order)), key=lambda column: column != self.deciding_column)
+        rows = [order[column] for column in columns]
+        return (
+            np.concatenate(rows) if rows else np.zeros(0, dtype=np.intp),
+            np.repeat(np.array(columns, dtype=np.intp), [len(part) for part in rows]),
+        )
+
+    @cached_property
+    def rows(self) -> Sequence[Row]:
+        """Every feasible candidate at every epoch count, best first."""
+        which, column = self.positions
+        return Lazy(len(which), lambda i: self.row(int(which[i]), int(column[i])))
+
+    def __len__(self) -> int:
+        return len(self.positions[0])
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __bool__(self) -> bool:
+        return len(self.assessment.order[self.deciding_column]) > 0
+
+    @property
+    def best(self) -> Row:
+        """The winner at the deciding epoch count; where nothing is feasible, a :class:`RankingError` says why."""
+        order = self.assessment.order[self.deciding_column]
+        if not len(order):
+            raise RankingError(wording.nothing_feasible(self))
+        return self.row(int(order[0]), self.deciding_column)
+
+    @property
+    def pareto(self) -> tuple[Row, ...]:
+        """Rows at the deciding epoch count that no other beats in both time and cost, in order of rank."""
+        column = self.deciding_column
+        front = [i for i in self.assessment.order[column] if self.assessment.pareto[i, column]]
+        return tuple(self.row(int(i), column) for i in front)
+
+    def row(self, candidate: int, column: int) -> Row:
+        """The row of one candidate at one epoch count (positions among candidates and epoch counts)."""
+        result, at = self.assessment, (candidate, column)
+        machine = self.candidates.machines[self.candidates.machine[candidate]]
+        who = self.candidates.identity(candidate)
+        epochs = _count(result.epochs[self.candidates.machine[candidate], column])
+        terms = machine.terms_at(epochs)
+        work = result.work.value[self.candidates.machine[candidate], column]
+        if result.time.value[at] != work:
+            terms["interruptions"] = float(result.time.value[at] - work)
+        return Row(
+            rank=int(result.rank[at]),
+            **{
+                name: who[name]
+                for name in ("instance_type", "provider", "service", "region", "market", "batch_size")
+            },
+            epochs=epochs,
+            seconds=float(result.time.value[at]),
+            seconds_low=float(result.time.low[at]),
+            seconds_high=float(result.time.high[at]),
+            usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
+            price_date=who["date"],
+            cost_usd=float(result.cost.value[at]),
+            cost_low=float(result.cost.low[at]),
+            cost_high=float(result.cost.high[at]),
+            score=float(result.score[at]),
+            tied_with_best=bool(result.tied[at]),
+            pareto=bool(result.pareto[at]),
+            **{name: who[name] for name in ("gpu_model", "gpu_count", "vcpus", "memory_gib")},
+            terms=terms,
+            method=machine.runtime.method,
+            findings=self.findings_of(candidate),
+        )
+
+    @cached_property
+    def excluded(self) -> Sequence[Excluded]:
+        """Every candidate that was left out, with the reason."""
+        limits = self.assessment.limits
+        which, columns = np.nonzero((limits != FEASIBLE) & (limits != OTHER_MARKET))
+        known = len(self._left_out)
+
+        def make(i: int) -> Excluded:
+            if i < known:
+                return self._left_out[i]
+            at = int(which[i - known]), int(columns[i - known])
+            epochs = _count(self.assessment.epochs[self.candidates.machine[at[0]], at[1]])
+            seconds, usd = float(self.assessment.time.value[at]), float(self.assessment.cost.value[at])
+            why = explain(self.settings, int(limits[at]), seconds=seconds, usd=usd, epochs=epochs)
+            return Excluded(self.candidates.title(at[0]), **why)
+
+        return Lazy(known + len(which), make)
+
+    # -- doubts and words ----------------------------------------------------------------------------------------
+
+    def findings_of(self, candidate: int) -> tuple[Finding, ...]:
+        """Doubts about one candidate."""
+        return candidate_findings(self.candidates, candidate, self.settings)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """Doubts about the ranking as a whole, and about its winner."""
+        winner = self.best.findings if self else ()
+        return tuple(dict.fromkeys([*self._findings, *winner]))
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a sentence or two."""
+        return wording.verdict(self)
+
+    def __str__(self) -> str:
+        return self.verdict
+
+    def __repr__(self) -> str:
+        return f"<Ranking of {len(self)} rows: {self.verdict}>"
+
+    # -- data out ------------------------------------------------------------------------------------------------
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows as a DataFrame, with the fields of :class:`Row` as columns."""
+        return payload.to_frame(self)
+
+    def payload(self, *, rows: bool = True) -> dict[str, Any]:
+        """Everything as plain values, enough to rank again elsewhere; see docs/reference/ranking.md."""
+        return payload.to_payload(self, rows=rows)
+
+    def to_json(self, *, rows: bool = True, indent: int | None = None) -> str:
+        """The payload as JSON text."""
+        return json.dumps(self.payload(rows=rows), indent=indent, ensure_ascii=False, allow_nan=False)
+
+    # -- comparisons ---------------------------------------------------------------------------------------------
+
+    def rerank(self, **changes: Any) -> Ranking:
+        """The same candidates under other ``epochs``, ``objective``, ``market``, limits, billing or interruptions."""
+        settings = self.settings.changed(**changes)
+        return Ranking(self.candidates, settings, left_out=self._left_out, findings=self._findings)
+
+    def relative(self, objective: Literal["cost", "time"] = "cost") -> pd.DataFrame:
+        """A row per candidate, a column per epoch count, each column divided by its minimum: the best is 1.00."""
+        return comparison.relative(self, objective)
+
+    def strategies(self, objective: Literal["cost", "time"] = "time") -> pd.DataFrame:
+        """The same, ranked by single iterations only: strategies that are known to mislead, beside the estimate."""
+        return comparison.strategies(self, objective)
+
+    def crossovers(
+        self, objective: Literal["cost", "time"] = "cost", *, up_to: int = comparison.HORIZON
+    ) -> tuple[comparison.Crossover, ...]:
+        """Where the winner changes as the number of epochs grows from 1 to ``up_to``."""
+        return comparison.crossovers(self, objective, up_to=up_to)
+
+    def settled_from(
+        self, objective: Literal["cost", "time"] = "cost", *, up_to: int = comparison.HORIZON
+    ) -> int:
+        """The epoch count from which the whole order stays as it is, up to ``up_to``."""
+        return comparison.settled_from(self, objective, up_to=up_to)
+
+    def against(self, instance_type: str) -> pd.DataFrame:
+        """Price ratio, speed-up and cost ratio of each candidate relative to ``instance_type``."""
+        return comparison.against(self, instance_type)
+
+    def selection_cost(self) -> comparison.SelectionCost:
+        """What choosing cost, against running everything everywhere."""
+        return comparison.selection_cost(self)
+
+    # -- showing -------------------------------------------------------------------------------------------------
+    # The report layer stands above this one and imports it; it is looked up by name when a picture is asked for,
+    # so that this module does not import upwards.
+
+    def chart(self, kind: str = "time-cost", **options: Any) -> Any:
+        """An Altair chart; see docs/reference/report.md for the kinds."""
+        return importlib.import_module("vmselect.report").chart(self, kind, **options)
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write the self-contained report page and return its path."""
+        written: Path = importlib.import_module("vmselect.report").write_page(self, path)
+        return written
+
+    def _repr_html_(self) -> str:
+        html: str = importlib.import_module("vmselect.report").to_html(self)
+        return html
+
+
+def _count(epochs: float) -> float:
+    """An epoch count as a whole number where it is one."""
+    return int(epochs) if float(epochs).is_integer() else float(epochs)

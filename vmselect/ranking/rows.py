@@ -1,0 +1,107 @@
+"""Rows of a ranking, made only when they are looked at: a million of them cost nothing unless read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar, overload
+
+from vmselect.profile import Finding
+from vmselect.units import format_seconds, format_usd
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One candidate at one epoch count. Times in seconds, costs in dollars, both with their interval."""
+
+    rank: int
+    instance_type: str
+    provider: str
+    service: str
+    region: str
+    market: str
+    batch_size: int | None
+    epochs: float
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    usd_per_hour: float
+    price_date: str | None
+    cost_usd: float
+    cost_low: float
+    cost_high: float
+    score: float
+    tied_with_best: bool
+    pareto: bool
+    gpu_model: str | None
+    gpu_count: float | None
+    vcpus: float | None
+    memory_gib: float | None
+    terms: dict[str, float]
+    """Seconds by name, summing to ``seconds``; ``interruptions`` is what a spot run is expected to lose to them."""
+    method: str
+    findings: tuple[Finding, ...]
+
+    def __str__(self) -> str:
+        batch = f", batch {self.batch_size}" if self.batch_size else ""
+        return (
+            f"{self.instance_type} ({self.provider}, {self.region}, {self.market}){batch}: {self.epochs:g} epochs in "
+            f"{self.time_text} for {self.cost_text}"
+        )
+
+    @property
+    def time_text(self) -> str:
+        """The time and its interval, for people."""
+        low, high = format_seconds(self.seconds_low), format_seconds(self.seconds_high)
+        return f"{format_seconds(self.seconds)} ({low} to {high})"
+
+    @property
+    def cost_text(self) -> str:
+        """The cost and its interval, for people."""
+        return f"{format_usd(self.cost_usd)} ({format_usd(self.cost_low)} to {format_usd(self.cost_high)})"
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A candidate that was left out, and why."""
+
+    candidate: str
+    reason_code: str
+    reason: str
+    epochs: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.candidate}: {self.reason}"
+
+
+class Lazy(Sequence[Item], Generic[Item]):
+    """A sequence whose items are made when they are looked at."""
+
+    def __init__(self, length: int, make: Callable[[int], Item]) -> None:
+        self._length = length
+        self._make = make
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Item, ...]: ...
+    def __getitem__(self, index: int | slice) -> Item | tuple[Item, ...]:
+        if isinstance(index, slice):
+            return tuple(self._make(i) for i in range(*index.indices(self._length)))
+        if not -self._length <= index < self._length:
+            raise IndexError(f"there are {self._length} items and none at {index}")
+        return self._make(index % self._length)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        more = ", ..." if self._length > 3 else ""
+        return f"[{', '.join(map(repr, self[:3]))}{more}]"

@@ -1,0 +1,131 @@
+"""Interrupted machines: what a spot run is expected to take when it is cut off now and then and resumed.
+
+Interruptions arrive at random, once per mean uptime. Each one loses the work since the last checkpoint (half a
+checkpoint interval on average) and costs a restart, both on a machine that is being paid for. So::
+
+    expected time = work / (1 - (checkpoint / 2 + restart) / mean uptime)
+
+Time spent waiting for a machine to become free again is unknown: it is in neither time nor cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri, pdtr, pdtrik
+
+from vmselect.errors import ArgumentError
+from vmselect.ranking.evaluation import Floats, Spread
+from vmselect.units import SECONDS_PER_HOUR
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interruptions:
+    """How often spot machines are taken away, and what each time costs.
+
+    Give the rate (``per_hour``) or its inverse (``mean_uptime_hours``), not both.
+
+    >>> Interruptions(per_hour=0.1, checkpoint_minutes=30, restart_minutes=6).factor
+    1.0362694300518136
+    """
+
+    per_hour: float | None = None
+    mean_uptime_hours: float | None = None
+    checkpoint_minutes: float
+    restart_minutes: float = 5.0
+
+    def __post_init__(self) -> None:
+        if (self.per_hour is None) == (self.mean_uptime_hours is None):
+            raise ArgumentError(
+                "interruptions need either per_hour or mean_uptime_hours; give exactly one of them."
+            )
+        for name in ("per_hour", "mean_uptime_hours", "checkpoint_minutes", "restart_minutes"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            least = 0 if name in ("per_hour", "restart_minutes") else float(np.nextafter(0, 1))
+            if not (np.isfinite(value) and value >= least):
+                raise ArgumentError(f"interruptions: {name} is {value!r}; give a positive number.")
+        if self.lost_seconds >= self.uptime_seconds:
+            raise ArgumentError(
+                f"interruptions: every {self.uptime_seconds / 60:.3g} minutes on average, each costing "
+                f"{self.lost_seconds / 60:.3g} minutes, leave no time for work; checkpoint more often."
+            )
+
+    @classmethod
+    def read(cls, given: Interruptions | Mapping[str, Any] | None) -> Interruptions | None:
+        """Accept a mapping with the same names, as it comes from a configuration file."""
+        if given is None or isinstance(given, Interruptions):
+            return given
+        try:
+            return cls(**given)
+        except TypeError as wrong:
+            names = ", ".join(cls.__dataclass_fields__)
+            raise ArgumentError(f"interruptions cannot be read ({wrong}); its names are {names}.") from wrong
+
+    @property
+    def uptime_seconds(self) -> float:
+        """Mean time between interruptions."""
+        if self.mean_uptime_hours is not None:
+            return self.mean_uptime_hours * SECONDS_PER_HOUR
+        return SECONDS_PER_HOUR / self.per_hour if self.per_hour else float("inf")
+
+    @property
+    def lost_seconds(self) -> float:
+        """Mean paid time that one interruption costs: work done again, and the restart."""
+        return 60.0 * (self.checkpoint_minutes / 2 + self.restart_minutes)
+
+    @property
+    def factor(self) -> float:
+        """Expected time divided by the time without interruption."""
+        return 1.0 / (1.0 - self.lost_seconds / self.uptime_seconds)
+
+    def stretch(self, work: Spread, *, confidence: float) -> Spread:
+        """Expected time and its range under interruptions.
+
+        The range goes from as few interruptions to as many as ``confidence`` allows (a Poisson count), each losing
+        what it loses on average, give or take. It never goes below the uninterrupted time.
+        """
+        tail, give_or_take = (
+            (1 - confidence) / 2,
+            two_sided_deviations(confidence) * self.loss_deviation_seconds,
+        )
+        fewest = _poisson_quantile(tail, work.low * self.factor / self.uptime_seconds)
+        most = _poisson_quantile(1 - tail, work.high * self.factor / self.uptime_seconds)
+        low = np.maximum(0.0, fewest * self.lost_seconds - give_or_take * np.sqrt(fewest))
+        high = most * self.lost_seconds + give_or_take * np.sqrt(most)
+        expected = work.value * self.factor
+        return Spread(expected, np.minimum(work.low + low, expected), np.maximum(work.high + high, expected))
+
+    @property
+    def loss_deviation_seconds(self) -> float:
+        """Standard deviation of one loss: the lost work is anything between nothing and a checkpoint interval."""
+        return 60.0 * self.checkpoint_minutes / math.sqrt(12)
+
+    def to_dict(self, *, confidence: float) -> dict[str, float]:
+        """Plain numbers, enough to compute the same elsewhere."""
+        return {
+            "interruptions_per_second": 1 / self.uptime_seconds,
+            "lost_seconds": self.lost_seconds,
+            "loss_deviation_seconds": self.loss_deviation_seconds,
+            "factor": self.factor,
+            "deviations": two_sided_deviations(confidence),
+        }
+
+
+def two_sided_deviations(confidence: float) -> float:
+    """How many standard deviations, on each side of a normal distribution, the confidence level means."""
+    return float(ndtri(0.5 + confidence / 2))
+
+
+def _poisson_quantile(share: float, mean: Floats) -> Floats:
+    """The smallest count that is not exceeded with probability ``share``."""
+    found = np.where(mean > 0, pdtrik(share, np.maximum(mean, 1e-300)), 0.0)
+    count = np.ceil(np.nan_to_num(found, nan=0.0))
+    # The inverse is continuous and leaves off by a rounding error at whole numbers: settle on the exact count.
+    count = np.where((count > 0) & (pdtr(count - 1, mean) >= share), count - 1, count)
+    return np.asarray(np.where(pdtr(count, mean) < share, count + 1, count), dtype=float)

@@ -1,0 +1,50 @@
+"""The answer in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from vmselect.ranking.objectives import name_of
+
+if TYPE_CHECKING:
+    from vmselect.ranking.result import Ranking
+
+SHOWN = 3
+
+
+def verdict(ranking: Ranking) -> str:
+    """What to rent, how long it takes, what it costs, and who is just as good as far as the intervals tell."""
+    if not ranking:
+        return nothing_feasible(ranking)
+    best = ranking.best
+    aim = {"cost": "lowest cost", "time": "shortest time"}
+    chosen = aim.get(name_of(ranking.settings.objective), f"best {name_of(ranking.settings.objective)}")
+    sentence = f"Rent {best}: the {chosen} of {_count(len(_deciding(ranking)), 'candidate')}."
+    rivals = [i for i in _deciding(ranking)[1:] if ranking.assessment.tied[i, ranking.deciding_column]]
+    if rivals:
+        names = [ranking.candidates.title(int(i)) for i in rivals[:SHOWN]]
+        more = f" and {len(rivals) - SHOWN} more" if len(rivals) > SHOWN else ""
+        sentence += f" Within the intervals it is a tie with {'; '.join(names)}{more}."
+    return sentence
+
+
+def nothing_feasible(ranking: Ranking) -> str:
+    """Why there is no answer."""
+    reasons = Counter(excluded.reason_code for excluded in ranking.excluded[:100_000])
+    if not reasons:
+        markets = ", ".join(ranking.settings.markets or ())
+        return f"Nothing is feasible: no candidate is sold in the market {markets}. Choose another market."
+    counted = ", ".join(
+        f"{_count(n, 'candidate')} {code.replace('_', ' ')}" for code, n in reasons.most_common()
+    )
+    first = next(excluded for excluded in ranking.excluded)
+    return f"Nothing is feasible: {counted}. For one, {first}. See ranking.excluded for all, and loosen the limits."
+
+
+def _deciding(ranking: Ranking) -> list[int]:
+    return [int(i) for i in ranking.assessment.order[ranking.deciding_column]]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
