@@ -33,7 +33,7 @@ class Machine:
     provider: str | None
     regions: tuple[str, ...]
     runtime: RuntimeModel
-    repetitions: int
+    profiles: tuple[Profile, ...]
     probe_seconds: float | None
     gpus_used: int | None = None
     iterations: Mapping[str, float] = field(default_factory=dict)
@@ -48,6 +48,11 @@ class Machine:
     def coefficients(self) -> dict[str, Any]:
         """The runtime in closed form."""
         return self.runtime.coefficients()
+
+    @property
+    def repetitions(self) -> int:
+        """How many profiles were merged."""
+        return len(self.profiles)
 
     def terms_at(self, epochs: float) -> dict[str, float]:
         """Seconds by name at ``epochs``, which may be a mean and so no whole number."""

@@ -95,13 +95,8 @@ def _why_no_price(
 
 def _billing(offers: pd.DataFrame) -> tuple[Floats, Floats]:
     """Billing increment and minimum of each offer, in seconds; 0 where the provider's terms are not known."""
-    sellers = (
-        offers[["provider", "service"]].astype(str).agg("/".join, axis=1)
-        if len(offers)
-        else pd.Series(dtype=str)
-    )
-    codes, unique = pd.factorize(sellers)
-    terms = [provider_terms(*seller.split("/")[:1], service=seller.split("/")[1]) for seller in unique]
-    increments = np.array([float(t.billing_increment_seconds) if t else 0.0 for t in terms])
-    minimums = np.array([float(t.billing_minimum_seconds) if t else 0.0 for t in terms])
-    return increments[codes], minimums[codes]
+    seller = list(zip(offers["provider"].astype(str), offers["service"].astype(str), strict=True))
+    terms = {pair: provider_terms(pair[0], service=pair[1]) for pair in set(seller)}
+    increments = {pair: float(t.billing_increment_seconds) if t else 0.0 for pair, t in terms.items()}
+    minimums = {pair: float(t.billing_minimum_seconds) if t else 0.0 for pair, t in terms.items()}
+    return np.array([increments[pair] for pair in seller]), np.array([minimums[pair] for pair in seller])

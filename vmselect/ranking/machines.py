@@ -157,7 +157,7 @@ def _measure(
         provider=provider,
         regions=regions,
         runtime=runtime,
-        repetitions=len(group),
+        profiles=tuple(group),
         probe_seconds=sum(s for s in spent if s is not None) if None not in spent else None,
         gpus_used=_gpus_used(first),
         iterations=_single_iterations(group),

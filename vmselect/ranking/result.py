@@ -167,7 +167,7 @@ class Ranking:
         return wording.verdict(self)
 
     def __str__(self) -> str:
-        return self.verdict
+        return wording.as_text(self)
 
     def __repr__(self) -> str:
         return f"<Ranking of {len(self)} rows: {self.verdict}>"

@@ -29,6 +29,30 @@ def verdict(ranking: Ranking) -> str:
     return sentence
 
 
+def as_text(ranking: Ranking, *, shown: int = 10) -> str:
+    """The verdict, then the best rows at the deciding epoch count as a table, then how many were left out."""
+    if not ranking:
+        return nothing_feasible(ranking)
+    which = _deciding(ranking)
+    rows = [ranking.row(i, ranking.deciding_column) for i in which[:shown]]
+    table = [("", "instance type", "where", "market", "batch", "time", "cost", "score", "")]
+    for row in rows:
+        marks = " ".join(mark for mark, holds in (("tie", row.tied_with_best), ("pareto", row.pareto)) if holds)
+        place = f"{row.provider} {row.region}"
+        batch = str(row.batch_size or "?")
+        table.append(
+            (str(row.rank), row.instance_type, place, row.market, batch, row.time_text, row.cost_text,
+             f"{row.score:.2f}", marks)
+        )  # fmt: skip
+    widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+    more = len(which) - len(rows)
+    tail = [f"... and {more:,} more"] if more > 0 else []
+    if ranking.excluded:
+        tail.append(f"Left out: {_count(len(ranking.excluded), 'candidate')}; see ranking.excluded.")
+    return "\n".join([verdict(ranking), "", *lines, *tail])
+
+
 def nothing_feasible(ranking: Ranking) -> str:
     """Why there is no answer."""
     reasons = Counter(excluded.reason_code for excluded in ranking.excluded[:100_000])
