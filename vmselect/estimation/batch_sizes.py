@@ -1,0 +1,253 @@
+"""Times at batch sizes that were not probed, from those that were.
+
+The time of a step is affine in the batch size: a part that is always paid and a part per example, neither of them
+negative. Between two probed sizes the straight line through them is used (so with three or more the fit is
+piecewise); up to twice the largest, or down to half the smallest, the nearest line is continued and the result
+flagged; beyond that nothing is said. Where a step grows by more than the batch does, the line would need a negative
+fixed part: the machine does something else at the larger size (memory that runs short), so the sizes below it are
+taken in proportion to the smaller one. The numbers behind this stand in docs/explanation/when-methodology-1-pays.md.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Literal
+
+from vmselect.errors import ArgumentError, EstimateError
+from vmselect.estimation.prediction import fit_runtime
+from vmselect.estimation.runtime import Quadratic, RuntimeModel
+from vmselect.estimation.workload import Workload
+from vmselect.profile import Finding, Profile
+
+REACH = 2.0
+"""How far beyond the probed sizes a time is still given, as a factor."""
+
+BETWEEN_PER_OCTAVE = 0.03
+"""Relative half-width (confidence 0.9) between two sizes, per doubling from one to the other."""
+
+BEYOND_PER_OCTAVE = 0.13
+"""Relative half-width (confidence 0.9) beyond all sizes, per doubling from the nearest."""
+
+BATCHES = ("steady_iterations", "partial_batch")
+"""The terms that make up the passing of the training data."""
+
+Source = Literal["measured", "between", "beyond"]
+
+
+@dataclass(frozen=True)
+class TimeAt:
+    """A time at one batch size: ``value`` with relative half-widths ``below`` and ``above`` it, and its ``source``."""
+
+    value: float
+    below: float
+    above: float
+    source: Source
+
+
+def interpolate_time(times: Mapping[int, float], batch_size: int) -> TimeAt:
+    """The time of a step at ``batch_size`` from ``times``, batch size to time, of at least two sizes.
+
+    >>> interpolate_time({16: 1.0, 64: 2.5}, 32).value
+    1.5
+    >>> interpolate_time({16: 1.0, 64: 2.5}, 128).source
+    'beyond'
+    """
+    if batch_size in times:
+        return TimeAt(times[batch_size], 0.0, 0.0, "measured")
+    sizes = sorted(times)
+    if len(sizes) < 2:
+        raise EstimateError(
+            f"Batch size {batch_size} was not probed, and one other size ({sizes[0]}) does not tell how time depends "
+            f"on it. Probe at {batch_size}, or at two sizes around it."
+        )
+    lower, upper = sizes[0] / REACH, sizes[-1] * REACH
+    if not lower <= batch_size <= upper:
+        raise EstimateError(
+            f"Batch size {batch_size} lies too far from those probed ({sizes[0]} to {sizes[-1]}): times are given from "
+            f"{math.ceil(lower)} to {upper:.0f}. Probe at {batch_size}."
+        )
+    smaller, larger = neighbours(sizes, batch_size)
+    rise = (times[larger] - times[smaller]) / (larger - smaller)
+    if not smaller < batch_size < larger:
+        near = smaller if batch_size < smaller else larger
+        slope = min(max(rise, 0.0), times[near] / near)  # neither part of the affine time is negative
+        width = BEYOND_PER_OCTAVE * abs(math.log2(batch_size / near))
+        return TimeAt(times[near] + slope * (batch_size - near), width, width, "beyond")
+    line = times[smaller] + rise * (batch_size - smaller)
+    value = min(line, times[smaller] * batch_size / smaller)
+    width = BETWEEN_PER_OCTAVE * math.log2(larger / smaller)
+    above = math.hypot(width, line / value - 1) if value > 0 else width
+    return TimeAt(value, width, above, "between")
+
+
+def neighbours(sizes: Sequence[int], batch_size: int) -> tuple[int, int]:
+    """The two of ``sizes`` (ascending, at least two) around ``batch_size``, or the two nearest to it."""
+    index = min(max(bisect_left(sizes, batch_size), 1), len(sizes) - 1)
+    return sizes[index - 1], sizes[index]
+
+
+def fit_runtime_at(
+    profiles: Sequence[Profile],
+    batch_size: int,
+    *,
+    method: str = "robust",
+    examples: int | None = None,
+    validation_examples: int | None = None,
+    confidence: float = 0.9,
+    boot_seconds: float = 0.0,
+) -> RuntimeModel:
+    """The runtime of a training at ``batch_size`` from profiles of one machine at that size, or at others.
+
+    Repetitions at a size are merged. A size at or above one that ran out of memory is refused, and so is one beyond
+    twice the largest or half the smallest that was probed.
+
+    >>> import vmselect as vs
+    >>> profiles = [vs.Profile.from_times(instance_type="a", batch_size=size, steps_per_epoch=6400 // size,
+    ...     iteration_seconds=[seconds] * 3) for size, seconds in ((32, 0.2), (128, 0.5))]
+    >>> round(fit_runtime_at(profiles, 64).epoch_seconds, 6)
+    30.0
+    """
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ArgumentError(f"batch_size={batch_size!r} is not a batch size. Give a whole number, 1 or more.")
+    groups = group_by_batch_size(profiles, batch_size)
+
+    def fit(group: Sequence[Profile]) -> RuntimeModel:
+        return fit_runtime(
+            group,
+            method=method,
+            examples=examples,
+            validation_examples=validation_examples,
+            confidence=confidence,
+            boot_seconds=boot_seconds,
+        )
+
+    if batch_size in groups:
+        return fit(groups[batch_size])
+    interpolate_time(dict.fromkeys(groups, 0.0), batch_size)  # refuses what cannot be told, before any fit
+    groups = {size: groups[size] for size in neighbours(list(groups), batch_size)}
+    models = {size: fit(group) for size, group in groups.items()}
+    steps = {size: Workload.of(group[0], examples=examples).steps_per_epoch for size, group in groups.items()}
+    machine = next(iter(groups.values()))[0].instance_type or "unknown machine"
+    return _blend(models, _Steps.of(steps, batch_size, examples, profiles), batch_size, machine)
+
+
+def group_by_batch_size(profiles: Sequence[Profile], batch_size: int) -> dict[int, list[Profile]]:
+    """Usable profiles by batch size; raises when memory forbids ``batch_size`` or nothing is known of any size."""
+    machines = {profile.instance_type for profile in profiles}
+    if len(machines) > 1:
+        raise EstimateError(
+            f"Times of several machines ({', '.join(sorted(map(str, machines)))}) do not make one line. Pass the "
+            "profiles of one machine."
+        )
+    too_large = [p.batch_size for p in profiles if p.outcome == "out_of_memory" and p.batch_size]
+    if too_large and batch_size >= min(too_large):
+        title = f"{next(iter(machines)) or 'unknown machine'}, batch {batch_size}"
+        raise EstimateError(
+            f"{title}: a training with batch size {min(too_large)} ran out of memory there. Use a smaller batch size."
+        )
+    groups: dict[int, list[Profile]] = {}
+    for profile in profiles:
+        if profile.outcome != "out_of_memory" and profile.batch_size:
+            groups.setdefault(profile.batch_size, []).append(profile)
+    if not groups:
+        raise EstimateError("No profile with a known batch size was given. Probe, or pass batch_size= to the probe.")
+    return dict(sorted(groups.items()))
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Steps per epoch at every size; where the true counts are not known, one over the size serves as well."""
+
+    at: Mapping[int, float]
+    wanted: float
+
+    @classmethod
+    def of(
+        cls, steps: Mapping[int, float | None], batch_size: int, examples: int | None, profiles: Sequence[Profile]
+    ) -> _Steps:
+        known = {size: count for size, count in steps.items() if count is not None}
+        if len(known) < len(steps):
+            return cls({size: 1 / size for size in steps}, 1 / batch_size)
+        examples = examples or next((p.setup.examples for p in profiles if p.setup.examples), None)
+        if examples is None:
+            whole = all(float(count).is_integer() for count in known.values())
+            # Every count is rounded up, so the smallest product is nearest to the number of examples.
+            product = min(count * size for size, count in known.items())
+            return cls(known, math.ceil(product / batch_size) if whole else product / batch_size)
+        # Inputs that drop the remainder have fewer steps than a rounded-up count.
+        drops = any(count < examples / size and count >= 1 for size, count in known.items())
+        wanted = max(1, examples // batch_size) if drops else math.ceil(examples / batch_size)
+        return cls(known, wanted)
+
+
+def _blend(models: Mapping[int, RuntimeModel], steps: _Steps, batch_size: int, machine: str) -> RuntimeModel:
+    """The model at ``batch_size``: steps and validation batches along the line, all else in between by distance."""
+
+    (smaller, here), (larger, there) = models.items()
+    weight = min(max((batch_size - smaller) / (larger - smaller), 0.0), 1.0)
+
+    def along(first: float, second: float) -> float:
+        """A time that the batch size hardly changes: by distance between the neighbours, never extended."""
+        return (1 - weight) * first + weight * second
+
+    def passing(first: float, second: float) -> TimeAt:
+        """A time to pass over the same data, batch by batch."""
+        times = {smaller: first / steps.at[smaller], larger: second / steps.at[larger]}
+        found = interpolate_time(times, batch_size)
+        return replace(found, value=found.value * steps.wanted)
+
+    training = passing(*(sum(_coefficients(model, name)[1] for name in BATCHES) for model in (here, there)))
+    terms: dict[str, tuple[float, float]] = {}
+    for name in dict.fromkeys([*here.terms, *there.terms]):
+        once, per_epoch = map(along, _coefficients(here, name), _coefficients(there, name))
+        terms[name] = (once, per_epoch)
+    # Whether a smaller last batch remains depends on the size, so its seconds are part of the line.
+    terms["partial_batch"] = (terms.get("partial_batch", (0.0, 0.0))[0], 0.0)
+    terms["steady_iterations"] = (terms["steady_iterations"][0], training.value)
+    validation = passing(here.validation_seconds, there.validation_seconds).value
+    first_extra = along(*(m.first_validation_seconds - m.validation_seconds for m in (here, there)))
+    scale = _normal_quantile(here.confidence) / _normal_quantile(0.9)
+    epoch = training.value + validation / here.validation_freq
+    return RuntimeModel(
+        title=f"{machine}, batch {batch_size}",
+        method=here.method,
+        confidence=here.confidence,
+        terms={name: pair for name, pair in terms.items() if any(pair)},
+        first_validation_seconds=max(0.0, validation + first_extra),
+        validation_seconds=validation,
+        validation_freq=here.validation_freq,
+        low=_widen(here.low, there.low, scale * training.below * epoch),
+        high=_widen(here.high, there.high, scale * training.above * epoch),
+        findings=(
+            *dict.fromkeys([*here.findings, *there.findings]),
+            _explain(models, batch_size, machine, training.source),
+        ),
+    )
+
+
+def _coefficients(model: RuntimeModel, name: str) -> tuple[float, float]:
+    return model.terms.get(name, (0.0, 0.0))
+
+
+def _normal_quantile(confidence: float) -> float:
+    return NormalDist().inv_cdf(0.5 + confidence / 2)
+
+
+def _widen(first: Quadratic, second: Quadratic, per_epoch: float) -> Quadratic:
+    """The wider of the neighbours' intervals, and on top what the batch size adds."""
+    a, b, c = map(max, first, second)
+    return a, b, c + per_epoch**2
+
+
+def _explain(models: Mapping[int, RuntimeModel], batch_size: int, machine: str, source: Source) -> Finding:
+    sizes = ", ".join(str(size) for size in sorted(models))
+    remedy = f"Probe at batch size {batch_size} to be sure."
+    if source == "between":
+        message = f"{machine}: the time at batch size {batch_size} is interpolated between probes at {sizes}."
+        return Finding("batch-size-between", message, remedy, "note")
+    message = f"{machine}: the time at batch size {batch_size} is extrapolated beyond probes at {sizes}."
+    return Finding("batch-size-beyond", message, remedy)
