@@ -7,6 +7,7 @@ per instance type and batch size, is timed apart.
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pandas as pd
 
@@ -76,7 +77,7 @@ def make_ranking(types: int, regions: int, batch_sizes: int, counts: int) -> tup
     marks.append(time.perf_counter())
     _ = ranking.best, len(ranking)
     marks.append(time.perf_counter())
-    return ranking, [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    return ranking, [after - before for before, after in pairwise(marks)]
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class Machine:
     provider: str | None
     regions: tuple[str, ...]
     runtime: RuntimeModel
-    profiles: tuple[Profile, ...]
+    profiles: tuple[Profile, ...] = field(repr=False)
     probe_seconds: float | None
     gpus_used: int | None = None
     iterations: Mapping[str, float] = field(default_factory=dict)
@@ -41,8 +41,6 @@ class Machine:
     epochs: tuple[float, float, float] | None = None
     """Epoch count and its bounds, where it depends on the batch size and comes from a study."""
     findings: tuple[Finding, ...] = ()
-    profiles: tuple[Profile, ...] = field(default=(), repr=False)
-    """The recordings themselves, for charts of what was measured."""
 
     @cached_property
     def coefficients(self) -> dict[str, Any]:

@@ -162,7 +162,6 @@ def _measure(
         gpus_used=_gpus_used(first),
         iterations=_single_iterations(group),
         findings=tuple(dict.fromkeys([*(f for p in group for f in p.findings), *runtime.findings])),
-        profiles=tuple(group),
     )
 
 

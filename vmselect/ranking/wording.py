@@ -36,8 +36,9 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
     which = _deciding(ranking)
     rows = [ranking.row(i, ranking.deciding_column) for i in which[:shown]]
     table = [("", "instance type", "where", "market", "batch", "time", "cost", "score", "")]
+    tie = ranking.assessment.tied[which, ranking.deciding_column].sum() > 1
     for row in rows:
-        marks = " ".join(mark for mark, holds in (("tie", row.tied_with_best), ("pareto", row.pareto)) if holds)
+        marks = " ".join(mark for mark, holds in (("tie", tie and row.tied_with_best), ("pareto", row.pareto)) if holds)
         place = f"{row.provider} {row.region}"
         batch = str(row.batch_size or "?")
         table.append(
