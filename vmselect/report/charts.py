@@ -1,0 +1,43 @@
+"""Charts by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from vmselect.errors import ArgumentError
+from vmselect.report.drawing import save_chart
+from vmselect.report.epochs import epochs_chart
+from vmselect.report.steps import steps_chart
+from vmselect.report.terms import terms_chart
+from vmselect.report.time_cost import time_cost_chart
+
+if TYPE_CHECKING:
+    from vmselect.ranking import Ranking
+
+CHARTS: Mapping[str, Callable[..., Any]] = {
+    "time-cost": time_cost_chart,
+    "epochs-time": partial(epochs_chart, value="time"),
+    "epochs-cost": partial(epochs_chart, value="cost"),
+    "terms": terms_chart,
+    "steps": steps_chart,
+}
+"""Every chart that a ranking can draw."""
+
+
+def chart(ranking: Ranking, kind: str = "time-cost", *, path: str | os.PathLike[str] | None = None, **options: Any) -> Any:
+    """The chart of that name, an Altair chart; with ``path`` it is also written as PNG, SVG, JSON or HTML.
+
+    >>> import vmselect as vs
+    >>> profiles = [vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=[30, 30])]
+    >>> chart(vs.rank(profiles, epochs=10), "time-cost").to_dict()["title"]
+    'Time against cost, 10 epochs'
+    """
+    if kind not in CHARTS:
+        raise ArgumentError(f"There is no chart {kind!r}; the charts are: {', '.join(CHARTS)}.")
+    drawn = CHARTS[kind](ranking, **options)
+    if path is not None:
+        save_chart(drawn, path)
+    return drawn

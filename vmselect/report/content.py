@@ -1,0 +1,102 @@
+"""What the report page says, as plain values: the ranking's own payload and what stands beside the numbers."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vmselect.report.steps import step_points
+from vmselect.units import format_seconds, format_usd
+
+if TYPE_CHECKING:
+    from vmselect.ranking import Ranking
+
+METHODS = {
+    "robust": "robust: a steady step time after the warm-up, with every start-up cost kept apart",
+    "malta-epoch": "the dissertation's equation 5.1, from two epochs",
+    "malta-iteration": "the dissertation's equation 5.3, from iterations and validations",
+    "malta-iteration-no-validation": "the dissertation's equation 5.4, from iterations",
+}
+MOST_STEPS_SHOWN = 600
+MOST_PROFILES_SHOWN = 60
+
+
+def page_content(ranking: Ranking) -> dict[str, Any]:
+    """The ranking's payload without its rows, which the page computes, and a part named ``page``."""
+    content = ranking.payload(rows=False)
+    subject = _subject(ranking)
+    content["page"] = {
+        "title": f"vmselect report: {' · '.join(subject)}",
+        "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+        "subject": subject,
+        "facts": _facts(ranking),
+        "steps": _steps(ranking),
+    }
+    return content
+
+
+def _subject(ranking: Ranking) -> list[str]:
+    """What the report is about, in a few words."""
+    machines = ranking.candidates.machines
+    models = {profile.model for machine in machines for profile in machine.profiles if profile.model}
+    batches = sorted({machine.batch_size for machine in machines if machine.batch_size})
+    count = len({machine.instance_type for machine in machines})
+    parts = [*sorted(models)[:1]]
+    if batches:
+        parts.append("batch " + ", ".join(map(str, batches)))
+    return [*parts, f"{count} machine{'s' if count != 1 else ''} measured"]
+
+
+def _facts(ranking: Ranking) -> list[list[str]]:
+    """Names and values for the last section: how this was computed."""
+    settings, candidates = ranking.settings, ranking.candidates
+    dates = sorted({str(date) for date in candidates.column("date") if date})
+    sources = sorted({str(source) for source in candidates.column("source") if source == source and source})
+    facts = [
+        ["Method", METHODS.get(settings.method, settings.method)],
+        ["Intervals", f"{settings.confidence:.0%} of runs are expected within them"],
+        ["Measured", _measured(ranking)],
+        ["Prices of", _span(dates) or "unknown date"],
+        ["Price source", "; ".join(sources[:4]) or "given by the user"],
+        ["Billing", "time × price" if settings.billing == "exact" else "the provider's increment and minimum"],
+    ]
+    if settings.interruptions:
+        facts.append(["Spot interruptions", f"expected time is {settings.interruptions.factor:.3g} times the uninterrupted one"])
+    cost = ranking.selection_cost()
+    if cost.probe_seconds and cost.exhaustive_usd:
+        facts.append(
+            [
+                "Cost of choosing",
+                f"{format_usd(cost.probe_usd)} for {format_seconds(cost.probe_seconds)} of probes, against "
+                f"{format_usd(cost.exhaustive_usd)} for running every machine to the end",
+            ]
+        )
+    return facts
+
+
+def _measured(ranking: Ranking) -> str:
+    profiles = [profile for machine in ranking.candidates.machines for profile in machine.profiles]
+    days = sorted({profile.created.date().isoformat() for profile in profiles if profile.outcome != "given"})
+    given = sum(profile.outcome == "given" for profile in profiles)
+    parts = [f"{len(profiles)} profile{'s' if len(profiles) != 1 else ''}"]
+    if days:
+        parts.append(f"made {_span(days)}")
+    if given:
+        parts.append(f"{given} of them from times that were measured elsewhere")
+    return ", ".join(parts)
+
+
+def _span(days: Sequence[str]) -> str:
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else ""
+
+
+def _steps(ranking: Ranking) -> list[dict[str, Any]]:
+    """Step readings of each profile that has some, thinned to what a chart can show."""
+    profiles = [profile for machine in ranking.candidates.machines for profile in machine.profiles]
+    shown = []
+    for profile in profiles:
+        points = step_points(profile, most=MOST_STEPS_SHOWN)
+        if points["seconds"] and len(shown) < MOST_PROFILES_SHOWN:
+            shown.append(points)
+    return shown

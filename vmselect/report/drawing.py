@@ -1,0 +1,86 @@
+"""What all charts share: the drawing package, loaded on use; one look; files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vmselect._optional import require
+from vmselect.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from vmselect.ranking import Ranking, Row
+
+ACCENT, PLAIN = "#0a5fb4", "#8b939d"
+SERIES = ("#0072b2", "#d55e00", "#00876c", "#b04e8a", "#a67c00", "#3f9bd1", "#5b6470")
+"""Colours that stay apart for colour-blind readers and on paper."""
+
+SUFFIXES = (".png", ".svg", ".json", ".html")
+
+
+def altair() -> Any:
+    """The drawing package, or the command that installs it."""
+    return require("altair", extra="plots", needed_by="A chart")
+
+
+def themed(chart: Any, *, title: str, width: int = 560, height: int = 360) -> Any:
+    """The chart with the size and the quiet look that all of them share."""
+    look = {"labelColor": "#5b6470", "titleColor": "#5b6470", "titleFontWeight": "normal", "gridColor": "#e2e3df"}
+    return (
+        chart.properties(width=width, height=height, title=title)
+        .configure_view(stroke=None)
+        .configure_axis(domainColor="#8b939d", tickColor="#8b939d", **look)
+        .configure_title(anchor="start", fontSize=14, color="#1b1f24", offset=12)
+        .configure_legend(labelColor="#1b1f24", titleColor="#5b6470", titleFontWeight="normal")
+    )
+
+
+def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
+    """Write a chart as PNG, SVG, Vega-Lite JSON or self-contained HTML, by the suffix of ``path``.
+
+    ``scale`` is how many pixels a PNG has for each unit of the drawing.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ArgumentError(f"{target.name} cannot be drawn: a chart is written as one of {', '.join(SUFFIXES)}.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if suffix != ".json":
+        require("vl_convert", extra="plots", needed_by=f"A chart as {suffix}")
+    if suffix == ".png":
+        chart.save(str(target), scale_factor=scale)
+    elif suffix == ".html":
+        # Inline, so that the file needs no other host to be drawn.
+        chart.save(str(target), inline=True)
+    else:
+        chart.save(str(target))
+    return target
+
+
+def labels(ranking: Ranking) -> dict[int, str]:
+    """A short name for each candidate: its instance type, and whatever else tells candidates apart."""
+    candidates = ranking.candidates
+    who = [candidates.identity(i) for i in range(len(candidates))]
+    varying = [
+        (name, words)
+        for name, words in (("batch_size", "batch {}"), ("region", "{}"), ("service", "{}"), ("market", "{}"), ("provider", "{}"))
+        if len({one[name] for one in who}) > 1
+    ]
+    counts: dict[str, int] = {}
+    for one in who:
+        counts[one["instance_type"]] = counts.get(one["instance_type"], 0) + 1
+    named = {}
+    for i, one in enumerate(who):
+        more = varying if counts[one["instance_type"]] > 1 else ()
+        parts = [words.format(one[name]) for name, words in more if one[name] is not None]
+        named[i] = " · ".join([one["instance_type"], *parts])
+    return named
+
+
+def deciding_rows(ranking: Ranking, *, most: int | None = None) -> list[tuple[str, Row]]:
+    """Label and row of the candidates at the epoch count that decides, best first."""
+    column = ranking.deciding_column
+    order = ranking.assessment.order[column][:most]
+    named = labels(ranking)
+    return [(named[int(i)], ranking.row(int(i), column)) for i in order]

@@ -1,0 +1,56 @@
+"""A ranking as HTML for a notebook: the verdict and the best rows, without script."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from vmselect.report.drawing import deciding_rows
+from vmselect.report.tables import gpu_words, remarks, spread_words
+from vmselect.units import format_seconds, format_usd
+
+if TYPE_CHECKING:
+    from vmselect.ranking import Ranking, Row
+
+MOST_ROWS = 15
+HEADINGS = ("#", "Machine", "GPU", "Time", "Cost", "USD an hour", "Score", "")
+LEFT = {1, 2, 7}
+
+
+def to_html(ranking: Ranking, *, most: int = MOST_ROWS) -> str:
+    """The verdict and a table of the best candidates; every name is escaped.
+
+    >>> import vmselect as vs
+    >>> profiles = [vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=[30, 30])]
+    >>> "g4dn.xlarge" in to_html(vs.rank(profiles, epochs=10))
+    True
+    """
+    verdict = f'<p dir="auto"><strong>{escape(ranking.verdict)}</strong></p>'
+    total = len(ranking.assessment.order[ranking.deciding_column])
+    if not total:
+        return verdict
+    head = "".join(_cell("th", i, text) for i, text in enumerate(HEADINGS))
+    body = "".join(f"<tr>{_cells(label, row)}</tr>" for label, row in deciding_rows(ranking, most=most))
+    left = f"<p>The best {most} of {total:,} candidates.</p>" if total > most else ""
+    doubts = "".join(f'<li dir="auto">{escape(str(finding))}</li>' for finding in ranking.findings)
+    findings = f"<details><summary>Findings</summary><ul>{doubts}</ul></details>" if doubts else ""
+    return f"{verdict}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{left}{findings}"
+
+
+def _cells(label: str, row: Row) -> str:
+    texts = (
+        str(row.rank),
+        label,
+        gpu_words(row),
+        spread_words(row.seconds, row.seconds_low, row.seconds_high, format_seconds),
+        spread_words(row.cost_usd, row.cost_low, row.cost_high, format_usd),
+        f"{row.usd_per_hour:.4g}",
+        f"{row.score:.2f}",
+        remarks(row),
+    )
+    return "".join(_cell("td", i, text) for i, text in enumerate(texts))
+
+
+def _cell(tag: str, column: int, text: str) -> str:
+    align = "left" if column in LEFT else "right"
+    return f'<{tag} style="text-align: {align}"><bdi>{escape(text)}</bdi></{tag}>'

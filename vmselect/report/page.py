@@ -1,0 +1,82 @@
+"""The report page: one HTML file that holds its data, its script and its style, and contacts no one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import vmselect
+from vmselect.report.content import page_content
+
+if TYPE_CHECKING:
+    from vmselect.ranking import Ranking
+
+SCRIPTS = (
+    "numbers", "elements", "model", "axes", "charts", "verdict", "controls", "table", "sections", "report", "app",
+)  # fmt: skip
+"""The page's scripts, in the order in which they are joined into one."""
+
+# What could end the script element or, as a line separator, break a script in an old browser, becomes an escape that
+# JSON reads back as the same character.
+_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+
+
+def write_page(ranking: Ranking, path: str | os.PathLike[str]) -> Path:
+    """Write the report page of ``ranking`` to ``path`` and return the path.
+
+    The file appears whole or not at all: it is written beside its final name and then renamed.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        unfinished.write_text(render_page(ranking), encoding="utf-8")
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return target
+
+
+def render_page(ranking: Ranking) -> str:
+    """The report page of ``ranking`` as HTML."""
+    content = page_content(ranking)
+    style = _read("page.css")
+    script = '"use strict";\n{\n' + "\n".join(_read(f"{name}.js") for name in SCRIPTS) + "}\n"
+    policy = (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return Template(_read("page.html")).substitute(
+        policy=policy,
+        version=vmselect.__version__,
+        title=html.escape(content["page"]["title"]),
+        style=style,
+        script=script,
+        data=embed_json(content),
+    )
+
+
+def embed_json(value: Any) -> str:
+    """``value`` as JSON that may stand inside a script element whatever its strings hold.
+
+    >>> embed_json({"name": "</script>"})
+    '{"name":"\\\\u003c/script\\\\u003e"}'
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # A lone surrogate cannot be written as UTF-8; a profile with a broken name still deserves its page.
+    return text.translate(_ESCAPES).encode("utf-8", "replace").decode("utf-8")
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _read(name: str) -> str:
+    return resources.files("vmselect.report").joinpath("page", name).read_text(encoding="utf-8")

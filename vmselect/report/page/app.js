@@ -1,0 +1,94 @@
+// Puts the page together: one state, one update; everything on screen is a function of the settings.
+
+const dataText = document.getElementById("data").textContent;
+const report = readReport(JSON.parse(dataText));
+const state = { settings: structuredClone(report.initial), view: null };
+const page = (id) => document.getElementById(id);
+let pending = false;
+
+function change(changes) {
+  Object.assign(state.settings, changes);
+  // Several changes within a frame, as a dragged slider makes them, are drawn once.
+  if (pending) return;
+  pending = true;
+  requestAnimationFrame(() => {
+    pending = false;
+    update();
+  });
+}
+
+function update() {
+  const { settings } = state;
+  const ranked = rank(report.candidates, settings);
+  nameCandidates(ranked.everyone.map((row) => row.candidate));
+  state.view = { ...ranked, settings, confidence: report.confidence };
+  replace(page("verdict"), verdictNodes(state.view));
+  replace(page("aside"), asideNodes(state.view));
+  showControls(settings);
+  sections.forEach((show) => show(state.view));
+}
+
+function buildSections(host) {
+  const wanted = SECTIONS.filter((section) => section.shown?.(report) ?? true);
+  return wanted.map(({ id, title, lede, build }) => {
+    const heading = h("h2", { id: `${id}-title` }, title);
+    const section = h("section", { id, class: "section", "aria-labelledby": heading.id }, heading, lede ? h("p", { class: "lede" }, lede) : null);
+    host.append(section);
+    return build(section, report) ?? (() => {});
+  });
+}
+
+function showSubject() {
+  const { subject } = report.payload.page;
+  replace(page("subject"), subject.flatMap((part, i) => [i ? " · " : "", name(part)]));
+}
+
+function setTheme(dark) {
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  page("theme").textContent = dark ? "Light" : "Dark";
+  page("theme").setAttribute("aria-pressed", String(dark));
+}
+
+function download() {
+  const address = URL.createObjectURL(new Blob([dataText], { type: "application/json" }));
+  h("a", { href: address, download: "vmselect-report.json" }).click();
+  URL.revokeObjectURL(address);
+}
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+setTheme(dark.matches);
+dark.addEventListener("change", (event) => setTheme(event.matches));
+page("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
+page("print").addEventListener("click", () => window.print());
+page("download").addEventListener("click", download);
+tooltip.listen();
+showSubject();
+const showControls = buildControls(page("controls"), {
+  markets: report.markets,
+  initial: report.initial,
+  epochsFixed: report.studied,
+  change,
+  reset: () => change(structuredClone(report.initial)),
+});
+const sections = buildSections(page("sections"));
+update();
+
+let width = document.documentElement.clientWidth;
+new ResizeObserver(() => {
+  if (document.documentElement.clientWidth === width) return;
+  width = document.documentElement.clientWidth;
+  change({});
+}).observe(document.documentElement);
+
+// For tests and for the curious: the report, the present view, and the ranking at any settings.
+window.vmselect = {
+  report,
+  state,
+  set(changes) {
+    Object.assign(state.settings, changes);
+    update();
+  },
+  rank: (changes) => rank(report.candidates, { ...report.initial, ...changes }),
+  leaders: (field, most) => findLeaders(report.candidates, state.settings, field, most),
+  readyMilliseconds: performance.now(),
+};

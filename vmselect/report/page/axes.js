@@ -1,0 +1,154 @@
+// Scales, ticks and the frame that every chart is drawn in.
+
+function linearScale([from, to], [start, end]) {
+  const span = to - from || 1;
+  return (value) => start + ((value - from) / span) * (end - start);
+}
+
+function logScale([from, to], range) {
+  const scale = linearScale([Math.log(from), Math.log(to)], range);
+  return (value) => scale(Math.log(Math.max(value, from / 10)));
+}
+
+const DECIMAL_STEPS = [1, 2, 2.5, 5, 10];
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+
+/** Round values between `from` and `to`, about `count` of them. */
+function linearTicks(from, to, count, steps) {
+  const rough = (to - from) / count || 1;
+  const size = 10 ** Math.floor(Math.log10(rough));
+  const step =
+    steps?.find((candidate) => candidate >= rough && rough >= steps[0] / 2) ??
+    DECIMAL_STEPS.map((factor) => factor * size).find((candidate) => candidate >= rough * 0.999);
+  const ticks = [];
+  for (let i = Math.ceil(from / step - 1e-9); i * step <= to * (1 + 1e-9); i += 1) ticks.push(i * step);
+  return ticks;
+}
+
+function logTicks(from, to, count, steps) {
+  const all = steps && from >= 1 ? [...steps, ...decades(1e5, to, [1, 2, 5])] : decades(from, to, [1, 2, 5]);
+  const inside = all.filter((tick) => tick >= from * 0.999 && tick <= to * 1.001);
+  const stride = Math.max(1, Math.ceil(inside.length / count));
+  return inside.filter((_, i) => i % stride === 0);
+}
+
+function decades(from, to, factors) {
+  const found = [];
+  for (let power = Math.floor(Math.log10(from)); 10 ** power <= to * 1.001; power += 1) {
+    found.push(...factors.map((factor) => Number(`${factor}e${power}`)));
+  }
+  return found;
+}
+
+/** A short label for a tick: no more digits than the axis needs. */
+const tickLabel = {
+  seconds: (value) => (value === 0 ? "0" : formatSeconds(value)),
+  usd(value) {
+    return value >= 1000 ? `$${grouped(significant(value, 4))}` : `$${significant(value, 3)}`;
+  },
+  count: (value) => formatCount(significant(value, 6)),
+};
+
+/** How many times the smallest value the largest is. */
+function spanOf(values) {
+  const usable = values.filter((value) => value > 0);
+  return usable.length ? Math.max(...usable) / Math.min(...usable) : 1;
+}
+
+/** An axis for `values`: from zero and even, or logarithmic where they span more than `logBeyond` times. */
+function makeAxis(values, range, { unit, count = 5, logBeyond = 20, from = 0 }) {
+  const usable = values.filter((value) => Number.isFinite(value) && value > 0);
+  const [smallest, most] = [Math.min(...usable), Math.max(0, ...usable)];
+  const steps = unit === "seconds" ? TIME_STEPS : undefined;
+  if (spanOf(values) > logBeyond) {
+    const domain = [smallest / 1.25, most * 1.25];
+    return { scale: logScale(domain, range), ticks: logTicks(...domain, count + 2, steps), log: true, unit };
+  }
+  const domain = [from, most > from ? most * 1.06 : from + 1];
+  return { scale: linearScale(domain, range), ticks: linearTicks(...domain, count, steps), log: false, unit };
+}
+
+/** An empty chart in `host`, as wide as the host, with a spoken description. */
+function makeFrame(host, { height, label, margin }) {
+  const width = Math.max(280, Math.round(host.clientWidth || 560));
+  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, class: "chart" });
+  replace(host, svg);
+  const box = { left: margin.left, right: width - margin.right, top: margin.top, bottom: height - margin.bottom };
+  return { svg, width, height, box, narrow: width < 480 };
+}
+
+function drawBottomAxis({ svg, box }, axis, title) {
+  const group = s("g", { class: "axis" });
+  for (const tick of axis.ticks) {
+    const x = axis.scale(tick);
+    group.append(
+      s("line", { x1: x, x2: x, y1: box.top, y2: box.bottom, class: "grid" }),
+      s("text", { x, y: box.bottom + 18, "text-anchor": "middle" }, tickLabel[axis.unit](tick)),
+    );
+  }
+  group.append(s("line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, class: "base" }));
+  group.append(s("text", { x: box.right, y: box.bottom + 38, "text-anchor": "end", class: "title" }, withScale(title, axis)));
+  svg.append(group);
+}
+
+function drawLeftAxis({ svg, box }, axis, title) {
+  const group = s("g", { class: "axis" });
+  for (const tick of axis.ticks) {
+    const y = axis.scale(tick);
+    group.append(
+      s("line", { x1: box.left, x2: box.right, y1: y, y2: y, class: "grid" }),
+      s("text", { x: box.left - 8, y: y + 4, "text-anchor": "end" }, tickLabel[axis.unit](tick)),
+    );
+  }
+  group.append(s("text", { x: 0, y: 12, class: "title" }, withScale(title, axis)));
+  svg.append(group);
+}
+
+function withScale(title, axis) {
+  return axis.log ? `${title} (log scale)` : title;
+}
+
+/** Text beside a point, on the first side where it covers no label placed before. */
+class Labels {
+  constructor(frame) {
+    this.frame = frame;
+    this.taken = [];
+  }
+
+  /** Keep labels off a mark. */
+  avoid(x, y, radius) {
+    this.taken.push({ x1: x - radius, x2: x + radius, y1: y - radius, y2: y + radius });
+  }
+
+  place(x, y, text, attributes) {
+    const width = text.length * 6.9 + 4;
+    const { left, right, top, bottom } = this.frame.box;
+    const places = [
+      { dx: 10, dy: 4, anchor: "start" }, { dx: 0, dy: -11, anchor: "middle" }, { dx: 0, dy: 20, anchor: "middle" },
+      { dx: -10, dy: 4, anchor: "end" }, { dx: 9, dy: -9, anchor: "start" }, { dx: 9, dy: 17, anchor: "start" },
+      { dx: -9, dy: -9, anchor: "end" }, { dx: -9, dy: 17, anchor: "end" },
+    ];
+    for (const { dx, dy, anchor } of places) {
+      const x1 = x + dx - (anchor === "end" ? width : anchor === "middle" ? width / 2 : 0);
+      const area = { x1, x2: x1 + width, y1: y + dy - 11, y2: y + dy + 3 };
+      const inside = area.x1 >= left - 2 && area.x2 <= right + 6 && area.y1 >= top - 12 && area.y2 <= bottom;
+      const free = this.taken.every((b) => area.x2 < b.x1 || area.x1 > b.x2 || area.y2 < b.y1 || area.y1 > b.y2);
+      if (!inside || !free) continue;
+      this.taken.push(area);
+      this.frame.svg.append(s("text", { x: x + dx, y: y + dy, "text-anchor": anchor, ...attributes }, text));
+      return true;
+    }
+    return false;
+  }
+}
+
+/** Heights near `wanted`, in its order, at least `gap` apart and within `bounds`. */
+function spreadApart(wanted, gap, [top, bottom]) {
+  const order = wanted.map((_, i) => i).sort((a, b) => wanted[a] - wanted[b]);
+  const placed = [...wanted];
+  let floor = top;
+  for (const i of order) floor = (placed[i] = Math.max(placed[i], floor)) + gap;
+  let ceiling = bottom;
+  for (const i of order.reverse()) ceiling = (placed[i] = Math.min(placed[i], ceiling)) - gap;
+  return placed;
+}

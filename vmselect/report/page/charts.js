@@ -1,0 +1,216 @@
+// The charts. Each takes rows that the model has computed and draws them; none computes a decision.
+
+const MOST_POINTS = 400;
+const MOST_LINES = 7;
+const MOST_BARS = 10;
+
+function machine(row) {
+  return row.candidate.label;
+}
+
+function describe(row) {
+  return [
+    machine(row),
+    `${formatSeconds(row.seconds)} (${formatSeconds(row.seconds_low)} – ${formatSeconds(row.seconds_high)})`,
+    `${formatUsd(row.cost_usd)} (${formatUsd(row.cost_low)} – ${formatUsd(row.cost_high)})`,
+    `${formatUsd(row.candidate.usd_per_hour)} an hour · rank ${row.rank}`,
+  ];
+}
+
+/** Time against cost with intervals; the Pareto front joined. */
+function drawTimeCost(host, rows, settings) {
+  const frame = makeFrame(host, {
+    height: host.clientWidth < 480 ? 340 : 420,
+    label: `Time against cost of ${rows.length} candidates`,
+    margin: { left: 56, right: 24, top: 30, bottom: 46 },
+  });
+  const shown = rows.filter((row, i) => i < MOST_POINTS || row.pareto);
+  const { svg, box } = frame;
+  const [times, costs] = [shown.flatMap((row) => [row.seconds, row.seconds_high]), shown.flatMap((row) => [row.cost_usd, row.cost_high])];
+  const logBeyond = Math.max(spanOf(times), spanOf(costs)) > 12 ? 1.5 : Infinity;
+  const x = makeAxis(times, [box.left, box.right], { unit: "seconds", count: frame.narrow ? 3 : 6, logBeyond });
+  const y = makeAxis(costs, [box.bottom, box.top], { unit: "usd", logBeyond });
+  drawBottomAxis(frame, x, "Training time");
+  drawLeftAxis(frame, y, "Cost");
+  drawLimits(frame, x, y, settings);
+
+  const front = shown.filter((row) => row.pareto).sort((a, b) => a.seconds - b.seconds);
+  const path = front.map((row, i) => `${i ? "L" : "M"}${x.scale(row.seconds)},${y.scale(row.cost_usd)}`).join("");
+  svg.append(s("path", { d: path, class: "front" }));
+
+  const labels = new Labels(frame);
+  for (const row of [...shown].reverse()) {
+    const [cx, cy] = [x.scale(row.seconds), y.scale(row.cost_usd)];
+    const kind = row.rank === 1 ? "best" : row.pareto ? "pareto" : "plain";
+    const whiskers = s("g", { class: "whisker" });
+    whiskers.append(
+      s("line", { x1: x.scale(row.seconds_low), x2: x.scale(row.seconds_high), y1: cy, y2: cy }),
+      s("line", { x1: cx, x2: cx, y1: y.scale(row.cost_low), y2: y.scale(row.cost_high) }),
+    );
+    const radius = kind === "best" ? 7 : 5;
+    const mark = s("g", { class: `point ${kind}` }, whiskers, s("circle", { cx, cy, r: radius }), s("circle", { cx, cy, r: 13, class: "reach" }));
+    svg.append(tooltip.attach(mark, describe(row)));
+    labels.avoid(cx, cy, radius);
+  }
+  const named = [rows[0], ...front, ...rows.slice(1, 12)].filter(Boolean);
+  for (const row of new Set(named)) {
+    labels.place(x.scale(row.seconds), y.scale(row.cost_usd), machine(row), { class: row.rank === 1 ? "label strong" : "label" });
+  }
+  return shown.length;
+}
+
+function drawLimits({ svg, box }, x, y, { deadline_hours, budget_usd }) {
+  const deadline = deadline_hours === null ? NaN : x.scale(deadline_hours * SECONDS_PER_HOUR);
+  if (deadline >= box.left && deadline <= box.right) {
+    svg.append(
+      s("line", { x1: deadline, x2: deadline, y1: box.top, y2: box.bottom, class: "limit" }),
+      s("text", { x: deadline - 6, y: box.top + 10, "text-anchor": "end", class: "label" }, "deadline"),
+    );
+  }
+  const budget = budget_usd === null ? NaN : y.scale(budget_usd);
+  if (budget >= box.top && budget <= box.bottom) {
+    svg.append(
+      s("line", { x1: box.left, x2: box.right, y1: budget, y2: budget, class: "limit" }),
+      s("text", { x: box.right, y: budget - 6, "text-anchor": "end", class: "label" }, "budget"),
+    );
+  }
+}
+
+const slots = new Map();
+
+/** A colour for each line, kept from one drawing to the next as long as the line is there. */
+function colourSlots(candidates) {
+  for (const known of [...slots.keys()]) if (!candidates.includes(known)) slots.delete(known);
+  for (const candidate of candidates) {
+    const taken = new Set(slots.values());
+    if (!slots.has(candidate)) slots.set(candidate, [0, 1, 2, 3, 4, 5, 6].find((slot) => !taken.has(slot)) ?? 6);
+  }
+  return (candidate) => slots.get(candidate);
+}
+
+/** Time or cost against epochs, one line a candidate, with the epochs at which the leader changes. */
+function drawEpochs(host, candidates, { settings, field, most, leaders, best, caption, slotOf }) {
+  const narrow = host.clientWidth < 480;
+  const frame = makeFrame(host, {
+    height: 340,
+    label: `${caption} against the number of epochs, from 1 to ${most}`,
+    margin: { left: 60, right: narrow ? 108 : 136, top: 34, bottom: 46 },
+  });
+  const { svg, box } = frame;
+  const [unit, format, low, high] = field === "seconds"
+    ? ["seconds", formatSeconds, "seconds_low", "seconds_high"] : ["usd", formatUsd, "cost_low", "cost_high"];
+  const counts = sampleCounts(most, 60);
+  const lines = candidates.map((candidate) => ({ candidate, points: counts.map((n) => evaluate(candidate, settings, n)) }));
+  const x = { scale: linearScale([0, most], [box.left, box.right]), ticks: linearTicks(0, most, narrow ? 3 : 5), unit: "count" };
+  const y = makeAxis(lines.flatMap(({ points }) => points.map((point) => point[field])), [box.bottom, box.top], { unit, logBeyond: Infinity });
+  drawBottomAxis(frame, x, "Epochs");
+  drawLeftAxis(frame, y, "");
+  const now = x.scale(settings.epochs);
+  svg.append(
+    s("line", { x1: now, x2: now, y1: box.top, y2: box.bottom, class: "now" }),
+    s("text", { x: now, y: box.top - 6, "text-anchor": "middle", class: "label" }, `${formatCount(settings.epochs)} epochs`),
+  );
+  const ends = spreadApart(lines.map(({ points }) => y.scale(points.at(-1)[field])), 15, [box.top + 4, box.bottom - 2]);
+  lines.forEach(({ candidate, points }, i) => {
+    const at = (point, key) => `${x.scale(point.epochs)},${y.scale(point[key])}`;
+    const group = s("g", { class: `line c${slotOf(candidate)}${candidate === best ? " best" : ""}` });
+    if (candidate === best) {
+      const band = [...points.map((point) => at(point, high)), ...points.toReversed().map((point) => at(point, low))].join("L");
+      group.append(s("path", { d: `M${band}Z`, class: "band" }));
+    }
+    const path = `M${points.map((point) => at(point, field)).join("L")}`;
+    const end = points.at(-1)[field];
+    group.append(
+      s("path", { d: path, class: "stroke" }), s("path", { d: path, class: "reach" }),
+      s("line", { x1: box.right, x2: box.right + 8, y1: y.scale(end), y2: ends[i], class: "leader" }),
+      s("text", { x: box.right + 11, y: ends[i] + 4, class: "label" }, shorten(candidate.label, narrow ? 14 : 18)),
+    );
+    const here = format(evaluate(candidate, settings)[field]);
+    svg.append(tooltip.attach(group, [candidate.label, `${here} at ${formatCount(settings.epochs)} epochs`, `${format(end)} at ${formatCount(most)} epochs`]));
+  });
+  drawChanges(frame, x, y, { leaders, settings, field });
+}
+
+/** A ring where one leader hands over to the next. */
+function drawChanges(frame, x, y, { leaders, settings, field }) {
+  const labels = new Labels(frame);
+  for (const { candidate, from } of leaders.slice(1)) {
+    const [cx, cy] = [x.scale(from), y.scale(evaluate(candidate, settings, from)[field])];
+    const ring = s("circle", { cx, cy, r: 6, class: "change" });
+    frame.svg.append(tooltip.attach(ring, [candidate.label, `leads from ${formatCount(from)} epochs on`]));
+    labels.avoid(cx, cy, 7);
+    labels.place(cx, cy, `from ${formatCount(from)}`, { class: "label" });
+  }
+}
+
+/** Whole numbers from 1 to `most`, at most about `count` of them. */
+function sampleCounts(most, count) {
+  const step = Math.max(1, (most - 1) / count);
+  const counts = new Set();
+  for (let n = 1; n <= most; n += step) counts.add(Math.round(n));
+  return [...counts.add(most)];
+}
+
+function shorten(text, most) {
+  const letters = [...text];
+  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
+}
+
+/** The best candidates as bars, split by what the time (or the money) goes into. */
+function drawTerms(host, rows, field, terms) {
+  const shown = rows.slice(0, MOST_BARS);
+  const narrow = host.clientWidth < 480;
+  const step = narrow ? 46 : 32;
+  const frame = makeFrame(host, {
+    height: 24 + shown.length * step,
+    label: `${field === "seconds" ? "Time" : "Cost"} of the best ${shown.length} candidates, split by term`,
+    margin: { left: narrow ? 2 : 170, right: 92, top: 6, bottom: 18 },
+  });
+  const { svg, box } = frame;
+  const [low, high, format] = field === "seconds"
+    ? ["seconds_low", "seconds_high", formatSeconds] : ["cost_low", "cost_high", formatUsd];
+  const x = linearScale([0, Math.max(...shown.map((row) => row[high]), 1e-12)], [box.left, box.right]);
+  shown.forEach((row, i) => {
+    const top = box.top + i * step + (narrow ? 18 : 4);
+    const height = narrow ? 18 : step - 12;
+    const middle = top + height / 2;
+    const parts = termSeconds(row);
+    const group = s("g", { class: row.rank === 1 ? "bar best" : "bar" });
+    let start = 0;
+    for (const { id, title, slot } of terms) {
+      const part = ((parts.get(id) ?? 0) / (row.seconds || 1)) * row[field];
+      if (part <= 0) continue;
+      const rect = s("rect", { x: x(start), y: top, width: x(start + part) - x(start), height, class: `t${slot}` });
+      group.append(tooltip.attach(rect, [machine(row), `${title}: ${format(part)} (${formatShare(part / row[field])})`]));
+      start += part;
+    }
+    const labelAt = narrow ? { x: 0, y: top - 5 } : { x: box.left - 10, y: middle + 4, "text-anchor": "end" };
+    group.append(
+      s("line", { x1: x(row[low]), x2: x(row[high]), y1: middle, y2: middle, class: "whisker" }),
+      s("text", { ...labelAt, class: "label" }, shorten(machine(row), narrow ? 40 : 24)),
+      s("text", { x: x(row[high]) + 8, y: middle + 4, class: "label value" }, format(row[field])),
+    );
+    svg.append(group);
+  });
+}
+
+/** Every step reading of one profile, warm-up marked. */
+function drawSteps(host, steps) {
+  const frame = makeFrame(host, { height: 280, label: `Step times of ${steps.title}`, margin: { left: 64, right: 90, top: 30, bottom: 46 } });
+  const { svg, box } = frame;
+  const x = { scale: linearScale([0, Math.max(1, steps.position.at(-1))], [box.left, box.right]), ticks: linearTicks(0, Math.max(1, steps.position.at(-1)), 5), unit: "count" };
+  const y = makeAxis(steps.seconds, [box.bottom, box.top], { unit: "seconds", logBeyond: 8 });
+  drawBottomAxis(frame, x, "Step");
+  drawLeftAxis(frame, y, "Time of a step");
+  if (steps.steady_seconds) {
+    const at = y.scale(steps.steady_seconds);
+    svg.append(
+      s("line", { x1: box.left, x2: box.right, y1: at, y2: at, class: "steady" }),
+      s("text", { x: box.right + 6, y: at + 4, class: "label strong" }, formatSeconds(steps.steady_seconds)),
+    );
+  }
+  steps.seconds.forEach((seconds, i) => {
+    const mark = s("circle", { cx: x.scale(steps.position[i]), cy: y.scale(seconds), r: 3.5, class: `step ${steps.label[i]}` });
+    svg.append(tooltip.attach(mark, [formatSeconds(seconds), `step ${formatCount(steps.position[i])}, ${steps.label[i]}`]));
+  });
+}

@@ -1,0 +1,61 @@
+// The controls: what the reader may change, and nothing else. Each change re-ranks.
+
+/** Fill the form; `change(settings)` is called with what changed. Returns a function that shows given settings. */
+function buildControls(form, { markets, initial, epochsFixed, change, reset }) {
+  const most = Math.max(100, 10 * initial.epochs);
+  const toSlider = (epochs) => Math.round((1000 * Math.log(epochs)) / Math.log(most));
+  const fromSlider = (position) => Math.max(1, Math.round(most ** (position / 1000)));
+
+  const epochs = h("input", { type: "number", id: "epochs", class: "short", min: 1, step: 1, inputmode: "numeric" });
+  const epochsSlider = h("input", { type: "range", min: 0, max: 1000, "aria-label": "Epochs, as a slider" });
+  const weight = h("input", { type: "range", id: "weight", min: 0, max: 100, step: 1 });
+  const weightText = h("output", { for: "weight" });
+  const market = h("select", { id: "market" }, markets.map((value) => h("option", { value }, value === "any" ? "any market" : marketName(value))));
+  const deadline = h("input", { type: "number", id: "deadline", min: 0, step: "any", placeholder: "none", inputmode: "decimal" });
+  const budget = h("input", { type: "number", id: "budget", min: 0, step: "any", placeholder: "none", inputmode: "decimal" });
+
+  const field = (id, caption, body, extra) => h("div", { class: `field${extra?.wide ? " wide" : ""}` },
+    h("label", { for: id }, caption, extra?.output), body, extra?.below);
+  const ends = h("div", { class: "ends", "aria-hidden": "true" }, h("span", null, "cost"), h("span", null, "time"));
+  replace(form,
+    epochsFixed ? null : field("epochs", "Epochs", h("div", { class: "pair" }, epochs, epochsSlider), { wide: true }),
+    field("weight", "What counts", weight, { wide: true, output: weightText, below: ends }),
+    markets.length > 1 ? field("market", "Market", market) : null,
+    field("deadline", "Deadline, hours", deadline),
+    field("budget", "Budget, USD", budget),
+    h("button", { type: "button", id: "reset", onclick: reset }, "Reset"),
+  );
+  form.addEventListener("submit", (event) => event.preventDefault());
+  const limit = (input) => (input.value.trim() === "" || !(Number(input.value) > 0) ? null : Number(input.value));
+  epochs.addEventListener("input", () => {
+    const count = Math.floor(Number(epochs.value));
+    if (count >= 1 && count <= 1e9) change({ epochs: count });
+  });
+  epochsSlider.addEventListener("input", () => change({ epochs: fromSlider(Number(epochsSlider.value)) }));
+  weight.addEventListener("input", () => change({ weights: weightsOf(Number(weight.value)) }));
+  market.addEventListener("change", () => change({ market: market.value }));
+  deadline.addEventListener("input", () => change({ deadline_hours: limit(deadline) }));
+  budget.addEventListener("input", () => change({ budget_usd: limit(budget) }));
+
+  return function show(settings) {
+    // A field that is being typed in is left alone, so that the cursor stays where it is.
+    const put = (input, value) => document.activeElement === input || (input.value = value ?? "");
+    put(epochs, settings.epochs);
+    put(epochsSlider, toSlider(settings.epochs));
+    put(weight, Math.round(settings.weights.time * 100));
+    put(market, settings.market);
+    put(deadline, settings.deadline_hours);
+    put(budget, settings.budget_usd);
+    weightText.textContent = weightWords(settings.weights);
+  };
+}
+
+function weightsOf(timePercent) {
+  return { cost: (100 - timePercent) / 100, time: timePercent / 100 };
+}
+
+function weightWords({ cost: money, time }) {
+  if (time === 0) return "cost only";
+  if (money === 0) return "time only";
+  return `${formatShare(money)} cost, ${formatShare(time)} time`;
+}

@@ -1,0 +1,167 @@
+// The decision, without drawing: the formulas of vmselect.ranking in the browser, so that the numbers are the same.
+// docs/reference/ranking.md writes them down once for both.
+
+/** Seconds of a training of n epochs that nothing interrupts. */
+function workSeconds(model, n) {
+  const passes = Math.floor(n / model.validation_freq);
+  const validations = (passes >= 1 ? model.first_validation_seconds : 0) + model.validation_seconds * Math.max(0, passes - 1);
+  return model.fixed_seconds + model.epoch_seconds * n + validations;
+}
+
+function halfWidth([a, b, c], n) {
+  return Math.sqrt(Math.max(0, a + b * n + c * n ** 2));
+}
+
+/** The same with its interval; `epochs` is {value, low, high}, alike unless a study left the epoch count uncertain. */
+function workSpread(model, epochs) {
+  return {
+    value: workSeconds(model, epochs.value),
+    low: Math.max(0, workSeconds(model, epochs.low) - halfWidth(model.low, epochs.low)),
+    high: workSeconds(model, epochs.high) + halfWidth(model.high, epochs.high),
+  };
+}
+
+/** Expected time under interruptions, and its range. */
+function stretch(work, spot) {
+  const spread = (seconds) => spot.deviations * Math.sqrt((seconds / spot.uptime_seconds) * spot.lost_square_seconds);
+  const [low, high] = [work.low * spot.factor, work.high * spot.factor];
+  return { value: work.value * spot.factor, low: Math.max(work.low, low - spread(low)), high: high + spread(high) };
+}
+
+/** USD for some seconds of a candidate: exactly those, or as the provider's bill counts them. */
+function costOf(candidate, seconds, billing) {
+  let charged = seconds;
+  if (billing === "provider") {
+    charged = Math.max(seconds, candidate.minimum_seconds);
+    const step = candidate.increment_seconds;
+    if (step > 0) charged = Math.ceil(charged / step) * step;
+  }
+  return charged * (candidate.usd_per_hour / SECONDS_PER_HOUR);
+}
+
+/** A candidate by itself: its times and costs at the settings' epochs, or at those its study gave. */
+function evaluate(candidate, settings, count = settings.epochs) {
+  const epochs = candidate.studied ?? { value: count, low: count, high: count };
+  const work = workSpread(candidate.model, epochs);
+  const interrupted = settings.interruptions && candidate.market === "spot";
+  const time = interrupted ? stretch(work, settings.interruptions) : work;
+  return {
+    candidate,
+    epochs: epochs.value,
+    work_seconds: work.value,
+    seconds: time.value,
+    seconds_low: time.low,
+    seconds_high: time.high,
+    cost_usd: costOf(candidate, time.value, settings.billing),
+    cost_low: costOf(candidate, time.low, settings.billing),
+    cost_high: costOf(candidate, time.high, settings.billing),
+  };
+}
+
+/** What each part of a row's time is: name to seconds. */
+function termSeconds(row) {
+  const { model } = row.candidate;
+  const passes = Math.floor(row.epochs / model.validation_freq);
+  const terms = new Map(Object.entries(model.terms).map(([term, [once, perEpoch]]) => [term, once + perEpoch * row.epochs]));
+  if (passes >= 1) terms.set("first_validation", model.first_validation_seconds);
+  if (passes > 1) terms.set("later_validations", model.validation_seconds * (passes - 1));
+  if (row.seconds > row.work_seconds) terms.set("interruptions", row.seconds - row.work_seconds);
+  return terms;
+}
+
+/** Rows in order, best first; everyone in the market; and those that break a limit, with the reason. */
+function rank(candidates, settings) {
+  const everyone = candidates
+    .filter((candidate) => settings.market === "any" || settings.market.split(",").includes(candidate.market))
+    .map((candidate) => evaluate(candidate, settings));
+  const excluded = [];
+  const rows = everyone.filter((row) => {
+    const reason = limitBroken(row, settings);
+    if (reason) excluded.push({ candidate: row.candidate, ...reason });
+    return !reason;
+  });
+  const best = { seconds: least(rows, "seconds"), cost_usd: least(rows, "cost_usd") };
+  for (const row of rows) {
+    row.score = score(row.seconds, row.cost_usd, best, settings.weights);
+    row.both = score(row.seconds, row.cost_usd, best, { cost: 0.5, time: 0.5 });
+  }
+  // Equal scores are ordered by the sum of both ratios, then by the fixed order of the candidates.
+  rows.sort((a, b) => a.score - b.score || a.both - b.both);
+  markTies(rows, best, settings.weights);
+  markFront(rows);
+  rows.forEach((row, i) => (row.rank = i + 1));
+  return { rows, everyone, excluded };
+}
+
+function least(rows, field) {
+  return rows.reduce((smallest, row) => Math.min(smallest, row[field]), Infinity);
+}
+
+/** Sum of weight x value / best value: 1.00 is unbeatable. */
+function score(seconds, usd, best, weights) {
+  const ratio = (value, unbeatable) => (unbeatable > 0 ? value / unbeatable : value > 0 ? Infinity : 1);
+  let total = 0;
+  if (weights.cost) total += weights.cost * ratio(usd, best.cost_usd);
+  if (weights.time) total += weights.time * ratio(seconds, best.seconds);
+  return total;
+}
+
+function limitBroken(row, { deadline_hours, budget_usd }) {
+  const deadline = (deadline_hours ?? Infinity) * SECONDS_PER_HOUR;
+  const epochs = `${significant(row.epochs, 6)} epochs`;
+  if (row.seconds > deadline) {
+    return { code: "over_deadline", reason: `${epochs} take ${formatSeconds(row.seconds)}, over the deadline of ${formatSeconds(deadline)}` };
+  }
+  if (row.cost_usd > (budget_usd ?? Infinity)) {
+    return { code: "over_budget", reason: `${epochs} cost ${formatUsd(row.cost_usd)}, over the budget of ${formatUsd(budget_usd)}` };
+  }
+  return null;
+}
+
+/** Rows whose interval reaches the best row's are tied with it. */
+function markTies(rows, best, weights) {
+  if (!rows.length) return;
+  const reach = score(rows[0].seconds_high, rows[0].cost_high, best, weights);
+  for (const row of rows) row.tied = score(row.seconds_low, row.cost_low, best, weights) <= reach;
+}
+
+/** Rows that no other row beats in both time and cost; equal rows are on the front together. */
+function markFront(rows) {
+  const order = [...rows].sort((a, b) => a.seconds - b.seconds || a.cost_usd - b.cost_usd);
+  let last = { seconds: -1, cost_usd: Infinity };
+  for (const row of order) {
+    row.pareto = row.cost_usd < last.cost_usd || (row.seconds === last.seconds && row.cost_usd === last.cost_usd);
+    if (row.pareto) last = row;
+  }
+}
+
+/**
+ * Who leads as the epochs grow from 1 to `most`: runs of {candidate, from, to} by `field`.
+ * Values are lines in the epochs, so whoever leads at two counts leads between them, and halving finds every change.
+ */
+function findLeaders(candidates, settings, field, most) {
+  if (!candidates.length) return [];
+  const leader = (n) => {
+    let best = evaluate(candidates[0], settings, n);
+    for (const candidate of candidates) {
+      const row = evaluate(candidate, settings, n);
+      if (row[field] < best[field]) best = row;
+    }
+    return best.candidate;
+  };
+  const runs = [{ candidate: leader(1), from: 1, to: most }];
+  const halve = (low, first, high, last) => {
+    if (first === last) return;
+    if (high - low === 1) {
+      runs.at(-1).to = low;
+      runs.push({ candidate: last, from: high, to: most });
+      return;
+    }
+    const middle = Math.floor((low + high) / 2);
+    const between = leader(middle);
+    halve(low, first, middle, between);
+    halve(middle, between, high, last);
+  };
+  halve(1, runs[0].candidate, most, leader(most));
+  return runs;
+}

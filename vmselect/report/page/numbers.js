@@ -1,0 +1,67 @@
+// How numbers are printed: the same words as vmselect/units.py, so that page, terminal and notebook agree.
+
+const SECONDS_PER_HOUR = 3600;
+
+/** x with a fixed number of decimals; an exact tie goes to the even digit as in Python, where JavaScript goes up. */
+function fixed(x, decimals) {
+  const exact = x.toFixed(decimals + 60);
+  const below = exact.slice(0, -60).replace(/\.$/, "");
+  const tie = /^50*$/.test(exact.slice(-60));
+  return tie && Number(below.at(-1)) % 2 === 0 ? below : x.toFixed(decimals);
+}
+
+/** x with p significant digits and no trailing zeros, as Python's "%.3g" writes numbers of ordinary size. */
+function significant(x, p) {
+  if (x === 0) return "0";
+  const decimals = Math.max(0, p - 1 - Math.floor(Math.log10(Math.abs(Number(x.toPrecision(p))))));
+  const text = fixed(x, Math.min(20, decimals));
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+function round(x) {
+  return Number(fixed(x, 0));
+}
+
+function grouped(text) {
+  const [whole, rest] = text.split(".");
+  const commas = whole.replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+  return rest === undefined ? commas : `${commas}.${rest}`;
+}
+
+function formatSeconds(seconds) {
+  if (!Number.isFinite(seconds)) return "unknown";
+  if (seconds < 0) return "-" + formatSeconds(-seconds);
+  if (seconds < 0.9995) return `${significant(seconds * 1e3, 3)} ms`;
+  if (seconds < 59.95) return `${significant(seconds, 3)} s`;
+  if (seconds < 3599.5) return inTwoUnits(round(seconds), "min", "s");
+  if (seconds < 36 * SECONDS_PER_HOUR) return inTwoUnits(round(seconds / 60), "h", "min");
+  return `${grouped(fixed(seconds / SECONDS_PER_HOUR, 1))} h`;
+}
+
+function inTwoUnits(count, large, small) {
+  const rest = count % 60;
+  const whole = `${(count - rest) / 60} ${large}`;
+  return rest ? `${whole} ${rest} ${small}` : whole;
+}
+
+function formatUsd(usd) {
+  if (!Number.isFinite(usd)) return "unknown";
+  if (usd < 0) return "-" + formatUsd(-usd);
+  if (usd > 0 && usd < 1e-4) return "$" + usd.toExponential(1).replace(/e([+-])(\d)$/, "e$10$2");
+  if (usd > 0 && usd < 0.0995) return `$${significant(usd, 2)}`;
+  return `$${grouped(fixed(usd, 2))}`;
+}
+
+/** "low – high", or nothing where the two print alike. */
+function formatRange(low, high, format) {
+  const [from, to] = [format(low), format(high)];
+  return from === to ? "" : `${from} – ${to}`;
+}
+
+function formatCount(count) {
+  return grouped(String(count));
+}
+
+function formatShare(share) {
+  return `${significant(share * 100, 3)} %`;
+}

@@ -1,0 +1,92 @@
+// From the embedded JSON to what the page works with.
+
+const TERM_TITLES = {
+  boot: "boot", initialization: "initialization", first_iteration: "first iteration", steady_iterations: "steady iterations",
+  partial_batch: "partial batch", first_validation: "first validation", later_validations: "later validations",
+  epoch_boundaries: "epoch boundaries", interruptions: "interruptions",
+};
+
+/** The report: candidates ready to be ranked, the settings it was made with, and everything said beside the numbers. */
+function readReport(payload) {
+  const candidates = payload.candidates.map((candidate) => readCandidate(candidate, payload));
+  const studied = candidates.some((candidate) => candidate.studied);
+  return {
+    payload,
+    candidates,
+    initial: readSettings(payload.settings, studied),
+    markets: readMarkets(payload.settings, candidates),
+    mostEpochs: Math.max(1, ...payload.settings.epochs),
+    terms: Object.entries(TERM_TITLES).map(([id, title], slot) => ({ id, title, slot })),
+    steps: payload.page.steps,
+    findings: readFindings(payload, candidates),
+    excluded: payload.excluded.filter(({ reason_code }) => reason_code !== "over_deadline" && reason_code !== "over_budget"),
+    facts: payload.page.facts,
+    confidence: payload.settings.confidence,
+    studied,
+  };
+}
+
+function readCandidate(given, payload) {
+  const machine = payload.machines[given.machine];
+  const [value, low, high] = machine.epochs ?? [];
+  return {
+    ...given,
+    model: machine.runtime,
+    studied: machine.epochs ? { value, low, high } : null,
+    minimum_seconds: given.billing_minimum_seconds,
+    increment_seconds: given.billing_increment_seconds,
+    price_date: given.date,
+    doubts: given.findings.some((i) => payload.findings[i].severity === "doubt"),
+    searchable: [given.instance_type, given.provider, given.service, given.region, marketName(given.market), given.gpu_model, given.batch_size]
+      .filter((part) => part !== null).join(" ").toLowerCase(),
+  };
+}
+
+/** Short names: the instance type, and whatever else is needed to tell candidates apart. */
+function nameCandidates(candidates) {
+  const parts = [
+    ["batch_size", (value) => `batch ${value}`], ["region", String], ["service", String], ["market", marketName], ["provider", String],
+  ].filter(([field]) => new Set(candidates.map((candidate) => candidate[field])).size > 1);
+  const repeated = (all, key) => {
+    const counts = new Map();
+    all.forEach((one) => counts.set(key(one), (counts.get(key(one)) ?? 0) + 1));
+    return (one) => counts.get(key(one)) > 1;
+  };
+  const ambiguous = repeated(candidates, (candidate) => candidate.instance_type);
+  for (const candidate of candidates) {
+    const needed = ambiguous(candidate) ? parts.filter(([field]) => candidate[field] !== null) : [];
+    candidate.label = [candidate.instance_type, ...needed.map(([field, words]) => words(candidate[field]))].join(" · ");
+    const market = candidate.market === "on_demand" || needed.some(([field]) => field === "market") ? [] : [marketName(candidate.market)];
+    candidate.choice = [candidate.label, ...market].join(" · ");
+  }
+}
+
+function readSettings(given) {
+  const markets = given.markets;
+  return {
+    epochs: given.decide_at ?? 1,
+    weights: { ...given.objective },
+    market: markets === null ? "any" : markets.join(","),
+    deadline_hours: given.deadline_hours,
+    budget_usd: given.budget_usd,
+    billing: given.billing,
+    interruptions: given.interruptions,
+  };
+}
+
+function readMarkets(given, candidates) {
+  const sold = Object.keys(MARKET_NAMES).filter((market) => candidates.some((candidate) => candidate.market === market));
+  const asked = given.markets === null ? "any" : given.markets.join(",");
+  return [...new Set([asked, ...sold, ...(sold.length > 1 ? ["any"] : [])])];
+}
+
+/** Each finding once, with the candidates it is about; doubts before notes. */
+function readFindings(payload, candidates) {
+  const about = payload.findings.map(() => new Set());
+  candidates.forEach((candidate) => candidate.findings.forEach((i) => about[i].add(candidate.instance_type)));
+  const whole = new Set(payload.ranking_findings);
+  return payload.findings
+    .map((finding, i) => ({ ...finding, about: [...about[i]].filter((who) => !finding.message.includes(who)), whole: whole.has(i) }))
+    .filter(({ code, whole: general, about: who, message }) => code !== "old-prices" && (general || who.length || message))
+    .sort((a, b) => (a.severity === b.severity ? 0 : a.severity === "doubt" ? -1 : 1));
+}

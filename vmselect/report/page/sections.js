@@ -1,0 +1,176 @@
+// The sections of the page, in reading order. Each is {id, title, lede, shown?, build}: `build(host, report)` makes the
+// empty section once and returns the function that shows a view. Another view is another entry in this list.
+
+const SECTIONS = [
+  {
+    id: "ranking",
+    title: "The ranking",
+    lede: "Best first. Under each time and cost stands its interval. A score of 1.00 cannot be beaten.",
+    build(host) {
+      const show = buildTable(host);
+      return (view) => show(view.rows);
+    },
+  },
+  {
+    id: "time-cost",
+    title: "Time against cost",
+    lede: "Down and to the left is better. The dotted line joins the Pareto front: machines that no other beats in both. Bars are intervals.",
+    build(host) {
+      const chart = chartHost(host);
+      const note = h("p", { class: "lede" });
+      host.append(note);
+      return (view) => {
+        const drawn = drawTimeCost(chart, view.rows, view.settings);
+        note.textContent = drawn < view.rows.length ? `Drawn: the best ${formatCount(drawn)} of ${formatCount(view.rows.length)} candidates.` : "";
+      };
+    },
+  },
+  {
+    id: "epochs",
+    title: "If you train for longer, or shorter",
+    lede: "Start-up costs the same however long you train, so the order can change with the number of epochs. Rings mark where the lead changes hands.",
+    shown: (report) => !report.candidates.some((candidate) => candidate.studied),
+    build(host, report) {
+      const [time, money] = [panel(), panel()];
+      host.append(h("div", { class: "pairs" }, time.box, money.box));
+      return (view) => {
+        const panels = [[time, "seconds", "Training time"], [money, "cost_usd", "Cost"]];
+        const plans = panels.map(([, field]) => planEpochs(view, report, field));
+        const slotOf = colourSlots([...new Set(plans.flatMap(({ drawn }) => drawn))]);
+        panels.forEach(([panel, field, caption], i) => showEpochs(panel, view, field, caption, { ...plans[i], slotOf }));
+      };
+    },
+  },
+  {
+    id: "terms",
+    title: "Where it goes",
+    build(host, report) {
+      const lede = h("p", { class: "lede" });
+      host.append(lede);
+      const chart = chartHost(host);
+      const legend = h("ul", { class: "legend", "aria-label": "Terms" });
+      host.append(legend);
+      return (view) => {
+        const field = view.settings.weights.time > view.settings.weights.cost ? "seconds" : "cost_usd";
+        const what = field === "seconds" ? "time" : "cost";
+        lede.textContent = `The ${what} of the best candidates, split by what takes it. The thin bar is the interval.`;
+        const used = new Set(view.rows.slice(0, MOST_BARS).flatMap((row) => [...termSeconds(row).keys()]));
+        const terms = report.terms.filter(({ id }) => used.has(id));
+        drawTerms(chart, view.rows, field, terms);
+        replace(legend, terms.map(({ slot, title }) => h("li", null, h("i", { class: `t${slot}` }), title)));
+      };
+    },
+  },
+  {
+    id: "steps",
+    title: "What was measured",
+    lede: "Every step that was kept, in order. The first steps compile and warm up: they are shown and counted once, never averaged into the rest.",
+    shown: (report) => report.steps.length > 0,
+    build: buildSteps,
+  },
+  {
+    id: "findings",
+    title: "Doubts and remedies",
+    shown: (report) => report.findings.length > 0,
+    build(host, report) {
+      host.append(h("ul", { class: "findings" }, report.findings.map(findingItem)));
+    },
+  },
+  {
+    id: "excluded",
+    title: "Left out",
+    lede: "Candidates that are not in the ranking, and why.",
+    build(host, report) {
+      const body = h("tbody");
+      const table = h("div", { class: "scroll" }, h("table", null,
+        h("thead", null, h("tr", null, h("th", { scope: "col", class: "text" }, "Candidate"), h("th", { scope: "col", class: "text" }, "Reason"))), body));
+      const note = h("p", { class: "lede" });
+      host.append(table, note);
+      return (view) => {
+        const all = [...report.excluded, ...view.excluded.map(({ candidate, reason }) => ({ candidate: candidate.choice, reason }))];
+        host.hidden = all.length === 0;
+        replace(body, all.slice(0, 200).map(({ candidate, reason }) => h("tr", null, h("td", { class: "text" }, name(candidate)), h("td", { class: "text", dir: "auto" }, reason))));
+        note.textContent = all.length > 200 ? `The first 200 of ${formatCount(all.length)}.` : "";
+      };
+    },
+  },
+  { id: "method", title: "How this was computed", build: buildMethod },
+];
+
+function chartHost(host) {
+  const chart = h("div", { class: "chart-host" });
+  host.append(chart);
+  return chart;
+}
+
+function panel() {
+  const title = h("h3");
+  const chart = h("div", { class: "chart-host" });
+  const words = h("p", { class: "lede" });
+  return { title, chart, words, box: h("div", null, title, chart, words) };
+}
+
+/** Which lines to draw, how far, and who leads where. */
+function planEpochs({ settings, rows, everyone }, report, field) {
+  const most = Math.max(10, 2 * settings.epochs, report.mostEpochs);
+  const leaders = findLeaders(everyone.map((row) => row.candidate), settings, field, most);
+  const drawn = [...new Set([...leaders, ...rows].map(({ candidate }) => candidate))].slice(0, MOST_LINES);
+  return { most, leaders, drawn, best: leaders.findLast((run) => run.from <= settings.epochs)?.candidate };
+}
+
+function showEpochs({ title, chart, words }, { settings }, field, caption, plan) {
+  title.textContent = caption;
+  drawEpochs(chart, plan.drawn, { settings, field, caption, ...plan });
+  replace(words, leaderWords(plan.leaders, field, plan.most));
+}
+
+function leaderWords(leaders, field, most) {
+  const what = field === "seconds" ? "fastest" : "cheapest";
+  if (!leaders.length) return [];
+  if (leaders.length === 1) return [name(leaders[0].candidate.label), ` is the ${what} at every number of epochs up to ${formatCount(most)}.`];
+  const parts = leaders.map(({ candidate, from, to }, i) => [
+    i ? ", then " : "", name(candidate.label),
+    i === leaders.length - 1 ? ` from ${formatCount(from)} on` : from === to ? ` at ${formatCount(from)}` : ` for ${formatCount(from)} to ${formatCount(to)} epochs`,
+  ]);
+  return [`The ${what} is `, ...parts.flat(), "."];
+}
+
+const STEP_WORDS = { first: "first step (compiles)", warmup: "warm-up", opening: "first of a later epoch", steady: "steady", partial: "smaller last batch" };
+
+function buildSteps(host, report) {
+  const choice = h("select", { id: "profile", "aria-label": "Profile" }, report.steps.map((steps, i) => h("option", { value: i }, steps.title)));
+  const toolbar = h("div", { class: "toolbar" }, h("label", { class: "check", for: "profile" }, "Profile", choice));
+  const chart = h("div", { class: "chart-host" });
+  const legend = h("ul", { class: "legend", "aria-label": "Kinds of step" });
+  const words = h("p", { class: "lede" });
+  host.append(toolbar, chart, legend, words);
+  const show = () => {
+    const steps = report.steps[Number(choice.value)];
+    drawSteps(chart, steps);
+    const kinds = Object.keys(STEP_WORDS).filter((kind) => steps.label.includes(kind));
+    replace(legend, kinds.map((kind) => h("li", null, h("i", { class: `step round ${kind}` }), STEP_WORDS[kind])));
+    const kept = steps.seconds.length;
+    words.textContent = kept < steps.readings ? `Shown: ${formatCount(kept)} of ${formatCount(steps.readings)} readings.` : "";
+  };
+  choice.addEventListener("change", show);
+  return show;
+}
+
+function findingItem({ message, remedy, severity, about }) {
+  const who = about.length ? h("p", { class: "who" }, ...listNames(about, 6)) : null;
+  return h("li", { class: severity }, h("p", { dir: "auto" }, message), h("p", { class: "remedy", dir: "auto" }, remedy), who);
+}
+
+const FORMULA = `time(n)  = once + per epoch × n + first validation + later validation × (validations - 1)
+low, high = time ∓ √(a + b n + c n²)
+cost     = time × USD per hour ÷ 3600
+score    = Σ weight × value ÷ best value`;
+
+function buildMethod(host, report) {
+  const facts = report.facts.map(([term, fact]) => [h("dt", null, term), h("dd", { dir: "auto" }, fact)]);
+  host.append(
+    h("dl", { class: "facts" }, facts),
+    h("pre", { class: "formula", tabindex: 0, "aria-label": "Formulas" }, FORMULA),
+    h("p", { class: "lede" }, "Each machine was measured for a short while; n is the number of epochs. Two candidates are tied when the interval of one reaches that of the best. The page computes all this from the numbers embedded in it, with the same formulas as the Python library."),
+  );
+}

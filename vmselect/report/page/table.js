@@ -1,0 +1,101 @@
+// The table: sorts, filters, and shows a page of rows at a time so that thousands stay quick.
+
+const PAGE_ROWS = 50;
+
+const COLUMNS = [
+  { id: "rank", title: "#", value: (row) => row.rank, cell: (row) => String(row.rank) },
+  { id: "machine", title: "Machine", text: true, value: (row) => row.candidate.instance_type, cell: machineCell },
+  { id: "gpu", title: "GPU", text: true, wide: true, value: (row) => gpuText(row.candidate), cell: (row) => name(gpuText(row.candidate)) },
+  { id: "seconds", title: "Time", value: (row) => row.seconds, cell: (row) => valueCell(row.seconds, row.seconds_low, row.seconds_high, formatSeconds) },
+  { id: "cost", title: "Cost", value: (row) => row.cost_usd, cell: (row) => valueCell(row.cost_usd, row.cost_low, row.cost_high, formatUsd) },
+  { id: "price", title: "USD an hour", wide: true, value: (row) => row.candidate.usd_per_hour, cell: (row) => priceCell(row.candidate) },
+  { id: "score", title: "Score", wide: true, value: (row) => row.score, cell: (row) => fixed(row.score, 2) },
+];
+
+function machineCell(row) {
+  const { candidate } = row;
+  const where = [candidate.provider, candidate.region, marketName(candidate.market), candidate.batch_size ? `batch ${candidate.batch_size}` : null];
+  const badges = [
+    row.tied && row.rank > 1 ? h("span", { class: "badge tie" }, "tied") : null,
+    row.pareto ? h("span", { class: "badge front" }, "Pareto") : null,
+    candidate.doubts ? h("span", { class: "badge doubt" }, "see findings") : null,
+  ];
+  return [name(candidate.instance_type, { class: "who" }), ...badges, h("span", { class: "sub", dir: "auto" }, where.filter(Boolean).join(" · "))];
+}
+
+function valueCell(value, low, high, format) {
+  return [format(value), h("span", { class: "sub" }, formatRange(low, high, format))];
+}
+
+function priceCell(candidate) {
+  return [formatUsd(candidate.usd_per_hour), h("span", { class: "sub" }, candidate.price_date ?? "")];
+}
+
+function gpuText({ gpu_model, gpu_count }) {
+  if (!gpu_model) return "none";
+  return gpu_count > 1 ? `${gpu_count} × ${gpu_model}` : gpu_model;
+}
+
+/** The ranking as a table in `host`; returns the function that shows new rows. */
+function buildTable(host) {
+  const shown = { column: "rank", ascending: true, filter: "", front: false, most: PAGE_ROWS, rows: [] };
+  const head = h("tr");
+  const body = h("tbody");
+  const count = h("span", { class: "count", role: "status" });
+  const more = h("div", { class: "more" });
+  const filter = h("input", { type: "search", id: "filter", placeholder: "Filter by machine, GPU, region…", "aria-label": "Filter the table" });
+  const front = h("input", { type: "checkbox", id: "front" });
+  filter.addEventListener("input", () => refresh({ filter: filter.value, most: PAGE_ROWS }));
+  front.addEventListener("change", () => refresh({ front: front.checked, most: PAGE_ROWS }));
+
+  const headers = COLUMNS.map((column) => {
+    const button = h("button", { type: "button" }, column.title);
+    button.addEventListener("click", () => {
+      const same = shown.column === column.id;
+      refresh({ column: column.id, ascending: same ? !shown.ascending : true });
+    });
+    return h("th", { scope: "col", class: classes(column), "data-column": column.id, "aria-sort": "none" }, button);
+  });
+  head.append(...headers);
+  host.append(
+    h("div", { class: "toolbar" }, filter, h("label", { class: "check" }, front, "only the Pareto front"), count),
+    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Ranking table" }, h("table", { id: "table" }, h("thead", null, head), body)),
+    more,
+  );
+
+  function refresh(changes) {
+    Object.assign(shown, changes);
+    const chosen = chooseRows(shown);
+    headers.forEach((header, i) => {
+      const sorted = COLUMNS[i].id === shown.column ? (shown.ascending ? "ascending" : "descending") : "none";
+      header.setAttribute("aria-sort", sorted);
+    });
+    replace(body, chosen.slice(0, shown.most).map(tableRow));
+    const total = shown.rows.length;
+    count.textContent = chosen.length === total ? `${formatCount(total)} candidates` : `${formatCount(chosen.length)} of ${formatCount(total)} candidates`;
+    const left = chosen.length - shown.most;
+    replace(more,
+      left > 0 ? h("button", { type: "button", onclick: () => refresh({ most: shown.most + 200 }) }, `Show ${formatCount(Math.min(200, left))} more`) : null,
+      left > 200 ? h("button", { type: "button", onclick: () => refresh({ most: Infinity }) }, `Show all ${formatCount(chosen.length)}`) : null,
+    );
+  }
+  return (rows) => refresh({ rows });
+}
+
+/** The rows that pass the filter, in the chosen order. */
+function chooseRows({ rows, column, ascending, filter, front }) {
+  const wanted = filter.trim().toLowerCase();
+  const { value } = COLUMNS.find(({ id }) => id === column);
+  const compare = (a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : a.rank - b.rank);
+  return rows
+    .filter((row) => (!front || row.pareto) && (!wanted || row.candidate.searchable.includes(wanted)))
+    .sort((a, b) => (ascending ? compare(a, b) : compare(b, a)));
+}
+
+function tableRow(row) {
+  return h("tr", { class: row.rank === 1 ? "best" : null }, COLUMNS.map((column) => h("td", { class: classes(column) }, column.cell(row))));
+}
+
+function classes({ text, wide }) {
+  return [text ? "text" : "", wide ? "wide-only" : ""].join(" ").trim() || null;
+}
