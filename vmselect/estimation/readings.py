@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vmselect.profile import Epoch, Profile, Validation
+from vmselect.profile.warmup import detect_warmup
 
-WARMUP_LEAST = 0.10
-"""A leading step is warm-up only if it is slower than the steady ones by this share..."""
-
-WARMUP_SPREADS = 4.0
-"""...and by this many spreads of them."""
+WARMUP_READINGS = 1_000
+"""Warm-up is looked for among this many first readings, all of which a profile keeps."""
 
 
 @dataclass
@@ -61,28 +58,6 @@ def collect(profiles: Sequence[Profile]) -> Readings:
     return readings
 
 
-def warmup_length(values: Sequence[float], steady: Sequence[float]) -> int:
-    """How many of the leading ``values`` are slower than what came after them.
-
-    The steady level is that of the later half of ``values`` together with ``steady``, readings of later epochs.
-
-    >>> warmup_length([5.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0])
-    3
-    """
-    later = [*values[len(values) // 2 :], *steady]
-    if len(values) < 2 or len(later) < 3:
-        return 0
-    level = statistics.median(later)
-    spread = 1.4826 * statistics.median(abs(value - level) for value in later)
-    limit = level + max(WARMUP_LEAST * level, WARMUP_SPREADS * spread)
-    leading = 0
-    for value in values[: len(values) // 2]:
-        if value <= limit:
-            break
-        leading += 1
-    return leading
-
-
 def _only_epochs(profile: Profile) -> bool:
     """Whole epochs are all there is, or they were given and say more than a few given steps."""
     timeline = profile.timeline
@@ -122,7 +97,7 @@ def _collect_steps(profile: Profile, readings: Readings) -> None:
     opening_epoch = ordinary[0][0] if ordinary else 0
     head = [(seconds, covers) for epoch, seconds, covers in ordinary if epoch == opening_epoch]
     tail = [(epoch, seconds, covers) for epoch, seconds, covers in ordinary if epoch != opening_epoch]
-    warm = warmup_length([s / n for s, n in head], [s / n for _, s, n in tail])
+    warm = detect_warmup([seconds / covers for seconds, covers in head[:WARMUP_READINGS]])
     readings.warmup.append(head[:warm])
     dropped = steps.readings > len(steps)
     aggregates = _epoch_aggregates(profile, partials=bool(partials)) if dropped else []

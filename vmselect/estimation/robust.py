@@ -122,11 +122,11 @@ def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: f
 
 def _first_iteration(readings: Readings, step: Level, confidence: float) -> Level:
     """The first step, and what the warm-up steps after it took beyond steady ones."""
-    extra = [math.fsum(max(0.0, seconds - step.value * covers) for seconds, covers in warm) for warm in readings.warmup]
-    first = readings.first
+    extra = [math.fsum(seconds - step.value * covers for seconds, covers in warm) for warm in readings.warmup]
+    first = readings.first or [0.0] * len(extra)
     if len(first) == len(extra):
-        return predict_once([a + b for a, b in zip(first, extra, strict=True)], confidence=confidence)
-    return predict_once(first or extra, confidence=confidence)
+        first = [max(0.0, a + b) for a, b in zip(first, extra, strict=True)]
+    return predict_once(first, confidence=confidence)
 
 
 def _boundaries(readings: Readings, step: Level, confidence: float) -> tuple[Level, float]:
