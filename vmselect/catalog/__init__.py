@@ -1,6 +1,7 @@
 """Prices of VM types: dated and offline by default, fresh on demand, and the user's own."""
 
 from vmselect.catalog.catalog import Catalog
+from vmselect.catalog.diff import compare_prices
 from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, describe_age
 from vmselect.catalog.schema import COLUMNS, KEY, MARKETS
 from vmselect.catalog.snapshot import ProviderTerms, gpu_specs, provider_terms
@@ -13,6 +14,7 @@ __all__ = [
     "Catalog",
     "Offer",
     "ProviderTerms",
+    "compare_prices",
     "describe_age",
     "gpu_specs",
     "provider_terms",

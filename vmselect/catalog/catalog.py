@@ -16,6 +16,7 @@ from vmselect.catalog import files, snapshot, store, table
 from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, age_days
 from vmselect.catalog.schema import COLUMNS, MARKETS, NUMBER_LIMITS
 from vmselect.errors import ArgumentError, CatalogError
+from vmselect.profile import Finding
 
 if TYPE_CHECKING:
     from vmselect.catalog.refresh import Progress
@@ -34,10 +35,10 @@ class Catalog:
     2.5
     """
 
-    def __init__(self, frame: pd.DataFrame, *, origin: str, findings: Sequence[str] = ()) -> None:
+    def __init__(self, frame: pd.DataFrame, *, origin: str, findings: Sequence[Finding] = ()) -> None:
         self._frame = frame
         self.origin = origin
-        self.findings: tuple[str, ...] = tuple(findings)
+        self.findings: tuple[Finding, ...] = tuple(findings)
 
     # Where catalogs come from
 
@@ -66,12 +67,14 @@ class Catalog:
         return cls(frame, origin=Path(path).name, findings=findings)
 
     @classmethod
-    def refreshed(cls) -> Catalog:
-        """The user's own refreshed prices over the embedded ones; ``findings`` says what is old.
+    def refreshed(cls, *, alone: bool = False) -> Catalog:
+        """The user's own refreshed prices over the embedded ones, or ``alone``; ``findings`` says what is old.
 
         >>> catalog = Catalog.refreshed()  # doctest: +SKIP
         """
         fresh, findings = store.read_parts()
+        if alone:
+            return cls(fresh, origin="refreshed prices", findings=findings)
         newest = cls.embedded()
         return cls(
             table.merge(newest._frame, fresh), origin=f"refreshed prices over the {newest.origin}", findings=findings
@@ -302,7 +305,7 @@ def _nearest(name: str, known: Sequence[str]) -> list[str]:
     return [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
 
 
-def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> tuple[pd.DataFrame, list[str]]:
+def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> tuple[pd.DataFrame, list[Finding]]:
     if isinstance(offers, pd.DataFrame):
         raw, what = offers.reset_index(drop=True), "row"
     else:

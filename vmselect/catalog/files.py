@@ -19,6 +19,7 @@ import pandas as pd
 from vmselect.catalog import foreign, table
 from vmselect.catalog.schema import COLUMNS, NUMBER_LIMITS, SCHEMA_VERSION, TEXT_COLUMNS
 from vmselect.errors import CatalogError
+from vmselect.profile import Finding
 
 MAX_BYTES = 256 * 1024**2
 _MAX_HEADER_BYTES = 64 * 1024
@@ -26,13 +27,13 @@ _MAX_HEADER_BYTES = 64 * 1024
 
 def read(
     path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False
-) -> tuple[pd.DataFrame, list[str]]:
-    """Rows of a price file, checked, and what was left out of it, as sentences."""
+) -> tuple[pd.DataFrame, list[Finding]]:
+    """Rows of a price file, checked, and what was left out of it."""
     path = Path(path)
     head = _read_head(path)
     modified = dt.date.fromtimestamp(path.stat().st_mtime).isoformat()
     rules: list[table.Rule] = []
-    findings: list[str] = []
+    findings: list[Finding] = []
     if path.suffix.lower() == ".json":
         raw, name_row = _read_json(path)
         source = "user"

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from vmselect.errors import CatalogError
+from vmselect.profile import Finding
 
 Origin = npt.NDArray[np.intp]
-Converted = tuple[pd.DataFrame, Origin, list[str]]
+Converted = tuple[pd.DataFrame, Origin, list[Finding]]
 
 # On Google Cloud SkyPilot prices the host of these families without its GPUs.
 _GCP_HOST_ONLY = r"(?:a2|a3|a4|a4x|g2|g4)-"
@@ -69,7 +70,11 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
         apart |= rows["instance_type"].str.match(_GCP_HOST_ONLY)
     if apart.any():
         findings.append(
-            f"{int(apart.sum())} SkyPilot rows price an accelerator or its host apart, not a whole VM: left out."
+            Finding(
+                "price-rows-left-out",
+                f"{int(apart.sum())} SkyPilot rows price an accelerator or its host apart, not a whole VM: left out.",
+                "Take these machines from the embedded prices.",
+            )
         )
     rows.loc[rows["gpu_model"] == "", "gpu_count"] = rows["gpu_count"].fillna(0)
     markets = []

@@ -17,6 +17,7 @@ from vmselect.catalog.schema import (
     describe_bad_text,
 )
 from vmselect.errors import CatalogError
+from vmselect.profile import Finding
 
 STALE_AFTER_DAYS = 90
 
@@ -102,8 +103,8 @@ def age_days(date: str, today: dt.date | None = None) -> int:
     return ((today or dt.date.today()) - dt.date.fromisoformat(date)).days
 
 
-def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> str | None:
-    """A sentence when prices of these ``dates`` are older than 90 days or of several days, else None.
+def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Finding | None:
+    """A finding when prices of these ``dates`` are older than 90 days or of several days, else None.
 
     >>> describe_age(["2026-08-22"], today=dt.date(2026, 9, 1)) is None
     True
@@ -114,13 +115,16 @@ def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> str |
     if not days:
         return None
     age = age_days(days[0], today)
-    if len(days) > 1:
-        fact = f"Prices are of several days, {days[0]} to {days[-1]}; the oldest is {age} days old"
-    elif age > STALE_AFTER_DAYS:
-        fact = f"Prices are of {days[0]}, {age} days old"
-    else:
+    old = age > STALE_AFTER_DAYS
+    if not old and len(days) == 1:
         return None
-    return f"{fact}. Run `vmselect prices refresh`." if age > STALE_AFTER_DAYS else f"{fact}."
+    several = f"several days, {days[0]} to {days[-1]}; the oldest is {age} days old."
+    return Finding(
+        "old-prices" if old else "mixed-price-dates",
+        f"Prices are of {several if len(days) > 1 else f'{days[0]}, {age} days old.'}",
+        "Run `vmselect prices refresh`." if old else "Look at the date of each price before comparing them.",
+        "doubt" if old else "note",
+    )
 
 
 def _reason(location: tuple[int | str, ...], message: str) -> str:

@@ -17,6 +17,7 @@ from vmselect.catalog.schema import KEY
 from vmselect.catalog.snapshot import provider_terms
 from vmselect.catalog.sources import REGISTRY, Row, Source, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
+from vmselect.profile import Finding
 
 REGIONS_AT_ONCE = 4  # per provider: more gets throttled, not faster
 State = Literal["waiting", "fetching", "fetched", "reused", "failed", "skipped"]
@@ -39,7 +40,7 @@ class RefreshOutcome:
 
     frame: pd.DataFrame
     parts: tuple[Progress, ...]
-    findings: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
 def refresh_prices(
@@ -61,7 +62,7 @@ def refresh_prices(
         if name not in opened:
             raise ArgumentError(f"No price source for {name!r}. Known: {', '.join(opened)}.")
     ended: list[Progress] = []
-    findings: list[str] = []
+    findings: list[Finding] = []
 
     def end(part: Progress) -> None:
         ended.append(part)
@@ -73,9 +74,9 @@ def refresh_prices(
         if reason is None:
             usable.append(name)
         elif providers is not None:
-            raise RefreshError(f"Prices of {name} cannot be fetched: {reason}")
+            raise RefreshError(f"{name} prices cannot be fetched. {reason}")
         else:
-            findings.append(f"{name} was left out: {reason}")
+            findings.append(Finding("provider-left-out", f"{name} prices were not fetched.", reason, "note"))
             end(Progress(name, "", "skipped", reason))
     tasks = _plan(usable, regions, opened)
     frames: list[pd.DataFrame] = []
@@ -98,14 +99,18 @@ def refresh_prices(
                 frame, left_out = _check(future.result(), name, region)
                 store.write_part(name, region, frame)
             except VmselectError as failure:
-                findings.append(f"{name} {region} was not refreshed: {failure} {_what_stays(name, region)}")
+                findings.append(
+                    Finding("not-refreshed", f"{name} {region} was not refreshed: {failure}", _what_stays(name, region))
+                )
                 end(Progress(name, region, "failed", str(failure)))
             else:
                 frames.append(frame)
                 findings += left_out
                 end(Progress(name, region, "fetched", "", len(frame)))
     if not frames:
-        raise RefreshError(" ".join(findings) or "There was nothing to refresh. Name a provider and a region.")
+        raise RefreshError(
+            " ".join(map(str, findings)) or "There was nothing to refresh. Name a provider and a region."
+        )
     return RefreshOutcome(table.concat(frames), tuple(ended), tuple(findings))
 
 
@@ -136,7 +141,7 @@ def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> l
     return source.fetch(region, progress=lambda detail: report(Progress(source.provider, region, "fetching", detail)))
 
 
-def _check(rows: list[Row], provider: str, region: str) -> tuple[pd.DataFrame, list[str]]:
+def _check(rows: list[Row], provider: str, region: str) -> tuple[pd.DataFrame, list[Finding]]:
     """The rows of an answer, typed; a zero, negative or absurd price is left out by name."""
     if not rows:
         raise RefreshError("The answer held no VM price at all.")

@@ -15,9 +15,11 @@ import pandas as pd
 from vmselect.catalog import files, table
 from vmselect.catalog.offer import STALE_AFTER_DAYS, age_days
 from vmselect.errors import CatalogError
+from vmselect.profile import Finding
 
 # A writer that was killed leaves its unfinished file behind; after an hour nobody is writing it any more.
 _ABANDONED_AFTER_SECONDS = 3600.0
+_REMEDY = "Run `vmselect prices refresh`."
 
 
 def cache_folder() -> Path:
@@ -70,26 +72,29 @@ def read_part(provider: str, region: str) -> pd.DataFrame:
     return files.read(part_path(provider, region))[0]
 
 
-def read_parts() -> tuple[pd.DataFrame, list[str]]:
-    """Every refreshed price, and what is old or unreadable, as sentences."""
-    frames, findings = [], []
+def read_parts() -> tuple[pd.DataFrame, list[Finding]]:
+    """Every refreshed price, and what is old or unreadable."""
+    frames: list[pd.DataFrame] = []
+    findings: list[Finding] = []
     for path in _parts():
         name = path.stem.replace("_", " ")
         try:
             frame, left_out = files.read(path, skip_bad_rows=True)
         except CatalogError as broken:
-            findings.append(f"The refreshed prices of {name} cannot be read ({broken}) Refresh again.")
+            findings.append(
+                Finding("refreshed-unreadable", f"Refreshed prices of {name} cannot be read: {broken}", _REMEDY)
+            )
             continue
         frames.append(frame)
         findings += left_out
         newest = max(frame["date"].astype(str).unique())
         age = age_days(newest)
         if age > STALE_AFTER_DAYS:
-            findings.append(f"The refreshed prices of {name} are of {newest}, {age} days old. Refresh again.")
+            findings.append(
+                Finding("old-prices", f"Refreshed prices of {name} are of {newest}, {age} days old.", _REMEDY)
+            )
     if not frames:
-        raise CatalogError(
-            " ".join(findings) or "No prices were refreshed on this machine yet. Run `vmselect prices refresh`."
-        )
+        raise CatalogError(" ".join(map(str, findings)) or f"No prices were refreshed on this machine yet. {_REMEDY}")
     return table.concat(frames), findings
 
 

@@ -23,6 +23,7 @@ from vmselect.catalog.schema import (
     describe_bad_text,
 )
 from vmselect.errors import CatalogError
+from vmselect.profile import Finding
 
 SHOWN_PROBLEMS = 5
 _YES_NO = {True: "yes", False: "no"}
@@ -41,10 +42,10 @@ def build(
     default_source: str,
     skip_bad_rows: bool | None = None,
     rules: Sequence[Rule] = (),
-) -> tuple[pd.DataFrame, list[str]]:
+) -> tuple[pd.DataFrame, list[Finding]]:
     """Check ``raw`` and give it the catalog's types; bad rows are an error, or are left out when ``skip_bad_rows``.
 
-    ``rules`` are faults that the reader found already. Returns the frame and what was left out, as sentences.
+    ``rules`` are faults that the reader found already. Returns the frame and what was left out.
     """
     missing = [c for c in REQUIRED if c not in raw.columns]
     if missing:
@@ -71,7 +72,9 @@ def build(
     if not skip_bad_rows:
         way_out = "" if skip_bad_rows is None else ", or pass skip_bad_rows=True to keep only the other rows"
         raise CatalogError(f"{problem} Correct {'it' if bad.sum() == 1 else 'them'}{way_out}.")
-    return frame[~bad].reset_index(drop=True), [f"Left out: {problem}"]
+    return frame[~bad].reset_index(drop=True), [
+        Finding("price-rows-left-out", f"Left out: {problem}", "Correct the source, or add these prices by hand.")
+    ]
 
 
 def merge(below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:

@@ -44,7 +44,7 @@ class AwsPrices:
             found = self._open_session().get_credentials() is not None
         except MissingPackageError as missing:
             return str(missing)
-        return None if found else "no AWS credentials. Set AWS_PROFILE, or run `aws configure`."
+        return None if found else "There are no AWS credentials. Set AWS_PROFILE, or run `aws configure`."
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
         """Every EC2 and SageMaker training price of ``region``."""

@@ -73,7 +73,7 @@ class GcpPrices:
 
     def missing(self) -> str | None:
         """The API key, when there is none."""
-        return None if self._key else "no API key. Put one in GOOGLE_API_KEY."
+        return None if self._key else "There is no API key. Put one in GOOGLE_API_KEY."
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
         """Every machine of the embedded table whose parts are all priced in ``region``."""

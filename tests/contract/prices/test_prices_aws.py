@@ -1,0 +1,272 @@
+"""AWS: real boto3 clients against a server on loopback."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from vmselect.catalog.sources.aws import AwsPrices, parse_sagemaker_product
+from vmselect.errors import RefreshError
+
+boto3 = pytest.importorskip("boto3", reason="boto3 is not installed: AWS prices were not tested")
+
+LINUX = {
+    "operatingSystem": "Linux", "tenancy": "Shared", "capacitystatus": "Used", "preInstalledSw": "NA",
+    "marketoption": "OnDemand", "licenseModel": "No License required", "regionCode": "us-east-1", "gpuMemory": "NA",
+}  # fmt: skip
+
+
+def terms(price: str, unit: str = "Hrs") -> dict[str, Any]:
+    return {"X7.JR": {"priceDimensions": {"X7.JR.6Y": {"unit": unit, "pricePerUnit": {"USD": price}}}}}
+
+
+def product(name: str, price: str, reserved: dict[str, Any] | None = None, **changes: str) -> str:
+    attributes = {**LINUX, "instanceType": name, **changes}
+    known = {"OnDemand": terms(price), **({"Reserved": reserved} if reserved else {})}
+    return json.dumps({"product": {"productFamily": "Compute Instance", "attributes": attributes}, "terms": known})
+
+
+def training(name: str, price: str, **changes: str) -> str:
+    attributes = {"instanceName": name, "component": "Training", "regionCode": "us-east-1", **changes}
+    return json.dumps(
+        {"product": {"productFamily": "ML Instance", "attributes": attributes}, "terms": {"OnDemand": terms(price)}}
+    )
+
+
+def gpu(**parts: Any) -> str:
+    memory = parts.pop("sizeInMiB")
+    inner = "".join(f"<{k}>{v}</{k}>" for k, v in parts.items())
+    return f"<item>{inner}<memoryInfo><sizeInMiB>{memory}</sizeInMiB></memoryInfo></item>"
+
+
+def machine(name: str, vcpus: int, mib: int, inside: str = "") -> str:
+    return (
+        f"<item><instanceType>{name}</instanceType><vCpuInfo><defaultVCpus>{vcpus}</defaultVCpus></vCpuInfo>"
+        f"<memoryInfo><sizeInMiB>{mib}</sizeInMiB></memoryInfo>{inside}</item>"
+    )
+
+
+MACHINES = [
+    machine("g4dn.xlarge", 4, 16384, f"<gpuInfo><gpus>{gpu(name='T4', count=1, sizeInMiB=16384)}</gpus></gpuInfo>"),
+    machine("p4de.24xlarge", 96, 1179648,
+            f"<gpuInfo><gpus>{gpu(name='A100', count=8, sizeInMiB=81920)}</gpus></gpuInfo>"),
+    machine("g6f.large", 2, 8192, "<gpuInfo><gpus>" + gpu(
+        name="L4", count=0, logicalGpuCount=1, gpuPartitionSize=0.125, sizeInMiB=2861) + "</gpus></gpuInfo>"),
+    machine("trn1.2xlarge", 8, 32768, "<neuronInfo><neuronDevices>" + gpu(
+        name="Trainium", count=1, sizeInMiB=32768) + "</neuronDevices></neuronInfo>"),
+    machine("inf1.xlarge", 4, 8192, "<inferenceAcceleratorInfo><accelerators>" + gpu(
+        name="Inferentia", count=1, sizeInMiB=8192) + "</accelerators></inferenceAcceleratorInfo>"),
+    machine("c5.large", 2, 4096),
+]  # fmt: skip
+
+
+def xml(action: str, rows: str, items: str, token: str = "") -> bytes:
+    return (
+        f'<{action}Response xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>1</requestId>'
+        f"<{rows}>{items}</{rows}><nextToken>{token}</nextToken></{action}Response>"
+    ).encode()
+
+
+def spot(name: str, zone: str, price: str, time: str) -> str:
+    return (
+        f"<item><instanceType>{name}</instanceType><productDescription>Linux/UNIX</productDescription>"
+        f"<spotPrice>{price}</spotPrice><timestamp>{time}</timestamp><availabilityZone>{zone}</availabilityZone></item>"
+    )
+
+
+def fault(code: str, message: str) -> bytes:
+    inside = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    return f"<Response><Errors>{inside}</Errors></Response>".encode()
+
+
+class Aws:
+    """Answers the four calls; a test changes what they hold."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.ec2_pages = [[product("g4dn.xlarge", "0.5260000000")]]
+        self.sagemaker = [training("ml.g4dn.xlarge", "0.7364")]
+        self.spot_pages = [[spot("g4dn.xlarge", "us-east-1a", "0.2100", "2026-11-01T00:00:00Z")]]
+        self.first: list[Any] = []
+
+    def __call__(self, request: Any) -> Any:
+        if self.first:
+            return self.first.pop(0)
+        target = request.headers.get("X-Amz-Target", "")
+        if target.endswith("GetProducts"):
+            asked = json.loads(request.body)
+            if asked["ServiceCode"] == "AmazonSageMaker":
+                return self.answer({"FormatVersion": "aws_v1", "PriceList": self.sagemaker})
+            number = int(asked.get("NextToken", "0"))
+            more = {"NextToken": str(number + 1)} if number + 1 < len(self.ec2_pages) else {}
+            return self.answer({"FormatVersion": "aws_v1", "PriceList": self.ec2_pages[number], **more})
+        body = request.body.decode()
+        if "Action=DescribeInstanceTypes" in body:
+            half = len(MACHINES) // 2
+            later = "NextToken=" in body
+            found = MACHINES[half:] if later else MACHINES[:half]
+            return self.answer(xml("DescribeInstanceTypes", "instanceTypeSet", "".join(found), "" if later else "2"))
+        number = int(body.split("NextToken=")[1].split("&")[0]) if "NextToken=" in body else 0
+        token = str(number + 1) if number + 1 < len(self.spot_pages) else ""  # the last page says ""
+        items = "".join(self.spot_pages[number])
+        return self.answer(xml("DescribeSpotPriceHistory", "spotPriceHistorySet", items, token))
+
+
+@pytest.fixture
+def aws(cloud, answer) -> Aws:
+    cloud.reply = Aws(answer)
+    return cloud.reply
+
+
+@pytest.fixture
+def prices(cloud) -> AwsPrices:
+    session = boto3.session.Session(aws_access_key_id="hidden-id", aws_secret_access_key="hidden-key")
+    return AwsPrices(session=session, endpoint_url=cloud.url)
+
+
+def fetch(prices: AwsPrices) -> dict[tuple[str, str], dict[str, Any]]:
+    rows = prices.fetch("us-east-1", progress=lambda _: None)
+    return {(r["instance_type"], r["market"]): r for r in rows}
+
+
+def test_on_demand_spot_and_training_prices_with_facts(aws, prices, cloud) -> None:
+    found = fetch(prices)
+    assert found["g4dn.xlarge", "on_demand"]["usd_per_hour"] == "0.5260000000"
+    assert found["g4dn.xlarge", "on_demand"]["gpu_model"] == "T4"
+    assert found["g4dn.xlarge", "spot"]["usd_per_hour"] == "0.2100"
+    assert found["ml.g4dn.xlarge", "on_demand"]["service"] == "sagemaker"
+    assert found["ml.g4dn.xlarge", "on_demand"]["gpu_count"] == 1
+    asked = next(json.loads(r.body) for r in cloud.asked if "X-Amz-Target" in r.headers)
+    filters = {f["Field"]: f["Value"] for f in asked["Filters"]}
+    assert filters["capacitystatus"] == "Used"
+    assert filters["marketoption"] == "OnDemand"
+    assert asked["MaxResults"] <= 100
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"marketoption": "CapacityBlock"},
+        {"capacitystatus": "UnusedCapacityReservation"},
+        {"operatingSystem": "Windows"},
+        {"tenancy": "Dedicated"},
+        {"preInstalledSw": "SQL Ent"},
+        {"regionCode": "us-west-2"},
+        {"licenseModel": "Bring your own license"},
+    ],
+)
+def test_the_filters_are_applied_again_to_what_comes_back(aws, prices, changes) -> None:
+    aws.ec2_pages = [[product("p4de.24xlarge", "0.0000000000", **changes), product("p4de.24xlarge", "27.44705")]]
+    assert fetch(prices)["p4de.24xlarge", "on_demand"]["usd_per_hour"] == "27.44705"
+
+
+def test_every_page_is_read(aws, prices) -> None:
+    aws.ec2_pages = [[product("g4dn.xlarge", "0.526")], [product("c5.large", "0.085")]]
+    aws.spot_pages = [
+        [spot("g4dn.xlarge", "us-east-1a", "0.21", "2026-11-02T00:00:00Z")],
+        [spot("c5.large", "us-east-1a", "0.03", "2026-11-02T00:00:00Z")],
+    ]
+    found = fetch(prices)
+    assert ("c5.large", "on_demand") in found
+    assert ("c5.large", "spot") in found
+
+
+def test_spot_is_the_newest_of_each_zone_then_the_cheapest_zone(aws, prices) -> None:
+    aws.spot_pages = [
+        [
+            spot("g4dn.xlarge", "us-east-1a", "0.25", "2026-11-02T00:00:00Z"),
+            spot("g4dn.xlarge", "us-east-1b", "0.22", "2026-11-02T00:00:00Z"),
+            spot("g4dn.xlarge", "us-east-1a", "0.10", "2026-10-01T00:00:00Z"),
+        ]
+    ]
+    assert fetch(prices)["g4dn.xlarge", "spot"]["usd_per_hour"] == "0.22"
+
+
+def test_reserved_prices_are_those_without_upfront_payment(aws, prices) -> None:
+    def lease(length: str, option: str, offering: str, price: str) -> dict[str, Any]:
+        about = {"LeaseContractLength": length, "PurchaseOption": option, "OfferingClass": offering}
+        return {**terms(price)["X7.JR"], "termAttributes": about}
+
+    reserved = {
+        "a": lease("1yr", "No Upfront", "standard", "0.33"),
+        "b": lease("1yr", "All Upfront", "standard", "0.00"),
+        "c": lease("3yr", "No Upfront", "convertible", "0.27"),
+        "d": lease("3yr", "No Upfront", "standard", "0.23"),
+    }
+    aws.ec2_pages = [[product("g4dn.xlarge", "0.526", reserved=reserved)]]
+    found = fetch(prices)
+    assert found["g4dn.xlarge", "reserved_1y"]["usd_per_hour"] == "0.33"
+    assert found["g4dn.xlarge", "reserved_3y"]["usd_per_hour"] == "0.23"
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "count", "memory_gib"),
+    [
+        ("g6f.large", "L4", 0.125, 3),
+        ("p4de.24xlarge", "A100-80GB", 8, 80),
+        ("trn1.2xlarge", "Trainium", 1, 32),
+        ("inf1.xlarge", "Inferentia", 1, 8),
+    ],
+)
+def test_accelerators_of_every_kind(aws, prices, name, model, count, memory_gib) -> None:
+    aws.ec2_pages = [[product(name, "1.0")]]
+    row = fetch(prices)[name, "on_demand"]
+    assert (row["gpu_model"], row["gpu_count"], row["gpu_memory_gib"]) == (model, count, memory_gib)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (training("ml.p3.2xlarge", "3.825"), [("ml.p3.2xlarge", "on_demand", "3.825")]),
+        (training("", "3.8", instanceType="ml.p3.2xlarge-Training"), [("ml.p3.2xlarge", "on_demand", "3.8")]),
+        (training("", "3.8", instanceType="ml.p3.2xlarge-Hosting"), []),
+        (training("ml.p3.2xlarge", "3.8", component="Hosting"), []),
+        (training("ml.p3.2xlarge", "3.8", component="", usagetype="USE1-Train:ml.p3.2xlarge"),
+         [("ml.p3.2xlarge", "on_demand", "3.8")]),
+        (training("whatever", "3.8"), []),
+        (training("ml.p3.2xlarge", "3.8", regionCode="eu-west-1"), []),
+        (json.dumps({"product": {"productFamily": "ML Storage", "attributes": {}}}), []),
+    ],
+)  # fmt: skip
+def test_sagemaker_names_are_parsed_defensively(text, expected) -> None:
+    assert list(parse_sagemaker_product(text, "us-east-1")) == expected
+
+
+def test_throttling_is_waited_out(aws, prices, answer) -> None:
+    throttled = (
+        b"<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>slow</Message></Error></Errors></Response>"
+    )
+    aws.first = [answer(throttled, status=503)]
+    assert ("g4dn.xlarge", "on_demand") in fetch(prices)
+
+
+def test_a_refusal_names_the_call_and_no_credential(cloud, answer, prices) -> None:
+    cloud.reply = lambda _: answer(fault("UnauthorizedOperation", "hidden-id"), status=403)
+    with pytest.raises(RefreshError, match="UnauthorizedOperation on DescribeInstanceTypes") as refused:
+        fetch(prices)
+    assert "hidden" not in str(refused.value)
+
+
+def test_an_empty_answer_is_an_error(aws, prices) -> None:
+    aws.ec2_pages = [[]]
+    with pytest.raises(RefreshError, match="no EC2 price"):
+        fetch(prices)
+
+
+def test_a_broken_product_is_an_error(aws, prices) -> None:
+    aws.ec2_pages = [['{"product": ']]
+    with pytest.raises(RefreshError, match="not JSON"):
+        fetch(prices)
+
+
+def test_without_credentials_it_says_so() -> None:
+    assert "no AWS credentials" in str(AwsPrices().missing())
+
+
+def test_without_boto3_it_names_the_extra(monkeypatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    assert 'pip install "vmselect[aws]"' in str(AwsPrices().missing())

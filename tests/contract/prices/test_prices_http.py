@@ -1,0 +1,89 @@
+"""Patience with a server that throttles, breaks off, hangs or lies: bounded, and said plainly."""
+
+from __future__ import annotations
+
+import pytest
+
+from vmselect.catalog.sources.http import JsonClient, follow_pages
+from vmselect.errors import RefreshError
+
+
+def test_throttling_is_waited_out_with_growing_pauses(cloud, answer, client, waits) -> None:
+    replies = [answer(status=429), answer(status=503), answer({"fine": True})]
+    cloud.reply = lambda _: replies.pop(0)
+    assert client.get(cloud.url) == {"fine": True}
+    assert 0.5 <= waits[0] <= 1.5
+    assert 1.0 <= waits[1] <= 3.0
+
+
+def test_the_server_may_ask_for_a_longer_pause_but_not_for_ever(cloud, answer, client, waits) -> None:
+    replies = [
+        answer(status=429, headers={"Retry-After": "7"}),
+        answer(status=429, headers={"Retry-After": "86400"}),
+        answer({"fine": True}),
+    ]
+    cloud.reply = lambda _: replies.pop(0)
+    client.get(cloud.url)
+    assert waits == [7.0, 60.0]
+
+
+def test_attempts_are_bounded(cloud, answer, client, waits) -> None:
+    cloud.reply = lambda _: answer(status=429)
+    with pytest.raises(RefreshError, match="answered 429, 4 times over"):
+        client.get(cloud.url)
+    assert len(cloud.asked) == 4
+    assert len(waits) == 3
+
+
+def test_a_page_that_breaks_in_the_middle_is_asked_for_again(cloud, answer, client) -> None:
+    replies = [answer({"rows": list(range(1000))}, cut_after=500), answer(b'{"half": '), answer({"rows": [1]})]
+    cloud.reply = lambda _: replies.pop(0)
+    assert client.get(cloud.url) == {"rows": [1]}
+
+
+def test_a_server_that_hangs_is_given_up(cloud, answer, waits) -> None:
+    client = JsonClient(attempts=2, timeout_seconds=0.1, sleep=waits.append)
+    cloud.reply = lambda _: answer({}, hang_seconds=0.5)
+    with pytest.raises(RefreshError, match="did not answer in time, 2 times over"):
+        client.get(cloud.url)
+
+
+def test_nobody_there(waits) -> None:
+    client = JsonClient(attempts=2, timeout_seconds=0.5, sleep=waits.append)
+    with pytest.raises(RefreshError, match="broke the connection"):
+        client.get("http://127.0.0.1:1/")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 301])
+def test_a_refusal_is_final_and_redirects_are_not_followed(cloud, answer, client, waits, status) -> None:
+    cloud.reply = lambda _: answer(status=status, headers={"Location": "http://203.0.113.9/"})
+    with pytest.raises(RefreshError, match=f"answered {status}"):
+        client.get(cloud.url)
+    assert waits == []
+
+
+def test_json_of_another_shape(cloud, answer, client) -> None:
+    cloud.reply = lambda _: answer([1, 2])
+    with pytest.raises(RefreshError, match="unknown shape"):
+        client.get(cloud.url)
+
+
+def test_no_message_shows_a_key(cloud, answer, client, waits) -> None:
+    client.headers = {"X-Goog-Api-Key": "hidden-key"}
+    cloud.reply = lambda _: answer(status=403)
+    with pytest.raises(RefreshError) as refused:
+        client.get(cloud.url, {"key": "hidden-key"})
+    assert "hidden-key" not in str(refused.value)
+    assert "hidden-key" not in repr(client)
+
+
+def test_an_answer_may_not_be_endless(cloud, answer, client, monkeypatch) -> None:
+    monkeypatch.setattr("vmselect.catalog.sources.http._MAX_ANSWER_BYTES", 1000)
+    cloud.reply = lambda _: answer({"rows": "x" * 5000})
+    with pytest.raises(RefreshError, match="answered more than"):
+        client.get(cloud.url)
+
+
+def test_pages_may_not_be_endless() -> None:
+    with pytest.raises(RefreshError, match="more than 3 pages"):
+        list(follow_pages({}, lambda page: page, most=3))

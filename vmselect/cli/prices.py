@@ -1,0 +1,117 @@
+"""``vmselect prices show | refresh | diff``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress as Bars
+from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from vmselect.cli.output import Format, FormatOption, emit, say
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vmselect.catalog import Catalog
+    from vmselect.catalog.refresh import Progress
+
+app = typer.Typer(help="Prices of VM types: show them, refresh them, see what changed.", no_args_is_help=True)
+
+ProviderOption = Annotated[list[str] | None, typer.Option("--provider", help="aws, azure, gcp; may be repeated.")]
+RegionOption = Annotated[list[str] | None, typer.Option("--region", help="A region's name; may be repeated.")]
+
+
+@app.command()
+def show(
+    instance_type: Annotated[list[str] | None, typer.Argument(help="VM types; all when none is named.")] = None,
+    provider: ProviderOption = None,
+    region: RegionOption = None,
+    market: Annotated[str, typer.Option(help="on_demand, spot, reserved_1y, reserved_3y, or all.")] = "on_demand",
+    gpu: Annotated[str | None, typer.Option(help="A GPU model, such as T4.")] = None,
+    date: Annotated[str | None, typer.Option(help="Embedded prices in force on this day, as 2021-02-28.")] = None,
+    catalog: Annotated[Path | None, typer.Option(help="A price file of your own.")] = None,
+    retired: Annotated[bool, typer.Option(help="Also show what can no longer be launched.")] = False,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Show prices, cheapest first: refreshed ones if you have any, else those that ship with vmselect."""
+    from vmselect.catalog import COLUMNS, describe_age
+
+    prices = _open(catalog, date)
+    rows = prices.offers(
+        provider or None, region=region or None, market=None if market == "all" else market, gpu=gpu,
+        instance_type=instance_type or None, retired=None if retired or instance_type or date else False,
+    )  # fmt: skip
+    rows = rows.sort_values("usd_per_hour", kind="stable")
+    emit(_records(rows), COLUMNS, format=format, title=f"{len(rows)} prices in USD per hour, {prices.origin}")
+    age = describe_age(rows["date"].astype(str).unique())
+    say([*prices.findings, *([age] if age else [])])
+    if not len(rows):
+        say(["No price matches. Ask for another market or region, or add --retired."])
+        raise typer.Exit(1)
+
+
+@app.command()
+def refresh(
+    provider: ProviderOption = None,
+    region: RegionOption = None,
+    max_age_hours: Annotated[float, typer.Option(help="Keep what was fetched less than so many hours ago.")] = 6.0,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Fetch fresh prices from the providers into your cache folder; what fails keeps its old prices."""
+    from vmselect.catalog.refresh import refresh_prices
+    from vmselect.catalog.store import cache_folder
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[tuple[str, str], TaskID] = {}
+
+        def follow(part: Progress) -> None:
+            text = " ".join(t for t in (part.provider, part.region, part.state, part.detail) if t)
+            key = (part.provider, part.region)
+            if key not in tasks:
+                tasks[key] = bars.add_task(text, total=None)
+            bars.update(tasks[key], description=text)
+            if part.state not in ("waiting", "fetching"):
+                bars.stop_task(tasks[key])
+
+        outcome = refresh_prices(provider or None, regions=region or None, max_age_hours=max_age_hours, progress=follow)
+    rows = [{**vars(part)} for part in sorted(outcome.parts, key=lambda p: (p.provider, p.region))]
+    emit(rows, ("provider", "region", "state", "rows", "detail"), format=format, title=f"Prices in {cache_folder()}")
+    say(outcome.findings)
+    if any(part.state == "failed" for part in outcome.parts):
+        raise typer.Exit(1)
+
+
+@app.command()
+def diff(
+    old: Annotated[Path | None, typer.Argument(help="A price file; the embedded prices when not given.")] = None,
+    new: Annotated[Path | None, typer.Argument(help="A price file; your refreshed prices when not given.")] = None,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Show what changed: new, gone, dearer, cheaper. Exit code 1 when something did, as diff does."""
+    from vmselect.catalog import Catalog, compare_prices
+    from vmselect.catalog.diff import COLUMNS
+
+    before = _open(old, None, embedded=True)
+    after = Catalog.load(new) if new else Catalog.refreshed(alone=True)
+    changes = compare_prices(before, after)
+    counts = ", ".join(f"{n} {c}" for c, n in changes["change"].value_counts().items()) or "no change"
+    emit(_records(changes), COLUMNS, format=format, title=f"{counts}: {after.origin} against {before.origin}")
+    say([*before.findings, *after.findings])
+    if len(changes):
+        raise typer.Exit(1)
+
+
+def _open(path: Path | None, date: str | None, *, embedded: bool = False) -> Catalog:
+    from vmselect.catalog import Catalog
+
+    if path is not None:
+        return Catalog.load(path)
+    return Catalog.embedded(date) if date or embedded else Catalog.default()
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
