@@ -1,1 +1,59 @@
 """The command line: ``vmselect probe | estimate | rank | report | prices | check | select``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from vmselect import __version__
+from vmselect.cli import prices
+from vmselect.cli.check import check
+from vmselect.cli.output import say
+from vmselect.cli.probe import CONTEXT, probe
+from vmselect.cli.rank import rank
+from vmselect.cli.report import report
+from vmselect.errors import VmselectError
+
+app = typer.Typer(
+    name="vmselect",
+    help="Which cloud VM should I rent to train this model, and what will it take in hours and dollars?\n\n"
+    "On each candidate machine: vmselect probe train.py\n\n"
+    "Then anywhere: vmselect rank profiles/ --epochs 50\n\n"
+    "Exit codes: 0 fine, 1 findings or nothing feasible, 2 cannot.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(context_settings=CONTEXT)(probe)
+app.command()(check)
+app.command()(rank)
+app.command()(report)
+app.add_typer(prices.app, name="prices")
+
+
+def main() -> None:
+    """Run the command line: errors raised on purpose become one message and exit code 2."""
+    try:
+        app()
+    except VmselectError as wrong:
+        say([f"vmselect: {wrong}"])
+        sys.exit(2)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vmselect {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Options of vmselect itself."""

@@ -1,0 +1,55 @@
+"""``vmselect check``: what a profile holds, and what is doubtful about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vmselect.cli.output import Format, FormatOption, emit, say
+
+COLUMNS = ("file", "instance_type", "batch_size", "model", "outcome", "severity", "code", "message", "remedy")
+
+
+def check(
+    paths: Annotated[list[Path], typer.Argument(metavar="PROFILE...", help="Profile files, or folders of them.")],
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Say what is doubtful about each profile, and what to do about it.
+
+    A row per finding, or one row with no finding. Exit code 0 when no profile raises a doubt (notes do not count), 1
+    when one does, 2 when a file cannot be read.
+
+    Examples:
+
+      vmselect check profiles/
+
+      vmselect check profiles/g4dn.xlarge-64-20260901T101500.json --format json
+    """
+    from vmselect.errors import ProfileError
+    from vmselect.profile import Profile
+    from vmselect.profile.files import find_files
+
+    rows: list[dict[str, Any]] = []
+    unreadable: list[str] = []
+    for file in find_files(paths, noun="profile"):
+        try:
+            profile = Profile.load(file)
+        except ProfileError as damaged:
+            unreadable.append(str(damaged))
+            continue
+        about = {
+            "file": str(file),
+            "instance_type": profile.instance_type,
+            "batch_size": profile.batch_size,
+            "model": profile.model,
+            "outcome": profile.outcome,
+        }
+        rows += [about | vars(finding) for finding in profile.findings] or [about | {"severity": "fine"}]
+    emit(rows, COLUMNS, format=format)
+    say(unreadable)
+    if unreadable:
+        raise typer.Exit(2)
+    if any(row["severity"] == "doubt" for row in rows):
+        raise typer.Exit(1)

@@ -1,0 +1,154 @@
+"""The options that make a ranking, shared by every command that ranks."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from vmselect.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from vmselect.catalog import Catalog
+    from vmselect.ranking import Ranking
+
+ProfilesArgument = Annotated[list[Path], typer.Argument(help="Profile files, or folders of them.", show_default=False)]
+LIMITS, PRICES, MODEL, SPOT = "Limits", "Prices", "Estimate", "Spot interruptions"
+CatalogOption = Annotated[
+    Path | None, typer.Option(help="A price file of your own (CSV or JSON).", rich_help_panel=PRICES)
+]
+DateOption = Annotated[
+    str | None, typer.Option(help="Embedded prices in force on this day, as 2021-02-28.", rich_help_panel=PRICES)
+]
+HoursLimit = Annotated[float | None, typer.Option(help="Longest acceptable run.", rich_help_panel=LIMITS)]
+DollarsLimit = Annotated[float | None, typer.Option(help="Dearest acceptable run.", rich_help_panel=LIMITS)]
+
+
+def ranks(command: Callable[..., None]) -> Callable[..., None]:
+    """Give ``command``, which takes a ranking first, the arguments and options that make one."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        kept = {name: given.pop(name) for name in own_names}
+        command(make_ranking(**given), **kept)
+
+    own = list(inspect.signature(command).parameters.values())[1:]
+    own_names = [parameter.name for parameter in own]
+    # Ranking is loaded when a command runs; that the name exists is enough here.
+    hints: dict[str, Any] = {}
+    for function in (make_ranking, command):
+        hints |= get_type_hints(function, localns={"Ranking": object}, include_extras=True)
+    parameters = [*inspect.signature(make_ranking).parameters.values(), *own]
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in parameters]
+    )
+    run.__annotations__ = {p.name: hints[p.name] for p in parameters}
+    del run.__wrapped__  # its signature would win over this one
+    return run
+
+
+def make_ranking(
+    profiles: ProfilesArgument,
+    epochs: Annotated[
+        str, typer.Option("--epochs", "-e", help="Numbers of epochs, such as 50 or 5,10,20. The last one decides.")
+    ] = "5,10,20",
+    decide_at: Annotated[int | None, typer.Option(help="The number of epochs that decides instead.")] = None,
+    objective: Annotated[
+        str, typer.Option("--objective", "-o", help="cost, time, or weights such as cost=0.7,time=0.3.")
+    ] = "cost",
+    batch_size: Annotated[
+        str | None, typer.Option("--batch-size", "-b", help="One or several, such as 64,256, or all.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Take only the profiles of this model.")] = None,
+    deadline_hours: HoursLimit = None,
+    budget_usd: DollarsLimit = None,
+    region: Annotated[
+        list[str] | None, typer.Option(help="Price in this region; may be repeated.", rich_help_panel=PRICES)
+    ] = None,
+    market: Annotated[
+        str, typer.Option(help="on_demand, spot, reserved_1y, reserved_3y, or all.", rich_help_panel=PRICES)
+    ] = "on_demand",
+    catalog: CatalogOption = None,
+    date: DateOption = None,
+    billing: Annotated[
+        str, typer.Option(help="exact (time x price), or provider (with its increment).", rich_help_panel=PRICES)
+    ] = "exact",
+    include_retired: Annotated[
+        bool, typer.Option("--include-retired", help="Rank what can no longer be rented.", rich_help_panel=PRICES)
+    ] = False,
+    method: Annotated[str, typer.Option(help="How runtimes are predicted.", rich_help_panel=MODEL)] = "robust",
+    confidence: Annotated[float, typer.Option(help="Of the intervals.", rich_help_panel=MODEL)] = 0.9,
+    examples: Annotated[
+        int | None, typer.Option(help="Training examples, if not as probed.", rich_help_panel=MODEL)
+    ] = None,
+    boot_seconds: Annotated[float, typer.Option(help="Time a machine takes to start.", rich_help_panel=MODEL)] = 0.0,
+    interruptions_per_hour: Annotated[float | None, typer.Option(help="How often.", rich_help_panel=SPOT)] = None,
+    checkpoint_minutes: Annotated[float, typer.Option(help="Between checkpoints.", rich_help_panel=SPOT)] = 60.0,
+    restart_minutes: Annotated[float, typer.Option(help="To be training again.", rich_help_panel=SPOT)] = 5.0,
+) -> Ranking:
+    """The ranking that the options describe."""
+    from vmselect.profile import load_profiles
+    from vmselect.ranking import Interruptions, rank
+
+    interruptions = None
+    if interruptions_per_hour is not None:
+        interruptions = Interruptions(
+            per_hour=interruptions_per_hour, checkpoint_minutes=checkpoint_minutes, restart_minutes=restart_minutes
+        )
+    return rank(
+        load_profiles(profiles),
+        epochs=read_numbers(epochs, option="--epochs"),
+        decide_at=decide_at,
+        objective=read_objective(objective),
+        batch_size=_read_batch_size(batch_size),
+        model=model,
+        deadline_hours=deadline_hours,
+        budget_usd=budget_usd,
+        region=region or None,
+        market=None if market == "all" else market.split(","),
+        catalog=open_catalog(catalog, date=date),
+        billing=billing,  # type: ignore[arg-type]  # rank checks it
+        include_retired=include_retired,
+        method=method,
+        confidence=confidence,
+        examples=examples,
+        boot_seconds=boot_seconds,
+        interruptions=interruptions,
+    )
+
+
+def open_catalog(path: Path | None, *, date: str | None) -> Catalog:
+    """The catalog that the options name: a file, the embedded prices of a day, or the default."""
+    from vmselect.catalog import Catalog
+
+    if path is not None and date is not None:
+        raise ArgumentError("--catalog and --date name two different catalogs; give one of them.")
+    if path is not None:
+        return Catalog.load(path)
+    return Catalog.embedded(date) if date else Catalog.default()
+
+
+def read_numbers(text: str, *, option: str) -> list[int]:
+    """Whole numbers separated by commas."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ArgumentError(f"{option} {text!r} cannot be read; give whole numbers, such as 50 or 5,10,20.") from None
+
+
+def read_objective(text: str) -> Any:
+    """``cost``, ``time``, or weights written as ``cost=0.7,time=0.3``."""
+    if "=" not in text:
+        return text
+    try:
+        return {name.strip(): float(weight) for name, weight in (part.split("=") for part in text.split(","))}
+    except ValueError:
+        raise ArgumentError(f"--objective {text!r} cannot be read; write it as cost=0.7,time=0.3.") from None
+
+
+def _read_batch_size(text: str | None) -> Any:
+    return text if text in (None, "all") else read_numbers(text, option="--batch-size")

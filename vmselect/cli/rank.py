@@ -1,0 +1,81 @@
+"""``vmselect rank``: from a folder of profiles to what to rent."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vmselect.cli.options import ranks
+from vmselect.cli.output import Format, FormatOption, emit, say
+
+if TYPE_CHECKING:
+    from vmselect.ranking import Ranking, Row
+
+TABLE = ("rank", "instance_type", "provider", "region", "market", "batch", "epochs", "time", "cost", "score", "")
+COLUMNS = (
+    "rank", "instance_type", "provider", "service", "region", "market", "batch_size", "epochs",
+    "seconds", "seconds_low", "seconds_high", "usd_per_hour", "price_date", "cost_usd", "cost_low", "cost_high",
+    "score", "tied_with_best", "pareto", "gpu_model", "gpu_count", "vcpus", "memory_gib", "method",
+)  # fmt: skip
+
+
+@ranks
+def rank(
+    ranking: Ranking,
+    top: Annotated[int, typer.Option(help="Rows to show in the table.", min=1)] = 20,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Rank every machine that was measured: what to rent, how long it takes, what it costs, how sure that is.
+
+    The table shows the number of epochs that decides. JSON holds everything, CSV every row. Exit code 1 when nothing
+    is feasible.
+
+    Examples:
+
+      vmselect rank profiles/ --epochs 50
+
+      vmselect rank profiles/ --epochs 5,10,20 --objective time --deadline-hours 4
+
+      vmselect rank profiles/ -e 50 --market all --interruptions-per-hour 0.05 --checkpoint-minutes 30
+
+      vmselect rank profiles/ -e 50 --format json > ranking.json
+    """
+    if format is Format.json:
+        sys.stdout.write(json.dumps(ranking.payload(), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    elif format is Format.csv:
+        emit([vars(row) for row in ranking], COLUMNS, format=format)
+    elif ranking:
+        column = ranking.deciding_column
+        rows = [ranking.row(int(i), column) for i in ranking.assessment.order[column][:top]]
+        emit([_shown(row, tie=sum(r.tied_with_best for r in rows) > 1) for row in rows], TABLE, format=format)
+    say(_remarks(ranking, top))
+    if not ranking:
+        raise typer.Exit(1)
+
+
+def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
+    marks = [mark for mark, holds in (("tie", tie and row.tied_with_best), ("pareto", row.pareto)) if holds]
+    return vars(row) | {
+        "batch": row.batch_size,
+        "time": row.time_text,
+        "cost": row.cost_text,
+        "score": f"{row.score:.2f}",
+        "": " ".join(marks),
+    }
+
+
+def _remarks(ranking: Ranking, top: int) -> list[str]:
+    """What stands beside the rows: the verdict, crossovers, what was left out, doubts."""
+    lines = [ranking.verdict]
+    for name in ("cost", "time") if len(ranking.settings.epochs) > 1 and ranking else ():
+        changes = ranking.crossovers(name)
+        lines += [f"By {name}: {change}." for change in changes[:5]]
+    left_out = ranking.excluded[:top]
+    lines += [f"Left out: {excluded}." for excluded in left_out]
+    if len(ranking.excluded) > len(left_out):
+        lines.append(f"Left out: {len(ranking.excluded) - len(left_out)} more; --format json lists all.")
+    lines += [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
+    return lines
