@@ -27,12 +27,14 @@ CHARTS: Mapping[str, Callable[..., Any]] = {
 """Every chart that a ranking can draw."""
 
 
-def chart(ranking: Ranking, kind: str = "time-cost", *, path: str | os.PathLike[str] | None = None, **options: Any) -> Any:
+def chart(
+    ranking: Ranking, kind: str = "time-cost", *, path: str | os.PathLike[str] | None = None, **options: Any
+) -> Any:
     """The chart of that name, an Altair chart; with ``path`` it is also written as PNG, SVG, JSON or HTML.
 
     >>> import vmselect as vs
-    >>> profiles = [vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=[30, 30])]
-    >>> chart(vs.rank(profiles, epochs=10), "time-cost").to_dict()["title"]
+    >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=30)
+    >>> chart(vs.rank(profile, epochs=10), "time-cost").to_dict()["title"]
     'Time against cost, 10 epochs'
     """
     if kind not in CHARTS:

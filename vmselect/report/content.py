@@ -28,7 +28,7 @@ def page_content(ranking: Ranking) -> dict[str, Any]:
     subject = _subject(ranking)
     content["page"] = {
         "title": f"vmselect report: {' · '.join(subject)}",
-        "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+        "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "subject": subject,
         "facts": _facts(ranking),
         "steps": _steps(ranking),
@@ -57,12 +57,13 @@ def _facts(ranking: Ranking) -> list[list[str]]:
         ["Method", METHODS.get(settings.method, settings.method)],
         ["Intervals", f"{settings.confidence:.0%} of runs are expected within them"],
         ["Measured", _measured(ranking)],
-        ["Prices of", _span(dates) or "unknown date"],
-        ["Price source", "; ".join(sources[:4]) or "given by the user"],
+        ["Prices", f"{', '.join(sources[:4]) or 'no source named'}; of {_span(dates) or 'unknown date'}"],
         ["Billing", "time × price" if settings.billing == "exact" else "the provider's increment and minimum"],
     ]
     if settings.interruptions:
-        facts.append(["Spot interruptions", f"expected time is {settings.interruptions.factor:.3g} times the uninterrupted one"])
+        facts.append(
+            ["Spot interruptions", f"expected time is {settings.interruptions.factor:.3g} times the uninterrupted one"]
+        )
     cost = ranking.selection_cost()
     if cost.probe_seconds and cost.exhaustive_usd:
         facts.append(
@@ -94,7 +95,7 @@ def _span(days: Sequence[str]) -> str:
 def _steps(ranking: Ranking) -> list[dict[str, Any]]:
     """Step readings of each profile that has some, thinned to what a chart can show."""
     profiles = [profile for machine in ranking.candidates.machines for profile in machine.profiles]
-    shown = []
+    shown: list[dict[str, Any]] = []
     for profile in profiles:
         points = step_points(profile, most=MOST_STEPS_SHOWN)
         if points["seconds"] and len(shown) < MOST_PROFILES_SHOWN:

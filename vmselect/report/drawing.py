@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
+    from vmselect.ranking.candidates import Candidates
 
 ACCENT, PLAIN = "#0a5fb4", "#8b939d"
 SERIES = ("#0072b2", "#d55e00", "#00876c", "#b04e8a", "#a67c00", "#3f9bd1", "#5b6470")
@@ -58,21 +61,15 @@ def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) 
     return target
 
 
-def labels(ranking: Ranking) -> dict[int, str]:
-    """A short name for each candidate: its instance type, and whatever else tells candidates apart."""
-    candidates = ranking.candidates
-    who = [candidates.identity(i) for i in range(len(candidates))]
-    varying = [
-        (name, words)
-        for name, words in (("batch_size", "batch {}"), ("region", "{}"), ("service", "{}"), ("market", "{}"), ("provider", "{}"))
-        if len({one[name] for one in who}) > 1
-    ]
-    counts: dict[str, int] = {}
-    for one in who:
-        counts[one["instance_type"]] = counts.get(one["instance_type"], 0) + 1
+def labels(candidates: Candidates, which: Iterable[int]) -> dict[int, str]:
+    """A short name for each of these candidates: its instance type, and whatever else tells them apart."""
+    who = {int(i): candidates.identity(int(i)) for i in which}
+    telling = {"batch_size": "batch {}", "region": "{}", "service": "{}", "market": "{}", "provider": "{}"}
+    varying = [(name, words) for name, words in telling.items() if len({one[name] for one in who.values()}) > 1]
+    repeated = Counter(one["instance_type"] for one in who.values())
     named = {}
-    for i, one in enumerate(who):
-        more = varying if counts[one["instance_type"]] > 1 else ()
+    for i, one in who.items():
+        more = varying if repeated[one["instance_type"]] > 1 else ()
         parts = [words.format(one[name]) for name, words in more if one[name] is not None]
         named[i] = " · ".join([one["instance_type"], *parts])
     return named
@@ -82,5 +79,5 @@ def deciding_rows(ranking: Ranking, *, most: int | None = None) -> list[tuple[st
     """Label and row of the candidates at the epoch count that decides, best first."""
     column = ranking.deciding_column
     order = ranking.assessment.order[column][:most]
-    named = labels(ranking)
+    named = labels(ranking.candidates, order)
     return [(named[int(i)], ranking.row(int(i), column)) for i in order]

@@ -11,8 +11,6 @@ from vmselect.report.drawing import SERIES, altair, labels, themed
 from vmselect.units import hours
 
 if TYPE_CHECKING:
-    from altair import LayerChart
-
     from vmselect.ranking import Ranking
 
 Value = Literal["time", "cost"]
@@ -28,7 +26,8 @@ def epochs_points(ranking: Ranking, value: Value, *, most: int = MOST_LINES) -> 
     wider = ranking.rerank(epochs=counts, deadline_hours=None, budget_usd=None)
     spread = wider.assessment.time if value == "time" else wider.assessment.cost
     unit = hours if value == "time" else float
-    named = labels(ranking)
+    lines = _lines(wider, value, most)
+    named = labels(ranking.candidates, lines)
     frames = [
         pd.DataFrame(
             {
@@ -39,7 +38,7 @@ def epochs_points(ranking: Ranking, value: Value, *, most: int = MOST_LINES) -> 
                 "high": [unit(v) for v in spread.high[i]],
             }
         )
-        for i in _lines(wider, value, most)
+        for i in lines
     ]
     columns = ["machine", "epochs", "value", "low", "high"]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
@@ -47,36 +46,37 @@ def epochs_points(ranking: Ranking, value: Value, *, most: int = MOST_LINES) -> 
 
 def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
     """A row per change of the leader within the chart: epochs, the new leader, and its value there."""
-    counts = _counts(ranking)
-    named = labels(ranking)
-    by_title = {ranking.candidates.title(i): i for i in range(len(ranking.candidates))}
     rows: list[tuple[int, str, float]] = []
-    for change in ranking.crossovers(value, up_to=counts[-1]):
-        there = ranking.rerank(epochs=change.epochs, deadline_hours=None, budget_usd=None).assessment
-        candidate = by_title[change.winner]
-        at = there.time.value[candidate, 0] / 3600 if value == "time" else there.cost.value[candidate, 0]
-        rows.append((change.epochs, named[candidate], float(at)))
+    for change in ranking.crossovers(value, up_to=_counts(ranking)[-1]):
+        there = ranking.rerank(epochs=change.epochs, objective=value, deadline_hours=None, budget_usd=None).best
+        rows.append((change.epochs, there.instance_type, hours(there.seconds) if value == "time" else there.cost_usd))
     return pd.DataFrame(rows, columns=["epochs", "machine", "value"])
 
 
-def epochs_chart(ranking: Ranking, value: Value) -> LayerChart:
+def epochs_chart(ranking: Ranking, value: Value) -> Any:
     """Draw :func:`epochs_points`: a line per machine, the best one's interval, rings where the leader changes."""
     alt = altair()
     data, changes = epochs_points(ranking, value), crossover_points(ranking, value)
     title = "Hours of training" if value == "time" else "Cost in USD"
     names = list(dict.fromkeys(data["machine"]))
-    colour = alt.Color("machine:N", title=None, scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])), legend=None)
+    colour = alt.Color(
+        "machine:N", title=None, scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])), legend=None
+    )
     x, y = alt.X("epochs:Q", title="Epochs"), alt.Y("value:Q", title=title)
     ends = data.groupby("machine", sort=False).tail(1)
     lines = alt.Chart(data)
     layers: list[Any] = [
         lines.mark_area(opacity=0.12).encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=colour),
-        lines.mark_line().encode(x=x, y=y, color=colour, tooltip=["machine:N", "epochs:Q", "value:Q", "low:Q", "high:Q"]),
+        lines.mark_line().encode(
+            x=x, y=y, color=colour, tooltip=["machine:N", "epochs:Q", "value:Q", "low:Q", "high:Q"]
+        ),
         alt.Chart(ends).mark_text(align="left", dx=6).encode(x=x, y=y, text="machine:N", color=colour),
     ]
     if len(changes):
         rings = alt.Chart(changes)
-        layers.append(rings.mark_point(size=90, color="#1b1f24", filled=False).encode(x=x, y=y, tooltip=["epochs:Q", "machine:N"]))
+        layers.append(
+            rings.mark_point(size=90, color="#1b1f24", filled=False).encode(x=x, y=y, tooltip=["epochs:Q", "machine:N"])
+        )
         words = rings.mark_text(dy=-14, color="#1b1f24").encode(x=x, y=y, text=alt.Text("from:N"))
         layers.append(words.transform_calculate(**{"from": "'from ' + datum.epochs"}))
     what = "Training time" if value == "time" else "Cost"

@@ -6,8 +6,6 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from vmselect.report.drawing import deciding_rows
-from vmselect.report.tables import gpu_words, remarks, spread_words
-from vmselect.units import format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
@@ -21,8 +19,8 @@ def to_html(ranking: Ranking, *, most: int = MOST_ROWS) -> str:
     """The verdict and a table of the best candidates; every name is escaped.
 
     >>> import vmselect as vs
-    >>> profiles = [vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=[30, 30])]
-    >>> "g4dn.xlarge" in to_html(vs.rank(profiles, epochs=10))
+    >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=30)
+    >>> "g4dn.xlarge" in to_html(vs.rank(profile, epochs=10))
     True
     """
     verdict = f'<p dir="auto"><strong>{escape(ranking.verdict)}</strong></p>'
@@ -41,14 +39,26 @@ def _cells(label: str, row: Row) -> str:
     texts = (
         str(row.rank),
         label,
-        gpu_words(row),
-        spread_words(row.seconds, row.seconds_low, row.seconds_high, format_seconds),
-        spread_words(row.cost_usd, row.cost_low, row.cost_high, format_usd),
+        _gpu_words(row),
+        row.time_text,
+        row.cost_text,
         f"{row.usd_per_hour:.4g}",
         f"{row.score:.2f}",
-        remarks(row),
+        _remarks(row),
     )
     return "".join(_cell("td", i, text) for i, text in enumerate(texts))
+
+
+def _gpu_words(row: Row) -> str:
+    if not row.gpu_model:
+        return "none"
+    return row.gpu_model if not row.gpu_count or row.gpu_count == 1 else f"{row.gpu_count:g} x {row.gpu_model}"
+
+
+def _remarks(row: Row) -> str:
+    doubts = any(finding.severity == "doubt" for finding in row.findings)
+    told = [("tied", row.tied_with_best and row.rank > 1), ("Pareto", row.pareto), ("doubts", doubts)]
+    return ", ".join(word for word, applies in told if applies)
 
 
 def _cell(tag: str, column: int, text: str) -> str:

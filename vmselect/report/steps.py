@@ -14,8 +14,6 @@ from vmselect.report.drawing import altair, themed
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
-    from altair import LayerChart
-
     from vmselect.profile import Profile
     from vmselect.profile.record import Steps
     from vmselect.ranking import Ranking
@@ -62,13 +60,17 @@ def _thin(labels: Sequence[str], most: int) -> list[int]:
     return sorted([*special, *steady[::stride]])
 
 
-def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> LayerChart:
+def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
     """Step times of one machine: the ranking's best, or ``instance_type``."""
     alt = altair()
     wanted = instance_type or ranking.best.instance_type
-    profiles = [p for m in ranking.candidates.machines if m.instance_type == wanted for p in m.profiles if len(p.timeline.steps)]
+    profiles = [
+        p for m in ranking.candidates.machines if m.instance_type == wanted for p in m.profiles if len(p.timeline.steps)
+    ]
     if not profiles:
-        raise RankingError(f"There are no step times of {wanted}: its profile holds whole epochs, or it was not measured.")
+        raise RankingError(
+            f"There are no step times of {wanted}: its profile holds whole epochs, or it was not measured."
+        )
     points = step_points(profiles[0])
     data = pd.DataFrame({name: points[name] for name in ("position", "seconds", "label")})
     data["milliseconds"] = data["seconds"] * 1e3

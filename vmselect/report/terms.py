@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -10,8 +10,6 @@ from vmselect.report.drawing import altair, deciding_rows, themed
 from vmselect.units import hours
 
 if TYPE_CHECKING:
-    from altair import Chart
-
     from vmselect.ranking import Ranking
 
 COLOURS = {
@@ -40,7 +38,7 @@ def terms_points(ranking: Ranking, *, most: int = 12) -> pd.DataFrame:
     return pd.DataFrame(points, columns=["machine", "rank", "term", "seconds", "hours", "cost_usd"])
 
 
-def terms_chart(ranking: Ranking) -> Chart:
+def terms_chart(ranking: Ranking) -> Any:
     """Draw :func:`terms_points`: cost where cost weighs more in the objective, otherwise time."""
     alt = altair()
     data = terms_points(ranking)
@@ -53,7 +51,9 @@ def terms_chart(ranking: Ranking) -> Chart:
         .encode(
             y=alt.Y("machine:N", title=None, sort=alt.SortField("rank")),
             x=alt.X(f"{field}:Q", title=title, stack=True),
-            color=alt.Color("term:N", title=None, scale=alt.Scale(domain=shown, range=[COLOURS[term] for term in shown])),
+            color=alt.Color(
+                "term:N", title=None, scale=alt.Scale(domain=shown, range=[COLOURS[term] for term in shown])
+            ),
             order=alt.Order("place:Q"),
             tooltip=["machine:N", "term:N", "seconds:Q", "hours:Q", "cost_usd:Q"],
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -10,8 +10,6 @@ from vmselect.report.drawing import ACCENT, PLAIN, altair, deciding_rows, themed
 from vmselect.units import hours
 
 if TYPE_CHECKING:
-    from altair import LayerChart
-
     from vmselect.ranking import Ranking
 
 MOST_POINTS = 400
@@ -23,9 +21,10 @@ def time_cost_points(ranking: Ranking, *, most: int = MOST_POINTS) -> pd.DataFra
 
     ``kind`` is ``best``, ``Pareto front`` or ``other``. The best ``most`` candidates are given.
     """
-    columns = (
-        "machine", "rank", "hours", "hours_low", "hours_high", "cost_usd", "cost_low", "cost_high", "usd_per_hour", "kind",
-    )  # fmt: skip
+    columns = [
+        "machine", "rank", "hours", "hours_low", "hours_high",
+        "cost_usd", "cost_low", "cost_high", "usd_per_hour", "kind",
+    ]  # fmt: skip
     points = [
         (
             label, row.rank, hours(row.seconds), hours(row.seconds_low), hours(row.seconds_high),
@@ -34,10 +33,10 @@ def time_cost_points(ranking: Ranking, *, most: int = MOST_POINTS) -> pd.DataFra
         )
         for label, row in deciding_rows(ranking, most=most)
     ]  # fmt: skip
-    return pd.DataFrame(points, columns=list(columns))
+    return pd.DataFrame(points, columns=columns)
 
 
-def time_cost_chart(ranking: Ranking) -> LayerChart:
+def time_cost_chart(ranking: Ranking) -> Any:
     """Draw :func:`time_cost_points`: down and to the left is better."""
     alt = altair()
     data = time_cost_points(ranking)
@@ -47,8 +46,7 @@ def time_cost_chart(ranking: Ranking) -> LayerChart:
     x = alt.X("hours:Q", title="Hours of training", scale=alt.Scale(**scales["hours"]))
     y = alt.Y("cost_usd:Q", title="Cost in USD", scale=alt.Scale(**scales["cost_usd"]))
     front = (
-        alt.Chart(data[data["kind"] != "other"] if len(data) else data)
-        .transform_filter(alt.datum.kind != "other")
+        alt.Chart(data[data["kind"] != "other"])
         .mark_line(strokeDash=[2, 4], color=ACCENT)
         .encode(x=x, y=y, order="hours:Q")
     )
@@ -58,7 +56,9 @@ def time_cost_chart(ranking: Ranking) -> LayerChart:
         base.mark_rule(opacity=0.5).encode(x=alt.X("hours_low:Q", title="Hours of training"), x2="hours_high:Q", y=y),
         base.mark_rule(opacity=0.5).encode(x=x, y=alt.Y("cost_low:Q", title="Cost in USD"), y2="cost_high:Q"),
         base.mark_circle(size=80, opacity=1).encode(x=x, y=y, tooltip=tooltip),
-        alt.Chart(data.head(MOST_NAMES)).mark_text(align="left", dx=8, dy=-7, color="#1b1f24").encode(x=x, y=y, text="machine:N"),
+        alt.Chart(data.head(MOST_NAMES))
+        .mark_text(align="left", dx=8, dy=-7, color="#1b1f24")
+        .encode(x=x, y=y, text="machine:N"),
     ]
     return themed(alt.layer(*layers), title=f"Time against cost, {_at(ranking)}")
 

@@ -21,7 +21,7 @@ function update() {
   const { settings } = state;
   const ranked = rank(report.candidates, settings);
   nameCandidates(ranked.everyone.map((row) => row.candidate));
-  state.view = { ...ranked, settings, confidence: report.confidence };
+  state.view = { ...ranked, settings };
   replace(page("verdict"), verdictNodes(state.view));
   replace(page("aside"), asideNodes(state.view));
   showControls(settings);

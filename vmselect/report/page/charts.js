@@ -139,7 +139,7 @@ function drawChanges(frame, x, y, { leaders, settings, field }) {
     const ring = s("circle", { cx, cy, r: 6, class: "change" });
     frame.svg.append(tooltip.attach(ring, [candidate.label, `leads from ${formatCount(from)} epochs on`]));
     labels.avoid(cx, cy, 7);
-    labels.place(cx, cy, `from ${formatCount(from)}`, { class: "label" });
+    if (cx > frame.box.left + 30) labels.place(cx, cy, `from ${formatCount(from)}`, { class: "label" });
   }
 }
 

@@ -10,16 +10,16 @@ function buildControls(form, { markets, initial, epochsFixed, change, reset }) {
   const epochsSlider = h("input", { type: "range", min: 0, max: 1000, "aria-label": "Epochs, as a slider" });
   const weight = h("input", { type: "range", id: "weight", min: 0, max: 100, step: 1 });
   const weightText = h("output", { for: "weight" });
-  const market = h("select", { id: "market" }, markets.map((value) => h("option", { value }, value === "any" ? "any market" : marketName(value))));
+  const market = h("select", { id: "market" }, markets.map((value) => h("option", { value }, marketWords(value))));
   const deadline = h("input", { type: "number", id: "deadline", min: 0, step: "any", placeholder: "none", inputmode: "decimal" });
   const budget = h("input", { type: "number", id: "budget", min: 0, step: "any", placeholder: "none", inputmode: "decimal" });
 
   const field = (id, caption, body, extra) => h("div", { class: `field${extra?.wide ? " wide" : ""}` },
-    h("label", { for: id }, caption, extra?.output), body, extra?.below);
-  const ends = h("div", { class: "ends", "aria-hidden": "true" }, h("span", null, "cost"), h("span", null, "time"));
+    h("label", { for: id }, caption, extra?.output), body);
+  const end = (text) => h("span", { "aria-hidden": "true" }, text);
   replace(form,
     epochsFixed ? null : field("epochs", "Epochs", h("div", { class: "pair" }, epochs, epochsSlider), { wide: true }),
-    field("weight", "What counts", weight, { wide: true, output: weightText, below: ends }),
+    field("weight", "What counts", h("div", { class: "pair" }, end("cost"), weight, end("time")), { wide: true, output: weightText }),
     markets.length > 1 ? field("market", "Market", market) : null,
     field("deadline", "Deadline, hours", deadline),
     field("budget", "Budget, USD", budget),

@@ -18,8 +18,12 @@ function fill(element, attributes, children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...present(children));
   return element;
+}
+
+function present(children) {
+  return children.flat(Infinity).filter((child) => child !== null && child !== undefined);
 }
 
 /** A name that came from outside: kept apart from the text around it, whatever its direction. */
@@ -28,7 +32,7 @@ function name(text, attributes) {
 }
 
 function replace(host, ...children) {
-  host.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+  host.replaceChildren(...present(children));
 }
 
 /** "a, b and c" as nodes, each name isolated; beyond `most` the rest is counted. */

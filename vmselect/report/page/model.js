@@ -21,11 +21,36 @@ function workSpread(model, epochs) {
   };
 }
 
-/** Expected time under interruptions, and its range. */
-function stretch(work, spot) {
-  const spread = (seconds) => spot.deviations * Math.sqrt((seconds / spot.uptime_seconds) * spot.lost_square_seconds);
-  const [low, high] = [work.low * spot.factor, work.high * spot.factor];
-  return { value: work.value * spot.factor, low: Math.max(work.low, low - spread(low)), high: high + spread(high) };
+/** Expected time under interruptions, and its range: from as few to as many as the confidence allows. */
+function stretch(work, spot, confidence) {
+  const tail = (1 - confidence) / 2;
+  const giveOrTake = spot.deviations * spot.loss_deviation_seconds;
+  const fewest = poissonQuantile(tail, work.low * spot.factor * spot.interruptions_per_second);
+  const most = poissonQuantile(1 - tail, work.high * spot.factor * spot.interruptions_per_second);
+  const expected = work.value * spot.factor;
+  const low = Math.max(0, fewest * spot.lost_seconds - giveOrTake * Math.sqrt(fewest));
+  const high = most * spot.lost_seconds + giveOrTake * Math.sqrt(most);
+  return { value: expected, low: Math.min(work.low + low, expected), high: Math.max(work.high + high, expected) };
+}
+
+/** The smallest count that a Poisson count with this mean does not exceed with probability `share`. */
+function poissonQuantile(share, mean) {
+  if (!(mean > 0)) return 0;
+  // What lies further below the mean than this is too unlikely to count.
+  let count = Math.max(0, Math.floor(mean - 12 * Math.sqrt(mean) - 10));
+  let chance = Math.exp(count * Math.log(mean) - mean - logFactorial(count));
+  let total = chance;
+  while (total < share && (count < mean || chance > 1e-18)) {
+    count += 1;
+    chance *= mean / count;
+    total += chance;
+  }
+  return count;
+}
+
+function logFactorial(n) {
+  if (n < 2) return 0;
+  return n * Math.log(n) - n + Math.log(2 * Math.PI * n) / 2 + 1 / (12 * n) - 1 / (360 * n ** 3) + 1 / (1260 * n ** 5);
 }
 
 /** USD for some seconds of a candidate: exactly those, or as the provider's bill counts them. */
@@ -44,7 +69,7 @@ function evaluate(candidate, settings, count = settings.epochs) {
   const epochs = candidate.studied ?? { value: count, low: count, high: count };
   const work = workSpread(candidate.model, epochs);
   const interrupted = settings.interruptions && candidate.market === "spot";
-  const time = interrupted ? stretch(work, settings.interruptions) : work;
+  const time = interrupted ? stretch(work, settings.interruptions, settings.confidence) : work;
   return {
     candidate,
     epochs: epochs.value,

@@ -21,7 +21,6 @@ function readReport(payload) {
     findings: readFindings(payload, candidates),
     excluded: payload.excluded.filter(({ reason_code }) => reason_code !== "over_deadline" && reason_code !== "over_budget"),
     facts: payload.page.facts,
-    confidence: payload.settings.confidence,
     studied,
   };
 }
@@ -71,6 +70,7 @@ function readSettings(given) {
     budget_usd: given.budget_usd,
     billing: given.billing,
     interruptions: given.interruptions,
+    confidence: given.confidence,
   };
 }
 
@@ -80,13 +80,13 @@ function readMarkets(given, candidates) {
   return [...new Set([asked, ...sold, ...(sold.length > 1 ? ["any"] : [])])];
 }
 
-/** Each finding once, with the candidates it is about; doubts before notes. */
+/** Each finding once, with the machines it is about; doubts before notes. The age of prices stands at the top already. */
 function readFindings(payload, candidates) {
   const about = payload.findings.map(() => new Set());
   candidates.forEach((candidate) => candidate.findings.forEach((i) => about[i].add(candidate.instance_type)));
   const whole = new Set(payload.ranking_findings);
   return payload.findings
-    .map((finding, i) => ({ ...finding, about: [...about[i]].filter((who) => !finding.message.includes(who)), whole: whole.has(i) }))
-    .filter(({ code, whole: general, about: who, message }) => code !== "old-prices" && (general || who.length || message))
+    .map((finding, i) => ({ ...finding, number: i, about: [...about[i]].filter((who) => !finding.message.includes(who)), whole: whole.has(i) }))
+    .filter(({ code }) => code !== "old-prices")
     .sort((a, b) => (a.severity === b.severity ? 0 : a.severity === "doubt" ? -1 : 1));
 }

@@ -35,9 +35,11 @@ const SECTIONS = [
       host.append(h("div", { class: "pairs" }, time.box, money.box));
       return (view) => {
         const panels = [[time, "seconds", "Training time"], [money, "cost_usd", "Cost"]];
-        const plans = panels.map(([, field]) => planEpochs(view, report, field));
-        const slotOf = colourSlots([...new Set(plans.flatMap(({ drawn }) => drawn))]);
-        panels.forEach(([panel, field, caption], i) => showEpochs(panel, view, field, caption, { ...plans[i], slotOf }));
+        const most = Math.max(10, 2 * view.settings.epochs, report.mostEpochs);
+        const everyone = view.everyone.map((row) => row.candidate);
+        const leaders = panels.map(([, field]) => findLeaders(everyone, view.settings, field, most));
+        const drawn = [...new Set([...leaders.flat(), ...view.rows].map(({ candidate }) => candidate))].slice(0, MOST_LINES);
+        panels.forEach(([panel, field, caption], i) => showEpochs(panel, view, { field, caption, most, drawn, leaders: leaders[i] }));
       };
     },
   },
@@ -73,7 +75,14 @@ const SECTIONS = [
     title: "Doubts and remedies",
     shown: (report) => report.findings.length > 0,
     build(host, report) {
-      host.append(h("ul", { class: "findings" }, report.findings.map(findingItem)));
+      const list = h("ul", { class: "findings" });
+      host.append(list);
+      return (view) => {
+        const concerned = new Set(view.everyone.flatMap((row) => row.candidate.findings));
+        const apply = report.findings.filter((finding) => finding.whole || concerned.has(finding.number));
+        host.hidden = apply.length === 0;
+        replace(list, apply.map(findingItem));
+      };
     },
   },
   {
@@ -110,18 +119,11 @@ function panel() {
   return { title, chart, words, box: h("div", null, title, chart, words) };
 }
 
-/** Which lines to draw, how far, and who leads where. */
-function planEpochs({ settings, rows, everyone }, report, field) {
-  const most = Math.max(10, 2 * settings.epochs, report.mostEpochs);
-  const leaders = findLeaders(everyone.map((row) => row.candidate), settings, field, most);
-  const drawn = [...new Set([...leaders, ...rows].map(({ candidate }) => candidate))].slice(0, MOST_LINES);
-  return { most, leaders, drawn, best: leaders.findLast((run) => run.from <= settings.epochs)?.candidate };
-}
-
-function showEpochs({ title, chart, words }, { settings }, field, caption, plan) {
-  title.textContent = caption;
-  drawEpochs(chart, plan.drawn, { settings, field, caption, ...plan });
-  replace(words, leaderWords(plan.leaders, field, plan.most));
+function showEpochs({ title, chart, words }, { settings }, plan) {
+  title.textContent = plan.caption;
+  const best = plan.leaders.findLast((run) => run.from <= settings.epochs)?.candidate;
+  drawEpochs(chart, plan.drawn, { settings, best, slotOf: colourSlots(plan.drawn), ...plan });
+  replace(words, leaderWords(plan.leaders, plan.field, plan.most));
 }
 
 function leaderWords(leaders, field, most) {
@@ -161,10 +163,10 @@ function findingItem({ message, remedy, severity, about }) {
   return h("li", { class: severity }, h("p", { dir: "auto" }, message), h("p", { class: "remedy", dir: "auto" }, remedy), who);
 }
 
-const FORMULA = `time(n)  = once + per epoch × n + first validation + later validation × (validations - 1)
-low, high = time ∓ √(a + b n + c n²)
-cost     = time × USD per hour ÷ 3600
-score    = Σ weight × value ÷ best value`;
+const FORMULA = `time(n)   = once + per epoch × n + first validation + later validation × (validations - 1)
+low, high = time(n) ∓ √(a + b n + c n²)
+cost      = time × USD per hour ÷ 3600
+score     = Σ weight × value ÷ best value`;
 
 function buildMethod(host, report) {
   const facts = report.facts.map(([term, fact]) => [h("dt", null, term), h("dd", { dir: "auto" }, fact)]);

@@ -24,7 +24,9 @@ function machineCell(row) {
 }
 
 function valueCell(value, low, high, format) {
-  return [format(value), h("span", { class: "sub" }, formatRange(low, high, format))];
+  const [from, to] = [format(low), format(high)];
+  const range = from === to ? [] : [h("span", null, `${from} –`), " ", h("span", null, to)];
+  return [format(value), h("span", { class: "sub" }, range)];
 }
 
 function priceCell(candidate) {

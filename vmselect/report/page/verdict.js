@@ -7,8 +7,8 @@ function marketName(market) {
   return MARKET_NAMES[market] ?? market;
 }
 
-/** The verdict as nodes; its text equals what vmselect.report.verdict() says in Python. */
-function verdictNodes({ rows, everyone, settings, confidence }) {
+/** The verdict as nodes. */
+function verdictNodes({ rows, everyone, settings }) {
   if (!rows.length) return nothingFeasible(everyone, settings);
   const [best] = rows;
   const ties = rows.filter((row) => row.tied && row !== best);
@@ -21,7 +21,7 @@ function verdictNodes({ rows, everyone, settings, confidence }) {
     "Rent ", name(best.candidate.choice, { class: "choice" }),
     ...(ties.length ? [" (tied with ", ...listNames(ties.map((row) => row.candidate.choice), 2), ")"] : []),
     `: ${epochs} about `, h("b", null, formatSeconds(best.seconds)),
-    ...interval(best.seconds_low, best.seconds_high, formatSeconds, ` at ${formatShare(confidence)}`),
+    ...interval(best.seconds_low, best.seconds_high, formatSeconds, ` at ${formatShare(settings.confidence).replace(" ", "\u00a0")}`),
     " and cost", best.epochs === 1 ? "s " : " ", h("b", null, formatUsd(best.cost_usd)),
     ...interval(best.cost_low, best.cost_high, formatUsd, ""),
     ".",
@@ -56,7 +56,18 @@ function asideNodes(view) {
   if (tied > 1) {
     notes.push(h("p", { class: "note" }, `Tied means that the intervals overlap: what was measured does not tell these ${formatCount(tied)} apart. Take the one that suits you.`));
   }
-  return [...notes, rows.length > 1 ? cards(rows) : null];
+  return [...notes, h("p", { class: "note print-only" }, settingsWords(settings)), rows.length > 1 ? cards(rows) : null];
+}
+
+/** The controls in words, for paper. */
+function settingsWords({ weights, market, deadline_hours, budget_usd }) {
+  const deadline = deadline_hours === null ? "no deadline" : `deadline ${formatSeconds(deadline_hours * SECONDS_PER_HOUR)}`;
+  const budget = budget_usd === null ? "no budget" : `budget ${formatUsd(budget_usd)}`;
+  return `Ranked by ${weightWords(weights)}; ${marketWords(market)}; ${deadline}; ${budget}.`;
+}
+
+function marketWords(markets) {
+  return markets === "any" ? "any market" : markets.split(",").map(marketName).join(" or ");
 }
 
 /** Prices age while the file lies about: their age is counted from today, not from the day the page was made. */
