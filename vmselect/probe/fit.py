@@ -1,0 +1,100 @@
+"""What a running ``fit`` knows and its callbacks are not told: read once from its frame when training begins.
+
+Keras hands a callback the number of epochs and steps, nothing else. Batch size, first epoch, validation frequency
+and the kind of data are arguments and local variables of ``fit``. Reading them changes nothing, and each falls back
+to "unknown" when a later Keras names it differently.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+FRAMES_UP = 12
+"""How far above the hook ``fit`` is looked for; in Keras 3 it is two frames up."""
+
+
+@dataclass(frozen=True)
+class FitFacts:
+    """What ``fit`` was called with, as far as it can be read; None is unknown."""
+
+    token: tuple[int, int] | None = None
+    """Identity of the running call, see :func:`is_running`."""
+    callback_list: Any = None
+    threaded: bool = False
+    """Whether Keras will call the batch hooks from worker threads."""
+    batch_size: int | None = None
+    partial_batch: int | None = None
+    validation_steps: int | None = None
+    validation_freq: int | Collection[int] = 1
+    has_validation: bool | None = None
+    can_restart: bool = True
+    """Whether an epoch that was cut short can be followed by another."""
+
+    def validates_between(self, first: int, end: int) -> bool:
+        """Whether a validation will follow any of the epochs from ``first`` to before ``end``, as far as known."""
+        if not self.has_validation:
+            return False
+        if isinstance(self.validation_freq, int):
+            # Keras counts epochs from 1 here: it validates after each multiple.
+            return end // self.validation_freq > first // self.validation_freq if self.validation_freq > 0 else False
+        return any(first < number <= end for number in self.validation_freq)
+
+
+def read_fit(frame: FrameType | None) -> FitFacts:
+    """The facts of the ``fit`` that is running above ``frame``."""
+    callback_list: Any = None
+    for _ in range(FRAMES_UP):
+        if frame is None:
+            break
+        local = frame.f_locals
+        if callback_list is None and hasattr(local.get("self"), "_async_train"):
+            callback_list = local["self"]
+        if frame.f_code.co_name == "fit" and "callbacks" in local:
+            return _read_locals(local, callback_list, token=(id(frame), id(frame.f_code)))
+        frame = frame.f_back
+    return FitFacts(callback_list=callback_list, threaded=bool(getattr(callback_list, "_async_train", False)))
+
+
+def is_running(token: tuple[int, int], thread: int) -> bool:
+    """Whether the call named by ``token`` is still on the stack of ``thread``."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if (id(frame), id(frame.f_code)) == token:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _read_locals(local: dict[str, Any], callback_list: Any, *, token: tuple[int, int]) -> FitFacts:
+    adapter: Any = getattr(local.get("epoch_iterator"), "data_adapter", None)
+    frequency = local.get("validation_freq", 1)
+    partial = _read(lambda: adapter.partial_batch_size)
+    if partial is None and _read(lambda: adapter.has_partial_batch) is False:
+        partial = 0
+    return FitFacts(
+        token=token,
+        callback_list=callback_list,
+        threaded=bool(getattr(callback_list, "_async_train", False)),
+        batch_size=_positive(_read(lambda: adapter.batch_size)),
+        partial_batch=partial if isinstance(partial, int) else None,
+        validation_steps=_positive(local.get("validation_steps")),
+        validation_freq=frequency if isinstance(frequency, (int, Collection)) else 1,
+        has_validation=local["validation_data"] is not None if "validation_data" in local else None,
+        # Its worker threads outlive an epoch that was left early, and refuse to be started again.
+        can_restart="PyDataset" not in type(adapter).__name__,
+    )
+
+
+def _read(attribute: Callable[[], Any]) -> Any:
+    try:
+        return attribute()
+    except (AttributeError, TypeError, ValueError, IndexError, NotImplementedError):
+        return None
+
+
+def _positive(value: Any) -> int | None:
+    return int(value) if isinstance(value, int) and value > 0 else None

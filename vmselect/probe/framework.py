@@ -1,0 +1,170 @@
+"""What Keras and its backend say about themselves and about the model being trained.
+
+Nothing here imports a framework: whoever trains has imported it, and whoever has not is not asked.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Answer = TypeVar("Answer")
+
+PACKAGES = ("keras", "tensorflow", "jax", "jaxlib", "torch", "numpy")
+
+
+def read_framework(model: Any) -> dict[str, Any]:
+    """The software fields of a profile's environment."""
+    backend = backend_name()
+    worker_index, workers = read_worker(model)
+    jit = getattr(model, "jit_compile", None)
+    return {
+        "backend": backend,
+        "versions": read_versions(),
+        "precision": _attempt(lambda: str(model.dtype_policy.name)),
+        "jit": jit if isinstance(jit, bool) else None,
+        "replicas": count_replicas(model),
+        "worker_index": worker_index,
+        "workers": workers,
+        "framework_gpus": count_framework_gpus(),
+    }
+
+
+def backend_name() -> str | None:
+    """Name of Keras' backend, or of the framework that a hand-written loop has loaded."""
+    keras = sys.modules.get("keras")
+    name = _attempt(lambda: str(keras.backend.backend())) if keras is not None else None
+    return name or next((package for package in ("torch", "jax", "tensorflow") if package in sys.modules), None)
+
+
+def read_versions() -> dict[str, str]:
+    """Versions of Python and of the frameworks that are loaded."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        version = getattr(sys.modules.get(package), "__version__", None)
+        if isinstance(version, str):
+            found[package] = version[:100]
+    return found
+
+
+def read_worker(model: Any) -> tuple[int, int]:
+    """Index of this process among the workers of a distributed training, and their number; the chief has 0."""
+    resolver = _attempt(lambda: model.distribute_strategy.cluster_resolver)
+    if resolver is not None:
+        found = _attempt(lambda: _read_cluster(resolver))
+        if found is not None:
+            return found
+    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
+    if backend_name() == "jax" and jax is not None:
+        return int(jax.process_index()), int(jax.process_count())
+    if backend_name() == "torch" and torch is not None:
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return int(distributed.get_rank()), int(distributed.get_world_size())
+    return 0, 1
+
+
+def _read_cluster(resolver: Any) -> tuple[int, int] | None:
+    cluster = resolver.cluster_spec()
+    counts = {job: cluster.num_tasks(job) for job in cluster.jobs if job in ("chief", "worker")}
+    if not counts or resolver.task_type not in counts:
+        return None
+    # A "chief" comes before the workers; without one, worker 0 is the chief.
+    before = counts.get("chief", 0) if resolver.task_type == "worker" else 0
+    return before + int(resolver.task_id), sum(counts.values())
+
+
+def count_replicas(model: Any) -> int:
+    """Over how many devices every batch is spread."""
+    replicas = _attempt(lambda: int(model.distribute_strategy.num_replicas_in_sync))
+    if replicas is None and backend_name() == "torch":
+        replicas = read_worker(model)[1]
+    if replicas is None:
+        keras = sys.modules.get("keras")
+        distribution = _attempt(lambda: keras.distribution.distribution()) if keras is not None else None
+        shape = _attempt(lambda: distribution.device_mesh.shape[0]) if distribution is not None else None
+        replicas = shape if isinstance(shape, int) else 1
+    return max(1, replicas)
+
+
+def count_framework_gpus() -> int | None:
+    """GPUs that the framework uses in this process, or None where it does not tell."""
+    name = backend_name()
+    framework = sys.modules.get(name or "")
+    if framework is None:
+        return None
+    if name == "tensorflow":
+        return _attempt(lambda: len(framework.config.list_logical_devices("GPU")))
+    if name == "jax":
+        return _attempt(lambda: sum(device.platform == "gpu" for device in framework.local_devices()))
+    if name == "torch":
+        # Keras and most loops place a model on one device; other GPUs stay idle without a distributed launch.
+        return _attempt(lambda: 1 if framework.cuda.is_available() else 0)
+    return None
+
+
+def read_peak_gpu_memory() -> int | None:
+    """The most memory that the framework has held on one GPU so far, in bytes."""
+    if not count_framework_gpus():
+        return None
+    name = backend_name()
+    framework: Any = sys.modules.get(name or "")
+    peaks: dict[str, Callable[[], int]] = {
+        "tensorflow": lambda: int(framework.config.experimental.get_memory_info("GPU:0")["peak"]),
+        "jax": lambda: max(int(d.memory_stats()["peak_bytes_in_use"]) for d in framework.local_devices()),
+        "torch": lambda: int(framework.cuda.max_memory_allocated()),
+    }
+    return _attempt(peaks[name]) if name in peaks else None
+
+
+def synchronise(model: Any = None) -> None:
+    """Wait until the device has done all that it was asked to do."""
+    jax, torch, tensorflow = (sys.modules.get(name) for name in ("jax", "torch", "tensorflow"))
+    name = backend_name()
+    if name == "jax" and jax is not None:
+        pending = getattr(model, "_jax_state", None) or [a for a in jax.live_arrays() if not a.is_deleted()]
+        jax.block_until_ready(pending)
+    elif name == "torch" and torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    elif name == "tensorflow" and tensorflow is not None:
+        tensorflow.test.experimental.sync_devices()
+
+
+def count_examples(model: Any) -> int | None:
+    """Examples that the model has trained or validated on since its metrics were last reset.
+
+    Keras weighs each batch's loss by its number of examples, so its running mean of the loss has counted them.
+    None when the model keeps no such count (a training step of its own).
+    """
+    tracker = getattr(model, "_loss_tracker", None)
+    count = getattr(tracker, "count", None)
+    if count is None:
+        return None
+    value = _attempt(lambda: float(_read_variable(model, count)))
+    return int(value) if value is not None and value >= 1 and value == int(value) else None
+
+
+def count_validation_batches(model: Any) -> int | None:
+    """Batches in the validation that ``fit`` is running, where its data tells."""
+    batches = _attempt(lambda: model._eval_epoch_iterator.num_batches)
+    return batches if isinstance(batches, int) and batches > 0 else None
+
+
+def _read_variable(model: Any, variable: Any) -> Any:
+    # On JAX, values inside an epoch live in the trainer's state: asking the variable would force a costly sync.
+    state = getattr(model, "_jax_state", None)
+    if state and not getattr(model, "_jax_state_synced", True):
+        for own, value in zip(model.metrics_variables, state["metrics_variables"], strict=True):
+            if own is variable:
+                return value
+    return variable.numpy() if hasattr(variable, "numpy") else variable.value
+
+
+def _attempt(ask: Callable[[], Answer]) -> Answer | None:
+    """An answer, or None where this version of the framework does not have it."""
+    try:
+        return ask()
+    except (AttributeError, TypeError, ValueError, KeyError, IndexError, RuntimeError, NotImplementedError):
+        return None

@@ -1,0 +1,100 @@
+"""What the machine is made of, asked of the operating system and the GPU driver."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+from vmselect.profile.record import Gpu
+
+
+def read_machine() -> dict[str, Any]:
+    """The hardware fields of a profile's environment."""
+    import psutil
+
+    return {
+        "operating_system": platform.platform()[:200],
+        "cpu_model": read_cpu_model(),
+        "cpu_cores": os.cpu_count(),
+        "usable_cores": count_usable_cores(),
+        "memory_bytes": int(psutil.virtual_memory().total),
+        "gpus": read_gpus(),
+    }
+
+
+def read_cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
+    """The processor's name, or None where the system does not tell."""
+    try:
+        with cpuinfo.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                name, _, value = line.partition(":")
+                if name.strip() in ("model name", "Model", "Hardware") and value.strip():
+                    return value.strip()[:200]
+    except OSError:
+        pass  # not Linux: ask Python instead
+    return platform.processor()[:200] or None
+
+
+def count_usable_cores() -> int | None:
+    """Cores that this process may run on, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def read_peak_memory() -> int | None:
+    """The most main memory that this process has held so far, in bytes."""
+    try:
+        import resource
+    except ImportError:
+        return None  # Windows counts otherwise
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def read_gpus() -> tuple[Gpu, ...]:
+    """Every NVIDIA GPU of the machine as its driver describes it; none where there is no driver."""
+    try:
+        import pynvml
+    except ImportError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except (pynvml.NVMLError, OSError):
+        return ()
+    try:
+        driver = _ask(pynvml, "nvmlSystemGetDriverVersion")
+        count = _ask(pynvml, "nvmlDeviceGetCount") or 0
+        return tuple(gpu for gpu in (_read_gpu(pynvml, index, driver) for index in range(count)) if gpu)
+    finally:
+        _ask(pynvml, "nvmlShutdown")
+
+
+def _read_gpu(pynvml: Any, index: int, driver: Any) -> Gpu | None:
+    handle = _ask(pynvml, "nvmlDeviceGetHandleByIndex", index)
+    if handle is None:
+        return None
+    memory = _ask(pynvml, "nvmlDeviceGetMemoryInfo", handle)
+    milliwatts = _ask(pynvml, "nvmlDeviceGetPowerManagementLimit", handle)
+    return Gpu(
+        name=_text(_ask(pynvml, "nvmlDeviceGetName", handle)) or "unknown GPU",
+        memory_bytes=None if memory is None else int(memory.total),
+        driver=_text(driver),
+        power_limit_watts=None if milliwatts is None else milliwatts / 1000,
+    )
+
+
+def _ask(pynvml: Any, function: str, *arguments: Any) -> Any:
+    """What the driver answers, or None: virtual GPUs and old drivers refuse single questions."""
+    try:
+        return getattr(pynvml, function)(*arguments)
+    except (pynvml.NVMLError, AttributeError, OSError):
+        return None
+
+
+def _text(value: Any) -> str | None:
+    # Older bindings answer in bytes.
+    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))[:200] if value else None

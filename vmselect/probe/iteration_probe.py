@@ -1,0 +1,265 @@
+"""The probe that watches single steps: two short epochs inside the user's unchanged ``fit``."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from typing import ClassVar, Literal
+
+from vmselect.errors import ArgumentError, ProbeError
+from vmselect.probe import arguments
+from vmselect.probe.callback import Logs
+from vmselect.probe.framework import count_examples, count_validation_batches, synchronise
+from vmselect.probe.keras_probe import OWN_STOP, THREADED, KerasProbe
+from vmselect.probe.recording import Recording
+from vmselect.probe.timer import StepTimer
+
+
+class IterationProbe(KerasProbe):
+    """A callback that measures a few steps and validations of a training, then ends it.
+
+    Two epochs (one, if ``validations`` is 0 or 1) are cut short after their first step and ``steps`` steady ones;
+    their validations are watched. The model has then been trained a little: make a new one for the real training.
+
+    Args:
+        path: file or folder for the profile; a folder gets ``<instance>-<batch>-<time>.json``.
+        steps: steady steps in each epoch that is cut short.
+        validations: how many validations to see: 0 (it is cut after one batch), 1 or 2.
+        seconds: end the probe after about this wall time, whatever has been seen.
+        stop: with False, touch nothing and watch the whole training: the profile then holds its true total.
+        batch_size: examples per step over all replicas, where the data does not tell.
+        validation_steps: cut the second and later validations after this many batches.
+        instance_type: this machine's type, where it cannot be found out.
+        region: this machine's region, where it cannot be found out.
+        metrics: your own numbers for the profile: names to numbers, or to functions that are called at the end.
+        verbose: 1 prints one line when the probe ends the training, 0 nothing.
+
+    >>> import keras, numpy
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    >>> model.compile(loss="mse")
+    >>> probe = IterationProbe(steps=5, instance_type="my-laptop", verbose=0)
+    >>> _ = model.fit(numpy.ones((640, 4)), numpy.ones(640), batch_size=8, epochs=50, verbose=0, callbacks=[probe])
+    >>> probe.profile.batch_size, probe.profile.steps_per_epoch, probe.profile.timeline.steps.steps
+    (8, 80, 12)
+    """
+
+    _kind: ClassVar[Literal["iteration"]] = "iteration"
+    _needs_batch_hooks = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        steps: int = 20,
+        validations: int = 2,
+        seconds: float | None = None,
+        stop: bool = True,
+        batch_size: int | None = None,
+        validation_steps: int | None = None,
+        instance_type: str | None = None,
+        region: str | None = None,
+        metrics: arguments.Metrics | None = None,
+        verbose: int = 1,
+    ) -> None:
+        self.steps = arguments.check_count("steps", steps, least=1)
+        self.validations = arguments.check_count("validations", validations, least=0, most=2)
+        self.seconds = arguments.check_seconds("seconds", seconds)
+        self.validation_steps = arguments.check_optional_count("validation_steps", validation_steps)
+        super().__init__(
+            path,
+            stop=stop,
+            batch_size=batch_size,
+            instance_type=instance_type,
+            region=region,
+            metrics=metrics,
+            verbose=verbose,
+        )
+        for name in ("seconds", "validation_steps"):
+            if not self.stop and getattr(self, name) is not None:
+                raise ArgumentError(f"{name}= cuts short what stop=False promises to watch whole. Give one of them.")
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._timer: StepTimer | None = None
+        self._stop_at = self._deadline_ns = self._last_batch = self._last_test_batch = self._enough_batches = math.inf
+        self._first_of_execution = 0
+        self._first_step = True
+        self._epochs_wanted = self._epochs_seen = self._validations_seen = 0
+        self._cut_epoch = self._epoch_counted = False
+        self._cut_validation = self._validating = False
+        self._batches_in_validation = 0
+        self._whole_validation: int | None = None
+
+    # -- hooks of every step: each nanosecond here is paid at every one --------------------------------------------
+
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        """A step begins."""
+        if self._timer is not None:
+            self._first_of_execution = batch
+            self._timer.begin_step()
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """A step has ended: Keras has fetched its loss, so the device has done its work."""
+        timer = self._timer
+        if timer is None:
+            return
+        if not logs:  # Keras fetched nothing, so it did not wait
+            synchronise(self._model)
+        if batch > self._last_batch:  # Keras counts on when the last of several steps in one call are missing
+            batch = int(self._last_batch)
+        timer.end_step(batch, batch - self._first_of_execution + 1)
+        if self._first_step:
+            self._look_at_first_step(batch)
+        if batch >= self._stop_at or timer.mark > self._deadline_ns:
+            self._cut_training(batch)
+
+    def on_test_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        """A validation batch begins."""
+        self._first_of_execution = batch
+
+    def on_test_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """A validation batch has ended."""
+        timer = self._timer
+        if timer is None or not self._validating:
+            return
+        if batch > self._last_test_batch:
+            batch = int(self._last_test_batch)
+        timer.end_validation_batch(batch - self._first_of_execution + 1)
+        self._batches_in_validation = batch + 1
+        if self.stop and (batch + 1 >= self._enough_batches or timer.mark > self._deadline_ns):
+            self._cut_validation = True
+            self._model.stop_evaluating = True
+
+    # -- hooks of every epoch --------------------------------------------------------------------------------------
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """An epoch begins."""
+        super().on_epoch_begin(epoch)
+        self._cut_epoch = self._epoch_counted = False
+        recording = self._recording
+        if recording is None or not self.stop:
+            return
+        # An epoch that is only passed on the way to a validation costs one step.
+        enough = self.steps if self._epochs_seen < self._epochs_wanted else 0
+        self._stop_at = enough + recording.steps_per_execution - 1
+
+    def on_test_begin(self, logs: Logs = None) -> None:
+        """A validation begins."""
+        recording = self._recording
+        if recording is None or recording.timer.current is None:
+            return
+        with recording.timer.leave_out():
+            self._count_epoch(recording)
+            if self._watch is not None:
+                self._watch.guard("test_function")
+            self._validating = True
+            self._cut_validation = False
+            self._batches_in_validation = 0
+            self._last_test_batch = (count_validation_batches(self._model) or math.inf) - 1
+            if self.stop and self.validations == 0:
+                self._enough_batches = 1
+            elif self.validation_steps is not None and self._validations_seen:
+                self._enough_batches = self.validation_steps
+        recording.timer.begin_validation()
+
+    def on_test_end(self, logs: Logs = None) -> None:
+        """A validation has ended."""
+        recording = self._recording
+        if recording is None or not self._validating:
+            return
+        batches = self._batches_in_validation
+        truncated = self._cut_validation and batches not in (self._whole_validation, self._last_test_batch + 1)
+        recording.timer.end_validation(truncated=truncated)
+        with recording.timer.leave_out():
+            self._validating = False
+            self._validations_seen += 1
+            if self._watch is not None:
+                self._watch.release("test_function")
+            if not truncated and self._whole_validation is None:
+                self._whole_validation = batches
+                recording.validation_examples = count_examples(self._model)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """An epoch has ended: go on to the next, or end the training."""
+        recording = self._recording
+        if recording is None:
+            return
+        with recording.timer.leave_out():
+            self._count_epoch(recording)
+            whole = self._is_whole(recording)
+        recording.timer.end_epoch(complete=whole)
+        if not self.stop:
+            return
+        self._epochs_seen += 1
+        if self._has_enough(recording, epoch):
+            self._stop_fit(epoch)
+        elif self._model.stop_training is OWN_STOP:
+            self._model.stop_training = False
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _check_fit(self, recording: Recording) -> None:
+        super()._check_fit(recording)
+        if self.seconds is not None and recording.workers > 1:
+            raise ProbeError(
+                f"seconds= would stop the {recording.workers} workers at different steps, and they wait for each "
+                "other. Use steps= alone."
+            )
+
+    def _prepare(self, recording: Recording) -> None:
+        self._timer = recording.timer
+        self._epochs_wanted = max(1, self.validations)
+        if recording.steps is not None:
+            self._last_batch = recording.steps - 1
+        if self.seconds is not None:
+            self._deadline_ns = recording.timer.mark + self.seconds * 1e9
+
+    def _look_at_first_step(self, batch: int) -> None:
+        self._first_step = False
+        recording = self._recording
+        if recording is None:
+            return
+        with recording.timer.leave_out():
+            if threading.get_ident() != self._thread:
+                raise ProbeError(THREADED)
+            if recording.batch_size is None:
+                examples, steps = count_examples(self._model), batch - self._first_of_execution + 1
+                if examples is not None and examples % steps == 0:
+                    recording.counted_batch_size = examples // steps
+
+    def _cut_training(self, batch: int) -> None:
+        """Have Keras leave the epoch after this step, unless it is the last one anyway."""
+        if batch >= self._last_batch:
+            return
+        self._cut_epoch = self._cut_short = True
+        if not self._model.stop_training:  # another callback's stop stays its own
+            self._model.stop_training = OWN_STOP
+
+    def _is_whole(self, recording: Recording) -> bool:
+        """Whether the epoch has had all its steps."""
+        last = recording.timer.last
+        if self._cut_epoch or last is None:
+            return False
+        if recording.steps is not None:
+            return last[1] >= self._last_batch
+        return not self._model.stop_training
+
+    def _count_epoch(self, recording: Recording) -> None:
+        """Learn from the first whole epoch how many steps and examples an epoch has."""
+        if self._epoch_counted or recording.counted_steps is not None or not self._is_whole(recording):
+            return
+        self._epoch_counted = True
+        last = recording.timer.last
+        recording.counted_steps = None if last is None else last[1] + 1
+        if recording.examples is None:
+            recording.counted_examples = count_examples(self._model)
+
+    def _has_enough(self, recording: Recording, epoch: int) -> bool:
+        if recording.timer.mark > self._deadline_ns or (self._cut_epoch and not recording.fit.can_restart):
+            return True
+        if self._epochs_seen < self._epochs_wanted:
+            return False
+        if self._validations_seen >= self.validations:
+            return True
+        return not recording.fit.validates_between(epoch + 1, recording.epochs or 0)

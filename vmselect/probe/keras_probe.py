@@ -1,0 +1,166 @@
+"""What the probes inside ``model.fit`` share: how a recording begins, ends and is saved, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from vmselect.errors import ProbeError
+from vmselect.probe import arguments
+from vmselect.probe.callback import Logs, PlainCallback
+from vmselect.probe.ending import EndWatch, classify
+from vmselect.probe.fit import is_running
+from vmselect.probe.recording import Recording
+from vmselect.probe.saving import check_path, keep_profile
+
+if TYPE_CHECKING:
+    from vmselect.profile.record import Outcome, Profile
+
+
+class _OwnStop(int):
+    """A truth value that is ours: tells the probe's own stop from one that another callback asked for."""
+
+
+OWN_STOP = _OwnStop(1)
+
+THREADED = (
+    "Keras would call this probe from worker threads, where step times mean nothing. "
+    "Pass the probe in a list: model.fit(..., callbacks=[probe])."
+)
+
+
+class KerasProbe(PlainCallback):
+    """Base of the probes that are callbacks; a subclass decides what to watch and when to stop."""
+
+    _kind: ClassVar[Literal["iteration", "epoch"]]
+    _needs_batch_hooks: ClassVar[bool]
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        stop: bool = True,
+        batch_size: int | None = None,
+        instance_type: str | None = None,
+        region: str | None = None,
+        metrics: arguments.Metrics | None = None,
+        verbose: int = 1,
+    ) -> None:
+        self.path = arguments.check_path(path)
+        self.stop = arguments.check_flag("stop", stop)
+        self.batch_size = arguments.check_optional_count("batch_size", batch_size)
+        self.instance_type = arguments.check_name("instance_type", instance_type)
+        self.region = arguments.check_name("region", region)
+        self.metrics = arguments.check_metrics(metrics)
+        self.verbose = arguments.check_count("verbose", verbose, least=0)
+        self.params = {}
+        self._profile: Profile | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._recording: Recording | None = None
+        self._watch: EndWatch | None = None
+        self._thread = 0
+        self._cut_short = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy is a fresh probe with the same settings: a recording belongs to one training in one process.
+        return {name: value for name, value in self.__dict__.items() if name[0] != "_" or name == "_profile"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    @property
+    def profile(self) -> Profile:
+        """The :class:`~vmselect.Profile` of the last training that was recorded."""
+        self._settle()
+        if self._profile is None:
+            raise ProbeError("Nothing has been measured yet. Train with model.fit(..., callbacks=[probe]) first.")
+        return self._profile
+
+    # -- hooks -------------------------------------------------------------------------------------------------------
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Start recording."""
+        self._settle()
+        self._reset()
+        check_path(self.path)
+        recording = Recording(
+            self._kind,
+            model=self._model,
+            params=self.params,
+            frame=sys._getframe(1),
+            batch_size=self.batch_size,
+            instance_type=self.instance_type,
+            region=self.region,
+        )
+        with recording.timer.leave_out():
+            self._check_fit(recording)
+            self._thread = threading.get_ident()
+            self._watch = EndWatch(
+                self._end_early, anchor=recording.fit.callback_list or self._model, model=self._model
+            )
+            self._watch.guard("train_function")
+            self._recording = recording
+            self._prepare(recording)
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """An epoch begins."""
+        recording = self._recording
+        if recording is not None:
+            if recording.initial_epoch is None:
+                recording.initial_epoch = epoch
+            recording.timer.begin_epoch(epoch)
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Stop recording and keep the profile."""
+        if self._recording is not None:
+            self._recording.timer.finish()
+            self._close("stopped" if self._cut_short else "watched")
+
+    # -- for subclasses ----------------------------------------------------------------------------------------------
+
+    def _prepare(self, recording: Recording) -> None:
+        """Get ready for the training that begins."""
+
+    def _check_fit(self, recording: Recording) -> None:
+        """Refuse a training that cannot be measured, before its first step."""
+        if self._needs_batch_hooks and recording.fit.threaded:
+            raise ProbeError(THREADED)
+
+    def _stop_fit(self, epoch: int) -> None:
+        """Let the training end with this epoch."""
+        if self._recording is not None and (self._recording.epochs or epoch + 2) > epoch + 1:
+            self._cut_short = True
+        self._model.stop_training = True
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """If the training that was being recorded is over without having said so, close its record."""
+        recording = self._recording
+        if recording is None:
+            return
+        if recording.fit.token is not None and is_running(recording.fit.token, self._thread):
+            return
+        self._end_early(sys.exc_info()[1], None)
+
+    def _end_early(self, error: BaseException | None, detail: str | None) -> None:
+        recording = self._recording
+        if recording is not None:
+            recording.timer.finish()
+            self._close(*classify(error, detail))
+
+    def _close(self, outcome: Outcome, detail: str | None = None) -> None:
+        recording, watch = self._recording, self._watch
+        self._reset()
+        if watch is not None:
+            watch.stop()
+        if recording is None:
+            return
+        self._profile = keep_profile(
+            recording, outcome, detail=detail, metrics=self.metrics, path=self.path, verbose=self.verbose
+        )

@@ -1,0 +1,198 @@
+"""The probe for training loops written by hand, in any framework."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vmselect.errors import ProbeError
+from vmselect.probe import arguments
+from vmselect.probe.ending import EndWatch, classify
+from vmselect.probe.framework import synchronise
+from vmselect.probe.recording import Recording
+from vmselect.probe.saving import check_path, keep_profile
+
+if TYPE_CHECKING:
+    from vmselect.profile.record import Outcome, Profile
+
+Batch = TypeVar("Batch")
+
+
+class LoopProbe:
+    """A context in which a training loop is recorded; call it :func:`vmselect.probe_loop`.
+
+    It gives the profile that :class:`~vmselect.IterationProbe` gives for a Keras model, and takes its arguments, and:
+
+    Args:
+        model: name of what is trained.
+        examples: training examples in an epoch, where a smaller last batch matters.
+        synchronize: waits until the device has done its work; called at the end of each step and validation. Without
+            it, torch and JAX are asked to finish all that they have begun.
+
+    >>> with LoopProbe(batch_size=4, steps=5, instance_type="my-laptop", verbose=0) as p:
+    ...     for epoch in p.epochs(50):
+    ...         for batch in p.steps([[1, 2, 3, 4]] * 100):
+    ...             _ = sum(batch)
+    ...         with p.validation():
+    ...             _ = sum(range(10))
+    >>> p.profile.steps_per_epoch, p.profile.timeline.steps.steps, len(p.profile.timeline.validations)
+    (100, 12, 2)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        steps: int = 20,
+        validations: int = 2,
+        seconds: float | None = None,
+        stop: bool = True,
+        batch_size: int | None = None,
+        model: str | None = None,
+        examples: int | None = None,
+        instance_type: str | None = None,
+        region: str | None = None,
+        metrics: arguments.Metrics | None = None,
+        synchronize: Callable[[], Any] | None = None,
+        verbose: int = 1,
+    ) -> None:
+        self._path = arguments.check_path(path)
+        self._steps_wanted = arguments.check_count("steps", steps, least=1)
+        self._epochs_wanted = max(1, arguments.check_count("validations", validations, least=0, most=2))
+        self._seconds = arguments.check_seconds("seconds", seconds)
+        self._stop = arguments.check_flag("stop", stop)
+        self._batch_size = arguments.check_optional_count("batch_size", batch_size)
+        self._model = arguments.check_name("model", model)
+        self._examples = arguments.check_optional_count("examples", examples)
+        self._instance_type = arguments.check_name("instance_type", instance_type)
+        self._region = arguments.check_name("region", region)
+        self._metrics = arguments.check_metrics(metrics)
+        self._synchronize = synchronize or synchronise
+        self._verbose = arguments.check_count("verbose", verbose, least=0)
+        self._recording: Recording | None = None
+        self._watch: EndWatch | None = None
+        self._profile: Profile | None = None
+        self._epochs_begun = 0
+        self._whole = self._cut_short = self._stepping = False
+
+    @property
+    def profile(self) -> Profile:
+        """The profile, once the ``with`` block has ended."""
+        if self._profile is None:
+            raise ProbeError("Nothing has been measured yet. Leave the block `with vmselect.probe_loop()` first.")
+        return self._profile
+
+    @property
+    def finished(self) -> bool:
+        """Whether the probe has seen enough, so that the loop can end."""
+        recording = self._recording
+        if recording is None or not self._stop or self._stepping:
+            return False
+        return self._epochs_begun >= self._epochs_wanted or self._is_late(recording)
+
+    def __enter__(self) -> LoopProbe:
+        check_path(self._path)
+        self._recording = recording = Recording(
+            "loop", batch_size=self._batch_size, instance_type=self._instance_type, region=self._region
+        )
+        with recording.timer.leave_out():
+            recording.model_name = self._model
+            recording.counted_examples = self._examples
+            self._watch = EndWatch(self._end_early, anchor=self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._end_early(error, None)
+        elif self._recording is not None:
+            self._end_epoch(self._recording)
+            self._recording.timer.finish()
+            self._close("stopped" if self._cut_short else "watched")
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The epoch numbers 0, 1, ... below ``count``, as long as the probe has not seen enough."""
+        recording = self._require()
+        recording.epochs = arguments.check_count("count", count, least=1)
+        for epoch in range(count):
+            if self.finished:
+                self._cut_short = True
+                break
+            yield epoch
+
+    def steps(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The batches of one epoch, of which each is one step; cut short when enough steps have been seen."""
+        recording = self._require()
+        timer = recording.timer
+        self._end_epoch(recording)
+        if self.finished:
+            self._cut_short = True
+            timer.finish()  # what a loop does after the probe's end is no part of the record
+            return
+        if isinstance(batches, Sized):
+            recording.steps = len(batches) or None
+        timer.begin_epoch(self._epochs_begun)
+        timer.open()
+        self._epochs_begun += 1
+        self._stepping, self._whole = True, False
+        last = (recording.steps or 0) - 1
+        index = 0
+        try:
+            for batch in batches:
+                yield batch
+                self._synchronize()
+                timer.end_step(index)
+                if self._stop and index != last and (index >= self._steps_wanted or self._is_late(recording)):
+                    self._cut_short = True
+                    return
+                index += 1
+            self._whole = True
+            recording.counted_steps = recording.counted_steps or index or None
+        finally:
+            self._stepping = False
+
+    @contextmanager
+    def validation(self) -> Iterator[None]:
+        """Mark the validation that follows an epoch's steps."""
+        timer = self._require().timer
+        timer.begin_validation()
+        try:
+            yield
+        finally:
+            self._synchronize()
+            timer.end_validation()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _require(self) -> Recording:
+        if self._recording is None:
+            raise ProbeError("This probe is not running. Use it inside `with vmselect.probe_loop() as p:`.")
+        return self._recording
+
+    def _is_late(self, recording: Recording) -> bool:
+        return self._seconds is not None and recording.timer.elapsed_seconds() > self._seconds
+
+    def _end_epoch(self, recording: Recording) -> None:
+        recording.timer.end_epoch(complete=self._whole)
+
+    def _end_early(self, error: BaseException | None, detail: str | None) -> None:
+        if self._recording is not None:
+            self._recording.timer.finish()
+            self._close(*classify(error, detail))
+
+    def _close(self, outcome: Outcome, detail: str | None = None) -> None:
+        recording, watch = self._recording, self._watch
+        self._recording = self._watch = None
+        if watch is not None:
+            watch.stop()
+        if recording is not None:
+            self._profile = keep_profile(
+                recording, outcome, detail=detail, metrics=self._metrics, path=self._path, verbose=self._verbose
+            )
+
+
+probe_loop = LoopProbe

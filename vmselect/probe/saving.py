@@ -1,0 +1,64 @@
+"""The last act of every probe: evaluate the user's metrics, build the profile, write it, say so."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from vmselect.probe import arguments
+from vmselect.units import format_seconds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vmselect.probe.recording import Recording
+    from vmselect.profile.record import Outcome, Profile
+
+
+def check_path(path: str | None) -> None:
+    """Find out now, before any training, whether the profile can be written later."""
+    from vmselect.profile.files import check_writable
+
+    if path is not None:
+        check_writable(path)
+
+
+def keep_profile(
+    recording: Recording,
+    outcome: Outcome,
+    *,
+    detail: str | None,
+    metrics: arguments.Metrics,
+    path: str | None,
+    verbose: int,
+) -> Profile:
+    """The profile of a recording, written to ``path`` by the first worker."""
+    try:
+        measured = arguments.evaluate_metrics(metrics)
+    except BaseException:
+        # A faulty metric must not cost the times: they are written, then the fault is shown.
+        _write(recording, recording.build(outcome, detail=detail), path=path, verbose=verbose)
+        raise
+    profile = recording.build(outcome, detail=detail, metrics=measured)
+    _write(recording, profile, path=path, verbose=verbose)
+    return profile
+
+
+def describe_stop(profile: Profile, written: Path | None) -> str:
+    """The one line that a probe says when it has ended a training."""
+    timeline = profile.timeline
+    steps, epochs, validations = timeline.steps.steps, len(timeline.epochs), len(timeline.validations)
+    seen = f"{steps} step{'s' * (steps != 1)}" if steps else f"{epochs} epoch{'s' * (epochs != 1)}"
+    if validations:
+        seen += f" and {validations} validation{'s' * (validations != 1)}"
+    where = f"; profile in {written}" if written is not None else ""
+    return f"vmselect: ended the training after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}"
+
+
+def _write(recording: Recording, profile: Profile, *, path: str | None, verbose: int) -> None:
+    if not recording.is_chief:
+        return
+    written = profile.save(path) if path is not None else None
+    if verbose and profile.outcome == "stopped":
+        sys.stdout.write(describe_stop(profile, written) + "\n")
+        sys.stdout.flush()

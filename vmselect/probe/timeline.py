@@ -1,0 +1,117 @@
+"""From a stopwatch's record to the timeline of a profile: nanoseconds become seconds, readings get their labels."""
+
+from __future__ import annotations
+
+from vmselect.probe.start import InitSource
+from vmselect.probe.timer import EpochTally, Reading, StepTimer
+from vmselect.profile.record import Boundary, Epoch, Label, Steps, Timeline, Validation
+from vmselect.profile.warmup import detect_warmup
+
+
+def build_timeline(
+    timer: StepTimer,
+    *,
+    init: tuple[float, InitSource] | None = None,
+    partial_batch: int | None = None,
+    watched: bool = False,
+) -> Timeline:
+    """What ``timer`` recorded, as a profile keeps it.
+
+    ``init`` is the initialization time and how it was learnt, ``partial_batch`` the size of a smaller last batch
+    (0 for none, None for unknown), ``watched`` says that the whole training was seen.
+    """
+    tallies = timer.epoch_tallies()
+    taken = None if timer.taken is None else _seconds(timer.taken)
+    return Timeline(
+        init_seconds=init[0] if init else None,
+        init_source=init[1] if init else None,
+        fit_to_first_batch_seconds=None if timer.fit_to_first_batch is None else _seconds(timer.fit_to_first_batch),
+        steps=_build_steps(timer, tallies, has_partial_batch=bool(partial_batch)),
+        epochs=tuple(_build_epoch(tally) for tally in tallies),
+        validations=tuple(validation for tally in tallies for validation in _build_validations(tally)),
+        boundaries=tuple(
+            Boundary(
+                epoch=tally.epoch,
+                seconds=_seconds(tally.boundary),
+                truncated=not tally.complete,
+                final=tally is timer.previous and timer.taken is not None and timer.current is None,
+            )
+            for tally in tallies
+            if tally.boundary is not None
+        ),
+        wall_seconds=taken,
+        cpu_seconds=None if timer.cpu_taken is None else _seconds(timer.cpu_taken),
+        fit_seconds=taken if watched else None,
+    )
+
+
+def label_steps(readings: list[Reading], tallies: list[EpochTally], *, has_partial_batch: bool) -> list[Label]:
+    """The label of each kept reading, in order.
+
+    The first step of all is "first"; the last of a whole epoch is "partial" where the last batch is smaller; the
+    first of a later epoch is "opening"; the steps after the first are "warmup" until they settle; others are "steady".
+    """
+    openings = {tally.opening for tally in tallies if tally.opening}
+    partials = {tally.closing for tally in tallies if tally.closing and tally.complete} if has_partial_batch else set()
+    labels: list[Label] = []
+    for position, reading in enumerate(readings):
+        if position == 0:
+            labels.append("first")
+        elif reading in partials:
+            labels.append("partial")
+        elif reading in openings:
+            labels.append("opening")
+        else:
+            labels.append("steady")
+    first_run: list[float] = []
+    for reading, label in zip(readings[1:], labels[1:], strict=True):
+        if label != "steady":
+            break
+        first_run.append(reading[2] / reading[3])
+    warm = detect_warmup(first_run)
+    labels[1 : 1 + warm] = ["warmup"] * warm
+    return labels
+
+
+def _build_steps(timer: StepTimer, tallies: list[EpochTally], *, has_partial_batch: bool) -> Steps:
+    readings = timer.step_readings()
+    labels = label_steps(readings, tallies, has_partial_batch=has_partial_batch)
+    return Steps(
+        epoch=tuple(reading[0] for reading in readings),
+        batch=tuple(reading[1] for reading in readings),
+        seconds=tuple(_seconds(reading[2]) for reading in readings),
+        covers=tuple(reading[3] for reading in readings),
+        label=tuple(labels),
+        readings=timer.readings,
+        steps=timer.steps,
+        total_seconds=_seconds(timer.steps_taken),
+    )
+
+
+def _build_epoch(tally: EpochTally) -> Epoch:
+    return Epoch(
+        epoch=tally.epoch,
+        seconds=_seconds(tally.taken),
+        steps=tally.steps,
+        opening_seconds=_seconds(tally.opening[2]) if tally.opening else None,
+        closing_seconds=_seconds(tally.closing[2]) if tally.closing else None,
+        complete=tally.complete,
+    )
+
+
+def _build_validations(tally: EpochTally) -> list[Validation]:
+    return [
+        Validation(
+            epoch=tally.epoch,
+            seconds=_seconds(validation.taken),
+            batches=validation.batches,
+            batch_seconds=tuple(_seconds(taken) for taken in validation.batch_readings),
+            truncated=validation.truncated,
+        )
+        for validation in tally.validations
+    ]
+
+
+def _seconds(nanoseconds: int) -> float:
+    # A clock that was set back gives a negative time; the record must not carry it.
+    return max(0, nanoseconds) / 1e9

@@ -1,0 +1,264 @@
+"""The stopwatch of a training: knows no framework, only what began and what ended.
+
+Every method takes constant time. A step costs one look at the clock, a few additions and a tuple; memory is bounded
+however long the training runs (see :class:`~vmselect.probe.reservoir.Reservoir`), while sums stay exact.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from vmselect.probe.reservoir import Reservoir
+
+Clock = Callable[[], int]
+Reading = tuple[int, int, int, int]
+"""Epoch, batch, nanoseconds, covers: ``covers`` steps, the last of them ``batch``, took that long. A plain tuple,
+because one is made at every step."""
+
+STEPS_ALWAYS = 1_000
+STEPS_SAMPLED = 1_000
+EPOCHS_ALWAYS = 1_000
+EPOCHS_SAMPLED = 1_000
+EDGE_EPOCHS = 500
+"""Of this many epochs the first and the last step are kept whatever the sample says."""
+BATCHES_PER_VALIDATION = 2_000
+BATCHES_ALTOGETHER = 8_000
+
+
+class ValidationTally(NamedTuple):
+    """One validation pass, in nanoseconds."""
+
+    taken: int
+    batches: int | None
+    batch_readings: tuple[int, ...]
+    truncated: bool
+
+
+class EpochTally:
+    """What one epoch took, in nanoseconds."""
+
+    __slots__ = (
+        "boundary", "closing", "complete", "epoch", "opening", "steps", "steps_before", "taken", "taken_before",
+        "validations",
+    )  # fmt: skip
+
+    def __init__(self, epoch: int, *, steps_before: int = 0, taken_before: int = 0) -> None:
+        self.epoch = epoch
+        self.steps_before = steps_before
+        self.taken_before = taken_before
+        self.steps: int | None = None
+        self.taken = 0
+        self.opening: Reading | None = None
+        self.closing: Reading | None = None
+        self.complete = False
+        self.validations: list[ValidationTally] = []
+        self.boundary: int | None = None
+
+
+class StepTimer:
+    """Records a training as it happens; :func:`~vmselect.probe.timeline.build_timeline` gives the record its form.
+
+    The calls come in the order of a training: :meth:`start`; for each epoch :meth:`begin_epoch`, then for each step
+    :meth:`begin_step` and :meth:`end_step`, then perhaps :meth:`begin_validation`, :meth:`end_validation_batch` and
+    :meth:`end_validation`, then :meth:`end_epoch`; at last :meth:`finish`. Steps are read from the end of one to the
+    end of the next, because frameworks fetch data on either side of "begin".
+
+    >>> ticks = iter(range(0, 10_000, 100))
+    >>> timer = StepTimer(clock=lambda: next(ticks), cpu_clock=lambda: 0)
+    >>> timer.start(); timer.begin_epoch(0)
+    >>> for batch in range(3):
+    ...     timer.begin_step(); timer.end_step(batch)
+    >>> timer.end_epoch(complete=True); timer.finish()
+    >>> timer.step_readings()
+    [(0, 0, 100, 1), (0, 1, 100, 1), (0, 2, 100, 1)]
+    """
+
+    __slots__ = (
+        "_at_opening", "_batch_budget", "_batch_count", "_batch_mark", "_batch_readings", "_clock", "_cpu_clock",
+        "_cpu_start", "_edges", "_number", "_opening", "_own", "_own_cpu", "_sample", "_start", "_tallies",
+        "_validating", "cpu_taken", "current", "epochs_ended", "fit_to_first_batch", "last", "mark", "previous", "readings", "steps",
+        "steps_taken", "taken",
+    )  # fmt: skip
+
+    def __init__(
+        self, *, clock: Clock = time.perf_counter_ns, cpu_clock: Clock = time.process_time_ns, seed: int = 0
+    ) -> None:
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._sample: Reservoir[Reading] = Reservoir(always=STEPS_ALWAYS, size=STEPS_SAMPLED, seed=seed)
+        self._tallies: Reservoir[EpochTally] = Reservoir(always=EPOCHS_ALWAYS, size=EPOCHS_SAMPLED, seed=seed + 1)
+        self._edges: list[Reading] = []
+        self._number = 0
+        self._start = self._cpu_start = 0
+        self._own = self._own_cpu = 0
+        self._opening = self._at_opening = False
+        self._validating: int | None = None
+        self._batch_mark = self._batch_count = 0
+        self._batch_readings: list[int] = []
+        self._batch_budget = BATCHES_ALTOGETHER
+        self.mark = 0
+        """When the last thing ended; time spent in validation or on the probe itself has been moved out."""
+        self.readings = self.steps = self.steps_taken = 0
+        self.epochs_ended = 0
+        self.fit_to_first_batch: int | None = None
+        self.last: Reading | None = None
+        self.current: EpochTally | None = None
+        self.previous: EpochTally | None = None
+        self.taken: int | None = None
+        self.cpu_taken: int | None = None
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The training has begun: data and model are there, no step has been taken."""
+        self._cpu_start = self._cpu_clock()
+        self._start = self.mark = self._clock()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Epoch number ``epoch`` begins; its first step is still to come."""
+        self.current = EpochTally(epoch, steps_before=self.steps, taken_before=self.steps_taken)
+        self._number = epoch
+        self._opening = True
+
+    def begin_step(self) -> None:
+        """A step begins; only the first of an epoch is looked at."""
+        if self._opening:
+            self.open()
+
+    def open(self) -> None:
+        """The first step of an epoch begins: what lay before it is a boundary, or the way from the start to here."""
+        now = self._clock()
+        if self.previous is None:
+            self.fit_to_first_batch = now - self.mark
+        else:
+            self.previous.boundary = now - self.mark
+        self.mark = now
+        self._opening = False
+        self._at_opening = True
+
+    def end_step(self, batch: int, covers: int = 1) -> None:
+        """``covers`` steps have ended, the last of them number ``batch`` of its epoch."""
+        now = self._clock()
+        taken = now - self.mark
+        self.mark = now
+        self.steps_taken += taken
+        self.steps += covers
+        self.readings = number = self.readings + 1
+        self.last = reading = (self._number, batch, taken, covers)
+        if number >= self._sample.due:
+            self._sample.offer(number, reading)
+        if self._at_opening:
+            self._end_opening(reading)
+
+    def end_training(self, *, steps: int | None = None) -> None:
+        """The training part of an epoch has ended whose steps were not watched one by one."""
+        now = self._clock()
+        if self.current is not None:
+            self.current.taken = now - self.mark
+            self.current.steps = steps
+        self._at_opening = False
+        self.mark = now
+
+    def begin_validation(self) -> None:
+        """A validation begins."""
+        self._validating = self._batch_mark = self._clock()
+        self._batch_count = 0
+        self._batch_readings = []
+
+    def end_validation_batch(self, covers: int = 1) -> None:
+        """``covers`` batches of the running validation have ended."""
+        now = self._clock()
+        if len(self._batch_readings) < BATCHES_PER_VALIDATION and self._batch_budget > 0:
+            self._batch_readings.append(now - self._batch_mark)
+            self._batch_budget -= 1
+        self._batch_mark = now
+        self._batch_count += covers
+
+    def end_validation(self, *, truncated: bool = False, batches: int | None = None) -> None:
+        """The running validation has ended: ``truncated`` if cut short, of ``batches`` if they were not watched."""
+        if self._validating is None:
+            return
+        taken = self._clock() - self._validating
+        self._validating = None
+        self.mark += taken
+        tally = self.current or self.previous
+        if tally is not None:
+            batches = self._batch_count or batches
+            tally.validations.append(ValidationTally(taken, batches, tuple(self._batch_readings), truncated))
+
+    def end_epoch(self, *, complete: bool) -> None:
+        """The epoch has ended; ``complete`` unless it was cut short."""
+        tally = self.current
+        self.current = None
+        self._opening = self._at_opening = False
+        if tally is None:
+            return
+        self._sum_up(tally)
+        tally.complete = complete
+        if tally.closing is not None and self.epochs_ended < EDGE_EPOCHS:
+            self._edges.append(tally.closing)
+        self.epochs_ended += 1
+        self.previous = tally
+        if self.epochs_ended >= self._tallies.due:
+            self._tallies.offer(self.epochs_ended, tally)
+
+    def finish(self) -> None:
+        """The training has ended, or what was wanted of it has been seen. Later calls change nothing."""
+        if self.taken is not None:
+            return
+        now = self._clock()
+        if self.current is not None:  # ended in mid-epoch
+            self._sum_up(self.current)
+        elif self.previous is not None:
+            self.previous.boundary = now - self.mark
+        self.taken = now - self._start - self._own
+        self.cpu_taken = max(0, self._cpu_clock() - self._cpu_start - self._own_cpu)
+
+    @contextmanager
+    def leave_out(self) -> Iterator[None]:
+        """Time in this block is the probe's own and belongs to no reading."""
+        began, cpu_began = self._clock(), self._cpu_clock()
+        try:
+            yield
+        finally:
+            taken = self._clock() - began
+            self.mark += taken
+            self._own += taken
+            self._own_cpu += self._cpu_clock() - cpu_began
+            if self._validating is not None:
+                self._validating += taken
+                self._batch_mark += taken
+
+    # -- what was seen -----------------------------------------------------------------------------------------------
+
+    def elapsed_seconds(self) -> float:
+        """Wall time since the start, the probe's own work included."""
+        return (self._clock() - self._start) / 1e9
+
+    def step_readings(self) -> list[Reading]:
+        """The step readings that were kept, in the order in which they happened."""
+        return sorted({*self._sample.items(), *self._edges})
+
+    def epoch_tallies(self) -> list[EpochTally]:
+        """The epochs that were kept, in order; the last one always, even unfinished."""
+        kept = {id(tally): tally for tally in self._tallies.items()}
+        for tally in (self.previous, self.current):
+            if tally is not None and (tally.steps or tally.taken or tally.validations):
+                kept[id(tally)] = tally
+        return sorted(kept.values(), key=lambda tally: (tally.epoch, tally.steps_before))
+
+    def _end_opening(self, reading: Reading) -> None:
+        self._at_opening = False
+        if self.current is not None:
+            self.current.opening = reading
+            if self.epochs_ended < EDGE_EPOCHS:
+                self._edges.append(reading)
+
+    def _sum_up(self, tally: EpochTally) -> None:
+        if tally.opening is not None:
+            tally.closing = self.last
+            tally.steps = self.steps - tally.steps_before
+            tally.taken = self.steps_taken - tally.taken_before
