@@ -1,0 +1,265 @@
+"""The dissertation's ranking tables, made again from its own numbers, and how good its rankings were.
+
+    python examples/thesis.py
+
+Source: Eva Maia Malta, "Selecting Efficient Virtual Machines for Training Deep Learning Models on the Cloud", MSc
+dissertation, UNICAMP, 2021. The numbers it prints are in tests/data/malta.
+
+Its ranking tables print ratios, not seconds: each column is divided by its smallest value. Simulated runtimes are
+lines, an intercept plus a slope times the number of epochs, so the ratios of three epoch counts give every VM's line
+back, up to one common scale. Those lines go through vmselect as profiles, and come out as the tables.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import lsq_linear
+
+import vmselect as vs
+
+DATA = Path(__file__).parents[1] / "tests" / "data" / "malta"
+PRICES = vs.Catalog.embedded(date="2021-02-28")
+VMS = ("p2.xlarge", "p2.8xlarge", "p2.16xlarge", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge")
+OBJECTIVES = ("time", "cost")
+# Seismic runtimes were simulated without validation, MNIST ones with it.
+CASES = [
+    (application, batch_size, validation)
+    for application, validation in (("seismic/FCN", "no"), ("MNIST/Simple-CNN", "yes"))
+    for batch_size in (256, 512, 1024, 2048)
+]
+SCALE_SECONDS = 100.0
+TIE_RULE = "VMs whose ratios print alike (two decimals) share first place: its point and its regret are split equally."
+
+
+def read(name: str, **where: str) -> list[dict[str, str]]:
+    """Rows of one of the dissertation's tables."""
+    with (DATA / f"malta-{name}.csv").open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if all(row[key] == value for key, value in where.items())]
+
+
+# -- recovering the lines ----------------------------------------------------------------------------------------------
+
+
+def recover_lines(printed: list[dict[str, str]]) -> dict[str, tuple[float, float]]:
+    """Intercept and slope of each VM, from printed ratios of time and cost.
+
+    A printed ratio r of VM i at n epochs says r * m = price_i * (a_i + b_i * n), where m is that column's unknown
+    smallest value (and the price is 1 in tables of time). All such equations together are linear in a, b and m, up to
+    a common scale: the last column of time gets m = 1. Each equation weighs as much as its last printed digit is worth.
+    """
+    cells = [
+        (row["objective"], int(row["column_per_text"]), VMS.index(row["instance_type"]), row["value"])
+        for row in printed
+        if row["column"] != "real" and "erratum" not in row["note"]
+    ]
+    columns = sorted({(objective != "time", epochs) for objective, epochs, _, _ in cells})
+    columns = [column for column in columns if column != (False, max(n for _, n in columns))]
+    price = [PRICES.price(vm) / PRICES.price("p3.2xlarge") for vm in VMS]
+    smallest = np.ones(len(columns))
+    for _ in range(5):  # the weight of an equation depends on m, so solve again with the m found
+        left, right = [], []
+        for objective, epochs, vm, text in cells:
+            row, target = np.zeros(2 * len(VMS) + len(columns)), 0.0
+            factor = price[vm] if objective == "cost" else 1.0
+            row[vm], row[len(VMS) + vm] = -factor, -factor * epochs
+            weight = 1 / 10.0 ** -len(text.partition(".")[2])
+            if (objective != "time", epochs) in columns:
+                column = columns.index((objective != "time", epochs))
+                row[2 * len(VMS) + column] = float(text)
+                weight /= smallest[column]
+            else:
+                target = -float(text)
+            left.append(row * weight)
+            right.append(target * weight)
+        solution = lsq_linear(np.array(left), np.array(right), bounds=(0, np.inf), tol=1e-14).x
+        smallest = solution[2 * len(VMS) :]
+    return {vm: (solution[i] * SCALE_SECONDS, solution[len(VMS) + i] * SCALE_SECONDS) for i, vm in enumerate(VMS)}
+
+
+def as_profiles(lines: dict[str, tuple[float, float]], *, batch_size: int, model: str) -> list[vs.Profile]:
+    """Lines as profiles: the intercept is initialization, the slope is an epoch."""
+    return [
+        vs.Profile.from_times(
+            instance_type=vm, batch_size=batch_size, model=model, init_seconds=intercept,
+            first_epoch_seconds=slope, later_epoch_seconds=[slope],
+        )
+        for vm, (intercept, slope) in lines.items()
+    ]  # fmt: skip
+
+
+# -- scoring a ranking -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a simulated ranking was, against the real one."""
+
+    winners: tuple[str, ...]
+    real: str
+    top_1: float
+    regret: float
+    tau: float
+
+
+def score(simulated: pd.Series, real: pd.Series) -> Score:
+    """Compare ratios of one simulated epoch count with the real ones, both as printed."""
+    shown = simulated.round(2)
+    winners = [vm for vm in VMS if shown[vm] == shown.min()]
+    right = [vm for vm in winners if real[vm] == real.min()]
+    return Score(
+        winners=tuple(winners),
+        real=" = ".join(vm for vm in VMS if real[vm] == real.min()),
+        top_1=len(right) / len(winners),
+        regret=float(np.mean([real[vm] / real.min() - 1 for vm in winners])),
+        tau=kendall_tau(shown, real),
+    )
+
+
+def kendall_tau(one: pd.Series, other: pd.Series) -> float:
+    """Kendall's tau-b: pairs in the same order less pairs in opposite order, ties in one of the two left out."""
+    pairs = list(itertools.combinations(VMS, 2))
+    first = np.array([np.sign(one[a] - one[b]) for a, b in pairs])
+    second = np.array([np.sign(other[a] - other[b]) for a, b in pairs])
+    return float(first @ second / np.sqrt((first @ first) * (second @ second)))
+
+
+# -- sections of the output --------------------------------------------------------------------------------------------
+
+
+def ranking_tables() -> dict[tuple[str, int], list[Score]]:
+    """Tables 5.7, 5.8, 5.10-5.13, A.1-A.3 and B.1-B.4, with winner, top-1, regret and tau of each column."""
+    print("RANKING TABLES (methodology 2)\n")
+    print(
+        "Each VM's line, intercept + slope x epochs, was recovered from the printed ratios by least squares, up to\n"
+        f"one scale per table: the fastest VM at the largest epoch count is set to {SCALE_SECONDS:g} s. The columns\n"
+        "that Tables 5.12 and 5.13 head 5/10/20 are those of 10/20/25 epochs. Misprinted cells were left out."
+    )
+    scores: dict[tuple[str, int], list[Score]] = {}
+    for application, batch_size, validation in CASES:
+        printed = read("rankings", application=application, batch_size=str(batch_size), with_validation=validation)
+        printed = [row for row in printed if row["table"] != "5.6"]
+        lines = recover_lines(printed)
+        epochs = sorted({int(row["column_per_text"]) for row in printed if row["column"] != "real"})
+        ranking = vs.rank(
+            as_profiles(lines, batch_size=batch_size, model=application),
+            epochs=epochs, catalog=PRICES, method="malta-epoch",
+        )  # fmt: skip
+        for objective in OBJECTIVES:
+            cells = [row for row in printed if row["objective"] == objective]
+            real = pd.Series({r["instance_type"]: float(r["value"]) for r in cells if r["column"] == "real"})
+            table = ranking.relative(objective).loc[list(VMS)]
+            apart = max(
+                abs(table.loc[r["instance_type"], int(r["column_per_text"])] / float(r["value"]) - 1)
+                for r in cells
+                if r["column"] != "real" and "erratum" not in r["note"]
+            )
+            shown = table.assign(real=real)
+            print(f"\nTable {cells[0]['table']}: {application}, batch {batch_size}, relative {objective}")
+            print(shown.to_string(float_format="{:.2f}".format))
+            settled = ranking.settled_from(objective)
+            print(f"printed ratios met within {apart:.1%}; order settled from {settled} epochs on")
+            for change in ranking.crossovers(objective):
+                print(f"winner changes {_short(change.previous)} -> {_short(change.winner)} at {change.epochs} epochs")
+            for count in epochs:
+                found = score(table[count], real)
+                scores.setdefault((objective, count), []).append(found)
+                print(
+                    f"{count:>3} epochs: winner {' = '.join(found.winners):<23} real {found.real:<11} "
+                    f"top-1 {found.top_1:<4g} regret {found.regret:>5.1%}  tau {found.tau:.2f}"
+                )
+    return scores
+
+
+def ranking_scores() -> None:
+    """How good the dissertation's own rankings were, over all cases."""
+    scores = ranking_tables()
+    print("\nSCORES OVER THE 16 CASES (8 by time, 8 by cost)\n")
+    print(f"Rule for ties: {TIE_RULE}\n")
+    for count in (10, 20):
+        both = []
+        for objective in OBJECTIVES:
+            cases = scores[objective, count]
+            both += cases
+            print(
+                f"{count} epochs, {objective}: top-1 {sum(s.top_1 for s in cases):g}/{len(cases)}, "
+                f"mean Kendall tau {np.mean([s.tau for s in cases]):.2f}"
+            )
+        regrets = [s.regret for s in both]
+        print(f"{count} epochs, both: mean regret {np.mean(regrets):.2%}, worst {max(regrets):.0%}")
+
+
+def single_iterations() -> None:
+    """Table 5.6: ranking by single iterations, which misleads."""
+    print("\nSINGLE ITERATIONS (Table 5.6, seismic/FCN, batch 256): strategies that mislead\n")
+    cells = {(r["instance_type"], r["column"]): float(r["value"]) for r in read("rankings", table="5.6")}
+    profiles = []
+    for vm in VMS:
+        first, second, mean = (cells[vm, column] for column in ("first_it", "second_it", "average"))
+        # Only ratios are printed: any second iteration and eight others with that mean will do.
+        others = [(9 * mean - second) / 8] * 8
+        profiles.append(
+            vs.Profile.from_times(
+                instance_type=vm, batch_size=256, steps_per_epoch=159,
+                first_iteration_seconds=first, iteration_seconds=[second, *others],
+            )
+        )  # fmt: skip
+    ranking = vs.rank(profiles, epochs=13, catalog=PRICES, objective="time")
+    table = ranking.strategies("time").drop(columns="estimate").loc[list(VMS)]
+    print(table.assign(real=[cells[vm, "real"] for vm in VMS]).to_string(float_format="{:.2f}".format))
+
+
+def measured_runtimes() -> None:
+    """Tables 4.1 and 4.2: whole trainings that were measured on every VM at every batch size."""
+    for number, application in (("4.1", "seismic/FCN"), ("4.2", "CIFAR-10/ResNet-50")):
+        rows = read("runtimes", table=number)
+        profiles = [
+            vs.Profile.from_times(
+                instance_type=row["instance_type"], batch_size=int(row["batch_size"]), model=application,
+                init_seconds=0.0, first_epoch_seconds=float(row["mean_s"]), later_epoch_seconds=[float(row["mean_s"])],
+            )
+            for row in rows
+        ]  # fmt: skip
+        # Every profile holds a whole training, to its own last epoch: one unit of work.
+        ranking = vs.rank(profiles, epochs=1, catalog=PRICES, method="malta-epoch", batch_size="all")
+        frame = ranking.to_frame().pivot(index="instance_type", columns="batch_size", values="cost_usd").loc[list(VMS)]
+        differing = []
+        for row in rows:
+            hours = float(row["mean_s"]) / 3600
+            # Table 4.2 comes out only if hours are rounded to two decimals before they are priced.
+            usd = (round(hours, 2) if number == "4.2" else hours) * PRICES.price(row["instance_type"])
+            if abs(usd - float(row["cost_usd"])) > 0.00501:
+                differing.append(f"{row['instance_type']}/{row['batch_size']} prints {row['cost_usd']}, is {usd:.2f}")
+        fastest = ranking.rerank(objective="time").best
+        print(f"\nMEASURED RUNTIMES (Table {number}, {application}): cost in USD, measured seconds x price\n")
+        print(frame.to_string(float_format="{:.2f}".format))
+        print(f"cheapest: {ranking.best.instance_type} at batch {ranking.best.batch_size}; ", end="")
+        print(f"fastest: {fastest.instance_type} at batch {fastest.batch_size}")
+        ratios = ranking.against("p2.xlarge").loc[(fastest.instance_type, fastest.batch_size)]
+        print(f"that is {ratios.price_ratio:.1f} times the price of p2.xlarge, {ratios.speed_up:.1f} times its speed")
+        rule = ", hours rounded to 0.01 h first" if number == "4.2" else ""
+        print(f"{len(rows) - len(differing)} of {len(rows)} costs as printed{rule}; not so: {'; '.join(differing)}")
+
+
+def _short(candidate: str) -> str:
+    return candidate.partition(" ")[0]
+
+
+SECTIONS: tuple[Callable[[], None], ...] = (ranking_scores, single_iterations, measured_runtimes)
+
+
+def main() -> None:
+    """Print every section."""
+    print(f"Prices: {PRICES!r}\n")
+    for section in SECTIONS:
+        section()
+
+
+if __name__ == "__main__":
+    main()

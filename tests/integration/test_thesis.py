@@ -1,0 +1,104 @@
+"""examples/thesis.py prints the scores that the dissertation's own rankings have."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "thesis.py"
+
+
+@pytest.fixture(scope="module")
+def output() -> str:
+    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def thesis() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("thesis_example", SCRIPT)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "10 epochs, time: top-1 7/8, mean Kendall tau 0.93",
+        "10 epochs, cost: top-1 7.5/8, mean Kendall tau 1.00",
+        "10 epochs, both: mean regret 0.69%, worst 10%",
+        "20 epochs, time: top-1 7/8,",
+        "20 epochs, cost: top-1 7/8,",
+        "21 of 24 costs as printed; not so: p2.16xlarge/1024 prints 0.50, is 0.45",
+        "21 of 24 costs as printed, hours rounded to 0.01 h first",
+        "that is 13.6 times the price of p2.xlarge, 3.8 times its speed",
+        "recovered from the printed ratios by least squares",
+    ],
+)
+def test_it_prints_the_known_scores(output: str, line: str) -> None:
+    assert line in output
+
+
+@pytest.mark.parametrize("table", ["5.7", "5.8", "5.10", "5.11", "5.12", "5.13", "A.1", "A.2", "A.3", "B.1", "B.4"])
+def test_it_prints_every_ranking_table(output: str, table: str) -> None:
+    assert f"\nTable {table}: " in output
+
+
+def test_tables_5_12_and_5_13_have_the_columns_they_really_show(output: str) -> None:
+    for table in ("5.12", "5.13"):
+        header = output.split(f"\nTable {table}: ")[1].splitlines()[1].split()
+        assert header == ["epochs", "10", "20", "25", "real"]
+
+
+def test_every_recovered_ratio_is_the_printed_one_within_its_rounding(thesis: ModuleType) -> None:
+    for application, batch_size, validation in thesis.CASES:
+        where = {"application": application, "batch_size": str(batch_size), "with_validation": validation}
+        printed = [row for row in thesis.read("rankings", **where) if row["table"] != "5.6"]
+        lines = thesis.recover_lines(printed)
+        prices = {vm: thesis.PRICES.price(vm) for vm in thesis.VMS}
+        for row in printed:
+            if row["column"] == "real" or "erratum" in row["note"]:
+                continue
+            epochs = int(row["column_per_text"])
+            values = {vm: a + b * epochs for vm, (a, b) in lines.items()}
+            if row["objective"] == "cost":
+                values = {vm: value * prices[vm] for vm, value in values.items()}
+            ratio = values[row["instance_type"]] / min(values.values())
+            last_digit = 10.0 ** -len(row["value"].partition(".")[2])
+            # The printed ratios were themselves rounded from rounded times: at most two in the last digit.
+            assert abs(ratio - float(row["value"])) < 2 * last_digit, (row, ratio)
+
+
+def test_a_tie_splits_the_point_and_the_regret(thesis: ModuleType) -> None:
+    simulated = pd.Series(dict.fromkeys(thesis.VMS, 3.0)) + pd.Series(range(6), index=thesis.VMS)
+    simulated["p2.xlarge"], simulated["p3.2xlarge"] = 1.0, 1.001
+    real = simulated.copy()
+    real["p2.xlarge"], real["p3.2xlarge"] = 1.02, 1.0
+    found = thesis.score(simulated, real)
+    assert found.winners == ("p2.xlarge", "p3.2xlarge")
+    assert (found.top_1, round(found.regret, 6)) == (0.5, 0.01)
+
+
+def test_kendall_tau_is_that_of_scipy(thesis: ModuleType) -> None:
+    from scipy.stats import kendalltau
+
+    one = pd.Series([1.0, 2.0, 2.0, 4.0, 6.0, 5.0], index=thesis.VMS)
+    other = pd.Series([1.0, 3.0, 2.0, 4.0, 5.0, 5.0], index=thesis.VMS)
+    assert thesis.kendall_tau(one, other) == pytest.approx(kendalltau(one, other).statistic)
+
+
+def test_the_seed_file_is_the_only_copy_of_its_numbers() -> None:
+    with (SCRIPT.parents[1] / "tests/data/malta/malta-rankings.csv").open(encoding="utf-8", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 600
