@@ -41,7 +41,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     units = _units_per_epoch(profiles, workload, readings.unit)
     step = _steady_level(profiles, readings, confidence)
     findings: list[Finding] = []
-    first = _first_iteration(readings, step, confidence)
+    first = _first_iteration(readings, step, units, confidence)
     validation = time_validations(profiles, readings, workload, step=step, confidence=confidence)
     overhead, final = _boundaries(readings, step, confidence)
     partial, recompile = _partial_batch(profiles[0], readings, workload, step, first, confidence)
@@ -120,9 +120,10 @@ def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: f
     return locate([s for s, _ in steady], units=[n for _, n in steady], confidence=confidence)
 
 
-def _first_iteration(readings: Readings, step: Level, confidence: float) -> Level:
+def _first_iteration(readings: Readings, step: Level, units: float, confidence: float) -> Level:
     """The first step, and what the warm-up steps after it took beyond steady ones."""
-    extra = [math.fsum(seconds - step.value * covers for seconds, covers in warm) for warm in readings.warmup]
+    reach = max(0, int(units) - 1)  # a workload of shorter epochs than were probed has fewer warm-up steps
+    extra = [math.fsum(seconds - step.value * covers for seconds, covers in warm[:reach]) for warm in readings.warmup]
     first = readings.first or [0.0] * len(extra)
     if len(first) == len(extra):
         first = [max(0.0, a + b) for a, b in zip(first, extra, strict=True)]

@@ -1,0 +1,143 @@
+"""Laws that every estimate obeys, whatever was measured."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vmselect as vs
+from vmselect.estimation import METHODS, fit_runtime
+
+seconds = st.floats(1e-4, 1e3)
+readings = st.lists(seconds, min_size=1, max_size=30)
+
+
+@st.composite
+def given_times(draw: st.DrawFn) -> dict[str, object]:
+    """Arguments of ``Profile.from_times`` for a profile of single steps."""
+    return {
+        "batch_size": 64,
+        "steps_per_epoch": draw(st.integers(2, 2_000)),
+        "init_seconds": draw(seconds),
+        "first_iteration_seconds": draw(seconds),
+        "iteration_seconds": draw(readings),
+        "validation_seconds": draw(st.lists(seconds, max_size=3)),
+    }
+
+
+@st.composite
+def epoch_times(draw: st.DrawFn) -> dict[str, object]:
+    """Arguments of ``Profile.from_times`` for a profile of whole epochs."""
+    return {
+        "init_seconds": draw(seconds),
+        "first_epoch_seconds": draw(seconds),
+        "later_epoch_seconds": draw(readings),
+    }
+
+
+any_times = st.one_of(given_times(), epoch_times())
+epochs = st.integers(1, 500)
+
+
+def profile_of(times: dict[str, object], scale: float = 1.0) -> vs.Profile:
+    scaled = {}
+    for name, value in times.items():
+        if not name.endswith("_seconds"):
+            scaled[name] = value
+        elif isinstance(value, list):
+            scaled[name] = [scale * one for one in value]
+        else:
+            scaled[name] = scale * value  # type: ignore[operator]
+    return vs.Profile.from_times(**scaled)  # type: ignore[arg-type]
+
+
+@given(any_times, epochs)
+def test_terms_sum_to_the_seconds_and_the_interval_holds_them(times: dict[str, object], n: int) -> None:
+    profile = profile_of(times)
+    for method in METHODS:
+        if (method == "malta-epoch") != ("first_epoch_seconds" in times) and method != "robust":
+            continue
+        estimate = vs.estimate(profile, epochs=n, method=method)
+        assert math.fsum(estimate.terms.values()) == pytest.approx(estimate.seconds, rel=1e-9)
+        assert 0 <= estimate.low <= estimate.seconds <= estimate.high
+
+
+@given(any_times, epochs, epochs)
+def test_seconds_grow_with_epochs(times: dict[str, object], n: int, more: int) -> None:
+    model = fit_runtime(profile_of(times))
+    assert model.seconds(n + more) > model.seconds(n)
+
+
+@given(given_times(), epochs, st.integers(1, 500))
+def test_seconds_grow_with_steps(times: dict[str, object], n: int, more: int) -> None:
+    longer = {**times, "steps_per_epoch": int(times["steps_per_epoch"]) + more}  # type: ignore[call-overload]
+    assert vs.estimate(profile_of(longer), epochs=n).seconds > vs.estimate(profile_of(times), epochs=n).seconds
+
+
+@given(given_times(), epochs, st.floats(1.01, 10))
+def test_seconds_grow_with_step_time(times: dict[str, object], n: int, factor: float) -> None:
+    slower = {**times, "iteration_seconds": [factor * s for s in times["iteration_seconds"]]}  # type: ignore[attr-defined]
+    assert vs.estimate(profile_of(slower), epochs=n).seconds > vs.estimate(profile_of(times), epochs=n).seconds
+
+
+@given(any_times, epochs, st.floats(0.01, 100))
+def test_scaling_every_time_scales_the_estimate(times: dict[str, object], n: int, factor: float) -> None:
+    one, scaled = (vs.estimate(profile_of(times, scale), epochs=n) for scale in (1.0, factor))
+    for before, after in ((one.seconds, scaled.seconds), (one.low, scaled.low), (one.high, scaled.high)):
+        assert after == pytest.approx(factor * before, rel=1e-6, abs=1e-9)
+
+
+@given(given_times(), st.floats(0.2, 5), epochs)
+def test_merging_never_widens_in_silence(times: dict[str, object], factor: float, n: int) -> None:
+    other = {**times, "iteration_seconds": [factor * s for s in times["iteration_seconds"]]}  # type: ignore[attr-defined]
+    profiles = [profile_of(times), profile_of(other)]
+    alone = [vs.estimate(profile, epochs=n) for profile in profiles]
+    merged = vs.estimate(profiles, epochs=n)
+    if merged.high - merged.low > max(one.high - one.low for one in alone) * (1 + 1e-9):
+        assert "repetitions-disagree" in {finding.code for finding in merged.findings}
+
+
+@given(any_times, epochs)
+def test_the_plain_coefficients_give_the_same_numbers(times: dict[str, object], n: int) -> None:
+    """What the page computes in the browser is what Python computes."""
+    model = fit_runtime(profile_of(times))
+    plain = model.coefficients()
+    validations = n // plain["validation_freq"]
+    total = plain["fixed_seconds"] + plain["epoch_seconds"] * n
+    total += (plain["first_validation_seconds"] if validations else 0) + plain["validation_seconds"] * max(
+        0, validations - 1
+    )
+    estimate = model.at(n)
+    assert total == pytest.approx(estimate.seconds, rel=1e-9)
+    a, b, c = plain["high"]
+    assert total + math.sqrt(max(0.0, a + b * n + c * n * n)) == pytest.approx(estimate.high, rel=1e-9)
+
+
+def test_agreeing_repetitions_narrow_the_interval() -> None:
+    times = {"steps_per_epoch": 100, "first_iteration_seconds": 2.0, "iteration_seconds": [0.1, 0.11, 0.1, 0.09] * 5}
+    profile = profile_of(times)
+    alone, merged = vs.estimate(profile, epochs=20), vs.estimate([profile] * 3, epochs=20)
+    assert merged.seconds == pytest.approx(alone.seconds)
+    assert merged.high - merged.low < alone.high - alone.low
+
+
+def test_time_grows_in_proportion_to_the_number_of_profiles() -> None:
+    """A thousand profiles take seconds at most because each takes the same; see the speed benchmark for the time."""
+    profiles = [
+        profile_of({"steps_per_epoch": 100, "first_iteration_seconds": 2.0, "iteration_seconds": [0.1] * 40})
+        for _ in range(400)
+    ]
+
+    def measure(count: int) -> float:
+        begin = time.process_time()
+        for profile in profiles[:count]:
+            vs.estimate(profile, epochs=50)
+        return time.process_time() - begin
+
+    measure(10)
+    few, many = min(measure(50) for _ in range(3)), measure(400)
+    assert many < 8 * few * 5
