@@ -56,6 +56,7 @@ class ConvergenceRun(Record):
     batch_size: PositiveCount
     rule: StoppingRule
     model: Text | None = None
+    parameters: Count | None = None
     epochs_run: Annotated[float, Field(gt=0, le=1e9)]
     stabilised_after: Annotated[float, Field(gt=0, le=1e9)] | None = None
     ended: bool = True

@@ -136,7 +136,8 @@ class ConvergenceStudy(Record):
         """
         target = Path(path)
         if is_folder(target):
-            sizes = "-".join(str(size) for size in dict.fromkeys((self.batch_sizes[0], self.batch_sizes[-1])))
+            tried = [run.batch_size for run in self.runs]
+            sizes = "-".join(str(size) for size in dict.fromkeys((min(tried), max(tried))))
             stem = f"{safe_name(self.model or 'unnamed')}-{sizes}-{self.created:%Y%m%dT%H%M%S}"
             target = unused_name(target, stem)
         write_text(target, to_json(self))
@@ -170,7 +171,12 @@ class ConvergenceStudy(Record):
         Measured sizes give the mean of their repetitions. Sizes between are interpolated. Beyond, the interval is
         the bracket "constant .. growing in proportion", and a finding says so.
         """
-        estimate = predict_epochs(self._epochs(), batch_size, confidence=confidence)
+        known = self._epochs()
+        if not known:
+            raise ProfileError(
+                "No run of this study has ended or stabilised yet. Let one finish, or see ConvergenceRun.forecast()."
+            )
+        estimate = predict_epochs(known, batch_size, confidence=confidence)
         unsettled = [run for run in self.runs_at(batch_size) if run.stabilised_after is None]
         if not unsettled:
             return estimate
@@ -286,10 +292,6 @@ class ConvergenceStudy(Record):
         for run in self.runs:
             if _tells(run):
                 known.setdefault(run.batch_size, []).append(run.epochs_to_stabilise)
-        if not known:
-            raise ProfileError(
-                "No run of this study has ended or stabilised yet. Let one finish, or see ConvergenceRun.forecast()."
-            )
         return known
 
 
@@ -298,6 +300,10 @@ def check_same(runs: Sequence[ConvergenceRun]) -> None:
     models = sorted({run.model for run in runs if run.model})
     if len(models) > 1:
         raise ValueError(f"they are of different models ({', '.join(models)}). Load the runs of one model.")
+    parameters = sorted({run.parameters for run in runs if run.parameters is not None})
+    if len(parameters) > 1:
+        counts = ", ".join(f"{count:,}" for count in parameters)
+        raise ValueError(f"their models differ in size ({counts} parameters). Load the runs of one model.")
     rules = {run.rule.model_dump_json(): run.rule for run in runs}
     if len(rules) > 1:
         first, second, *_ = rules.values()

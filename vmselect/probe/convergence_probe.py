@@ -1,0 +1,297 @@
+"""ConvergenceProbe: how many epochs a training takes to stabilise, watched from inside ``model.fit``."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from vmselect.convergence import ConvergenceRun, ConvergenceStudy, Curve, StoppingRule
+from vmselect.convergence.run import as_logged
+from vmselect.errors import ArgumentError, ProbeError
+from vmselect.probe import arguments, fit, framework, placement
+from vmselect.probe.callback import Logs, PlainCallback
+from vmselect.profile.files import check_writable
+from vmselect.profile.record import MAX_EPOCHS
+
+SAVE_EVERY_SECONDS = 2.0
+"""How often at most a run that is still going is saved, so that an interrupted one is not lost."""
+
+
+class ConvergenceProbe(PlainCallback):
+    """Record after how many epochs the monitored metric stabilises; leave the training as it is.
+
+    The count is the one at which ``keras.callbacks.EarlyStopping`` with the same arguments would have stopped: the
+    probe asks that very callback. ``stop=True`` lets it really stop the training (and, with
+    ``restore_best_weights=True``, put the best weights back). Give a folder as ``path`` to collect repetitions.
+
+    ::
+
+        watch = vs.ConvergenceProbe("study/", monitor="val_accuracy", patience=5)
+        model.fit(x, y, batch_size=256, epochs=200, validation_data=val, callbacks=[watch])
+        watch.epochs_to_stabilise
+
+        study = vs.ConvergenceStudy.load("study/")
+
+    >>> ConvergenceProbe(monitor="val_loss", patience=3).patience
+    3
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        monitor: str = "val_accuracy",
+        patience: int = 5,
+        min_delta: float = 0.0,
+        mode: Literal["auto", "min", "max"] = "auto",
+        start_from_epoch: int = 0,
+        batch_size: int | None = None,
+        stop: bool = False,
+        restore_best_weights: bool = False,
+        instance_type: str | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.path = arguments.check_path(path)
+        name = arguments.check_name("monitor", monitor)
+        if name is None:
+            raise ArgumentError("monitor is None. Name a logged metric, for example val_accuracy.")
+        self.monitor = name
+        self.patience = arguments.check_count("patience", patience, least=0)
+        if isinstance(min_delta, bool) or not isinstance(min_delta, (int, float)) or not math.isfinite(min_delta):
+            raise ArgumentError(f"min_delta is {min_delta!r}. Give a number.")
+        self.min_delta = float(min_delta)
+        if mode not in ("auto", "min", "max"):
+            raise ArgumentError(f'mode is {mode!r}. Use "auto", "min" or "max".')
+        self.mode = mode
+        self.start_from_epoch = arguments.check_count("start_from_epoch", start_from_epoch, least=0)
+        self.batch_size = arguments.check_optional_count("batch_size", batch_size)
+        self.stop = arguments.check_flag("stop", stop)
+        self.restore_best_weights = arguments.check_flag("restore_best_weights", restore_best_weights)
+        if self.restore_best_weights and not self.stop:
+            raise ArgumentError("restore_best_weights=True alters the training, so it needs stop=True.")
+        self.instance_type = arguments.check_name("instance_type", instance_type)
+        self.verbose = arguments.check_count("verbose", verbose, least=0)
+        self.run: ConvergenceRun | None = None
+        self.saved_to: Path | None = None
+        self._watch = _Watch()
+
+    # -- the result ------------------------------------------------------------------------------------------------
+
+    @property
+    def epochs_to_stabilise(self) -> int:
+        """Epochs at which early stopping would have ended the last training, else all that were run."""
+        if not self._watch.epochs_run:
+            raise ProbeError("Nothing has been watched yet. Train with model.fit(..., callbacks=[probe]) first.")
+        return self._watch.stabilised_after or self._watch.epochs_run
+
+    @property
+    def stabilised(self) -> bool:
+        """Whether early stopping would have ended the last training."""
+        return self._watch.stabilised_after is not None
+
+    # -- hooks -----------------------------------------------------------------------------------------------------
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Set up for a new training."""
+        import keras
+
+        if self.path is not None:
+            check_writable(self.path)
+        self.run, self.saved_to = None, None
+        facts = fit.read_fit(sys._getframe(1))
+        machine = placement.locate(instance_type=self.instance_type).instance_type
+        judge = keras.callbacks.EarlyStopping(
+            monitor=self.monitor,
+            patience=self.patience,
+            min_delta=self.min_delta,
+            mode=self.mode,
+            start_from_epoch=self.start_from_epoch,
+            restore_best_weights=self.restore_best_weights,
+        )
+        judge.set_model(self._model if self.stop else _Stand(self._model))
+        judge.on_train_begin()
+        self._watch = _Watch(
+            facts=facts,
+            judge=judge,
+            batch_size=self.batch_size or facts.batch_size,
+            instance_type=machine.value if machine else None,
+            is_chief=framework.read_worker(self._model)[0] == 0,
+        )
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Learn the batch size from the first step, where nothing else told it."""
+        watch = self._watch
+        if watch.batch_size is None and not watch.epochs_run and not watch.facts.threaded:
+            examples = framework.count_examples(self._model)
+            if examples is not None:
+                watch.batch_size = max(1, examples // (batch + 1))
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Look at the monitored metric, if this epoch has it."""
+        logs, watch = logs or {}, self._watch
+        if watch.batch_size is None:
+            raise ProbeError(
+                "The batch size cannot be learnt from this data. Pass it: ConvergenceProbe(batch_size=...)."
+            )
+        if not watch.epochs_run:
+            watch.initial_epoch = epoch
+        watch.epochs_run = epoch + 1
+        value = logs.get(self.monitor)
+        if value is None:
+            self._check_absence(logs)
+        elif len(watch.curve) < MAX_EPOCHS:
+            watch.curve[epoch + 1] = float(value)
+        if watch.stabilised_after is None:
+            watch.metrics.update(_as_numbers(logs))
+            if value is not None:
+                self._ask_judge(epoch, logs)
+        if self.path is not None and time.perf_counter() - watch.saved_at >= SAVE_EVERY_SECONDS:
+            self._record(ended=False)
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Close the record and save it."""
+        if self._watch.judge is None:
+            return
+        self._watch.judge.on_train_end()
+        self._record(ended=True)
+        self._watch, self._model = self._watch.without_training(), None
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _ask_judge(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        watch = self._watch
+        try:
+            watch.judge.on_epoch_end(epoch, logs)
+        except ValueError as unknown:
+            if watch.judge.monitor_op is not None:
+                raise
+            raise ProbeError(
+                f"Keras cannot tell whether {self.monitor} should rise or fall. "
+                'Pass mode="max" or mode="min" to ConvergenceProbe.'
+            ) from unknown
+        # The direction that the judge found is told by what it calls an improvement.
+        watch.direction = "min" if bool(watch.judge.monitor_op(0.0, 1.0)) else "max"
+        if 0 < watch.judge.stopped_epoch == epoch:
+            watch.stabilised_after = epoch + 1
+            if self.verbose:
+                sys.stdout.write(f"vmselect: {self.monitor} stabilised after {epoch + 1} epochs\n")
+                sys.stdout.flush()
+
+    def _check_absence(self, logs: Mapping[str, Any]) -> None:
+        """An epoch without validation has no validation metric; anything else is a wrong name."""
+        validated = any(name.startswith("val_") for name in logs)
+        validates = self._watch.facts.has_validation is not False
+        may_come = self.monitor.startswith("val_") and validates and not validated
+        if not self._watch.curve and not may_come:
+            raise ProbeError(
+                f"There is no metric {self.monitor!r}; this training logs: {', '.join(logs) or 'nothing'}. Pass "
+                "monitor= with one of them, or validation data; a callback that adds the metric must come before "
+                "the probe."
+            )
+
+    def _record(self, *, ended: bool) -> None:
+        watch = self._watch
+        if watch.direction is None or watch.batch_size is None:
+            return  # no value was seen yet
+        rule = StoppingRule(
+            monitor=self.monitor,
+            mode=watch.direction,
+            patience=self.patience,
+            min_delta=abs(self.min_delta),
+            start_from_epoch=self.start_from_epoch,
+        )
+        self.run = ConvergenceRun(
+            created=watch.created,
+            batch_size=watch.batch_size,
+            rule=rule,
+            model=name_of(self._model),
+            parameters=count_parameters(self._model),
+            epochs_run=watch.epochs_run,
+            stabilised_after=watch.stabilised_after,
+            ended=ended,
+            curve=Curve.of(watch.curve),
+            metrics={name: as_logged(value) for name, value in watch.metrics.items()},
+            fit_seconds=time.perf_counter() - watch.clock,
+            instance_type=watch.instance_type,
+            initial_epoch=watch.initial_epoch,
+        )
+        if self.path is not None and watch.is_chief:
+            self.saved_to = ConvergenceStudy.of([self.run]).save(self.saved_to or self.path)
+        watch.saved_at = time.perf_counter()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What belongs to a running training is not the probe's to copy.
+        return self.__dict__ | {"_watch": self._watch.without_training(), "_model": None}
+
+
+@dataclass
+class _Watch:
+    """What is known of one training while it runs."""
+
+    facts: fit.FitFacts = field(default_factory=fit.FitFacts)
+    judge: Any = None
+    batch_size: int | None = None
+    instance_type: str | None = None
+    is_chief: bool = True
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+    clock: float = field(default_factory=time.perf_counter)
+    saved_at: float = field(default_factory=time.perf_counter)
+    direction: Literal["min", "max"] | None = None
+    curve: dict[int, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    initial_epoch: int = 0
+    epochs_run: int = 0
+    stabilised_after: int | None = None
+
+    def without_training(self) -> _Watch:
+        """The same without what belongs to the training itself."""
+        return replace(self, facts=fit.FitFacts(), judge=None)
+
+
+class _Stand:
+    """Stands in for the model before the judge, so that its verdict changes nothing."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.stop_training = False
+
+    @property
+    def metrics(self) -> Any:
+        """The model's own metrics: they say in which direction each improves."""
+        return self._model.metrics
+
+
+def name_of(model: Any) -> str | None:
+    """The model's name, without the number that Keras adds when a program builds the same kind of model again."""
+    name = getattr(model, "name", None)
+    if not isinstance(name, str) or not name:
+        return None
+    kind = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(model).__name__).lower()
+    return kind if re.fullmatch(rf"{re.escape(kind)}_\d+", name) else name[:1_000]
+
+
+def count_parameters(model: Any) -> int | None:
+    """How many parameters the model has, or None before it is built."""
+    try:
+        return int(model.count_params())
+    except (AttributeError, ValueError, TypeError):
+        return None
+
+
+def _as_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+    """The logged values that are single numbers."""
+    found = {}
+    for name, value in logs.items():
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return found
