@@ -1,0 +1,302 @@
+"""rank(): the join, the limits, what is left out and why, and clear answers to mistakes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from vmselect.errors import ArgumentError, RankingError
+from vmselect.profile import Environment, Profile
+
+CATALOG = vs.Catalog.embedded(date="2021-02-28").with_offers(
+    [
+        {"provider": "lab", "instance_type": name, "region": region, "market": market, "usd_per_hour": price}
+        for name, region, market, price in (
+            ("small", "here", "on_demand", 1.0),
+            ("small", "there", "on_demand", 0.8),
+            ("small", "here", "spot", 0.3),
+            ("big", "here", "on_demand", 3.0),
+            ("big", "here", "spot", 1.0),
+            ("same", "here", "on_demand", 1.0),
+        )
+    ]
+)
+
+
+def profile(name: str | None = "small", step_seconds: float = 0.1, **changes: Any) -> Profile:
+    """A probe of a training of 100 steps an epoch."""
+    top = {key: changes.pop(key) for key in ("environment", "outcome", "detail", "created") if key in changes}
+    given: dict[str, Any] = {
+        "instance_type": name, "batch_size": 64, "steps_per_epoch": 100, "init_seconds": 10.0, "model": "net",
+        "first_iteration_seconds": 1.0, "iteration_seconds": [step_seconds] * 20, "region": "here", "provider": "lab",
+    }  # fmt: skip
+    return Profile.from_times(**(given | changes)).model_copy(update=top)
+
+
+BOTH = [profile("small", 0.1), profile("big", 0.05)]
+
+
+def rank(profiles: Any = BOTH, **options: Any) -> vs.Ranking:
+    return vs.rank(profiles, **({"epochs": 10, "catalog": CATALOG} | options))
+
+
+def test_cost_is_time_times_price_and_terms_sum_to_the_time() -> None:
+    ranking = rank(epochs=[5, 10])
+    assert [row.instance_type for row in ranking.rows[:2]] == ["small", "big"]
+    for row in ranking:
+        assert row.cost_usd == pytest.approx(row.seconds / 3600 * row.usd_per_hour)
+        assert sum(row.terms.values()) == pytest.approx(row.seconds)
+        measured = profile(row.instance_type, {"small": 0.1, "big": 0.05}[row.instance_type])
+        estimate = vs.estimate(measured, epochs=int(row.epochs))
+        assert (row.seconds, row.seconds_low, row.seconds_high) == pytest.approx(
+            (estimate.seconds, estimate.low, estimate.high)
+        )
+
+
+def test_the_last_epoch_count_decides_unless_told_otherwise() -> None:
+    ranking = rank(epochs=[1, 1000], objective="cost")
+    assert (ranking.best.epochs, ranking.rows[0].epochs, len(ranking)) == (1000, 1000, 4)
+    assert rank(epochs=[1, 1000], decide_at=1).best.epochs == 1
+    assert ranking.rows[0] == ranking.best
+    with pytest.raises(ArgumentError, match="decide_at"):
+        rank(epochs=[1, 10], decide_at=5)
+
+
+def test_objectives_choose_differently() -> None:
+    assert rank(objective="cost").best.instance_type == "small"
+    assert rank(objective="time").best.instance_type == "big"
+    mixed = rank(objective={"cost": 0.5, "time": 0.5})
+    by_hand = {
+        row.instance_type: 0.5 * row.cost_usd / min(r.cost_usd for r in mixed)
+        + 0.5 * row.seconds / min(r.seconds for r in mixed)
+        for row in mixed
+    }
+    assert {row.instance_type: row.score for row in mixed} == pytest.approx(by_hand)
+
+
+def test_limits_exclude_with_the_reason() -> None:
+    ranking = rank(epochs=[10, 100], deadline_hours=0.2)
+    assert [(e.reason_code, e.epochs) for e in ranking.excluded] == [("over_deadline", 100)]
+    assert "small (lab, here, on_demand), batch 64" in str(ranking.excluded[0])
+    assert "over the deadline of 12 min" in ranking.excluded[0].reason
+    assert [e.reason_code for e in rank(budget_usd=0.04).excluded] == ["over_budget"]
+
+
+def test_nothing_feasible_is_an_answer_not_an_accident() -> None:
+    ranking = rank(budget_usd=1e-6)
+    assert not ranking
+    assert list(ranking) == []
+    assert ranking.pareto == ()
+    assert "Nothing is feasible: 2 candidates over budget" in ranking.verdict
+    with pytest.raises(RankingError, match="over budget"):
+        _ = ranking.best
+    assert json.loads(ranking.to_json())["rows"] == []
+    assert len(ranking.to_frame()) == 0
+    assert ranking.relative("cost").empty
+
+
+def test_one_candidate_is_the_best_one() -> None:
+    ranking = rank(profile())
+    assert (ranking.best.score, ranking.best.pareto, ranking.best.tied_with_best, len(ranking)) == (1.0, True, True, 1)
+    assert ranking.crossovers("cost") == ()
+    assert ranking.settled_from("cost") == 1
+
+
+def test_identical_candidates_are_tied_and_both_on_the_front() -> None:
+    ranking = rank([profile("same"), profile("small")])
+    assert [(row.score, row.tied_with_best, row.pareto) for row in ranking] == [(1.0, True, True)] * 2
+    assert "it is a tie with small" in ranking.verdict
+
+
+def test_ties_within_the_intervals_are_called_ties() -> None:
+    close = rank([profile("same", 0.1), profile("small", 0.1001)])
+    assert [row.tied_with_best for row in close] == [True, True]
+    far = rank([profile("same", 0.1), profile("small", 0.5)])
+    assert [row.tied_with_best for row in far] == [True, False]
+    assert "tie" not in far.verdict
+
+
+def test_markets_and_regions_filter_offers() -> None:
+    assert {row.market for row in rank()} == {"on_demand"}
+    assert {row.market for row in rank(market=None)} == {"on_demand", "spot"}
+    assert {row.market for row in rank(market=["spot"])} == {"spot"}
+    # Without region= a machine is priced where it was measured; a region that is named decides instead.
+    assert {row.region for row in rank()} == {"here"}
+    assert {row.region for row in rank(region="there")} == {"there"}
+    assert {row.region for row in rank([profile(region=None)])} == {"here", "there"}
+    assert [e.reason_code for e in rank(region="there").excluded] == ["no_price"]
+
+
+def test_every_unpriced_machine_is_listed_with_a_reason() -> None:
+    unpriced = [profile("unheard-of"), profile("big", provider="aws"), profile("same", region="moon")]
+    ranking = rank([profile("small"), *unpriced])
+    reasons = {e.candidate: e.reason for e in ranking.excluded}
+    assert "the catalog has no price of unheard-of" in reasons["unheard-of, batch 64"]
+    assert "no price of big from aws" in reasons["big, batch 64"]
+    assert "no price of same in moon, only in here" in reasons["same, batch 64"]
+    assert "no spot price of same, only on_demand" in rank([profile("same")], market="spot").excluded[0].reason
+
+
+def test_a_profile_without_instance_type_is_left_out_and_said_so() -> None:
+    ranking = rank([profile("small"), profile(None)])
+    assert [e.reason_code for e in ranking.excluded] == ["unknown_instance_type"]
+
+
+def test_a_machine_that_ran_out_of_memory_is_left_out() -> None:
+    broken = profile("big", outcome="out_of_memory", detail="OOM when allocating")
+    ranking = rank([profile("small"), broken])
+    (excluded,) = ranking.excluded
+    assert (excluded.reason_code, "OOM when allocating" in excluded.reason) == ("out_of_memory", True)
+
+
+def test_a_profile_that_supports_no_estimate_is_left_out() -> None:
+    empty = profile("big", steps_per_epoch=None, examples=None)
+    ranking = rank([profile("small"), empty])
+    assert [e.reason_code for e in ranking.excluded] == ["no_estimate"]
+
+
+def test_retired_types_are_left_out_unless_asked_for_or_dated() -> None:
+    old = [profile("p3.2xlarge", region=None, provider=None)]
+    today = vs.rank(old, epochs=10, catalog=vs.Catalog.embedded())
+    assert [e.reason_code for e in today.excluded] == ["retired"]
+    assert vs.rank(old, epochs=10, catalog=vs.Catalog.embedded(), include_retired=True).best.usd_per_hour > 0
+    assert vs.rank(old, epochs=10, catalog=vs.Catalog.embedded(date="2021-02-28")).best.usd_per_hour == 3.06
+
+
+def test_profiles_of_different_models_are_refused() -> None:
+    mixed = [profile("small"), profile("big", model="other")]
+    with pytest.raises(RankingError, match=r"different models \(net, other\)"):
+        rank(mixed)
+    assert rank(mixed, model="other").best.instance_type == "big"
+    with pytest.raises(ArgumentError, match="the models are: net, other"):
+        rank(mixed, model="third")
+
+
+def test_profiles_of_different_data_are_refused_unless_the_size_is_given() -> None:
+    mixed = [profile("small", examples=6400), profile("big", examples=12800)]
+    with pytest.raises(RankingError, match="training examples"):
+        rank(mixed)
+    assert len(rank(mixed, examples=6400)) == 2
+
+
+def test_different_batch_sizes_need_a_word() -> None:
+    mixed = [profile("small"), profile("small", batch_size=128, steps_per_epoch=50)]
+    with pytest.raises(RankingError, match=r"different batch sizes \(64, 128\)"):
+        rank(mixed)
+    assert [row.batch_size for row in rank(mixed, batch_size=128)] == [128]
+    assert [e.reason_code for e in rank(mixed, batch_size=128).excluded] == ["other_batch_size"]
+    assert {row.batch_size for row in rank(mixed, batch_size="all")} == {64, 128}
+    assert {row.batch_size for row in rank(mixed, batch_size=[64, 128])} == {64, 128}
+
+
+def test_repetitions_are_merged_into_one_row() -> None:
+    ranking = rank([profile("small", 0.09), profile("small", 0.11), profile("big", 0.05)])
+    small = next(row for row in ranking if row.instance_type == "small")
+    assert len(ranking) == 2
+    assert small.terms["steady_iterations"] == pytest.approx(0.1 * 999)
+    assert ranking.candidates.machines[1].repetitions == 2
+
+
+def test_repetitions_of_different_setups_are_refused() -> None:
+    other = profile("small", environment=Environment(precision="mixed_float16"))
+    with pytest.raises(RankingError, match="precision"):
+        rank([profile("small", environment=Environment(precision="float32")), other])
+
+
+def test_machines_measured_with_different_software_raise_a_doubt() -> None:
+    jax, torch = Environment(backend="jax"), Environment(backend="torch")
+    pair = [profile("small", environment=jax), profile("big", environment=torch)]
+    assert [f.code for f in rank(pair).findings if f.code == "software-differs"] == ["software-differs"]
+
+
+def test_profiles_without_provider_join_their_repetitions() -> None:
+    assert len(rank([profile("small"), profile("small", provider=None)])) == 1
+
+
+def test_under_use_of_gpus_is_a_finding() -> None:
+    def on(gpus_seen: int, replicas: int, batch_size: int) -> set[str]:
+        seen = profile(
+            "p2.16xlarge", batch_size=batch_size, region=None, provider=None, outcome="stopped",
+            environment=Environment(framework_gpus=gpus_seen, replicas=replicas),
+        )  # fmt: skip
+        return {f.code for f in rank([seen]).best.findings}
+
+    assert "unused-gpus" in on(16, 1, 64)
+    assert "thin-batch" in on(16, 16, 64)
+    assert not {"unused-gpus", "thin-batch"} & on(16, 16, 1024)
+
+
+def test_provider_billing_rounds_up() -> None:
+    short = [profile("g4dn.xlarge", 0.001, region=None, provider=None)]
+    exact = vs.rank(short, epochs=1, catalog=vs.Catalog.embedded()).best
+    billed = vs.rank(short, epochs=1, catalog=vs.Catalog.embedded(), billing="provider").best
+    assert exact.seconds < 60
+    assert billed.cost_usd == pytest.approx(60 / 3600 * billed.usd_per_hour)
+    assert billed.seconds == exact.seconds
+
+
+def test_interruptions_lengthen_spot_runs_only_and_are_marked() -> None:
+    plain = rank(market=None)
+    spot = rank(market=None, interruptions={"per_hour": 0.5, "checkpoint_minutes": 20, "restart_minutes": 5})
+    for before, after in zip(sorted(plain, key=str), sorted(spot, key=str), strict=True):
+        assert (before.instance_type, before.market) == (after.instance_type, after.market)
+        if after.market == "spot":
+            assert after.seconds == pytest.approx(before.seconds / (1 - 0.5 * 15 / 60))
+            assert after.terms["interruptions"] == pytest.approx(after.seconds - before.seconds)
+            assert [f.code for f in after.findings if f.code.startswith("spot")] == ["spot-expected"]
+            assert [f.code for f in before.findings if f.code.startswith("spot")] == ["spot-uninterrupted"]
+        else:
+            times = (after.seconds, after.seconds_low, after.seconds_high, after.terms, after.cost_usd)
+            assert times == (before.seconds, before.seconds_low, before.seconds_high, before.terms, before.cost_usd)
+
+
+def test_rerank_gives_what_rank_gives() -> None:
+    options: dict[str, Any] = {
+        "epochs": [3, 30], "objective": "time", "market": None, "deadline_hours": 0.1, "billing": "provider",
+        "interruptions": {"per_hour": 1, "checkpoint_minutes": 5},
+    }  # fmt: skip
+    assert json.loads(rank().rerank(**options).to_json()) == json.loads(rank(**options).to_json())
+    with pytest.raises(ArgumentError, match="method"):
+        rank().rerank(method="malta-epoch")
+
+
+def test_the_frame_and_the_json_hold_the_rows() -> None:
+    ranking = rank(epochs=[5, 10], market=None)
+    frame = ranking.to_frame()
+    assert list(frame.columns) == list(vars(ranking.best))
+    known = frame.astype(object).where(frame.notna(), None)
+    assert known.to_dict("records") == [vars(row) for row in ranking]
+    plain = json.loads(ranking.to_json())
+    assert [row["cost_usd"] for row in plain["rows"]] == [row.cost_usd for row in ranking]
+    assert plain["settings"]["decide_at"] == 10
+    assert "rows" not in json.loads(ranking.to_json(rows=False))
+
+
+def test_text_shows_the_verdict_and_a_table() -> None:
+    text = str(rank())
+    assert text.startswith("Rent small (lab, here, on_demand), batch 64: 10 epochs in ")
+    assert "pareto" in text
+    assert "Nothing is feasible" in str(rank(budget_usd=1e-9))
+
+
+def test_what_is_no_profile_is_refused() -> None:
+    with pytest.raises(RankingError, match="no profiles"):
+        rank([])
+    with pytest.raises(ArgumentError, match="load_profiles"):
+        rank(["profiles/"])
+    with pytest.raises(ArgumentError, match="epochs is empty"):
+        rank(epochs=[])
+
+
+def test_old_prices_are_a_finding() -> None:
+    ranking = rank([profile("p2.xlarge", region=None, provider=None)])
+    assert "old-prices" in {f.code for f in ranking.findings}
+
+
+def test_the_default_catalog_is_used_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vs.Catalog, "default", classmethod(lambda cls: CATALOG))
+    assert vs.rank(profile(created=datetime(2026, 1, 1, tzinfo=UTC)), epochs=10).best.provider == "lab"
