@@ -19,6 +19,7 @@ ACCENT, PLAIN = "#0a5fb4", "#8b939d"
 SERIES = ("#0072b2", "#d55e00", "#00876c", "#b04e8a", "#a67c00", "#3f9bd1", "#5b6470")
 """Colours that stay apart for colour-blind readers and on paper."""
 
+WIDTH, HEIGHT = 560, 360
 SUFFIXES = (".png", ".svg", ".json", ".html")
 
 
@@ -27,7 +28,7 @@ def altair() -> Any:
     return require("altair", extra="plots", needed_by="A chart")
 
 
-def themed(chart: Any, *, title: str, width: int = 560, height: int = 360) -> Any:
+def themed(chart: Any, *, title: str, width: int = WIDTH, height: int = HEIGHT) -> Any:
     """The chart with the size and the quiet look that all of them share."""
     look = {"labelColor": "#5b6470", "titleColor": "#5b6470", "titleFontWeight": "normal", "gridColor": "#e2e3df"}
     return (

@@ -56,7 +56,7 @@ def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
 def epochs_chart(ranking: Ranking, value: Value) -> Any:
     """Draw :func:`epochs_points`: a line per machine, the best one's interval, rings where the leader changes."""
     alt = altair()
-    data, changes = epochs_points(ranking, value), crossover_points(ranking, value)
+    changes, data = crossover_points(ranking, value), epochs_points(ranking, value)
     title = "Hours of training" if value == "time" else "Cost in USD"
     names = list(dict.fromkeys(data["machine"]))
     colour = alt.Color(
@@ -64,9 +64,13 @@ def epochs_chart(ranking: Ranking, value: Value) -> Any:
     )
     x, y = alt.X("epochs:Q", title="Epochs"), alt.Y("value:Q", title=title)
     ends = data.groupby("machine", sort=False).tail(1)
+    leader = ends.nsmallest(1, "value")["machine"]
+    ends = ends.assign(value=_spread_apart(ends["value"].tolist(), share=0.042))
     lines = alt.Chart(data)
     layers: list[Any] = [
-        lines.mark_area(opacity=0.12).encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=colour),
+        alt.Chart(data[data["machine"].isin(leader)])
+        .mark_area(opacity=0.15)
+        .encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=colour),
         lines.mark_line().encode(
             x=x, y=y, color=colour, tooltip=["machine:N", "epochs:Q", "value:Q", "low:Q", "high:Q"]
         ),
@@ -75,7 +79,9 @@ def epochs_chart(ranking: Ranking, value: Value) -> Any:
     if len(changes):
         rings = alt.Chart(changes)
         layers.append(
-            rings.mark_point(size=90, color="#1b1f24", filled=False).encode(x=x, y=y, tooltip=["epochs:Q", "machine:N"])
+            rings.mark_point(size=90, opacity=1, color="#1b1f24", filled=False).encode(
+                x=x, y=y, tooltip=["epochs:Q", "machine:N"]
+            )
         )
         words = rings.mark_text(dy=-14, color="#1b1f24").encode(x=x, y=y, text=alt.Text("from:N"))
         layers.append(words.transform_calculate(**{"from": "'from ' + datum.epochs"}))
@@ -88,6 +94,15 @@ def _counts(ranking: Ranking) -> list[int]:
     settings = ranking.settings
     most = max(10, 2 * (settings.decide_at or 1), *settings.epochs, 1)
     return sorted({int(n) for n in np.linspace(1, most, 60).round()})
+
+
+def _spread_apart(values: list[float], *, share: float) -> list[float]:
+    """Values moved up until no two are closer than ``share`` of the largest, so that names there can be read."""
+    gap = share * max(values, default=0.0)
+    placed, floor = list(values), -gap
+    for i in sorted(range(len(values)), key=values.__getitem__):
+        placed[i] = floor = max(values[i], floor + gap)
+    return placed
 
 
 def _lines(wider: Ranking, value: Value, most: int) -> list[int]:

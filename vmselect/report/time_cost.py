@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vmselect.report.drawing import ACCENT, PLAIN, altair, deciding_rows, themed
+from vmselect.report.drawing import ACCENT, HEIGHT, PLAIN, WIDTH, altair, deciding_rows, themed
 from vmselect.units import hours
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 400
 MOST_NAMES = 12
+SIDES = (("left", 7, -10), ("left", 7, 11), ("left", 9, 0), ("right", -9, 0), ("right", -7, -10), ("right", -7, 11))
+"""Where a name may stand beside its point: alignment and offset in pixels, best first."""
 
 
 def time_cost_points(ranking: Ranking, *, most: int = MOST_POINTS) -> pd.DataFrame:
@@ -41,26 +45,56 @@ def time_cost_chart(ranking: Ranking) -> Any:
     alt = altair()
     data = time_cost_points(ranking)
     kinds = alt.Scale(domain=["best", "Pareto front", "other"], range=[ACCENT, "#58a9e0", PLAIN])
-    scales = {name: _scale(data[name]) for name in ("hours", "cost_usd")}
-    base = alt.Chart(data).encode(color=alt.Color("kind:N", scale=kinds, title=None))
-    x = alt.X("hours:Q", title="Hours of training", scale=alt.Scale(**scales["hours"]))
-    y = alt.Y("cost_usd:Q", title="Cost in USD", scale=alt.Scale(**scales["cost_usd"]))
-    front = (
-        alt.Chart(data[data["kind"] != "other"])
-        .mark_line(strokeDash=[2, 4], color=ACCENT)
-        .encode(x=x, y=y, order="hours:Q")
+    wide = max((_span(data[name]) for name in ("hours", "cost_usd")), default=1.0) > 12
+    scale = alt.Scale(type="log", nice=False, padding=24) if wide else alt.Scale(zero=True)
+    axis = alt.Axis(tickCount=6)
+    x = alt.X("hours:Q", title="Hours of training", scale=scale, axis=axis)
+    y = alt.Y("cost_usd:Q", title="Cost in USD", scale=scale, axis=axis)
+    base = alt.Chart(data).encode(
+        color=alt.Color("kind:N", scale=kinds, title=None, legend=alt.Legend(symbolOpacity=1))
     )
+    front = alt.Chart(data[data["kind"] != "other"]).mark_line(strokeDash=[2, 4], color=ACCENT)
     tooltip = ["machine:N", "rank:Q", "hours:Q", "cost_usd:Q", "usd_per_hour:Q"]
     layers = [
-        front,
+        front.encode(x=x, y=y, order="hours:Q"),
         base.mark_rule(opacity=0.5).encode(x=alt.X("hours_low:Q", title="Hours of training"), x2="hours_high:Q", y=y),
         base.mark_rule(opacity=0.5).encode(x=x, y=alt.Y("cost_low:Q", title="Cost in USD"), y2="cost_high:Q"),
         base.mark_circle(size=80, opacity=1).encode(x=x, y=y, tooltip=tooltip),
-        alt.Chart(data.head(MOST_NAMES))
-        .mark_text(align="left", dx=8, dy=-7, color="#1b1f24")
-        .encode(x=x, y=y, text="machine:N"),
     ]
+    named = data.head(MOST_NAMES)
+    sides = choose_sides(named["hours"], named["cost_usd"], named["machine"], log=wide)
+    for align, dx, dy in SIDES:
+        here = named[[side == (align, dx, dy) for side in sides]]
+        text = alt.Chart(here).mark_text(align=align, dx=dx, dy=dy, color="#1b1f24")
+        layers.append(text.encode(x=x, y=y, text="machine:N"))
     return themed(alt.layer(*layers), title=f"Time against cost, {_at(ranking)}")
+
+
+def choose_sides(
+    x: Iterable[float], y: Iterable[float], texts: Iterable[str], *, log: bool
+) -> list[tuple[str, int, int] | None]:
+    """For each point, the side on which its name covers no other name or point, or None where there is none."""
+    across, up = (_pixels(values, size, log=log) for values, size in ((x, WIDTH), (y, HEIGHT)))
+    taken = [(a - 5, a + 5, b - 5, b + 5) for a, b in zip(across, up, strict=True)]
+    chosen: list[tuple[str, int, int] | None] = []
+    for a, b, text in zip(across, up, texts, strict=True):
+        width = 6.2 * len(text)
+        chosen.append(None)
+        for align, dx, dy in SIDES:
+            left = a + dx - (width if align == "right" else 0)
+            area = (left, left + width, b - dy - 6, b - dy + 6)
+            if all(area[1] < t[0] or area[0] > t[1] or area[3] < t[2] or area[2] > t[3] for t in taken):
+                taken.append(area)
+                chosen[-1] = (align, dx, dy)
+                break
+    return chosen
+
+
+def _pixels(values: Iterable[float], size: int, *, log: bool) -> list[float]:
+    """Where values come to lie on an axis of ``size`` pixels, near enough to tell which names collide."""
+    placed = [math.log(max(value, 1e-12)) if log else value for value in values]
+    low, high = (min(placed, default=0.0) if log else 0.0), max(placed, default=1.0)
+    return [size * (value - low) / ((high - low) or 1.0) for value in placed]
 
 
 def _at(ranking: Ranking) -> str:
@@ -68,7 +102,6 @@ def _at(ranking: Ranking) -> str:
     return f"{count} epochs" if count else "epochs of the study"
 
 
-def _scale(values: pd.Series[float]) -> dict[str, object]:
-    """Logarithmic where the values span more than twenty times."""
-    smallest = float(values.min()) if len(values) else 0.0
-    return {"type": "log", "nice": True} if smallest > 0 and float(values.max()) / smallest > 20 else {"zero": True}
+def _span(values: pd.Series[float]) -> float:
+    """How many times the smallest value the largest is."""
+    return float(values.max() / values.min()) if len(values) and values.min() > 0 else 1.0

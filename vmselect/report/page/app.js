@@ -89,6 +89,7 @@ window.vmselect = {
     update();
   },
   rank: (changes) => rank(report.candidates, { ...report.initial, ...changes }),
-  leaders: (field, most) => findLeaders(report.candidates, state.settings, field, most),
+  leaders: (field, most) => findLeaders(state.view.everyone.map((row) => row.candidate), state.settings, field, most),
+  words: { seconds: formatSeconds, usd: formatUsd },
   readyMilliseconds: performance.now(),
 };

@@ -49,7 +49,7 @@ function drawTimeCost(host, rows, settings) {
     );
     const radius = kind === "best" ? 7 : 5;
     const mark = s("g", { class: `point ${kind}` }, whiskers, s("circle", { cx, cy, r: radius }), s("circle", { cx, cy, r: 13, class: "reach" }));
-    svg.append(tooltip.attach(mark, describe(row)));
+    svg.append(tooltip.attach(mark, () => describe(row)));
     labels.avoid(cx, cy, radius);
   }
   const named = [rows[0], ...front, ...rows.slice(1, 12)].filter(Boolean);
@@ -126,7 +126,7 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
       s("text", { x: box.right + 11, y: ends[i] + 4, class: "label" }, shorten(candidate.label, narrow ? 14 : 18)),
     );
     const here = format(evaluate(candidate, settings)[field]);
-    svg.append(tooltip.attach(group, [candidate.label, `${here} at ${formatCount(settings.epochs)} epochs`, `${format(end)} at ${formatCount(most)} epochs`]));
+    svg.append(tooltip.attach(group, () => [candidate.label, `${here} at ${formatCount(settings.epochs)} epochs`, `${format(end)} at ${formatCount(most)} epochs`]));
   });
   drawChanges(frame, x, y, { leaders, settings, field });
 }
@@ -137,7 +137,7 @@ function drawChanges(frame, x, y, { leaders, settings, field }) {
   for (const { candidate, from } of leaders.slice(1)) {
     const [cx, cy] = [x.scale(from), y.scale(evaluate(candidate, settings, from)[field])];
     const ring = s("circle", { cx, cy, r: 6, class: "change" });
-    frame.svg.append(tooltip.attach(ring, [candidate.label, `leads from ${formatCount(from)} epochs on`]));
+    frame.svg.append(tooltip.attach(ring, () => [candidate.label, `leads from ${formatCount(from)} epochs on`]));
     labels.avoid(cx, cy, 7);
     if (cx > frame.box.left + 30) labels.place(cx, cy, `from ${formatCount(from)}`, { class: "label" });
   }
@@ -181,7 +181,7 @@ function drawTerms(host, rows, field, terms) {
       const part = ((parts.get(id) ?? 0) / (row.seconds || 1)) * row[field];
       if (part <= 0) continue;
       const rect = s("rect", { x: x(start), y: top, width: x(start + part) - x(start), height, class: `t${slot}` });
-      group.append(tooltip.attach(rect, [machine(row), `${title}: ${format(part)} (${formatShare(part / row[field])})`]));
+      group.append(tooltip.attach(rect, () => [machine(row), `${title}: ${format(part)} (${formatShare(part / row[field])})`]));
       start += part;
     }
     const labelAt = narrow ? { x: 0, y: top - 5 } : { x: box.left - 10, y: middle + 4, "text-anchor": "end" };
@@ -211,6 +211,6 @@ function drawSteps(host, steps) {
   }
   steps.seconds.forEach((seconds, i) => {
     const mark = s("circle", { cx: x.scale(steps.position[i]), cy: y.scale(seconds), r: 3.5, class: `step ${steps.label[i]}` });
-    svg.append(tooltip.attach(mark, [formatSeconds(seconds), `step ${formatCount(steps.position[i])}, ${steps.label[i]}`]));
+    svg.append(tooltip.attach(mark, () => [formatSeconds(seconds), `step ${formatCount(steps.position[i])}, ${steps.label[i]}`]));
   });
 }

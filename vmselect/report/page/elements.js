@@ -49,7 +49,7 @@ const tooltip = {
   box: null,
   lines: new WeakMap(),
 
-  /** Let `mark` show `lines` (an array of text) when pointed at. */
+  /** Let `mark` show what `lines()` gives, an array of text, when it is pointed at. */
   attach(mark, lines) {
     this.lines.set(mark, lines);
     mark.classList.add("tip");
@@ -65,7 +65,7 @@ const tooltip = {
   },
 
   show(target, x, y) {
-    const lines = target instanceof Element ? this.lines.get(target.closest(".tip")) : undefined;
+    const lines = target instanceof Element ? this.lines.get(target.closest(".tip"))?.() : undefined;
     this.box.hidden = !lines;
     if (!lines) return;
     replace(this.box, lines.map((line, i) => h(i ? "span" : "strong", { dir: "auto" }, line)));

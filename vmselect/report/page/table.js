@@ -20,7 +20,8 @@ function machineCell(row) {
     row.pareto ? h("span", { class: "badge front" }, "Pareto") : null,
     candidate.doubts ? h("span", { class: "badge doubt" }, "see findings") : null,
   ];
-  return [name(candidate.instance_type, { class: "who" }), ...badges, h("span", { class: "sub", dir: "auto" }, where.filter(Boolean).join(" · "))];
+  // The spaces are for copying and reading aloud.
+  return [name(candidate.instance_type, { class: "who" }), ...badges.flatMap((badge) => [" ", badge]), h("span", { class: "sub", dir: "auto" }, where.filter(Boolean).join(" · "))];
 }
 
 function valueCell(value, low, high, format) {
