@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 import time
 from collections.abc import Mapping
@@ -212,8 +211,8 @@ class ConvergenceProbe(PlainCallback):
             created=watch.created,
             batch_size=watch.batch_size,
             rule=rule,
-            model=name_of(self._model),
-            parameters=count_parameters(self._model),
+            model=framework.name_model(self._model),
+            parameters=framework.count_parameters(self._model),
             epochs_run=watch.epochs_run,
             stabilised_after=watch.stabilised_after,
             ended=ended,
@@ -267,23 +266,6 @@ class _Stand:
     def metrics(self) -> Any:
         """The model's own metrics: they say in which direction each improves."""
         return self._model.metrics
-
-
-def name_of(model: Any) -> str | None:
-    """The model's name, without the number that Keras adds when a program builds the same kind of model again."""
-    name = getattr(model, "name", None)
-    if not isinstance(name, str) or not name:
-        return None
-    kind = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(model).__name__).lower()
-    return kind if re.fullmatch(rf"{re.escape(kind)}_\d+", name) else name[:1_000]
-
-
-def count_parameters(model: Any) -> int | None:
-    """How many parameters the model has, or None before it is built."""
-    try:
-        return int(model.count_params())
-    except (AttributeError, ValueError, TypeError):
-        return None
 
 
 def _as_numbers(logs: Mapping[str, Any]) -> dict[str, float]:

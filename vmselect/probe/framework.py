@@ -6,6 +6,7 @@ Nothing here imports a framework: whoever trains has imported it, and whoever ha
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -37,6 +38,22 @@ def backend_name() -> str | None:
     keras = sys.modules.get("keras")
     name = _attempt(lambda: str(keras.backend.backend())) if keras is not None else None
     return name or next((package for package in ("torch", "jax", "tensorflow") if package in sys.modules), None)
+
+
+def name_model(model: Any) -> str | None:
+    """The model's name, without the number that Keras adds when a program builds the same kind of model again."""
+    name = getattr(model, "name", None)
+    if not isinstance(name, str) or not name:
+        return None
+    kind = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(model).__name__).lower()
+    return kind if re.fullmatch(rf"{re.escape(kind)}_\d+", name) else name[:200]
+
+
+def count_parameters(model: Any) -> int | None:
+    """How many parameters the model has, or None before it is built."""
+    if not getattr(model, "built", False) or not hasattr(model, "count_params"):
+        return None
+    return int(model.count_params())
 
 
 def read_versions() -> dict[str, str]:

@@ -145,7 +145,7 @@ class Recording:
         )
 
     def _read_facts(self, instance_type: str | None, region: str | None) -> None:
-        from vmselect.probe.framework import read_framework
+        from vmselect.probe.framework import count_parameters, name_model, read_framework
         from vmselect.probe.hardware import read_machine
         from vmselect.probe.placement import locate
 
@@ -156,8 +156,5 @@ class Recording:
             "dispatch": None if self.model is None else "threaded" if self.fit.threaded else "direct",
         }
         self._placement = locate(instance_type=instance_type, region=region)
-        name = getattr(self.model, "name", None)
-        self.model_name = name[:200] if isinstance(name, str) else None
-        self._parameters = None
-        if getattr(self.model, "built", False) and hasattr(self.model, "count_params"):
-            self._parameters = int(self.model.count_params())
+        self.model_name = name_model(self.model)
+        self._parameters = count_parameters(self.model)
