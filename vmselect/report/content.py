@@ -84,7 +84,8 @@ def _measured(ranking: Ranking) -> str:
     if days:
         parts.append(f"made {_span(days)}")
     if given:
-        parts.append(f"{given} of them from times that were measured elsewhere")
+        which = "all" if given == len(profiles) else f"{given} of them"
+        parts.append(f"{which} from times that were measured elsewhere")
     return ", ".join(parts)
 
 

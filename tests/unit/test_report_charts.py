@@ -1,0 +1,158 @@
+"""Charts: the numbers first, then that each can be drawn and written."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import vmselect as vs
+from vmselect.errors import ArgumentError, RankingError
+from vmselect.report import CHARTS, chart, save_chart
+from vmselect.report.drawing import labels
+from vmselect.report.epochs import crossover_points, epochs_points
+from vmselect.report.steps import step_points
+from vmselect.report.terms import terms_points
+from vmselect.report.time_cost import choose_sides, time_cost_points
+
+pytest.importorskip("altair", reason="charts were not drawn: altair is not installed")
+
+# Seconds of initialization and of a step: the slow machine starts faster, so that the leader changes with the epochs.
+MACHINES = {"slow": (1.0, 0.4), "fast": (60.0, 0.1), "dear": (70.0, 0.11)}
+PRICES = {"slow": 1.0, "fast": 2.0, "dear": 9.0}
+
+
+def make_ranking(**settings: Any) -> vs.Ranking:
+    profiles = [
+        vs.Profile.from_times(
+            instance_type=name, batch_size=64, steps_per_epoch=100, init_seconds=init, first_iteration_seconds=2.0,
+            iteration_seconds=[step, step * 1.02, step * 0.98] * 5, validation_seconds=[1.0, 0.5],
+        )
+        for name, (init, step) in MACHINES.items()
+    ]  # fmt: skip
+    markets = {"on_demand": 1.0, "spot": 0.3}
+    offers = [
+        {"provider": "lab", "instance_type": name, "region": "here", "market": market, "usd_per_hour": usd * factor}
+        for name, usd in PRICES.items()
+        for market, factor in markets.items()
+    ]
+    catalog = vs.Catalog.embedded().with_offers(offers)
+    return vs.rank(profiles, **({"epochs": [5, 10], "catalog": catalog} | settings))
+
+
+def test_time_cost_points_are_the_rows() -> None:
+    ranking = make_ranking()
+    points = time_cost_points(ranking)
+    rows = [row for row in ranking.rows if row.epochs == 10]
+    assert points["machine"].tolist() == [row.instance_type for row in rows]
+    assert points["hours"].tolist() == pytest.approx([row.seconds / 3600 for row in rows])
+    assert points["cost_high"].tolist() == [row.cost_high for row in rows]
+    assert points["kind"].tolist()[0] == "best"
+    assert set(points.loc[points["kind"] == "other", "machine"]) == {
+        row.instance_type for row in rows if not row.pareto
+    }
+    assert len(time_cost_points(ranking, most=1)) == 1
+
+
+@pytest.mark.parametrize("value", ["time", "cost"])
+def test_epochs_points_are_estimates_at_each_count(value: Any) -> None:
+    ranking = make_ranking()
+    points = epochs_points(ranking, value)
+    assert set(points["machine"]) == set(MACHINES)
+    at_ten = points[points["epochs"] == 10].set_index("machine")
+    for row in ranking.rows:
+        if row.epochs == 10:
+            expected = row.seconds / 3600 if value == "time" else row.cost_usd
+            assert at_ten.loc[row.instance_type, "value"] == pytest.approx(expected)
+    assert (points["low"] <= points["value"]).all()
+    assert (points["value"] <= points["high"]).all()
+    assert len(epochs_points(ranking, value, most=2)["machine"].unique()) == 2
+
+
+def test_epochs_lines_ignore_limits_that_hold_at_one_count() -> None:
+    assert len(epochs_points(make_ranking(deadline_hours=0.02), "time")) == len(epochs_points(make_ranking(), "time"))
+
+
+def test_crossovers_are_marked_where_the_leader_changes() -> None:
+    ranking = make_ranking()
+    points = crossover_points(ranking, "time")
+    assert points["epochs"].tolist() == [change.epochs for change in ranking.crossovers("time", up_to=20)]
+    assert points["machine"].tolist() == ["fast"]
+    assert points["value"].item() == pytest.approx(
+        ranking.rerank(epochs=int(points["epochs"].item()), objective="time").best.seconds / 3600
+    )
+
+
+def test_terms_sum_to_the_whole() -> None:
+    ranking = make_ranking()
+    points = terms_points(ranking)
+    sums = points.groupby("machine")[["seconds", "cost_usd"]].sum()
+    for row in ranking.rows:
+        if row.epochs == 10:
+            assert sums.loc[row.instance_type].tolist() == pytest.approx([row.seconds, row.cost_usd])
+
+
+def test_steps_keep_the_warm_up_and_thin_the_rest() -> None:
+    profile = vs.Profile.from_times(
+        instance_type="m", first_iteration_seconds=9.0, iteration_seconds=[0.1] * 999, batch_size=1
+    )
+    whole, thin = step_points(profile), step_points(profile, most=100)
+    assert whole["position"] == list(range(1, 1001))
+    assert whole["steady_seconds"] == pytest.approx(0.1)
+    assert len(thin["seconds"]) <= 100
+    assert (thin["label"][0], thin["seconds"][0]) == ("first", 9.0)
+    assert thin["readings"] == 1000
+
+
+def test_names_say_what_tells_candidates_apart() -> None:
+    every = make_ranking(market=None)
+    where = labels(every.candidates, range(len(every.candidates)))
+    assert set(where.values()) == {f"{name} · {market}" for name in MACHINES for market in ("on_demand", "spot")}
+    assert set(labels(every.candidates, every.assessment.order[0][:1]).values()) <= set(MACHINES)
+
+
+def test_names_do_not_cover_one_another() -> None:
+    apart = choose_sides([1, 1, 1], [1, 1.01, 1.02], ["a long name"] * 3, log=False)
+    assert len(set(apart)) == 3
+    assert choose_sides([], [], [], log=True) == []
+
+
+@pytest.mark.parametrize("kind", list(CHARTS))
+@pytest.mark.parametrize("objective", ["cost", "time"])
+def test_every_chart_is_drawn(kind: str, objective: str, tmp_path: Path) -> None:
+    pytest.importorskip(
+        "vl_convert", reason="charts were not written as PNG and SVG: vl-convert-python is not installed"
+    )
+    ranking = make_ranking(objective=objective)
+    ranking.chart(kind, path=tmp_path / "chart.png")
+    picture = (tmp_path / "chart.png").read_bytes()
+    width, height = struct.unpack(">II", picture[16:24])
+    assert picture[:4] == b"\x89PNG"
+    assert width > 800
+    assert height > 100
+    svg = save_chart(chart(ranking, kind), tmp_path / "new" / "chart.svg").read_text(encoding="utf-8")
+    assert "<svg" in svg
+    assert svg.count("<path") > 3
+    if kind != "steps":
+        assert "fast" in svg
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CHARTS if kind != "steps"])
+def test_charts_of_nothing_are_empty_rather_than_broken(kind: str) -> None:
+    drawn = make_ranking(budget_usd=1e-9).chart(kind)
+    assert drawn.to_dict()["config"]
+
+
+def test_what_cannot_be_drawn_says_so(tmp_path: Path) -> None:
+    ranking = make_ranking()
+    with pytest.raises(ArgumentError, match="the charts are: time-cost"):
+        ranking.chart("pie")
+    with pytest.raises(ArgumentError, match="written as one of"):
+        ranking.chart("terms", path=tmp_path / "chart.gif")
+    profile = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=30)
+    with pytest.raises(RankingError, match="no step times of g4dn"):
+        vs.rank(profile, epochs=5).chart("steps")
+    assert isinstance(time_cost_points(ranking), pd.DataFrame)
