@@ -10,6 +10,7 @@ import typer
 from vmselect import __version__
 from vmselect.cli import prices
 from vmselect.cli.check import check
+from vmselect.cli.estimate import estimate
 from vmselect.cli.output import say
 from vmselect.cli.probe import CONTEXT, probe
 from vmselect.cli.rank import rank
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.command(context_settings=CONTEXT)(probe)
 app.command()(check)
+app.command()(estimate)
 app.command()(rank)
 app.command()(report)
 app.add_typer(prices.app, name="prices")

@@ -97,18 +97,15 @@ def run_script(script: Path, arguments: Sequence[str], *, before: Callable[[], N
     """Run a script as ``python script arguments`` would, in this process."""
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=str(script), __builtins__=builtins)
-    code = compile(script.read_bytes(), str(script), "exec", dont_inherit=True)
     sys.argv = [str(script), *arguments]
     sys.path[0] = str(script.resolve().parent)
     sys.modules["__main__"] = module
     before()
     try:
-        exec(code, module.__dict__)
-    except KeyboardInterrupt:
-        raise
+        exec(compile(script.read_bytes(), str(script), "exec", dont_inherit=True), module.__dict__)
     except Exception as wrong:  # noqa: BLE001  # any error of the script ends it as it would have ended it alone
-        own = wrong.__traceback__
-        sys.excepthook(type(wrong), wrong, own.tb_next if own else None)
+        inside = wrong.__traceback__.tb_next if wrong.__traceback__ else None
+        sys.excepthook(type(wrong), wrong.with_traceback(inside), inside)
         raise SystemExit(1) from None
 
 

@@ -30,8 +30,8 @@ def rank(
 ) -> None:
     """Rank every machine that was measured: what to rent, how long it takes, what it costs, how sure that is.
 
-    The table shows the number of epochs that decides. JSON holds everything, CSV every row. Exit code 1 when nothing
-    is feasible.
+    The table shows the number of epochs that decides; JSON holds everything, CSV every row. Remarks and doubts go to
+    standard error. Exit code 1 when nothing is feasible.
 
     Examples:
 
@@ -47,11 +47,13 @@ def rank(
         sys.stdout.write(json.dumps(ranking.payload(), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     elif format is Format.csv:
         emit([vars(row) for row in ranking], COLUMNS, format=format)
-    elif ranking:
+    else:
+        typer.echo(ranking.verdict)
+    if format is Format.table and ranking:
         column = ranking.deciding_column
         rows = [ranking.row(int(i), column) for i in ranking.assessment.order[column][:top]]
         emit([_shown(row, tie=sum(r.tied_with_best for r in rows) > 1) for row in rows], TABLE, format=format)
-    say(_remarks(ranking, top))
+    say(_remarks(ranking, top) if format is Format.table else ranking.findings)
     if not ranking:
         raise typer.Exit(1)
 
@@ -68,8 +70,8 @@ def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
 
 
 def _remarks(ranking: Ranking, top: int) -> list[str]:
-    """What stands beside the rows: the verdict, crossovers, what was left out, doubts."""
-    lines = [ranking.verdict]
+    """What stands below the table: crossovers, what was left out, doubts."""
+    lines: list[str] = []
     for name in ("cost", "time") if len(ranking.settings.epochs) > 1 and ranking else ():
         changes = ranking.crossovers(name)
         lines += [f"By {name}: {change}." for change in changes[:5]]

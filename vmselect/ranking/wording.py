@@ -63,8 +63,9 @@ def nothing_feasible(ranking: Ranking) -> str:
     counted = ", ".join(
         f"{_count(n, 'candidate')} {code.replace('_', ' ')}" for code, n in reasons.most_common()
     )
-    first = next(excluded for excluded in ranking.excluded)
-    return f"Nothing is feasible: {counted}. For one, {first}. See ranking.excluded for all, and loosen the limits."
+    most = reasons.most_common(1)[0][0]
+    example = next(excluded for excluded in ranking.excluded if excluded.reason_code == most)
+    return f"Nothing is feasible: {counted}. For one, {example}."
 
 
 def _deciding(ranking: Ranking) -> list[int]:

@@ -1,0 +1,170 @@
+"""The command line as a user meets it: what it prints, where, and its exit codes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import vmselect as vs
+from vmselect.cli import app, main
+from vmselect.errors import ArgumentError
+from vmselect.profile import Environment
+
+CLI = [sys.executable, "-c", "from vmselect.cli import main; main()"]
+runner = CliRunner()
+
+
+def profile(name: str, step_seconds: float, **changes: object) -> vs.Profile:
+    given = {
+        "instance_type": name, "batch_size": 64, "steps_per_epoch": 100, "init_seconds": 10.0, "model": "net",
+        "first_iteration_seconds": 1.0, "iteration_seconds": [step_seconds] * 20,
+    }  # fmt: skip
+    return vs.Profile.from_times(**(given | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, seconds in (("g4dn.xlarge", 0.2), ("g5.xlarge", 0.08), ("p3.2xlarge", 0.05)):
+        profile(name, seconds).save(tmp_path / "profiles")
+    return tmp_path / "profiles"
+
+
+def test_rank_says_what_to_rent(folder: Path) -> None:
+    done = runner.invoke(app, ["rank", str(folder), "--epochs", "50"])
+    assert done.exit_code == 0
+    assert done.stdout.startswith("Rent g5.xlarge (aws, us-east-1, on_demand), batch 64: 50 epochs in ")
+    assert "Left out: p3.2xlarge, batch 64: p3.2xlarge can no longer be rented" in done.stderr
+
+
+def test_rank_prints_json_and_csv_that_equal_python(folder: Path) -> None:
+    ranking = vs.rank(vs.load_profiles(folder), epochs=[5, 50], objective={"cost": 0.5, "time": 0.5}, market=None)
+    options = ["rank", str(folder), "-e", "5,50", "-o", "cost=1,time=1", "--market", "all"]
+    plain = json.loads(runner.invoke(app, [*options, "--format", "json"]).stdout)
+    assert plain == json.loads(ranking.to_json())
+    rows = list(csv.DictReader(io.StringIO(runner.invoke(app, [*options, "--format", "csv"]).stdout)))
+    assert [float(row["cost_usd"]) for row in rows] == [row.cost_usd for row in ranking]
+    assert rows[0]["tied_with_best"] == "yes"
+
+
+def test_rank_options_reach_the_ranking(folder: Path) -> None:
+    options = [
+        "rank", folder, "-e", "50", "--market", "spot", "--interruptions-per-hour", "0.1", "--checkpoint-minutes", "20",
+        "--deadline-hours", "3", "--budget-usd", "9", "--billing", "provider", "--include-retired",
+        "--confidence", "0.8", "--region", "us-east-1", "--batch-size", "64", "--format", "json",
+    ]  # fmt: skip
+    done = runner.invoke(app, [str(option) for option in options])
+    settings = json.loads(done.stdout)["settings"]
+    expected = {
+        "markets": ["spot"], "deadline_hours": 3, "budget_usd": 9, "billing": "provider", "include_retired": True,
+        "confidence": 0.8, "regions": ["us-east-1"], "batch_sizes": [64],
+    }  # fmt: skip
+    assert {name: settings[name] for name in expected} == expected
+    assert settings["interruptions"]["interruptions_per_second"] == pytest.approx(0.1 / 3600)
+
+
+def test_rank_with_prices_of_a_day_or_of_a_file(folder: Path, tmp_path: Path) -> None:
+    old = runner.invoke(app, ["rank", str(folder), "-e", "50", "--date", "2021-02-28", "--format", "json"])
+    assert [row["instance_type"] for row in json.loads(old.stdout)["rows"]] == ["p3.2xlarge"]
+    offer = {"provider": "lab", "instance_type": "g4dn.xlarge", "region": "x", "market": "on_demand", "usd_per_hour": 1}
+    path = vs.Catalog.embedded(date="2021-02-28").with_offers([offer]).save(tmp_path / "mine.csv")
+    mine = runner.invoke(app, ["rank", str(folder), "-e", "50", "--catalog", str(path), "--format", "json"])
+    assert {row["provider"] for row in json.loads(mine.stdout)["rows"]} == {"aws", "lab"}
+    with pytest.raises(ArgumentError, match="two different catalogs"):
+        runner.invoke(
+            app, ["rank", str(folder), "--catalog", str(path), "--date", "2021-02-28"], catch_exceptions=False
+        )
+
+
+def test_nothing_feasible_exits_1(folder: Path) -> None:
+    done = runner.invoke(app, ["rank", str(folder), "-e", "50", "--budget-usd", "0.001"])
+    assert (done.exit_code, "Nothing is feasible" in done.stdout) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rank", "nowhere.json"], "vmselect: nowhere.json: cannot read this profile"),
+        (["rank", "{folder}", "--epochs", "many"], "vmselect: --epochs 'many' cannot be read"),
+        (["rank", "{folder}", "--objective", "cost=much"], "vmselect: --objective"),
+        (["rank", "{folder}", "--market", "bazaar"], "vmselect: market is 'bazaar'"),
+        (["probe", "missing.py"], "vmselect: missing.py is not a file"),
+        (["rank", "{folder}", "--speed"], "No such option"),
+        (["fly"], "No such command"),
+    ],
+)
+def test_what_cannot_be_done_exits_2_with_one_message(
+    folder: Path,
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.setattr(sys, "argv", ["vmselect", *(argument.format(folder=folder) for argument in arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    shown = capsys.readouterr()
+    assert ended.value.code == 2
+    assert message in shown.err
+    assert "Traceback" not in shown.err
+    assert shown.out == ""
+
+
+def test_report_writes_the_page_and_prints_its_address(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "out" / "page.html"
+    done = runner.invoke(app, ["report", str(folder), "-e", "50", "--output", str(page)])
+    assert (done.exit_code, done.stdout.strip()) == (0, page.resolve().as_uri())
+    assert "g5.xlarge" in page.read_text(encoding="utf-8")
+
+
+def test_check_tells_doubts_by_its_exit_code(folder: Path) -> None:
+    fine = runner.invoke(app, ["check", str(folder), "--format", "json"])
+    assert fine.exit_code == 0
+    assert [row["severity"] for row in json.loads(fine.stdout)] == ["fine"] * 3
+    odd = profile("g4dn.xlarge", 0.1).model_copy(update={"environment": Environment(dispatch="threaded")})
+    odd.save(folder / "odd.json")
+    doubtful = runner.invoke(app, ["check", str(folder), "--format", "json"])
+    assert doubtful.exit_code == 1
+    (row,) = [row for row in json.loads(doubtful.stdout) if row["severity"] == "doubt"]
+    assert (row["code"], Path(row["file"]).name) == ("threaded-dispatch", "odd.json")
+    (folder / "broken.json").write_text("{", encoding="utf-8")
+    damaged = runner.invoke(app, ["check", str(folder)])
+    assert (damaged.exit_code, "broken.json" in damaged.stderr, "odd.json" in damaged.stdout) == (2, True, True)
+
+
+def test_help_teaches_with_examples_and_version_is_told() -> None:
+    for command in ("probe", "estimate", "rank", "report", "check"):
+        shown = runner.invoke(app, [command, "--help"], env={"COLUMNS": "100"})
+        assert shown.exit_code == 0
+        assert f"vmselect {command} " in shown.stdout
+    assert runner.invoke(app, ["--version"]).stdout == f"vmselect {vs.__version__}\n"
+
+
+def test_a_closed_pipe_is_no_error(folder: Path) -> None:
+    command = f'{sys.executable} -c "from vmselect.cli import main; main()" rank {folder} --format json | head -c 10'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals: an interrupt cannot be sent to one process on Windows")
+def test_an_interrupt_exits_130_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text("import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(60)\n", encoding="utf-8")
+    process = subprocess.Popen([*CLI, "probe", "slow.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "started").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["slow.py", "started"]
