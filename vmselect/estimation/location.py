@@ -57,9 +57,13 @@ def locate(
     *,
     units: Sequence[int] | None = None,
     prior_spread: float = PRIOR_SPREAD,
+    unseen: bool = True,
     confidence: float = 0.9,
 ) -> Level:
     """Mean seconds per unit of readings that cover ``units`` steps each, and how far off it may be.
+
+    ``prior_spread`` is the relative spread of readings that is assumed beforehand; ``unseen`` says whether slow
+    readings too rare to have been seen are to be allowed for.
 
     >>> round(locate([1.0] * 39 + [11.0]).value, 6), round(locate([1.0] * 38 + [3.0] * 2).value, 6)
     (1.0, 1.1)
@@ -74,11 +78,11 @@ def locate(
     variance = (prior + math.fsum((x - mean) ** 2 for x in per_unit)) / freedom
     error = max(variance / len(kept), _block_variance(per_unit, mean, prior))
     width = quantile(confidence, freedom) * math.sqrt(error)
-    unseen = UNSEEN_STEPS * min(UNSEEN_RATE, -math.log(1 - confidence) / covered) * mean
+    rate = min(UNSEEN_RATE, -math.log(1 - confidence) / covered) if unseen else 0.0
     return Level(
         value=mean,
         low=min(width, mean),
-        high=math.hypot(width, unseen, stall / (covered + 1)),
+        high=math.hypot(width, rate * UNSEEN_STEPS * mean, stall / (covered + 1)),
         noise=math.sqrt(variance * covered / len(kept)),
         stalls=1 if stall else 0,
     )

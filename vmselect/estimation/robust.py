@@ -18,14 +18,20 @@ from vmselect.estimation.validation import time_validations
 from vmselect.estimation.workload import Workload
 from vmselect.profile import Finding, Profile
 
-DRIFT = 0.04
+DRIFT = 0.03
 """Relative standard deviation of a machine's speed over a run that is assumed before any was seen..."""
 
 DRIFT_BLOCKS = 4.0
 """...and how many blocks of readings that assumption counts for."""
 
+EPOCH_SPREAD = 0.03
+"""Relative spread of whole epochs, before any was seen: their steps have averaged out."""
+
 BOUNDARY_SPREAD = 0.5
 """Relative spread of the time between epochs, before any was seen."""
+
+LONE_BOUNDARY_STEPS = 64.0
+"""A boundary seen once counts for no more steps than this: longer ones were stalls more often than not."""
 
 TRUNCATED_BOUNDARY = 1.0
 """How much longer, as a share of what was seen, the boundary of a whole epoch may be than that of one cut short."""
@@ -68,7 +74,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     moving = step.value * full + partial.value + overhead.value
     moving += validation.later.value / workload.validation_freq
     spread.add(_drift(readings, confidence) * moving, per_epoch=1.0)
-    findings += [*validation.findings, *_doubts(profiles, readings, step, units)]
+    findings += [*validation.findings, *_doubts(profiles, readings, step, overhead)]
     return RuntimeModel(
         title=title,
         method="robust",
@@ -112,6 +118,8 @@ def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: f
     if not steady and readings.unit == "epoch":
         # One epoch, the first: all there is. Its compilation cannot be told from its steps.
         return locate(readings.first, confidence=confidence)
+    if readings.unit == "epoch":
+        return locate([s for s, _ in steady], prior_spread=EPOCH_SPREAD, unseen=False, confidence=confidence)
     if not steady:
         raise EstimateError(
             f"{profiles[0].title}: it holds no steady step. Probe more steps (IterationProbe(steps=20)) on enough data "
@@ -136,11 +144,14 @@ def _boundaries(readings: Readings, step: Level, confidence: float) -> tuple[Lev
     final = statistics.median(readings.finals) if readings.finals else 0.0
     if not lost:
         return Level(0.0, 0.0, 0.0, 0.0), final
-    level = locate(lost, prior_spread=BOUNDARY_SPREAD, confidence=confidence)
-    if readings.truncated_boundaries:
-        longer = TRUNCATED_BOUNDARY * level.value
-        level = Level(level.value, level.low, math.hypot(level.high, longer), level.noise)
-    return level, final
+    beyond = 0.0
+    if len(lost) == 1 and readings.unit == "step":
+        limit = LONE_BOUNDARY_STEPS * step.value
+        beyond, lost = max(0.0, lost[0] - limit), [min(lost[0], limit)]
+    level = locate(lost, prior_spread=BOUNDARY_SPREAD, unseen=False, confidence=confidence)
+    longer = TRUNCATED_BOUNDARY * level.value if readings.truncated_boundaries else 0.0
+    high = math.hypot(level.high, longer, beyond)
+    return Level(level.value, level.low, high, level.noise, stalls=1 if beyond else 0), final
 
 
 def _partial_batch(
@@ -154,7 +165,7 @@ def _partial_batch(
     guess = step.value * (1 + share) / 2  # step time is affine in the batch size, with an unknown share that is fixed
     doubt = step.value * (1 - share) / 2
     if readings.later_partials:
-        partial = locate(readings.later_partials, prior_spread=BOUNDARY_SPREAD, confidence=confidence)
+        partial = locate(readings.later_partials, prior_spread=BOUNDARY_SPREAD, unseen=False, confidence=confidence)
     else:
         partial = Level(guess, doubt, doubt, 0.0)
     compiles = profile.environment.backend == "jax" or bool(profile.environment.jit)
@@ -179,7 +190,7 @@ def _drift(readings: Readings, confidence: float) -> float:
     return quantile(confidence, freedom) * math.sqrt(squares / freedom * (1 + 1 / runs) / 2)
 
 
-def _doubts(profiles: Sequence[Profile], readings: Readings, step: Level, units: float) -> list[Finding]:
+def _doubts(profiles: Sequence[Profile], readings: Readings, step: Level, overhead: Level) -> list[Finding]:
     found = []
     title = profiles[0].title
     seen = len(readings.steady)
@@ -199,6 +210,16 @@ def _doubts(profiles: Sequence[Profile], readings: Readings, step: Level, units:
                 f"{title}: one {readings.unit} took far longer than all others and was left out; if such stalls recur, "
                 "the training takes longer, which the high end of the interval allows for.",
                 "Probe more steps to see whether it recurs.",
+                "note",
+            )
+        )
+    if overhead.stalls and len(readings.openings) == 1:
+        found.append(
+            Finding(
+                "long-boundary",
+                f"{title}: the one boundary between epochs that was seen took over {LONE_BOUNDARY_STEPS:.0f} steps "
+                "and counts as that many; the high end of the interval allows for all of it.",
+                "Probe twice and estimate from both profiles: what recurs is then believed.",
                 "note",
             )
         )

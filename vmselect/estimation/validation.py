@@ -15,6 +15,9 @@ from vmselect.profile import Finding, Profile, Validation
 VALIDATION_SHARE = 0.35
 """What validating one example costs against training on it, where no validation was measured: other people's runs."""
 
+VALIDATION_SPREAD = 0.15
+"""Relative spread of whole validations, before any was seen."""
+
 NOTHING = Level(0.0, 0.0, 0.0, 0.0)
 
 
@@ -40,7 +43,7 @@ def time_validations(
     findings: list[Finding] = []
     if readings.later_validations:
         totals = [_whole_seconds(one, batches) for one in readings.later_validations]
-        later = locate(totals, prior_spread=0.15, confidence=confidence)
+        later = locate(totals, prior_spread=VALIDATION_SPREAD, unseen=False, confidence=confidence)
     else:
         later, findings = _later_from_first(profile, readings.first_validations, batches, confidence)
     first = predict_once([_whole_seconds(one, batches) for one in readings.first_validations], confidence=confidence)
