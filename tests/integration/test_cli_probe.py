@@ -92,9 +92,7 @@ def test_options_that_make_no_probe_fail_before_the_script_runs(tmp_path: Path) 
         ("import os; os.kill(os.getpid(), 15)", -15, ""),
     ],
 )
-def test_exit_codes_errors_and_signals_are_the_scripts_own(
-    tmp_path: Path, source: str, code: int, shown: str
-) -> None:
+def test_exit_codes_errors_and_signals_are_the_scripts_own(tmp_path: Path, source: str, code: int, shown: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(source, encoding="utf-8")
     done = run(script, cwd=tmp_path)

@@ -13,9 +13,7 @@ import vmselect as vs
 Machines = list[tuple[float, float, float]]
 """Intercept and slope of the runtime, and price."""
 
-machines = st.lists(
-    st.tuples(st.floats(0, 1e4), st.floats(1e-3, 1e3), st.floats(0.01, 100)), min_size=1, max_size=6
-)
+machines = st.lists(st.tuples(st.floats(0, 1e4), st.floats(1e-3, 1e3), st.floats(0.01, 100)), min_size=1, max_size=6)
 weights = st.floats(0, 1)
 EPOCHS = [3, 17]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 import importlib.abc
 import importlib.machinery
+import runpy
 import sys
-import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -95,16 +94,15 @@ def add_to_every_fit(new_probe: Callable[[], Any]) -> None:
 
 def run_script(script: Path, arguments: Sequence[str], *, before: Callable[[], None] = lambda: None) -> None:
     """Run a script as ``python script arguments`` would, in this process."""
-    module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=str(script), __builtins__=builtins)
     sys.argv = [str(script), *arguments]
     sys.path[0] = str(script.resolve().parent)
-    sys.modules["__main__"] = module
     before()
     try:
-        exec(compile(script.read_bytes(), str(script), "exec", dont_inherit=True), module.__dict__)
+        runpy.run_path(str(script), run_name="__main__")
     except Exception as wrong:  # noqa: BLE001  # any error of the script ends it as it would have ended it alone
-        inside = wrong.__traceback__.tb_next if wrong.__traceback__ else None
+        inside = wrong.__traceback__
+        while inside and inside.tb_frame.f_code.co_filename != str(script):
+            inside = inside.tb_next
         sys.excepthook(type(wrong), wrong.with_traceback(inside), inside)
         raise SystemExit(1) from None
 

@@ -50,9 +50,7 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
         scored(cost.high, time.high),
     )
     # Equal scores are ordered by the sum of both ratios, then by the fixed order of the candidates.
-    both = score(
-        {"cost": 0.5, "time": 0.5}, cost=cost.value, time=time.value, best_cost=best_cost, best_time=best_time
-    )
+    both = score({"cost": 0.5, "time": 0.5}, cost=cost.value, time=time.value, best_cost=best_cost, best_time=best_time)
     rank = np.zeros(value.shape, dtype=np.intp)
     tied, pareto = np.zeros(value.shape, dtype=bool), np.zeros(value.shape, dtype=bool)
     order = []
@@ -85,9 +83,7 @@ def time_and_cost(candidates: Candidates, settings: Settings, work: Spread) -> t
     """Expected time and cost of each candidate, given what each machine takes when nothing interrupts it."""
     time = work.take(candidates.machine)
     if settings.interruptions and candidates.is_spot.any():
-        stretched = settings.interruptions.stretch(work, confidence=settings.confidence).take(
-            candidates.machine
-        )
+        stretched = settings.interruptions.stretch(work, confidence=settings.confidence).take(candidates.machine)
         time = stretched.where(candidates.is_spot[:, None], time)
     exact = settings.billing == "exact"
     none = np.zeros(len(candidates))
@@ -103,6 +99,4 @@ def time_and_cost(candidates: Candidates, settings: Settings, work: Spread) -> t
 def _in_markets(candidates: Candidates, settings: Settings) -> Bools:
     if settings.markets is None:
         return np.ones(len(candidates), dtype=bool)
-    return np.asarray(
-        np.isin(candidates.offers["market"].to_numpy(dtype=str), settings.markets)[candidates.offer]
-    )
+    return np.asarray(np.isin(candidates.offers["market"].to_numpy(dtype=str), settings.markets)[candidates.offer])

@@ -157,14 +157,8 @@ def against(ranking: Ranking, instance_type: str) -> pd.DataFrame:
 def selection_cost(ranking: Ranking) -> SelectionCost:
     """Each measured machine once, at the cheapest price at which it is ranked."""
     candidates, column = ranking.candidates, ranking.deciding_column
-    limits = ranking.assessment.limits[:, column]
-    probe = np.array(
-        [m.probe_seconds if m.probe_seconds is not None else np.nan for m in candidates.machines]
-    )
-    # The candidates of a machine differ in price alone: keep the cheapest of those in the chosen markets.
-    cheapest = np.full(len(candidates.machines), np.inf)
-    sold = limits != OTHER_MARKET
-    np.minimum.at(cheapest, candidates.machine[sold], candidates.usd_per_hour[sold])
+    probe = np.array([m.probe_seconds if m.probe_seconds is not None else np.nan for m in candidates.machines])
+    cheapest = cheapest_usd_per_hour(ranking)
     counted = np.isfinite(cheapest) & np.isfinite(probe)
     work = candidates.coefficients.seconds(ranking.assessment.epochs)[:, column]
     runs = np.array([machine.repetitions for machine in candidates.machines])
@@ -175,10 +169,18 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
         probe_usd=float((probe * per_second)[counted].sum()),
         exhaustive_seconds=float(full[counted].sum()),
         exhaustive_usd=float((full * per_second)[counted].sum()),
-        without_times=tuple(
-            m.title for m, known in zip(candidates.machines, counted, strict=True) if not known
-        ),
+        without_times=tuple(m.title for m, known in zip(candidates.machines, counted, strict=True) if not known),
     )
+
+
+def cheapest_usd_per_hour(ranking: Ranking) -> Floats:
+    """For each machine the lowest of its prices in the chosen markets; infinite where it has none."""
+    candidates = ranking.candidates
+    cheapest = np.full(len(candidates.machines), np.inf)
+    # The candidates of a machine differ in price alone.
+    sold = ranking.assessment.limits[:, ranking.deciding_column] != OTHER_MARKET
+    np.minimum.at(cheapest, candidates.machine[sold], candidates.usd_per_hour[sold])
+    return cheapest
 
 
 def _spread(ranking: Ranking, objective: Value) -> Floats:
@@ -198,9 +200,7 @@ def _values_at(ranking: Ranking, objective: Value, epochs: int) -> Floats:
 def _wanted(ranking: Ranking, up_to: int) -> Ints:
     """Candidates in the chosen markets, whether or not they keep the limits, which hold at single epoch counts."""
     if not ranking.settings.epochs:
-        raise RankingError(
-            "each candidate's epoch count comes from the study: there is nothing to vary here."
-        )
+        raise RankingError("each candidate's epoch count comes from the study: there is nothing to vary here.")
     if up_to < 1:
         raise ArgumentError(f"up_to is {up_to!r}; give a number of epochs of at least 1.")
     return np.flatnonzero(ranking.assessment.limits[:, 0] != OTHER_MARKET)
@@ -222,9 +222,7 @@ def _index(ranking: Ranking, which: Ints) -> pd.Index:
         "batch_size": candidates.per_machine(lambda m: m.batch_size)[which],
     }
     levels |= {name: candidates.column(name)[which] for name in ("provider", "service", "region", "market")}
-    kept = {
-        name: values for name, values in levels.items() if name == "instance_type" or len(set(values)) > 1
-    }
+    kept = {name: values for name, values in levels.items() if name == "instance_type" or len(set(values)) > 1}
     instance_types: pd.Index = pd.Index(kept["instance_type"], name="instance_type")
     if instance_types.is_unique or len(kept) == 1:
         return instance_types

@@ -14,9 +14,7 @@ from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings
 
 
-def join_offers(
-    machines: Sequence[Machine], catalog: Catalog, settings: Settings
-) -> tuple[Candidates, list[Excluded]]:
+def join_offers(machines: Sequence[Machine], catalog: Catalog, settings: Settings) -> tuple[Candidates, list[Excluded]]:
     """Every price of every machine, in all markets, and the machines that have none.
 
     A region that the caller names decides; otherwise the region in which the machine was measured does; where neither
@@ -39,9 +37,7 @@ def join_offers(
         usable = here if settings.include_retired else here[~retired[here]]
         if len(usable):
             pairs.append((position, usable))
-        if not (settings.markets is None or np.isin(markets[usable], settings.markets).any()) or not len(
-            usable
-        ):
+        if not (settings.markets is None or np.isin(markets[usable], settings.markets).any()) or not len(usable):
             reason = _why_no_price(machine, settings, places, regions[mine], markets[here], retired[here])
             left_out.append(Excluded(machine.title, *reason))
     counts = [len(found) for _, found in pairs]

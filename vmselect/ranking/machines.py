@@ -43,15 +43,11 @@ def measure_machines(
             groups[profile.instance_type or "", profile.batch_size, profile.provider].append(profile)
     machines = []
     for (_, _, provider), group in _with_known_providers(groups):
-        group = sorted(
-            group, key=lambda p: (p.created, p.timeline.steps.total_seconds, p.timeline.wall_seconds or 0)
-        )
+        group = sorted(group, key=lambda p: (p.created, p.timeline.steps.total_seconds, p.timeline.wall_seconds or 0))
         failed = next((p for p in group if p.outcome == "out_of_memory"), None)
         if failed:
             detail = f" ({failed.detail})" if failed.detail else ""
-            left_out.append(
-                Excluded(failed.title, "out_of_memory", f"the training ran out of memory{detail}")
-            )
+            left_out.append(Excluded(failed.title, "out_of_memory", f"the training ran out of memory{detail}"))
             continue
         _check_repetitions(group)
         try:
@@ -83,9 +79,7 @@ def check_comparable(profiles: Sequence[Profile], *, examples_given: bool) -> tu
                     else "Rank them apart, or pass examples= if only the amount of data differs."
                 )
             )
-    differing = [
-        (what, values) for what, read in COMPARISON_FACTS if len(values := _distinct(profiles, read)) > 1
-    ]
+    differing = [(what, values) for what, read in COMPARISON_FACTS if len(values := _distinct(profiles, read)) > 1]
     return tuple(
         Finding(
             "software-differs",
@@ -100,9 +94,7 @@ def check_batch_sizes(profiles: Sequence[Profile]) -> None:
     """Refuse to compare batch sizes unless the caller asked for it."""
     sizes = {profile.batch_size for profile in profiles}
     if len(sizes) > 1:
-        named = ", ".join(
-            "unknown" if size is None else str(size) for size in sorted(sizes, key=lambda s: s or 0)
-        )
+        named = ", ".join("unknown" if size is None else str(size) for size in sorted(sizes, key=lambda s: s or 0))
         raise RankingError(
             f"The profiles have different batch sizes ({named}), which need different numbers of epochs. "
             'Pass batch_size= to choose one, batch_size="all" to compare them at equal epochs, or use vmselect.select.'
@@ -144,9 +136,7 @@ def _check_repetitions(group: Sequence[Profile]) -> None:
             )
 
 
-def _measure(
-    group: list[Profile], provider: str | None, settings: Settings, workload: dict[str, Any]
-) -> Machine:
+def _measure(group: list[Profile], provider: str | None, settings: Settings, workload: dict[str, Any]) -> Machine:
     runtime = fit_runtime(group, method=settings.method, confidence=settings.confidence, **workload)
     regions = tuple(sorted({profile.region for profile in group if profile.region}))
     first = group[0]
@@ -193,9 +183,7 @@ def _single_iterations(group: Sequence[Profile]) -> dict[str, float]:
     found: dict[str, list[float]] = defaultdict(list)
     for profile in group:
         steps = profile.timeline.steps
-        times = [
-            seconds / covers for seconds, covers in zip(steps.seconds[:10], steps.covers[:10], strict=True)
-        ]
+        times = [seconds / covers for seconds, covers in zip(steps.seconds[:10], steps.covers[:10], strict=True)]
         if times and steps.label[0] == "first":
             found["first_iteration"].append(times[0])
         if len(times) > 1:

@@ -34,11 +34,7 @@ def read_objective(objective: Objective) -> Mapping[str, float]:
         )
     weights = {name: float(objective.get(name, 0.0)) for name in NAMES}
     total = sum(weights.values())
-    if (
-        not all(np.isfinite(w) and w >= 0 for w in weights.values())
-        or not total > 0
-        or not np.isfinite(total)
-    ):
+    if not all(np.isfinite(w) and w >= 0 for w in weights.values()) or not total > 0 or not np.isfinite(total):
         raise ArgumentError(
             f"objective weights are {dict(objective)!r}; give numbers of at least 0 that are not all 0."
         )
@@ -57,9 +53,7 @@ def name_of(weights: Mapping[str, float]) -> str:
     return f"{weights['cost']:.3g} cost + {weights['time']:.3g} time"
 
 
-def score(
-    weights: Mapping[str, float], *, cost: Floats, time: Floats, best_cost: Floats, best_time: Floats
-) -> Floats:
+def score(weights: Mapping[str, float], *, cost: Floats, time: Floats, best_cost: Floats, best_time: Floats) -> Floats:
     """Sum of weight x value / best value: 1.00 is unbeatable."""
     total = np.zeros(np.broadcast_shapes(cost.shape, time.shape))
     for name, value, best in (("cost", cost, best_cost), ("time", time, best_time)):

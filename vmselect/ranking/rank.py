@@ -77,7 +77,7 @@ def rank(
         boot_seconds=boot_seconds,
     )
     candidates, unpriced = join_offers(machines, catalog, settings)
-    findings = (*findings, *_price_findings(catalog, candidates))
+    findings = (*findings, *price_findings(catalog, candidates))
     return Ranking(candidates, settings, left_out=[*unusable, *unpriced], findings=findings)
 
 
@@ -99,7 +99,7 @@ def read_profiles(profiles: Profile | Iterable[Profile], *, model: str | None = 
     return named
 
 
-def _price_findings(catalog: Catalog, candidates: Candidates) -> tuple[Finding, ...]:
+def price_findings(catalog: Catalog, candidates: Candidates) -> tuple[Finding, ...]:
     """Old prices, and what the catalog itself has to say."""
     used = candidates.offers["date"].astype(str).to_numpy()
     age = describe_age(set(used[candidates.offer]))

@@ -52,9 +52,7 @@ class Ranking:
     @property
     def deciding_column(self) -> int:
         """Position of the epoch count that decides, among ``settings.epochs``."""
-        return (
-            self.settings.epochs.index(self.settings.decide_at) if self.settings.decide_at is not None else 0
-        )
+        return self.settings.epochs.index(self.settings.decide_at) if self.settings.decide_at is not None else 0
 
     @cached_property
     def positions(self) -> tuple[Ints, Ints]:
@@ -109,10 +107,7 @@ class Ranking:
             terms["interruptions"] = float(result.time.value[at] - work)
         return Row(
             rank=int(result.rank[at]),
-            **{
-                name: who[name]
-                for name in ("instance_type", "provider", "service", "region", "market", "batch_size")
-            },
+            **{name: who[name] for name in ("instance_type", "provider", "service", "region", "market", "batch_size")},
             epochs=epochs,
             seconds=float(result.time.value[at]),
             seconds_low=float(result.time.low[at]),
@@ -207,9 +202,7 @@ class Ranking:
         """Where the winner changes as the number of epochs grows from 1 to ``up_to``."""
         return comparison.crossovers(self, objective, up_to=up_to)
 
-    def settled_from(
-        self, objective: Literal["cost", "time"] = "cost", *, up_to: int = comparison.HORIZON
-    ) -> int:
+    def settled_from(self, objective: Literal["cost", "time"] = "cost", *, up_to: int = comparison.HORIZON) -> int:
         """The epoch count from which the whole order stays as it is, up to ``up_to``."""
         return comparison.settled_from(self, objective, up_to=up_to)
 

@@ -60,9 +60,7 @@ class Settings:
             )
         for name in ("deadline_hours", "budget_usd"):
             limit = given.get(name)
-            if limit is not None and not (
-                isinstance(limit, (int, float)) and math.isfinite(limit) and limit > 0
-            ):
+            if limit is not None and not (isinstance(limit, (int, float)) and math.isfinite(limit) and limit > 0):
                 raise ArgumentError(f"{name} is {limit!r}; give a positive number, or None for no limit.")
         if given.get("billing", "exact") not in ("exact", "provider"):
             raise ArgumentError(
@@ -120,8 +118,6 @@ def read_batch_sizes(given: int | Iterable[int] | Literal["all"] | None) -> tupl
     if given is None or given == "all":
         return None
     sizes = (given,) if isinstance(given, int) else tuple(given)
-    if not sizes or not all(
-        isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes
-    ):
+    if not sizes or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes):
         raise ArgumentError(f'batch_size is {given!r}; give whole numbers of at least 1, or "all".')
     return tuple(dict.fromkeys(sizes))

@@ -40,9 +40,7 @@ class Interruptions:
 
     def __post_init__(self) -> None:
         if (self.per_hour is None) == (self.mean_uptime_hours is None):
-            raise ArgumentError(
-                "interruptions need either per_hour or mean_uptime_hours; give exactly one of them."
-            )
+            raise ArgumentError("interruptions need either per_hour or mean_uptime_hours; give exactly one of them.")
         for name in ("per_hour", "mean_uptime_hours", "checkpoint_minutes", "restart_minutes"):
             value = getattr(self, name)
             if value is None:

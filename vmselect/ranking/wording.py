@@ -60,9 +60,7 @@ def nothing_feasible(ranking: Ranking) -> str:
     if not reasons:
         markets = ", ".join(ranking.settings.markets or ())
         return f"Nothing is feasible: no candidate is sold in the market {markets}. Choose another market."
-    counted = ", ".join(
-        f"{_count(n, 'candidate')} {code.replace('_', ' ')}" for code, n in reasons.most_common()
-    )
+    counted = ", ".join(f"{_count(n, 'candidate')} {code.replace('_', ' ')}" for code, n in reasons.most_common())
     most = reasons.most_common(1)[0][0]
     example = next(excluded for excluded in ranking.excluded if excluded.reason_code == most)
     return f"Nothing is feasible: {counted}. For one, {example}."
