@@ -4,6 +4,18 @@ from vmselect.ranking.comparison import Crossover, SelectionCost
 from vmselect.ranking.rank import rank
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.rows import Excluded, Row
+from vmselect.ranking.selection import MethodologyCost, Selection, select
 from vmselect.ranking.spot import Interruptions
 
-__all__ = ["Crossover", "Excluded", "Interruptions", "Ranking", "Row", "SelectionCost", "rank"]
+__all__ = [
+    "Crossover",
+    "Excluded",
+    "Interruptions",
+    "MethodologyCost",
+    "Ranking",
+    "Row",
+    "Selection",
+    "SelectionCost",
+    "rank",
+    "select",
+]
