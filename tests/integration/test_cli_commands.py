@@ -168,3 +168,11 @@ def test_an_interrupt_exits_130_and_leaves_nothing_behind(tmp_path: Path) -> Non
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert sorted(path.name for path in tmp_path.iterdir()) == ["slow.py", "started"]
+
+
+def test_another_tool_can_call_through_json() -> None:
+    script = Path(__file__).parents[2] / "examples" / "call_from_another_tool.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "exit code 0: Rent g6.xlarge" in done.stdout
+    assert "exit code 1: Nothing is feasible: 3 candidates over budget" in done.stdout

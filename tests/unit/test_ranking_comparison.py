@@ -95,6 +95,8 @@ def test_against_a_baseline_compares_price_and_speed() -> None:
     table = rank([line("a", 0, 38), line("b", 0, 10)], prices(a=1, b=13.6), epochs=10).against("a")
     assert table.loc["b"].tolist() == pytest.approx([13.6, 3.8, 13.6 / 3.8])
     assert table.loc["a"].tolist() == [1.0, 1.0, 1.0]
+    late = rank([line("a", 0, 38), line("b", 0, 10)], prices(a=1, b=13.6), epochs=10, deadline_hours=0.05)
+    assert late.against("a").loc["b", "speed_up"] == pytest.approx(3.8)
     with pytest.raises(RankingError, match="choose one of: a, b, c"):
         rank(LINES, EQUAL).against("d")
 

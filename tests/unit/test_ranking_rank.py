@@ -86,6 +86,13 @@ def test_limits_exclude_with_the_reason() -> None:
     assert [e.reason_code for e in rank(budget_usd=0.04).excluded] == ["over_budget"]
 
 
+def test_a_limit_within_the_interval_is_a_doubt() -> None:
+    seconds = rank(profile()).best.seconds
+    assert not rank(profile(), deadline_hours=2 * seconds / 3600).best.findings
+    risky = rank(profile(), deadline_hours=seconds * 1.001 / 3600, budget_usd=seconds * 1.001 / 3600)
+    assert [f.code for f in risky.best.findings] == ["may-miss-deadline", "may-exceed-budget"]
+
+
 def test_nothing_feasible_is_an_answer_not_an_accident() -> None:
     ranking = rank(budget_usd=1e-6)
     assert not ranking

@@ -1,7 +1,7 @@
 """DECIDE: profiles joined with prices, ranked by cost, time or both, under a deadline and a budget."""
 
 from vmselect.ranking.comparison import Crossover, SelectionCost
-from vmselect.ranking.rank import rank
+from vmselect.ranking.decision import rank
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.rows import Excluded, Row
 from vmselect.ranking.selection import MethodologyCost, Selection, select

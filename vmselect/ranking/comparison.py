@@ -128,17 +128,20 @@ def settled_from(ranking: Ranking, objective: Value, *, up_to: int) -> int:
 
 
 def against(ranking: Ranking, instance_type: str) -> pd.DataFrame:
-    """Ratios to a baseline at the deciding epoch count: its cheapest feasible row where it has several."""
+    """Ratios to a baseline at the deciding epoch count: its cheapest offer where it has several."""
     import pandas as pd
 
     column, result = ranking.deciding_column, ranking.assessment
-    order = result.order[column]
-    names = ranking.candidates.per_machine(lambda m: m.instance_type)[order]
-    same = order[names == instance_type]
+    sold = np.flatnonzero(result.limits[:, column] != OTHER_MARKET)
+    names = ranking.candidates.per_machine(lambda m: m.instance_type)[sold]
+    same = sold[names == instance_type]
     if not len(same):
         known = ", ".join(sorted(set(names)))
-        raise RankingError(f"{instance_type} is not among the feasible candidates; choose one of: {known}.")
+        raise RankingError(f"{instance_type} is not among the candidates; choose one of: {known}.")
     base = same[np.argmin(result.cost.value[same, column])]
+    # A baseline may break the limits: it is what the others are compared with, not what is to be rented.
+    order = result.order[column]
+    order = order if base in order else np.append(order, base)
     seconds, cost, price = (
         result.time.value[:, column],
         result.cost.value[:, column],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from vmselect.profile import Finding
 from vmselect.ranking.candidates import Candidates, Machine
 from vmselect.ranking.settings import Settings
+from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd
 
 THIN_BATCH = 32
 """Examples per GPU below which a batch is called thin: a GPU is then mostly waiting between small pieces of work."""
@@ -20,6 +21,22 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
     if who["market"] == "spot":
         found.append(_spot(settings))
     return tuple(found)
+
+
+def limit_findings(settings: Settings, *, seconds_high: float, cost_high: float) -> Iterator[Finding]:
+    """A feasible run whose interval reaches over a limit may still break it."""
+    if settings.deadline_hours is not None and seconds_high > settings.deadline_hours * SECONDS_PER_HOUR:
+        yield Finding(
+            "may-miss-deadline",
+            f"The run may take {format_seconds(seconds_high)}, which is over the deadline.",
+            "Probe for more steps to narrow the interval, or take a faster machine.",
+        )
+    if settings.budget_usd is not None and cost_high > settings.budget_usd:
+        yield Finding(
+            "may-exceed-budget",
+            f"The run may cost {format_usd(cost_high)}, which is over the budget.",
+            "Probe for more steps to narrow the interval, or take a cheaper machine.",
+        )
 
 
 def _use_of_gpus(machine: Machine, gpu_count: float | None) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-import vmselect
+from vmselect import __version__
 from vmselect.profile import Finding
 from vmselect.ranking.rows import Row
 
@@ -57,7 +57,7 @@ def to_payload(ranking: Ranking, *, rows: bool) -> dict[str, Any]:
     whole = number(ranking.findings)
     plain: dict[str, Any] = {
         "format": FORMAT,
-        "writer": f"vmselect {vmselect.__version__}",
+        "writer": f"vmselect {__version__}",
         "verdict": ranking.verdict,
         "settings": ranking.settings.to_dict(),
         "machines": [

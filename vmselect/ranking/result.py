@@ -18,7 +18,7 @@ from vmselect.ranking import comparison, payload, wording
 from vmselect.ranking.assessment import Assessment, assess
 from vmselect.ranking.candidates import Candidates
 from vmselect.ranking.constraints import FEASIBLE, OTHER_MARKET, explain
-from vmselect.ranking.doubts import candidate_findings
+from vmselect.ranking.doubts import candidate_findings, limit_findings
 from vmselect.ranking.evaluation import Ints
 from vmselect.ranking.rows import Excluded, Lazy, Row
 from vmselect.ranking.settings import Settings
@@ -105,6 +105,9 @@ class Ranking:
         work = result.work.value[self.candidates.machine[candidate], column]
         if result.time.value[at] != work:
             terms["interruptions"] = float(result.time.value[at] - work)
+        at_risk = limit_findings(
+            self.settings, seconds_high=float(result.time.high[at]), cost_high=float(result.cost.high[at])
+        )
         return Row(
             rank=int(result.rank[at]),
             **{name: who[name] for name in ("instance_type", "provider", "service", "region", "market", "batch_size")},
@@ -123,7 +126,7 @@ class Ranking:
             **{name: who[name] for name in ("gpu_model", "gpu_count", "vcpus", "memory_gib")},
             terms=terms,
             method=machine.runtime.method,
-            findings=self.findings_of(candidate),
+            findings=(*self.findings_of(candidate), *at_risk),
         )
 
     @cached_property

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from vmselect.catalog import Catalog
-from vmselect.convergence import ConvergenceStudy, EpochsEstimate
-from vmselect.errors import ArgumentError, EstimateError, RankingError
-from vmselect.estimation.batch_sizes import REACH, fit_runtime_at
+from vmselect.convergence import ConvergenceStudy
+from vmselect.errors import ArgumentError, RankingError
 from vmselect.profile import Finding, Profile
+from vmselect.ranking.assessment import time_and_cost
 from vmselect.ranking.candidates import Candidates, Machine
 from vmselect.ranking.comparison import SelectionCost, cheapest_usd_per_hour
+from vmselect.ranking.constraints import FEASIBLE
+from vmselect.ranking.decision import price_findings, read_profiles
+from vmselect.ranking.evaluation import Bools, Floats
 from vmselect.ranking.join import join_offers
 from vmselect.ranking.machines import check_comparable, measure_machines
-from vmselect.ranking.objectives import Objective
-from vmselect.ranking.rank import price_findings, read_profiles
+from vmselect.ranking.objectives import Objective, best_values, score
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings, read_batch_sizes
@@ -33,7 +35,6 @@ from vmselect.units import SECONDS_PER_HOUR
 if TYPE_CHECKING:
     import pandas as pd
 
-TOO_BAD, UNKNOWN_METRIC, UNKNOWN_EPOCHS = "below_minimum_metric", "metric_unknown", "epochs_unknown"
 COSTS = ("study_seconds", "study_usd", "probe_seconds", "probe_usd", "exhaustive_seconds", "exhaustive_usd", "fraction")
 
 
@@ -74,6 +75,7 @@ class Selection(Ranking):
     ) -> None:
         super().__init__(candidates, settings, left_out=left_out, findings=findings)
         self.study = study
+        self.assessment = replace(self.assessment, tied=self._ties())
         self.demands = dict(demands)
         self.catalog = catalog
 
@@ -140,6 +142,36 @@ class Selection(Ranking):
 
     def __str__(self) -> str:
         return f"{super().__str__()}\n\n{self.study}"
+
+    def _ties(self) -> Bools:
+        """Who may be as good as the winner.
+
+        Epochs are the same on every machine, so at the winner's batch size only times can make a tie. Between batch
+        sizes it is the mean epochs that count, not how far a single run may fall from them.
+        """
+        result, candidates = self.assessment, self.candidates
+        if not len(result.order[0]):
+            return result.tied
+        winner, feasible = int(result.order[0][0]), result.limits == FEASIBLE
+        best_cost, best_time = best_values(result.cost.value, feasible), best_values(result.time.value, feasible)
+        time, cost = time_and_cost(candidates, self.settings, candidates.coefficients.at(result.epochs))
+
+        def scored(money: Floats, seconds: Floats) -> Floats:
+            objective = self.settings.objective
+            return score(objective, cost=money, time=seconds, best_cost=best_cost, best_time=best_time)[:, 0]
+
+        value, low, high = (
+            scored(cost.value, time.value),
+            scored(cost.low, time.low),
+            scored(cost.high, time.high),
+        )
+        sizes = np.array([candidates.machines[m].batch_size for m in candidates.machine])
+        doubts = {size: self.study.epochs(int(size), confidence=self.settings.confidence).doubt for size in set(sizes)}
+        doubt = np.array([doubts[size] for size in sizes])
+        doubt = np.where(sizes == sizes[winner], 0.0, np.hypot(doubt, doubt[winner]))
+        apart = np.hypot(np.hypot(1 - low / value, high[winner] / value[winner] - 1), doubt)
+        tied = feasible[:, 0] & (np.log(value / value[winner]) <= apart)
+        return np.asarray(tied[:, None], dtype=bool)
 
     def _describe(self, batch_size: int) -> dict[str, Any]:
         value, low, high = estimate = self.study.epochs(batch_size, confidence=self.settings.confidence)
@@ -210,23 +242,9 @@ def select(
     workload = {"examples": examples, "validation_examples": validation_examples, "boot_seconds": boot_seconds}
     measured, left_out = measure_machines(chosen, replace(settings, batch_sizes=None), **workload)
     sizes = settings.batch_sizes or candidate_sizes(measured, study)
-    epochs, unknown = _known_epochs(sizes, study, demands, settings.confidence)
-    machines: list[Machine] = []
-    for group in _by_machine(measured):
-        for size in sizes:
-            title = f"{group[0].instance_type}, batch {size}"
-            if size in unknown:
-                left_out.append(Excluded(title, *unknown[size]))
-                continue
-            try:
-                machine = _at_size(group, size, chosen, settings, workload)
-            except EstimateError as refused:
-                if title not in {excluded.candidate for excluded in left_out}:
-                    left_out.append(Excluded(title, "no_estimate", str(refused)))
-                continue
-            doubts = dict.fromkeys([*machine.findings, *epochs[size].findings])
-            value, low, high = epochs[size]
-            machines.append(replace(machine, epochs=(value, low, high), findings=tuple(doubts)))
+    epochs, refused = known_epochs(sizes, study, demands, settings.confidence)
+    machines, missing = make_pairs(measured, sizes, chosen, settings, workload, epochs=epochs, refused=refused)
+    left_out += [excluded for excluded in missing if excluded.candidate not in {known.candidate for known in left_out}]
     if not machines and not any(excluded.reason_code in (TOO_BAD, UNKNOWN_METRIC) for excluded in left_out):
         raise RankingError(_do_not_meet(measured, study, left_out))
     catalog = catalog if catalog is not None else Catalog.default()
@@ -238,99 +256,13 @@ def select(
     )  # fmt: skip
 
 
-def read_demands(minimum: float | Mapping[str, float] | None, study: ConvergenceStudy) -> dict[str, float]:
-    """Metric name to the value that it must reach; a name that the study does not have is an error."""
-    if minimum is None:
-        return {}
-    demands = dict(minimum) if isinstance(minimum, Mapping) else {study.monitor: minimum}
-    for name, value in demands.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise ArgumentError(f"minimum_metric of {name} is {value!r}. Give a number.")
-        study.metric(1, name)  # refuses a name that no run has
-    return {name: float(value) for name, value in demands.items()}
-
-
-def check_same_model(profiles: Sequence[Profile], study: ConvergenceStudy) -> None:
-    """Refuse a study of another model than that of the profiles."""
-    facts: tuple[tuple[str, set[Any], set[Any]], ...] = (
-        ("model", {p.model for p in profiles}, {r.model for r in study.runs}),
-        ("parameters", {p.setup.parameters for p in profiles}, {r.parameters for r in study.runs}),
-    )
-    for what, mine, other in facts:
-        mine, other = mine - {None}, other - {None}
-        if mine and other and mine != other:
-            raise RankingError(
-                f"The study is of another model than the profiles: {what} {_listed(other)} against {_listed(mine)}. "
-                "Load the study and the profiles of one model."
-            )
-
-
-def candidate_sizes(machines: Sequence[Machine], study: ConvergenceStudy) -> tuple[int, ...]:
-    """Every batch size that the study or a profile was made at."""
-    return tuple(sorted({*study.batch_sizes, *(m.batch_size for m in machines if m.batch_size)}))
-
-
-def _known_epochs(
-    sizes: Iterable[int], study: ConvergenceStudy, demands: Mapping[str, float], confidence: float
-) -> tuple[dict[int, EpochsEstimate], dict[int, tuple[str, str]]]:
-    """Epochs by batch size, and the sizes that are out of the question, with code and reason."""
-    epochs, refused = {}, {}
-    for size in sizes:
-        epochs[size] = study.epochs(size, confidence=confidence)
-        smallest, largest = study.batch_sizes[0], study.batch_sizes[-1]
-        if not smallest / REACH <= size <= largest * REACH:
-            reason = f"the study knows the epochs of batch sizes {smallest} to {largest}; train at {size} to know more"
-            refused[size] = (UNKNOWN_EPOCHS, reason)
-        for name, wanted in demands.items():
-            value, smaller = study.metric(size, name), _smaller_is_better(study, name)
-            if value is None:
-                refused[size] = (UNKNOWN_METRIC, f"its final {name} is not known; train at {size} to know it")
-            elif not (value <= wanted if smaller else value >= wanted):
-                beyond = "above" if smaller else "below"
-                refused[size] = (TOO_BAD, f"its final {name} is {value:.4g}, {beyond} the {wanted:.4g} demanded")
-    return epochs, refused
-
-
-def _smaller_is_better(study: ConvergenceStudy, name: str) -> bool:
-    if name.removeprefix("val_") == study.monitor.removeprefix("val_"):
-        return study.rule.mode == "min"
-    return "loss" in name or "error" in name
-
-
-def _by_machine(machines: Sequence[Machine]) -> list[list[Machine]]:
-    groups: dict[tuple[str, str | None], list[Machine]] = {}
-    for machine in machines:
-        groups.setdefault((machine.instance_type, machine.provider), []).append(machine)
-    return list(groups.values())
-
-
-def _at_size(
-    group: Sequence[Machine], size: int, profiles: Sequence[Profile], settings: Settings, workload: Mapping[str, Any]
-) -> Machine:
-    """The machine at a batch size: as measured, or along the line through the sizes where it was measured."""
-    for machine in group:
-        if machine.batch_size == size:
-            return machine
-    first = group[0]
-    mine = [p for p in profiles if p.instance_type == first.instance_type and p.provider in (first.provider, None)]
-    runtime = fit_runtime_at(mine, size, method=settings.method, confidence=settings.confidence, **workload)
-    return replace(
-        first, batch_size=size, runtime=runtime, profiles=(), probe_seconds=0.0, iterations={},
-        findings=runtime.findings,
-    )  # fmt: skip
-
-
 def _do_not_meet(machines: Sequence[Machine], study: ConvergenceStudy, left_out: Sequence[Excluded]) -> str:
     probed = sorted({m.batch_size for m in machines if m.batch_size})
     first = f" For one, {left_out[0]}." if left_out else ""
     return (
-        f"The batch sizes of profiles ({_listed(probed) or 'none'}) and study ({_listed(study.batch_sizes)}) do not "
+        f"The batch sizes of profiles ({list_values(probed) or 'none'}) and study ({list_values(study.batch_sizes)}) do not "
         f"meet.{first} Probe the machines at the batch sizes of the study."
     )
-
-
-def _listed(values: Iterable[Any]) -> str:
-    return ", ".join(str(value) for value in sorted(values))
 
 
 def _finite(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,10 @@ def verdict(ranking: Ranking) -> str:
     best = ranking.best
     aim = {"cost": "lowest cost", "time": "shortest time"}
     chosen = aim.get(name_of(ranking.settings.objective), f"best {name_of(ranking.settings.objective)}")
-    sentence = f"Rent {best}: the {chosen} of {_count(len(_deciding(ranking)), 'candidate')}."
+    count = len(_deciding(ranking))
+    sentence = f"Rent {best}: " + (
+        f"the {chosen} of {count:,} candidates." if count > 1 else "the only candidate left."
+    )
     rivals = [i for i in _deciding(ranking)[1:] if ranking.assessment.tied[i, ranking.deciding_column]]
     if rivals:
         names = [ranking.candidates.title(int(i)) for i in rivals[:SHOWN]]
