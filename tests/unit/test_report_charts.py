@@ -12,6 +12,7 @@ import pytest
 import vmselect as vs
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.report import CHARTS, chart, save_chart
+from vmselect.report.batches import batch_points, metric_points
 from vmselect.report.drawing import labels
 from vmselect.report.epochs import crossover_points, epochs_points
 from vmselect.report.steps import step_points
@@ -120,7 +121,44 @@ def test_names_do_not_cover_one_another() -> None:
     assert choose_sides([], [], [], log=True) == []
 
 
-@pytest.mark.parametrize("kind", list(CHARTS))
+def make_selection(**settings: Any) -> vs.Ranking:
+    profiles = [
+        vs.Profile.from_times(
+            instance_type=name, batch_size=size, steps_per_epoch=40_960 // size, iteration_seconds=[each * size] * 10
+        )
+        for name, each in (("g4dn.xlarge", 0.0008), ("g5.xlarge", 0.0003))
+        for size in (256, 1024)
+    ]
+    study = vs.ConvergenceStudy.from_epochs({256: [13, 14], 1024: [22, 20]}, metrics={256: 0.97, 1024: 0.95})
+    return vs.select(profiles, study, **settings)
+
+
+def test_batch_points_are_the_pairs_at_their_cheapest_price() -> None:
+    selection = make_selection(market=None)
+    points = batch_points(selection)
+    assert points[["machine", "batch_size"]].to_numpy().tolist() == [
+        [name, size] for name in ("g5.xlarge", "g4dn.xlarge") for size in (256, 1024)
+    ]
+    for _, point in points.iterrows():
+        rows = [r for r in selection.rows if (r.instance_type, r.batch_size) == (point["machine"], point["batch_size"])]
+        assert point["cost_usd"] == min(row.cost_usd for row in rows)
+        assert point["hours"] == pytest.approx(rows[0].seconds / 3600)
+    assert set(batch_points(selection, most=1)["machine"]) == {"g5.xlarge"}
+
+
+def test_the_metric_is_the_studys_even_where_it_was_too_low() -> None:
+    points = metric_points(make_selection(minimum_metric=0.96))
+    assert points.to_numpy().tolist() == [[256, 0.97], [1024, 0.95]]
+    with pytest.raises(RankingError, match=r"vmselect\.select"):
+        metric_points(make_ranking())
+
+
+@pytest.mark.parametrize("kind", ["batch-time", "cost-time", "batch-metric", "time-cost", "terms"])
+def test_charts_of_machine_and_batch_size(kind: str) -> None:
+    assert make_selection(minimum_metric=0.94).chart(kind).to_dict()["config"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CHARTS if kind != "batch-metric"])
 @pytest.mark.parametrize("objective", ["cost", "time"])
 def test_every_chart_is_drawn(kind: str, objective: str, tmp_path: Path) -> None:
     pytest.importorskip(
@@ -140,7 +178,7 @@ def test_every_chart_is_drawn(kind: str, objective: str, tmp_path: Path) -> None
         assert "fast" in svg
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CHARTS if kind != "steps"])
+@pytest.mark.parametrize("kind", [kind for kind in CHARTS if kind not in ("steps", "batch-metric")])
 def test_charts_of_nothing_are_empty_rather_than_broken(kind: str) -> None:
     drawn = make_ranking(budget_usd=1e-9).chart(kind)
     assert drawn.to_dict()["config"]

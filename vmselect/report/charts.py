@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vmselect.errors import ArgumentError
+from vmselect.report.batches import batch_metric_chart, batch_time_chart, cost_time_chart
 from vmselect.report.drawing import save_chart
 from vmselect.report.epochs import epochs_chart
 from vmselect.report.steps import steps_chart
@@ -23,8 +24,11 @@ CHARTS: Mapping[str, Callable[..., Any]] = {
     "epochs-cost": partial(epochs_chart, value="cost"),
     "terms": terms_chart,
     "steps": steps_chart,
+    "batch-time": batch_time_chart,
+    "cost-time": cost_time_chart,
+    "batch-metric": batch_metric_chart,
 }
-"""Every chart that a ranking can draw."""
+"""Every chart that a ranking can draw; the epochs charts need given epochs, the metric chart needs a study."""
 
 
 def chart(

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from vmselect.ranking.selection import MethodologyCost
 from vmselect.report.steps import step_points
 from vmselect.units import format_seconds, format_usd
 
@@ -64,16 +65,22 @@ def _facts(ranking: Ranking) -> list[list[str]]:
         facts.append(
             ["Spot interruptions", f"expected time is {settings.interruptions.factor:.3g} times the uninterrupted one"]
         )
+    return [*facts, *_cost_of_choosing(ranking)]
+
+
+def _cost_of_choosing(ranking: Ranking) -> list[list[str]]:
     cost = ranking.selection_cost()
-    if cost.probe_seconds and cost.exhaustive_usd:
-        facts.append(
-            [
-                "Cost of choosing",
-                f"{format_usd(cost.probe_usd)} for {format_seconds(cost.probe_seconds)} of probes, against "
-                f"{format_usd(cost.exhaustive_usd)} for running every machine to the end",
-            ]
-        )
-    return facts
+    if not cost.probe_seconds or not cost.exhaustive_usd:
+        return []
+    spent = f"{format_usd(cost.probe_usd)} for {format_seconds(cost.probe_seconds)} of probes"
+    if isinstance(cost, MethodologyCost) and cost.study_seconds:
+        spent += f" and {format_usd(cost.study_usd)} for {format_seconds(cost.study_seconds)} of the convergence study"
+    return [
+        [
+            "Cost of choosing",
+            f"{spent}, against {format_usd(cost.exhaustive_usd)} for running every candidate to the end",
+        ]
+    ]
 
 
 def _measured(ranking: Ranking) -> str:

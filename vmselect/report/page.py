@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from vmselect.ranking import Ranking
 
 SCRIPTS = (
-    "numbers", "elements", "model", "axes", "charts", "verdict", "controls", "table", "sections", "report", "app",
+    "numbers", "elements", "model", "axes", "charts", "verdict", "controls", "table", "sections", "batches", "report",
+    "app",
 )  # fmt: skip
 """The page's scripts, in the order in which they are joined into one."""
 

@@ -64,7 +64,7 @@ function makeAxis(values, range, { unit, count = 5, logBeyond = 20, from = 0 }) 
     const domain = [smallest / 1.25, most * 1.25];
     return { scale: logScale(domain, range), ticks: logTicks(...domain, count + 2, steps), log: true, unit };
   }
-  const domain = [from, most > from ? most * 1.06 : from + 1];
+  const domain = [from, most > from ? from + (most - from) * 1.06 : from + 1];
   return { scale: linearScale(domain, range), ticks: linearTicks(...domain, count, steps), log: false, unit };
 }
 

@@ -32,13 +32,21 @@ function readCandidate(given, payload) {
     ...given,
     model: machine.runtime,
     studied: machine.epochs ? { value, low, high } : null,
+    metric: metricWords(payload.study, given.batch_size),
     minimum_seconds: given.billing_minimum_seconds,
     increment_seconds: given.billing_increment_seconds,
     price_date: given.date,
-    doubts: given.findings.some((i) => payload.findings[i].severity === "doubt"),
+    // That no interruptions were given is said once, at the top, rather than beside every spot machine.
+    doubts: given.findings.some((i) => payload.findings[i].severity === "doubt" && payload.findings[i].code !== "spot-uninterrupted"),
     searchable: [given.instance_type, given.provider, given.service, given.region, marketName(given.market), given.gpu_model, given.batch_size]
       .filter((part) => part !== null).join(" ").toLowerCase(),
   };
+}
+
+/** The study's metric at a batch size in words, where there is one. */
+function metricWords(study, batchSize) {
+  const metric = study?.sizes.find((size) => size.batch_size === batchSize)?.metric ?? null;
+  return metric === null ? null : `${study.monitor} ${significant(metric, 4)}`;
 }
 
 /** Short names: the instance type, and whatever else is needed to tell candidates apart. */

@@ -14,7 +14,7 @@ const COLUMNS = [
 
 function machineCell(row) {
   const { candidate } = row;
-  const where = [candidate.provider, candidate.region, marketName(candidate.market), candidate.batch_size ? `batch ${candidate.batch_size}` : null];
+  const where = [candidate.provider, candidate.region, marketName(candidate.market), candidate.batch_size ? `batch ${candidate.batch_size}` : null, candidate.studied ? `${significant(row.epochs, 4)} epochs` : null, candidate.metric];
   const badges = [
     row.tied && row.rank > 1 ? h("span", { class: "badge tie" }, "tied") : null,
     row.pareto ? h("span", { class: "badge front" }, "Pareto") : null,

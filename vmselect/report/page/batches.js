@@ -1,0 +1,115 @@
+// Methodology 1: machine and batch size together. Shown when the ranking was made from a convergence study.
+
+SECTIONS.splice(1, 0, {
+  id: "batches",
+  title: "Batch size",
+  lede: "A larger batch makes an epoch shorter, may need more epochs, and may end at a worse metric. Each machine is drawn at its cheapest price here.",
+  shown: (report) => Boolean(report.payload.study),
+  build(host, report) {
+    const { study } = report.payload;
+    const sizes = knownSizes(study);
+    const panels = [panel(), panel(), panel(), panel()];
+    host.append(h("div", { class: "pairs" }, panels.map(({ box }) => box)), studyTable(sizes, study.monitor));
+    return (view) => {
+      const series = batchSeries(view.rows).slice(0, MOST_LINES);
+      const slotOf = colourSlots(series.map(({ instance_type }) => instance_type));
+      const lines = (value, low, high) => series.map(({ instance_type, rows }) => ({
+        label: instance_type,
+        slot: slotOf(instance_type),
+        points: rows.map((row) => ({ x: row.candidate.batch_size, y: row[value], low: row[low], high: row[high] })),
+      }));
+      const known = (field) => [{ label: "", slot: 0, points: sizes.filter((size) => size[field] !== null).map((size) => ({
+        x: size.batch_size, y: size[field], low: size[`${field}_low`] ?? size[field], high: size[`${field}_high`] ?? size[field] })) }];
+      showBatches(panels[0], "Training time", "seconds", lines("seconds", "seconds_low", "seconds_high"));
+      showBatches(panels[1], "Cost", "usd", lines("cost_usd", "cost_low", "cost_high"));
+      showBatches(panels[2], "Epochs needed", "count", known("epochs"));
+      showBatches(panels[3], `Final ${study.monitor}`, "count", known("metric"), study.demands[study.monitor]);
+    };
+  },
+});
+
+/** Every batch size that was measured or is a candidate, ascending; those that were demanded too much of are among them. */
+function knownSizes({ measured, sizes }) {
+  const all = new Map(measured.map((size) => [size.batch_size, { ...size, source: "measured" }]));
+  sizes.forEach((size) => all.set(size.batch_size, size));
+  return [...all.values()].sort((a, b) => a.batch_size - b.batch_size);
+}
+
+/** Rows by instance type and batch size, the cheapest of each pair, in the order of the ranking. */
+function batchSeries(rows) {
+  const series = new Map();
+  for (const row of rows) {
+    const { instance_type, batch_size } = row.candidate;
+    if (!series.has(instance_type)) series.set(instance_type, new Map());
+    const sizes = series.get(instance_type);
+    if (!sizes.has(batch_size) || row.cost_usd < sizes.get(batch_size).cost_usd) sizes.set(batch_size, row);
+  }
+  const ascending = (a, b) => a.candidate.batch_size - b.candidate.batch_size;
+  return [...series].map(([instance_type, sizes]) => ({ instance_type, rows: [...sizes.values()].sort(ascending) }));
+}
+
+function showBatches({ title, chart, box }, caption, unit, lines, demanded) {
+  title.textContent = caption;
+  const points = lines.flatMap((line) => line.points);
+  box.hidden = points.length === 0;
+  if (points.length) drawBatches(chart, { caption, unit, lines, points, demanded });
+}
+
+/** A value against the batch size, a line per machine, with intervals. */
+function drawBatches(host, { caption, unit, lines, points, demanded }) {
+  const named = lines.some((line) => line.label);
+  const narrow = host.clientWidth < 480;
+  const frame = makeFrame(host, { height: 300, label: `${caption} against batch size`, margin: { left: 60, right: named ? (narrow ? 108 : 136) : 24, top: 20, bottom: 46 } });
+  const { svg, box } = frame;
+  const sizes = [...new Set(points.map((point) => point.x))].sort((a, b) => a - b);
+  const ends = sizes.length > 1 ? [sizes[0], sizes.at(-1)] : [sizes[0] / 2, sizes[0] * 2];
+  const x = { scale: logScale(ends, [box.left + 12, box.right - 12]), ticks: thinned(sizes, narrow ? 4 : 7), unit: "count" };
+  const values = points.flatMap((point) => [point.low, point.high]);
+  // A metric moves within a narrow band, which an axis from zero would flatten.
+  const from = unit === "count" && Math.min(...values) > 0.5 * Math.max(...values) ? 0.98 * Math.min(...values, demanded ?? Infinity) : 0;
+  const y = makeAxis(values, [box.bottom, box.top], { unit, logBeyond: named ? 20 : Infinity, from });
+  drawBottomAxis(frame, x, "Batch size");
+  drawLeftAxis(frame, y, "");
+  if (demanded !== undefined) {
+    const at = y.scale(demanded);
+    svg.append(s("line", { x1: box.left, x2: box.right, y1: at, y2: at, class: "limit" }), s("text", { x: box.right, y: at - 6, "text-anchor": "end", class: "label" }, "demanded"));
+  }
+  const words = { seconds: formatSeconds, usd: formatUsd, count: (value) => significant(value, 4) }[unit];
+  const last = spreadApart(lines.map((line) => y.scale(line.points.at(-1).y)), 15, [box.top + 4, box.bottom - 2]);
+  lines.forEach((line, i) => {
+    const group = s("g", { class: `line c${line.slot}` });
+    group.append(s("path", { d: `M${line.points.map((point) => `${x.scale(point.x)},${y.scale(point.y)}`).join("L")}`, class: "stroke" }));
+    for (const point of line.points) {
+      const [cx, cy] = [x.scale(point.x), y.scale(point.y)];
+      const mark = s("g", null, s("line", { x1: cx, x2: cx, y1: y.scale(point.low), y2: y.scale(point.high), class: "leader" }), s("circle", { cx, cy, r: 4, class: "dot" }), s("circle", { cx, cy, r: 12, class: "reach" }));
+      group.append(tooltip.attach(mark, () => [line.label || caption, `${words(point.y)} at batch ${formatCount(point.x)}`, formatRange(point.low, point.high, words)].filter(Boolean)));
+    }
+    if (line.label) {
+      const end = line.points.at(-1);
+      group.append(
+        s("line", { x1: x.scale(end.x) + 5, x2: box.right + 6, y1: y.scale(end.y), y2: last[i], class: "leader" }),
+        s("text", { x: box.right + 9, y: last[i] + 4, class: "label" }, shorten(line.label, narrow ? 14 : 18)),
+      );
+    }
+    svg.append(group);
+  });
+}
+
+function thinned(values, most) {
+  const stride = Math.ceil(values.length / most);
+  return values.filter((_, i) => i % stride === 0);
+}
+
+/** What the study knows of each batch size, and how. */
+function studyTable(sizes, monitor) {
+  const cell = (text, extra) => h("td", extra ?? null, text);
+  const metric = (value) => (value === null ? "unknown" : significant(value, 4));
+  const range = ({ epochs_low, epochs_high }) => formatRange(epochs_low, epochs_high, (value) => significant(value, 4));
+  const head = ["Batch size", "Epochs", `Final ${monitor}`].map((text) => h("th", { scope: "col" }, text));
+  const body = sizes.map((size) => h("tr", null,
+    cell(formatCount(size.batch_size)),
+    cell([significant(size.epochs, 4), h("span", { class: "sub" }, range(size))]),
+    cell(metric(size.metric)),
+    cell(name(size.source), { class: "text" })));
+  return h("div", { class: "scroll" }, h("table", null, h("thead", null, h("tr", null, head, h("th", { scope: "col", class: "text" }, "Known from"))), h("tbody", null, body)));
+}
