@@ -15,6 +15,7 @@ from vmselect.cli.output import say
 from vmselect.cli.probe import CONTEXT, probe
 from vmselect.cli.rank import rank
 from vmselect.cli.report import report
+from vmselect.cli.select import select
 from vmselect.errors import VmselectError
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app.command()(check)
 app.command()(estimate)
 app.command()(rank)
 app.command()(report)
+app.command()(select)
 app.add_typer(prices.app, name="prices")
 
 

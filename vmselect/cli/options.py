@@ -30,33 +30,53 @@ DollarsLimit = Annotated[float | None, typer.Option(help="Dearest acceptable run
 
 def ranks(command: Callable[..., None]) -> Callable[..., None]:
     """Give ``command``, which takes a ranking first, the arguments and options that make one."""
+    return made_by(make_ranking)(command)
 
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        kept = {name: given.pop(name) for name in own_names}
-        command(make_ranking(**given), **kept)
 
-    own = list(inspect.signature(command).parameters.values())[1:]
-    own_names = [parameter.name for parameter in own]
-    # Ranking is loaded when a command runs; that the name exists is enough here.
-    hints: dict[str, Any] = {}
-    for function in (make_ranking, command):
-        hints |= get_type_hints(function, localns={"Ranking": object}, include_extras=True)
-    parameters = [*inspect.signature(make_ranking).parameters.values(), *own]
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in parameters]
-    )
-    run.__annotations__ = {p.name: hints[p.name] for p in parameters}
-    del run.__wrapped__  # its signature would win over this one
-    return run
+def made_by(make: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command, which takes first what ``make`` makes of a request, the options of all three."""
+    making = list(inspect.signature(make).parameters.values())[1:]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            kept = {parameter.name: given.pop(parameter.name) for parameter in own}
+            wanted = {parameter.name: given.pop(parameter.name) for parameter in making}
+            command(make(read_request(**given), **wanted), **kept)
+
+        own = list(inspect.signature(command).parameters.values())[1:]
+        # What is made is loaded when a command runs; that the names exist is enough here.
+        names = {"Ranking": object, "Selection": object}
+        hints: dict[str, Any] = {}
+        for function in (read_request, make, command):
+            hints |= get_type_hints(function, localns=names, include_extras=True)
+        profiles, *common = inspect.signature(read_request).parameters.values()
+        parameters = [profiles, *making, *common, *own]
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in parameters]
+        )
+        run.__annotations__ = {p.name: hints[p.name] for p in parameters}
+        del run.__wrapped__  # its signature would win over this one
+        return run
+
+    return decorate
 
 
 def make_ranking(
-    profiles: ProfilesArgument,
+    request: dict[str, Any],
     epochs: Annotated[
         str, typer.Option("--epochs", "-e", help="Numbers of epochs, such as 50 or 5,10,20. The last one decides.")
     ] = "5,10,20",
     decide_at: Annotated[int | None, typer.Option(help="The number of epochs that decides instead.")] = None,
+) -> Ranking:
+    """The ranking that the options describe."""
+    from vmselect.ranking import rank
+
+    return rank(request.pop("profiles"), epochs=read_numbers(epochs, option="--epochs"), decide_at=decide_at, **request)
+
+
+def read_request(
+    profiles: ProfilesArgument,
     objective: Annotated[
         str, typer.Option("--objective", "-o", help="cost, time, or weights such as cost=0.7,time=0.3.")
     ] = "cost",
@@ -89,36 +109,34 @@ def make_ranking(
     interruptions_per_hour: Annotated[float | None, typer.Option(help="How often.", rich_help_panel=SPOT)] = None,
     checkpoint_minutes: Annotated[float, typer.Option(help="Between checkpoints.", rich_help_panel=SPOT)] = 60.0,
     restart_minutes: Annotated[float, typer.Option(help="To be training again.", rich_help_panel=SPOT)] = 5.0,
-) -> Ranking:
-    """The ranking that the options describe."""
+) -> dict[str, Any]:
+    """What every command that ranks is asked for, as arguments of :func:`vmselect.rank` and its like."""
     from vmselect.profile import load_profiles
-    from vmselect.ranking import Interruptions, rank
+    from vmselect.ranking import Interruptions
 
     interruptions = None
     if interruptions_per_hour is not None:
         interruptions = Interruptions(
             per_hour=interruptions_per_hour, checkpoint_minutes=checkpoint_minutes, restart_minutes=restart_minutes
         )
-    return rank(
-        load_profiles(profiles),
-        epochs=read_numbers(epochs, option="--epochs"),
-        decide_at=decide_at,
-        objective=read_objective(objective),
-        batch_size=_read_batch_size(batch_size),
-        model=model,
-        deadline_hours=deadline_hours,
-        budget_usd=budget_usd,
-        region=region or None,
-        market=None if market == "all" else market.split(","),
-        catalog=open_catalog(catalog, date=date),
-        billing=billing,  # type: ignore[arg-type]  # rank checks it
-        include_retired=include_retired,
-        method=method,
-        confidence=confidence,
-        examples=examples,
-        boot_seconds=boot_seconds,
-        interruptions=interruptions,
-    )
+    return {
+        "profiles": load_profiles(profiles),
+        "objective": read_objective(objective),
+        "batch_size": _read_batch_size(batch_size),
+        "model": model,
+        "deadline_hours": deadline_hours,
+        "budget_usd": budget_usd,
+        "region": region or None,
+        "market": None if market == "all" else market.split(","),
+        "catalog": open_catalog(catalog, date=date),
+        "billing": billing,
+        "include_retired": include_retired,
+        "method": method,
+        "confidence": confidence,
+        "examples": examples,
+        "boot_seconds": boot_seconds,
+        "interruptions": interruptions,
+    }
 
 
 def open_catalog(path: Path | None, *, date: str | None) -> Catalog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,16 +44,30 @@ def rank(
 
       vmselect rank profiles/ -e 50 --format json > ranking.json
     """
+    print_ranking(ranking, top=top, format=format)
+
+
+def print_ranking(
+    ranking: Ranking,
+    *,
+    top: int,
+    format: Format,  # noqa: A002
+    more: Callable[[Row], dict[str, Any]] = lambda _: {},
+) -> None:
+    """Rows to standard output, remarks to standard error; ``more`` adds columns after the epochs."""
+    names = tuple(more(ranking.best)) if ranking else ()
     if format is Format.json:
         sys.stdout.write(json.dumps(ranking.payload(), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     elif format is Format.csv:
-        emit([vars(row) for row in ranking], COLUMNS, format=format)
+        emit([vars(row) | more(row) for row in ranking], (*COLUMNS, *names), format=format)
     else:
         typer.echo(ranking.verdict)
     if format is Format.table and ranking:
         column = ranking.deciding_column
         rows = [ranking.row(int(i), column) for i in ranking.assessment.order[column][:top]]
-        emit([_shown(row, tie=sum(r.tied_with_best for r in rows) > 1) for row in rows], TABLE, format=format)
+        tie = sum(row.tied_with_best for row in rows) > 1
+        at = TABLE.index("epochs") + 1
+        emit([_shown(row, tie=tie) | more(row) for row in rows], (*TABLE[:at], *names, *TABLE[at:]), format=format)
     say(_remarks(ranking, top) if format is Format.table else ranking.findings)
     if not ranking:
         raise typer.Exit(1)

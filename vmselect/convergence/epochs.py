@@ -31,7 +31,8 @@ INTERPOLATION_SPREAD = 0.1
 class EpochsEstimate:
     """Epochs that a training at ``batch_size`` takes: ``value``, and the interval in which the next run should fall.
 
-    Unpacks as ``value, low, high``.
+    Unpacks as ``value, low, high``. ``doubt`` is how far the mean over many runs may be from ``value``, as a share of
+    it: less than the interval says, and what counts when batch sizes are compared.
     """
 
     batch_size: int
@@ -39,6 +40,7 @@ class EpochsEstimate:
     low: float
     high: float
     source: Literal["measured", "between", "beyond"]
+    doubt: float = 0.0
     findings: tuple[Finding, ...] = ()
 
     def __iter__(self) -> Iterator[float]:
@@ -52,12 +54,13 @@ class Spread:
     deviation: float
     degrees: int
 
-    def half_width(self, repetitions: float, confidence: float, extra: float = 0.0) -> float:
-        """Half the interval of the next run, on the logarithmic scale."""
+    def widths(self, repetitions: int, confidence: float, extra: float = 0.0) -> tuple[float, float]:
+        """Half the interval of the next run, and of the mean over many, on the logarithmic scale."""
         from scipy.special import stdtrit
 
         quantile = float(stdtrit(self.degrees, 0.5 + confidence / 2))
-        return quantile * math.sqrt(self.deviation**2 * (1 + 1 / repetitions) + extra**2)
+        mean = self.deviation**2 / repetitions + extra**2
+        return quantile * math.sqrt(self.deviation**2 + mean), quantile * math.sqrt(mean)
 
 
 def pool_spread(epochs: Mapping[int, Sequence[float]]) -> Spread:
@@ -88,8 +91,8 @@ def predict_epochs(
     sizes = sorted(epochs)
     if batch_size in epochs:
         values = epochs[batch_size]
-        half = spread.half_width(len(values), confidence)
-        return _estimate(batch_size, statistics.fmean(values), half, half, "measured")
+        half, doubt = spread.widths(len(values), confidence)
+        return _estimate(batch_size, statistics.fmean(values), half, half, "measured", doubt)
     if sizes[0] < batch_size < sizes[-1]:
         return _between(epochs, sizes, batch_size, spread, confidence)
     return _beyond(epochs, sizes, batch_size, spread, confidence)
@@ -103,8 +106,8 @@ def _between(
     weight = math.log(batch_size / below) / math.log(above / below)
     rate = (1 - weight) / statistics.fmean(epochs[below]) + weight / statistics.fmean(epochs[above])
     repetitions = min(len(epochs[below]), len(epochs[above]))
-    half = spread.half_width(repetitions, confidence, INTERPOLATION_SPREAD)
-    return _estimate(batch_size, 1 / rate, half, half, "between")
+    half, doubt = spread.widths(repetitions, confidence, INTERPOLATION_SPREAD)
+    return _estimate(batch_size, 1 / rate, half, half, "between", doubt)
 
 
 def _beyond(
@@ -114,7 +117,7 @@ def _beyond(
     nearest = sizes[-1] if larger else sizes[0]
     ratio = max(batch_size / nearest, nearest / batch_size)
     value = statistics.fmean(epochs[nearest])
-    half = spread.half_width(len(epochs[nearest]), confidence)
+    half, doubt = spread.widths(len(epochs[nearest]), confidence)
     if larger:
         bracket = f"{value:.3g} epochs (constant) .. {value * ratio:.3g} (growing in proportion)"
     else:
@@ -126,7 +129,7 @@ def _beyond(
         f"Train once at batch size {batch_size} with ConvergenceProbe.",
     )
     below = half if larger else half + math.log(ratio)
-    return _estimate(batch_size, value, below, half + math.log(ratio), "beyond", (finding,))
+    return _estimate(batch_size, value, below, half + math.log(ratio), "beyond", doubt + math.log(ratio), (finding,))
 
 
 def _estimate(
@@ -135,8 +138,9 @@ def _estimate(
     half_below: float,
     half_above: float,
     source: Literal["measured", "between", "beyond"],
+    doubt: float,
     findings: tuple[Finding, ...] = (),
 ) -> EpochsEstimate:
     # No training is shorter than one epoch, unless a run was measured that was.
     low = min(value, max(1.0, value * math.exp(-half_below)))
-    return EpochsEstimate(batch_size, value, low, value * math.exp(half_above), source, findings)
+    return EpochsEstimate(batch_size, value, low, value * math.exp(half_above), source, doubt, findings)

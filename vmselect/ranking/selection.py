@@ -26,6 +26,16 @@ from vmselect.ranking.evaluation import Bools, Floats
 from vmselect.ranking.join import join_offers
 from vmselect.ranking.machines import check_comparable, measure_machines
 from vmselect.ranking.objectives import Objective, best_values, score
+from vmselect.ranking.pairs import (
+    TOO_BAD,
+    UNKNOWN_METRIC,
+    candidate_sizes,
+    check_same_model,
+    known_epochs,
+    list_values,
+    make_pairs,
+    read_demands,
+)
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings, read_batch_sizes
@@ -260,8 +270,8 @@ def _do_not_meet(machines: Sequence[Machine], study: ConvergenceStudy, left_out:
     probed = sorted({m.batch_size for m in machines if m.batch_size})
     first = f" For one, {left_out[0]}." if left_out else ""
     return (
-        f"The batch sizes of profiles ({list_values(probed) or 'none'}) and study ({list_values(study.batch_sizes)}) do not "
-        f"meet.{first} Probe the machines at the batch sizes of the study."
+        f"The batch sizes of profiles ({list_values(probed) or 'none'}) and study "
+        f"({list_values(study.batch_sizes)}) do not meet.{first} Probe the machines at the batch sizes of the study."
     )
 
 
