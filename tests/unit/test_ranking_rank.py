@@ -190,6 +190,12 @@ def test_profiles_of_different_data_are_refused_unless_the_size_is_given() -> No
     assert len(rank(mixed, examples=6400)) == 2
 
 
+def test_equal_batches_with_different_steps_are_different_data() -> None:
+    with pytest.raises(RankingError, match=r"steps per epoch \(100, 700\)"):
+        rank([profile("small"), profile("big", steps_per_epoch=700)])
+    assert len(rank([profile("small"), profile("big", steps_per_epoch=101)])) == 2
+
+
 def test_different_batch_sizes_need_a_word() -> None:
     mixed = [profile("small"), profile("small", batch_size=128, steps_per_epoch=50)]
     with pytest.raises(RankingError, match=r"different batch sizes \(64, 128\)"):

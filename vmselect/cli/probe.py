@@ -72,7 +72,10 @@ def probe(
     probes.clear()
     add_to_every_fit(new_probe)
     run_script(script, arguments or (), before=vmselect.mark_start)
-    if not any(one.profile is not None for one in probes):
+    measured = sum(one.profile is not None for one in probes)
+    if measured > 1 and path.suffix == ".json":
+        say([f"vmselect: {measured} fits wrote to {path}, which now holds the last. Give a folder to keep them all."])
+    if not measured:
         say(["vmselect: no Keras fit was measured. For a training loop of your own, see vmselect.probe_loop."])
         raise typer.Exit(1)
 

@@ -79,6 +79,8 @@ def check_comparable(profiles: Sequence[Profile], *, examples_given: bool) -> tu
                     else "Rank them apart, or pass examples= if only the amount of data differs."
                 )
             )
+    if not examples_given:
+        _check_steps(profiles)
     differing = [(what, values) for what, read in COMPARISON_FACTS if len(values := _distinct(profiles, read)) > 1]
     return tuple(
         Finding(
@@ -88,6 +90,19 @@ def check_comparable(profiles: Sequence[Profile], *, examples_given: bool) -> tu
         )
         for what, values in differing
     )
+
+
+def _check_steps(profiles: Sequence[Profile]) -> None:
+    """Refuse equal batch sizes with different numbers of steps: they mean different data."""
+    for size in {profile.batch_size for profile in profiles}:
+        steps = _distinct([profile for profile in profiles if profile.batch_size == size], lambda p: p.steps_per_epoch)
+        # One step more or less is the smaller last batch, kept or dropped.
+        if steps and max(steps) - min(steps) > 1:
+            raise RankingError(
+                f"At batch size {size or 'unknown'} the profiles have different numbers of steps per epoch "
+                f"({_listed(steps)}), so they did not train on the same data. Rank them apart, or pass examples= to "
+                "bring them to one size."
+            )
 
 
 def check_batch_sizes(profiles: Sequence[Profile]) -> None:

@@ -39,8 +39,9 @@ def to_frame(ranking: Ranking) -> pd.DataFrame:
     columns["instance_type"] = candidates.per_machine(lambda m: m.instance_type)[which]
     columns["batch_size"] = candidates.per_machine(lambda m: m.batch_size)[which]
     columns["method"] = candidates.per_machine(lambda m: m.runtime.method)[which]
-    columns["terms"] = [row.terms for row in ranking.rows]
-    columns["findings"] = [row.findings for row in ranking.rows]
+    places = list(zip(which.tolist(), column.tolist(), strict=True))
+    columns["terms"] = [ranking.terms_of(*place) for place in places]
+    columns["findings"] = [ranking.findings_of(*place) for place in places]
     frame = pd.DataFrame({name: columns[name] for name in names})
     whole = (frame["epochs"] % 1 == 0).all()
     return frame.astype({"epochs": int}) if whole else frame

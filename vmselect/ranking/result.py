@@ -31,6 +31,25 @@ class Ranking:
     """Candidates in order of the objective, best first; made by :func:`vmselect.rank`.
 
     With several epoch counts, ``rows`` starts with the one that decides; ``rank`` counts within each epoch count.
+
+    >>> import vmselect as vs
+    >>> def line(name, start, epoch):
+    ...     return vs.Profile.from_times(instance_type=name, batch_size=64, init_seconds=start,
+    ...                                  first_epoch_seconds=epoch, later_epoch_seconds=[epoch])
+    >>> ranking = vs.rank([line("g4dn.xlarge", 10, 30), line("g5.xlarge", 60, 12), line("my-pc", 0, 90)],
+    ...                   epochs=[1, 10], catalog=vs.Catalog.embedded(), objective="time", method="malta-epoch")
+    >>> ranking.best.instance_type, len(ranking), [row.instance_type for row in ranking.pareto]
+    ('g5.xlarge', 4, ['g5.xlarge', 'g4dn.xlarge'])
+    >>> print(ranking.excluded[0])
+    my-pc, batch 64: the catalog has no price of my-pc; add one with catalog.with_offers
+    >>> ranking.relative("time").round(2).to_dict("list")
+    {1: [1.8, 1.0], 10: [1.0, 1.72]}
+    >>> [change.epochs for change in ranking.crossovers("time")], ranking.settled_from("time")
+    ([3], 3)
+    >>> ranking.against("g4dn.xlarge").loc["g5.xlarge"].round(2).to_dict()
+    {'price_ratio': 1.91, 'speed_up': 1.72, 'cost_ratio': 1.11}
+    >>> ranking.rerank(objective="cost").best.instance_type
+    'g4dn.xlarge'
     """
 
     def __init__(
@@ -101,13 +120,6 @@ class Ranking:
         machine = self.candidates.machines[self.candidates.machine[candidate]]
         who = self.candidates.identity(candidate)
         epochs = _count(result.epochs[self.candidates.machine[candidate], column])
-        terms = machine.terms_at(epochs)
-        work = result.work.value[self.candidates.machine[candidate], column]
-        if result.time.value[at] != work:
-            terms["interruptions"] = float(result.time.value[at] - work)
-        at_risk = limit_findings(
-            self.settings, seconds_high=float(result.time.high[at]), cost_high=float(result.cost.high[at])
-        )
         return Row(
             rank=int(result.rank[at]),
             **{name: who[name] for name in ("instance_type", "provider", "service", "region", "market", "batch_size")},
@@ -124,9 +136,9 @@ class Ranking:
             tied_with_best=bool(result.tied[at]),
             pareto=bool(result.pareto[at]),
             **{name: who[name] for name in ("gpu_model", "gpu_count", "vcpus", "memory_gib")},
-            terms=terms,
+            terms=self.terms_of(candidate, column),
             method=machine.runtime.method,
-            findings=(*self.findings_of(candidate), *at_risk),
+            findings=self.findings_of(candidate, column),
         )
 
     @cached_property
@@ -149,9 +161,21 @@ class Ranking:
 
     # -- doubts and words ----------------------------------------------------------------------------------------
 
-    def findings_of(self, candidate: int) -> tuple[Finding, ...]:
-        """Doubts about one candidate."""
-        return candidate_findings(self.candidates, candidate, self.settings)
+    def findings_of(self, candidate: int, column: int | None = None) -> tuple[Finding, ...]:
+        """Doubts about one candidate, and, at an epoch count, about its keeping the limits."""
+        found = candidate_findings(self.candidates, candidate, self.settings)
+        if column is None:
+            return found
+        high = float(self.assessment.time.high[candidate, column]), float(self.assessment.cost.high[candidate, column])
+        return (*found, *limit_findings(self.settings, seconds_high=high[0], cost_high=high[1]))
+
+    def terms_of(self, candidate: int, column: int) -> dict[str, float]:
+        """Where the time of one candidate at one epoch count goes."""
+        position = self.candidates.machine[candidate]
+        machine = self.candidates.machines[position]
+        terms = machine.terms_at(float(self.assessment.epochs[position, column]))
+        lost = self.assessment.time.value[candidate, column] - self.assessment.work.value[position, column]
+        return {**terms, "interruptions": float(lost)} if lost else terms
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
