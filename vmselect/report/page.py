@@ -80,4 +80,4 @@ def _digest(text: str) -> str:
 
 
 def _read(name: str) -> str:
-    return resources.files("vmselect.report").joinpath("page", name).read_text(encoding="utf-8")
+    return resources.files("vmselect.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -124,9 +124,9 @@ class Labels {
     const width = text.length * 6.9 + 4;
     const { left, right, top, bottom } = this.frame.box;
     const places = [
-      { dx: 10, dy: 4, anchor: "start" }, { dx: 0, dy: -11, anchor: "middle" }, { dx: 0, dy: 20, anchor: "middle" },
-      { dx: -10, dy: 4, anchor: "end" }, { dx: 9, dy: -9, anchor: "start" }, { dx: 9, dy: 17, anchor: "start" },
-      { dx: -9, dy: -9, anchor: "end" }, { dx: -9, dy: 17, anchor: "end" },
+      // Off the level of the point first, where its interval is drawn.
+      { dx: 8, dy: -8, anchor: "start" }, { dx: 8, dy: 16, anchor: "start" }, { dx: -8, dy: -8, anchor: "end" },
+      { dx: -8, dy: 16, anchor: "end" }, { dx: 10, dy: 4, anchor: "start" }, { dx: -10, dy: 4, anchor: "end" },
     ];
     for (const { dx, dy, anchor } of places) {
       const x1 = x + dx - (anchor === "end" ? width : anchor === "middle" ? width / 2 : 0);
