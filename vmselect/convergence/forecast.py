@@ -22,7 +22,7 @@ from vmselect.errors import ArgumentError
 
 POWERS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 DRAWS = 400
-MEMORY = 1.0
+MEMORY = 0.5
 """Half-life of a reading's weight, as a share of the epochs seen."""
 
 FEWEST_VALUES = 4

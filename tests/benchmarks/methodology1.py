@@ -1,0 +1,224 @@
+"""How well methodology 1 predicts, on other people's measurements; prints the tables that the documentation quotes.
+
+    python tests/benchmarks/methodology1.py FOLDER
+
+FOLDER holds profet_dev.csv, zeus_epochs_to_target_dev.csv, pollux_convergence.csv and dawnbench_epochs_dev.csv. None of
+these data are part of vmselect.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import vmselect as vs
+from vmselect.convergence import ConvergenceRun, Curve, StoppingRule
+from vmselect.convergence.epochs import predict_epochs
+from vmselect.convergence.forecast import forecast_epochs
+from vmselect.estimation.batch_sizes import interpolate_time
+
+Probes = Callable[[Sequence[int]], Iterable[tuple[int, ...]]]
+POLLUX_TARGETS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0)
+FALLING = ("deepspeech2", "yolov3")  # error rates; the other Pollux models are scored by accuracies
+
+
+def main(folder: Path) -> None:
+    """Print every table."""
+    step_times(folder)
+    zeus_epochs(folder)
+    pollux_bracket(folder)
+    partial_curves(folder)
+
+
+# -- step time across batch sizes --------------------------------------------------------------------------------------
+
+
+def step_times(folder: Path) -> None:
+    """PROFET: nine Keras CNNs on four AWS GPU machines, 16 to 256 images a step; median of nine repeats."""
+    data = pd.read_csv(folder / "profet_dev.csv")
+    data = data[data["metric"] == "iteration_ms"]
+    keys = ["model", "dataset", "instance_type"]
+    setups = [
+        {int(size): float(ms) for size, ms in part.groupby("batch_size")["value"].median().items()}
+        for _, part in data.groupby(keys)
+    ]
+    print(f"STEP TIME AT HELD-BACK BATCH SIZES (PROFET, {len(setups)} setups)")
+    header("probes", "sizes", "held back", "mean", "median", "90 %", "in interval")
+    two, three = (lambda sizes, k=k: itertools.combinations(sizes, k) for k in (2, 3))
+    ends: Probes = lambda sizes: [(sizes[0], sizes[-1])]  # noqa: E731
+    middle: Probes = lambda sizes: [(sizes[0], sizes[len(sizes) // 2], sizes[-1])]  # noqa: E731
+    for name, probes, where in (
+        ("two, every pair", two, "between"),
+        ("two, the ends", ends, "between"),
+        ("three, every triple", three, "between"),
+        ("three, ends and middle", middle, "between"),
+        ("two, every pair", two, "up to twice"),
+    ):
+        report(name, where, list(held_back(setups, probes, beyond=where != "between")))
+    print()
+
+
+def held_back(setups: Sequence[dict[int, float]], probes: Probes, *, beyond: bool) -> Iterator[tuple[float, bool]]:
+    """Relative error, and whether the interval held the truth, for every size that was left out."""
+    for times in setups:
+        for chosen in probes(sorted(times)):
+            known = {size: times[size] for size in chosen}
+            low, high = min(chosen), max(chosen)
+            for size in sorted(set(times) - set(chosen)):
+                if (high < size <= 2 * high) if beyond else (low < size < high):
+                    at = interpolate_time(known, size)
+                    within = at.value * (1 - at.below) <= times[size] <= at.value * (1 + at.above)
+                    yield abs(at.value / times[size] - 1), within
+
+
+# -- epochs across batch sizes -----------------------------------------------------------------------------------------
+
+
+def zeus_epochs(folder: Path) -> None:
+    """Zeus: epochs to reach a target at several batch sizes, each with several runs; targets that all runs reach."""
+    data = pd.read_csv(folder / "zeus_epochs_to_target_dev.csv")
+    cases = []
+    for _, part in data.groupby(["dataset", "network", "target_metric"]):
+        runs = {int(size): list(group["target_epoch"]) for size, group in part.groupby("batch_size")}
+        reached = {size: values for size, values in runs.items() if not any(map(math.isnan, values))}
+        if len(reached) > 2:
+            cases.append(reached)
+    long = [case for case in cases if max(map(statistics.fmean, case.values())) >= 3]
+    print(f"EPOCHS BETWEEN MEASURED BATCH SIZES (Zeus, {len(cases)} targets; {len(long)} of three epochs or more)")
+    header("measured", "targets", "held back", "mean", "median", "90 %", "runs in interval")
+    for name, around in (("the neighbours", 1), ("any two", None)):
+        for which, chosen in (("all", cases), ("3 epochs or more", long)):
+            report(name, which, [result for case in chosen for result in between(case, around)])
+    print()
+
+
+def between(case: dict[int, list[float]], around: int | None) -> Iterator[tuple[float, float]]:
+    """Relative error of the mean, and the share of single runs within the interval."""
+    sizes = sorted(case)
+    for low, high in itertools.combinations(range(len(sizes)), 2):
+        if around is not None and high - low != 2 * around:
+            continue
+        for middle in range(low + 1, high):
+            truth = case[sizes[middle]]
+            found = predict_epochs({sizes[k]: case[sizes[k]] for k in (low, high)}, sizes[middle])
+            inside = statistics.fmean(found.low <= value <= found.high for value in truth)
+            yield abs(found.value / statistics.fmean(truth) - 1), inside
+
+
+def pollux_bracket(folder: Path) -> None:
+    """Pollux: epochs to reach shares of the worst batch size's best result; all larger sizes from the smaller ones."""
+    rows = []
+    for model, curves in read_pollux(folder).items():
+        for share in POLLUX_TARGETS:
+            reached = epochs_to_target(curves, share)
+            for known, wanted in itertools.combinations(sorted(reached), 2):
+                study = {size: [epochs] for size, epochs in reached.items() if size <= known}
+                found, truth = predict_epochs(study, wanted), reached[wanted]
+                plain = reached[known] <= truth <= reached[known] * wanted / known
+                rows.append((model, wanted / known, found.low <= truth <= found.high, plain, found.value / truth - 1))
+    table = pd.DataFrame(rows, columns=["model", "ratio", "held", "plain", "error"])
+    print(f"THE BRACKET BEYOND MEASURED BATCH SIZES (Pollux, {len(table)} cases)")
+    header("batch size", "cases", "bracket holds", "without spread", "median error")
+    far = table["ratio"] > 2
+    for name, part in (("up to twice", table[~far]), ("beyond twice", table[far]), ("all", table)):
+        line(
+            name, f"{len(part)}", f"{part['held'].mean():.1%}", f"{part['plain'].mean():.1%}",
+            f"{part['error'].abs().median():.1%}",
+        )  # fmt: skip
+    for model, part in table.groupby("model"):
+        line(f"  {model}", f"{len(part)}", f"{part['held'].mean():.1%}", f"{part['plain'].mean():.1%}", "")
+    print()
+
+
+def read_pollux(folder: Path) -> dict[str, dict[int, list[float]]]:
+    """Model to batch size to its metric per epoch, turned so that larger is better."""
+    data = pd.read_csv(folder / "pollux_convergence.csv")
+    curves: dict[str, dict[int, list[float]]] = {}
+    for (model, size), part in data.groupby(["model", "global_batch"]):
+        sign = -1.0 if model in FALLING else 1.0
+        curves.setdefault(str(model), {})[int(size)] = list(sign * part.sort_values("epoch")["metric"])
+    return curves
+
+
+def epochs_to_target(curves: dict[int, list[float]], share: float) -> dict[int, float]:
+    """Epochs until each batch size has come that share of the way from the first value to the worst best one."""
+    start = statistics.median(values[0] for values in curves.values())
+    target = start + share * (min(map(max, curves.values())) - start)
+    return {
+        size: float(1 + next(k for k, value in enumerate(values) if value >= target)) for size, values in curves.items()
+    }
+
+
+# -- epochs from a part of the curve -----------------------------------------------------------------------------------
+
+
+def partial_curves(folder: Path) -> None:
+    """Epochs to stabilisation (early stopping, patience 5 and 10) from the first part of the run until then."""
+    data = pd.read_csv(folder / "dawnbench_epochs_dev.csv")
+    data = data[data["task"] == "CIFAR10"]
+    dawn = [list(part.sort_values("epoch")["quality"]) for _, part in data.groupby("entry")]
+    pollux = [values for curves in read_pollux(folder).values() for values in curves.values()]
+    for source, curves in (("DAWNBench CIFAR-10", dawn), ("Pollux", pollux)):
+        for patience in (5, 10):
+            rule = StoppingRule(monitor="metric", mode="max", patience=patience)
+            ends = [(values, rule.stop_after(enumerate(values, 1))) for values in curves]
+            stopping = [(values, end) for values, end in ends if end is not None]
+            print(f"EPOCHS FROM A PART OF THE CURVE ({source}, patience {patience}, {len(stopping)} of {len(curves)})")
+            header("seen", "curves", "mean error", "median error", "in interval", "cannot tell")
+            for share in (0.25, 0.5, 0.75):
+                found = [(forecast_epochs(part_of(v, math.floor(share * end), rule)), end) for v, end in stopping]
+                told = [(forecast, end) for forecast, end in found if math.isfinite(forecast.value)]
+                errors = [abs(forecast.value / end - 1) for forecast, end in told]
+                inside = statistics.fmean(forecast.low <= end <= forecast.high for forecast, end in told)
+                silent = statistics.fmean(not forecast.can_tell for forecast, _ in found)
+                line(
+                    f"{share:.0%}", f"{len(told)}", f"{statistics.fmean(errors):.1%}",
+                    f"{statistics.median(errors):.1%}", f"{inside:.0%}", f"{silent:.0%}",
+                )  # fmt: skip
+            print()
+
+
+def part_of(values: Sequence[float], count: int, rule: StoppingRule) -> ConvergenceRun:
+    """The first ``count`` epochs of a run that is still going."""
+    return ConvergenceRun(
+        created=datetime.now(UTC), batch_size=1, rule=rule, epochs_run=max(count, 1), ended=False,
+        curve=Curve.of(dict(enumerate(values[:count], 1))),
+    )  # fmt: skip
+
+
+# -- printing ----------------------------------------------------------------------------------------------------------
+
+
+def report(name: str, which: str, results: Sequence[tuple[float, float]]) -> None:
+    """A line of errors and coverage."""
+    errors = np.array([error for error, _ in results])
+    line(
+        name, which, f"{len(errors)}", f"{errors.mean():.2%}", f"{np.median(errors):.2%}",
+        f"{np.quantile(errors, 0.9):.1%}", f"{np.mean([inside for _, inside in results]):.1%}",
+    )  # fmt: skip
+
+
+def header(*names: str) -> None:
+    """Names of the columns."""
+    line(*names)
+    line(*("-" * len(name) for name in names))
+
+
+def line(*cells: str) -> None:
+    """One line of a table."""
+    print(f"{cells[0]:<24}" + "".join(f"{cell:>18}" for cell in cells[1:]))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: methodology1.py FOLDER")
+    print(f"vmselect {vs.__version__}\n")
+    main(Path(sys.argv[1]))
