@@ -76,13 +76,6 @@ class StepTimer:
     [(0, 0, 100, 1), (0, 1, 100, 1), (0, 2, 100, 1)]
     """
 
-    __slots__ = (
-        "_at_opening", "_batch_budget", "_batch_count", "_batch_mark", "_batch_readings", "_clock", "_cpu_clock",
-        "_cpu_start", "_edges", "_number", "_opening", "_own", "_own_cpu", "_sample", "_start", "_tallies",
-        "_validating", "cpu_taken", "current", "epochs_ended", "fit_to_first_batch", "last", "mark", "previous", "readings", "steps",
-        "steps_taken", "taken",
-    )  # fmt: skip
-
     def __init__(
         self, *, clock: Clock = time.perf_counter_ns, cpu_clock: Clock = time.process_time_ns, seed: int = 0
     ) -> None:
