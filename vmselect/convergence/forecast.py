@@ -10,7 +10,7 @@ foreseen from the curve.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,11 +70,15 @@ def forecast_epochs(run: ConvergenceRun, *, confidence: float = 0.9, seed: int =
     epochs, values = np.array([e for e, _ in usable], dtype=float), sign * np.array([v for _, v in usable])
     stride = float(np.median(np.diff(epochs)))
     ahead = epochs[-1] + stride * np.arange(1, max(200, 8 * len(usable)) + 1)
-    paths = draw_continuations(epochs, values, ahead, np.random.default_rng(seed))
+    fits = fit_curves(epochs, values)
+    paths = draw_continuations(fits, ahead, np.random.default_rng(seed))
     stops = _apply_rule(paths, sign * state.best, state.waited, rule.patience, rule.min_delta)
     draws = np.where(stops < len(ahead), ahead[np.minimum(stops, len(ahead) - 1)], np.inf)
     tail = (1 - confidence) / 2
     low, value, high = (float(q) for q in np.quantile(draws, [tail, 0.5, 1 - tail], method="lower"))
+    if is_straight(epochs, values, fits):
+        reason = f"{rule.monitor} improves as steadily as at first: the curve has not bent yet"
+        return EpochsForecast(value, low, math.inf, False, reason, draws)
     if not math.isfinite(high):
         reason = f"{rule.monitor} may go on improving beyond epoch {ahead[-1]:.0f}"
         return EpochsForecast(value, low, high, False, reason, draws)
@@ -84,31 +88,56 @@ def forecast_epochs(run: ConvergenceRun, *, confidence: float = 0.9, seed: int =
     return EpochsForecast(value, low, high, True, f"{len(usable)} values of {rule.monitor} were seen", draws)
 
 
-def draw_continuations(epochs: Floats, values: Floats, ahead: Floats, random: np.random.Generator) -> Floats:
-    """Continuations of a rising curve at the epochs ``ahead``, one per row."""
+@dataclass(frozen=True)
+class Fit:
+    """What one shape of curve makes of the values: level and gain, with their spread and that of the noise."""
+
+    power: float
+    mean: Floats
+    root: Floats
+    shape: float
+    rate: float
+    evidence: float
+
+
+def fit_curves(epochs: Floats, values: Floats) -> list[Fit]:
+    """A fit of ``level - gain * epoch ** -power`` for every power."""
+    return [_fit(power, -(epochs**-power), epochs, values, level=float(values.max())) for power in POWERS]
+
+
+def is_straight(epochs: Floats, values: Floats, fits: Sequence[Fit]) -> bool:
+    """Whether a straight line explains the values better than all the bent curves together."""
+    line = _fit(-1.0, epochs / epochs[-1], epochs, values, level=float(values[0]))
+    return bool(line.evidence > np.logaddexp.reduce([fit.evidence for fit in fits]) - math.log(len(fits)))
+
+
+def _fit(power: float, basis: Floats, epochs: Floats, values: Floats, *, level: float) -> Fit:
+    """Bayesian linear regression on a constant and ``basis``."""
     scale = max(float(np.ptp(values)), 1e-12 + 1e-6 * float(np.abs(values).max()))
     weights = 0.5 ** ((epochs[-1] - epochs) / (MEMORY * epochs[-1]))
-    # Weak beliefs before any value was seen: the level near the best value, a gain of the size of the range, noise
-    # of a twentieth of it.
-    precision, middle = np.diag([1e-4, 1e-2]), np.array([values.max(), scale])
+    # Weak beliefs before any value was seen: where the level lies, a gain of the size of the range, noise of a
+    # twentieth of it.
+    precision, middle = np.diag([1e-4, 1e-2]), np.array([level, scale])
     shape, rate = 0.5, 0.5 * (0.05 * scale) ** 2
-    posteriors, evidence = [], []
-    for power in POWERS:
-        basis = np.column_stack([np.ones_like(epochs), -(epochs**-power)])
-        posterior = precision + basis.T @ (weights[:, None] * basis)
-        mean = np.linalg.solve(posterior, precision @ middle + basis.T @ (weights * values))
-        misfit = weights @ (values - basis @ mean) ** 2 + (mean - middle) @ precision @ (mean - middle)
-        posterior_shape, posterior_rate = shape + weights.sum() / 2, rate + misfit / 2
-        evidence.append(-0.5 * np.linalg.slogdet(posterior)[1] - posterior_shape * math.log(posterior_rate))
-        root = np.linalg.cholesky(np.linalg.inv(posterior))
-        posteriors.append((power, mean, root, posterior_shape, posterior_rate))
-    chances = np.exp(np.array(evidence) - max(evidence))
+    columns = np.column_stack([np.ones_like(epochs), basis])
+    posterior = precision + columns.T @ (weights[:, None] * columns)
+    mean = np.linalg.solve(posterior, precision @ middle + columns.T @ (weights * values))
+    misfit = weights @ (values - columns @ mean) ** 2 + (mean - middle) @ precision @ (mean - middle)
+    shape, rate = shape + weights.sum() / 2, rate + misfit / 2
+    evidence = -0.5 * np.linalg.slogdet(posterior)[1] - shape * math.log(rate)
+    return Fit(power, mean, np.linalg.cholesky(np.linalg.inv(posterior)), shape, rate, float(evidence))
+
+
+def draw_continuations(fits: Sequence[Fit], ahead: Floats, random: np.random.Generator) -> Floats:
+    """Continuations of a rising curve at the epochs ``ahead``, one per row; better fits get more of them."""
+    evidence = np.array([fit.evidence for fit in fits])
+    chances = np.exp(evidence - evidence.max())
     counts = random.multinomial(DRAWS, chances / chances.sum())
     parts = []
-    for count, (power, mean, root, posterior_shape, posterior_rate) in zip(counts, posteriors, strict=True):
-        noise = np.sqrt(posterior_rate / random.gamma(posterior_shape, size=count))[:, None]
-        level, gain = (mean + noise * (random.standard_normal((count, 2)) @ root.T)).T
-        curve = level[:, None] - np.maximum(gain, 0.0)[:, None] * ahead**-power
+    for count, fit in zip(counts, fits, strict=True):
+        noise = np.sqrt(fit.rate / random.gamma(fit.shape, size=count))[:, None]
+        level, gain = (fit.mean + noise * (random.standard_normal((count, 2)) @ fit.root.T)).T
+        curve = level[:, None] - np.maximum(gain, 0.0)[:, None] * ahead**-fit.power
         parts.append(curve + noise * random.standard_normal(curve.shape))
     return np.concatenate(parts)
 

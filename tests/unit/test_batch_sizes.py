@@ -1,0 +1,160 @@
+"""Step time across batch sizes: between fine, up to twice flagged, beyond refused, memory respected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vmselect as vs
+from vmselect.errors import ArgumentError, EstimateError
+from vmselect.estimation.batch_sizes import fit_runtime_at, interpolate_time
+
+EXAMPLES = 64_000
+
+
+def profile(batch_size: int, seconds: float | None = None, **options: Any) -> vs.Profile:
+    """A machine whose step takes 20 ms and 1 ms per example."""
+    step = 0.02 + 0.001 * batch_size if seconds is None else seconds
+    given = {"iteration_seconds": [step] * 12, "first_iteration_seconds": 3.0, "init_seconds": 2.0} | options
+    steps = -(-EXAMPLES // batch_size)
+    return vs.Profile.from_times(instance_type="a", batch_size=batch_size, steps_per_epoch=steps, **given)
+
+
+def out_of_memory(batch_size: int) -> vs.Profile:
+    return profile(batch_size).model_copy(update={"outcome": "out_of_memory"})
+
+
+def test_between_two_sizes_an_affine_machine_is_met_exactly() -> None:
+    model = fit_runtime_at([profile(32), profile(128)], 64)
+    truth = fit_runtime_at([profile(64)], 64)
+    for epochs in (1, 5, 50):
+        assert model.seconds(epochs) == pytest.approx(truth.seconds(epochs), rel=1e-3)
+    assert [f.code for f in model.findings if f.code.startswith("batch-size")] == ["batch-size-between"]
+
+
+def test_a_size_that_was_probed_is_taken_as_it_is() -> None:
+    odd = [profile(32), profile(64, 0.5), profile(128)]
+    assert fit_runtime_at(odd, 64) == fit_runtime_at([profile(64, 0.5)], 64)
+
+
+def test_with_three_sizes_the_fit_is_piecewise() -> None:
+    times = {16: 1.0, 64: 1.0, 256: 4.0}
+    assert interpolate_time(times, 32).value == 1.0
+    assert interpolate_time(times, 160).value == pytest.approx(2.5)
+
+
+def test_the_interval_is_wider_than_that_of_a_probed_size() -> None:
+    between = fit_runtime_at([profile(32), profile(128)], 64).at(10)
+    probed = fit_runtime_at([profile(64)], 64).at(10)
+    assert between.high - between.low > probed.high - probed.low
+    assert between.low <= probed.seconds <= between.high
+
+
+def test_up_to_twice_the_largest_is_flagged_and_beyond_refused() -> None:
+    profiles = [profile(32), profile(128)]
+    assert "batch-size-beyond" in {f.code for f in fit_runtime_at(profiles, 256).findings}
+    assert "batch-size-beyond" in {f.code for f in fit_runtime_at(profiles, 16).findings}
+    for size in (257, 15):
+        with pytest.raises(EstimateError, match=f"Probe at {size}"):
+            fit_runtime_at(profiles, size)
+
+
+def test_one_size_alone_tells_nothing_about_another() -> None:
+    with pytest.raises(EstimateError, match="one other size"):
+        fit_runtime_at([profile(32), profile(32)], 64)
+
+
+def test_memory_that_ran_out_is_respected() -> None:
+    profiles = [profile(32), profile(128), out_of_memory(200)]
+    assert fit_runtime_at(profiles, 150).epoch_seconds > 0
+    for size in (200, 256):
+        with pytest.raises(EstimateError, match="ran out of memory"):
+            fit_runtime_at(profiles, size)
+
+
+def test_a_step_that_grows_faster_than_its_batch_does_not_spoil_the_sizes_below() -> None:
+    found = interpolate_time({16: 1.0, 256: 100.0}, 64)  # something happens before 256
+    assert found.value == 4.0
+    assert found.value * (1 + found.above) > 20
+
+
+def test_whole_epochs_without_steps_do_as_well() -> None:
+    def epochs(batch_size: int) -> vs.Profile:
+        seconds = EXAMPLES / batch_size * (0.02 + 0.001 * batch_size)
+        return vs.Profile.from_times(
+            instance_type="a", batch_size=batch_size, first_epoch_seconds=seconds + 5, later_epoch_seconds=[seconds] * 3
+        )
+
+    model = fit_runtime_at([epochs(32), epochs(128)], 64)
+    assert model.epoch_seconds == pytest.approx(EXAMPLES / 64 * 0.084)
+    assert model.seconds(1) == pytest.approx(EXAMPLES / 64 * 0.084 + 5)
+
+
+def test_validation_is_passed_over_in_batches_too() -> None:
+    def validated(batch_size: int) -> vs.Profile:
+        later = 6_400 / batch_size * (0.01 + 0.0005 * batch_size)
+        return profile(batch_size, validation_seconds=[later + 1, later])
+
+    model = fit_runtime_at([validated(32), validated(128)], 64)
+    assert model.validation_seconds == pytest.approx(100 * 0.042)
+    assert model.first_validation_seconds == pytest.approx(100 * 0.042 + 1)
+
+
+@pytest.mark.parametrize("method", ["malta-iteration", "malta-iteration-no-validation:mean-2-10"])
+def test_the_methods_of_the_dissertation_can_be_interpolated(method: str) -> None:
+    model = fit_runtime_at([profile(32), profile(128)], 64, method=method)
+    assert model.epoch_seconds == pytest.approx(1000 * 0.084)
+
+
+def test_examples_of_another_training_change_the_steps() -> None:
+    model = fit_runtime_at([profile(32), profile(128)], 64, examples=6_400)
+    assert model.epoch_seconds == pytest.approx(100 * 0.084)
+
+
+@pytest.mark.parametrize(
+    ("profiles", "size", "error"),
+    [
+        ([], 64, EstimateError),
+        (
+            [profile(32), vs.Profile.from_times(instance_type="b", batch_size=64, iteration_seconds=1)],
+            48,
+            EstimateError,
+        ),
+        ([profile(32), profile(128)], 0, ArgumentError),
+        ([profile(32), profile(128)], True, ArgumentError),
+    ],
+)
+def test_what_makes_no_line_is_refused(profiles: list[vs.Profile], size: int, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        fit_runtime_at(profiles, size)
+
+
+sizes = st.integers(1, 4096)
+times = st.dictionaries(sizes, st.floats(1e-6, 1e3), min_size=2, max_size=6)
+
+
+@given(times, sizes)
+def test_an_interpolated_time_is_positive_and_between_its_neighbours(known: dict[int, float], size: int) -> None:
+    if not min(known) / 2 <= size <= max(known) * 2:
+        with pytest.raises(EstimateError):
+            interpolate_time(known, size)
+        return
+    found = interpolate_time(known, size)
+    assert found.value > 0
+    assert found.below >= 0
+    assert found.above >= 0
+    if found.source == "between":
+        below, above = max(s for s in known if s < size), min(s for s in known if s > size)
+        assert min(known[below], known[above]) * (1 - 1e-9) <= found.value
+        assert found.value <= max(known[below], known[above]) * (1 + 1e-9)
+
+
+@given(times, sizes, st.randoms())
+def test_the_order_of_probes_changes_nothing(known: dict[int, float], size: int, random: Any) -> None:
+    if min(known) <= size <= max(known):
+        items = list(known.items())
+        random.shuffle(items)
+        assert interpolate_time(dict(items), size) == interpolate_time(known, size)

@@ -1,0 +1,96 @@
+"""Epochs foreseen from a part of a curve."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vmselect.convergence import ConvergenceRun, Curve, StoppingRule
+from vmselect.errors import ArgumentError
+
+RULE = StoppingRule(monitor="val_accuracy", mode="max", patience=5)
+
+
+def part(values: list[float], *, stride: int = 1, rule: StoppingRule = RULE, **fields: Any) -> ConvergenceRun:
+    points = {stride * (k + 1): value for k, value in enumerate(values)}
+    return ConvergenceRun(
+        created=datetime(2026, 1, 1, tzinfo=UTC), batch_size=8, rule=rule, epochs_run=stride * max(1, len(values)),
+        ended=False, curve=Curve.of(points), **fields,
+    )  # fmt: skip
+
+
+def curves(seed: int, count: int) -> list[float]:
+    random = np.random.default_rng(seed)
+    epochs = np.arange(1, count + 1)
+    return list(0.9 - 0.5 * epochs**-1.0 + 0.01 * random.standard_normal(count))
+
+
+def test_the_interval_holds_the_truth_of_curves_of_the_assumed_kind() -> None:
+    held = []
+    for seed in range(40):
+        whole = curves(seed, 200)
+        truth = RULE.stop_after(enumerate(whole, 1))
+        assert truth is not None
+        _, low, high = part(whole[: max(4, truth // 2)]).forecast()
+        held.append(low <= truth <= high)
+    assert sum(held) >= 34
+
+
+def test_a_falling_metric_is_the_mirror_of_a_rising_one() -> None:
+    values = curves(1, 10)
+    falling = StoppingRule(monitor="val_loss", mode="min", patience=5)
+    rising, mirrored = part(values).forecast(), part([-v for v in values], rule=falling).forecast()
+    assert tuple(rising) == tuple(mirrored)
+
+
+def test_validation_every_second_epoch_doubles_the_epochs() -> None:
+    values = curves(2, 10)
+    every, second = part(values).forecast(), part(values, stride=2).forecast()
+    assert second.value > 1.5 * every.value
+    assert second.value % 2 == 0
+
+
+def test_the_forecast_is_the_same_each_time() -> None:
+    assert part(curves(3, 9)).forecast() == part(curves(3, 9)).forecast()
+
+
+def test_a_run_that_has_stabilised_is_certain() -> None:
+    run = part(curves(4, 20), stabilised_after=12)
+    assert tuple(run.forecast()) == (12, 12, 12)
+    assert run.forecast().can_tell
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([0.1, 0.2, 0.3], "only 3 values"),
+        ([math.nan, 0.1, 0.2, 0.3, 0.4], "best value"),
+        ([], "only 0 values"),
+    ],
+)
+def test_too_little_is_said_to_be_too_little(values: list[float], words: str) -> None:
+    forecast = part(values).forecast()
+    assert not forecast.can_tell
+    assert words in forecast.reason
+    assert math.isinf(forecast.value)
+
+
+def test_a_line_that_rises_without_bend_cannot_tell() -> None:
+    forecast = part([0.01 * k for k in range(12)]).forecast()
+    assert not forecast.can_tell
+    assert "has not bent yet" in forecast.reason
+    assert math.isinf(forecast.high)
+
+
+def test_a_flat_curve_stops_when_patience_ends() -> None:
+    values = [0.2, 0.5, 0.8, 0.9, 0.95, 0.95, 0.95, 0.95]
+    assert part(values).forecast().low == 10
+
+
+def test_confidence_must_be_a_share() -> None:
+    with pytest.raises(ArgumentError):
+        part(curves(1, 9)).forecast(confidence=1.0)

@@ -1,0 +1,145 @@
+"""What a study says about epochs: measured, between, beyond; repetitions; metrics; what it refuses."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from vmselect.convergence import ConvergenceRun, Curve, StoppingRule
+from vmselect.errors import ArgumentError, ProfileError
+
+RULE = StoppingRule(monitor="val_accuracy", mode="max")
+
+
+def make_run(batch_size: int = 32, epochs: int = 10, **fields: Any) -> ConvergenceRun:
+    values = {"created": datetime(2026, 1, 1, tzinfo=UTC), "batch_size": batch_size, "rule": RULE, "epochs_run": epochs}
+    return ConvergenceRun(**(values | {"stabilised_after": epochs} | fields))
+
+
+def test_repetitions_are_merged_into_mean_and_spread() -> None:
+    study = vs.ConvergenceStudy.from_epochs({64: [10, 12, 17], 128: 20})
+    value, low, high = study.epochs(64)
+    assert value == 13
+    assert low < 10 < 17 < high
+    row = study.to_frame().set_index("batch_size").loc[64]
+    assert row["repetitions"] == 3
+    assert row["epochs_deviation"] == pytest.approx(statistics.stdev([10, 12, 17]))
+
+
+def test_more_repetitions_that_agree_narrow_the_interval() -> None:
+    widths = []
+    for count in (1, 3, 10):
+        _, low, high = vs.ConvergenceStudy.from_epochs({64: [20] * count}).epochs(64)
+        widths.append(high - low)
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_repetitions_that_disagree_widen_it() -> None:
+    calm = vs.ConvergenceStudy.from_epochs({64: [19, 20, 21]}).epochs(64)
+    wild = vs.ConvergenceStudy.from_epochs({64: [5, 20, 35]}).epochs(64)
+    assert wild.high > calm.high
+    assert wild.low < calm.low
+
+
+def test_between_two_sizes_the_rate_of_learning_is_interpolated() -> None:
+    found = vs.ConvergenceStudy.from_epochs({64: 10, 256: 30}).epochs(128)
+    assert found.source == "between"
+    assert found.value == pytest.approx(2 / (1 / 10 + 1 / 30))
+    assert found.findings == ()
+
+
+def test_beyond_the_largest_size_the_bracket_is_stated() -> None:
+    found = vs.ConvergenceStudy.from_epochs({64: 10, 256: 20}).epochs(1024)
+    assert (found.source, found.value) == ("beyond", 20)
+    assert found.low < 20
+    assert found.high > 80
+    (finding,) = found.findings
+    assert finding.code == "epochs-beyond"
+    assert "20 epochs (constant) .. 80 (growing in proportion)" in finding.message
+
+
+def test_below_the_smallest_size_neither_direction_is_ruled_out() -> None:
+    found = vs.ConvergenceStudy.from_epochs({64: 10}).epochs(16)
+    assert found.low < 2.6
+    assert found.high > 40
+
+
+def test_a_run_that_never_stabilised_counts_all_its_epochs_and_is_doubted() -> None:
+    study = vs.ConvergenceStudy.of([make_run(), make_run(epochs=50, stabilised_after=None)])
+    assert study.epochs(32).value == 30
+    assert [finding.code for finding in study.findings] == ["not-stabilised"]
+
+
+def test_an_interrupted_run_is_left_out() -> None:
+    cut = make_run(epochs=3, stabilised_after=None, ended=False)
+    study = vs.ConvergenceStudy.of([make_run(), cut])
+    assert study.epochs(32).value == 10
+    assert [finding.code for finding in study.findings] == ["unfinished-runs"]
+
+
+def test_a_study_of_unfinished_runs_alone_says_so() -> None:
+    study = vs.ConvergenceStudy.of([make_run(stabilised_after=None, ended=False)])
+    assert study.batch_sizes == ()
+    assert "unfinished" in study.findings[0].code
+    assert "left out" in str(study)
+    assert "<li>" in study._repr_html_()
+    with pytest.raises(ProfileError, match="No run of this study has ended"):
+        study.epochs(32)
+
+
+def test_final_metrics_are_averaged_and_interpolated() -> None:
+    runs = [make_run(32, metrics={"val_accuracy": 0.8}), make_run(32, metrics={"val_accuracy": 0.9})]
+    study = vs.ConvergenceStudy.of([*runs, make_run(64, metrics={"val_accuracy": 0.65, "loss": "nan"})])
+    assert study.metric(32) == pytest.approx(0.85)
+    assert study.metric(48) == pytest.approx(0.75)
+    assert study.metric(128) is None
+    assert math.isnan(study.metric(64, "loss") or 0.0)
+    with pytest.raises(ArgumentError, match=r"no.* metric 'f1'.*loss, val_accuracy|No run"):
+        study.metric(32, "f1")
+
+
+def test_best_and_final_value_come_from_the_run_until_it_stabilised() -> None:
+    points = {1: 0.1, 2: 0.6, 3: 0.5, 4: 0.4, 5: 0.9}
+    run = make_run(epochs=5, stabilised_after=4, curve=Curve.of(points), metrics={"val_accuracy": 0.4})
+    assert (run.best, run.final) == (0.6, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"model": "b"}, "different models"),
+        ({"parameters": 7}, "differ in size"),
+        ({"rule": StoppingRule(monitor="val_accuracy", mode="max", patience=3)}, "patience 5 and 3"),
+    ],
+)
+def test_runs_of_different_trainings_are_refused(other: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProfileError, match=words):
+        vs.ConvergenceStudy.of([make_run(model="a", parameters=5), make_run(**({"model": "a"} | other))])
+
+
+def test_the_order_of_runs_changes_nothing() -> None:
+    runs = [make_run(64), make_run(32), make_run(32, epochs=20)]
+    assert vs.ConvergenceStudy.of(runs).rows() == vs.ConvergenceStudy.of(runs[::-1]).rows()
+
+
+@pytest.mark.parametrize("epochs", [{}, {0: 3}, {8: 0}, {8: -1}, {8: [3, math.nan]}, {"8": 3}])
+def test_epochs_that_cannot_be_are_refused(epochs: Any) -> None:
+    with pytest.raises((ArgumentError, ProfileError)):
+        vs.ConvergenceStudy.from_epochs(epochs)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, True, "8"])
+def test_batch_sizes_that_cannot_be_are_refused(size: Any) -> None:
+    with pytest.raises(ArgumentError):
+        vs.ConvergenceStudy.from_epochs({8: 3}).epochs(size)
+
+
+def test_what_a_person_sees_is_escaped() -> None:
+    study = vs.ConvergenceStudy.from_epochs({8: 3}, model="<b>x</b>")
+    assert "<b>" not in study._repr_html_()
+    assert "batch size 8" in str(study)
