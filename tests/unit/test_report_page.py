@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import vmselect as vs
 from vmselect.report import render_page, to_html, write_page
+from vmselect.report.content import page_content
 from vmselect.report.page import embed_json
 
 HOSTILE = "</script><script>alert(1)</script> \"'&\u2028 🚀"
@@ -46,12 +47,13 @@ def test_the_policy_allows_this_script_and_this_style_and_nothing_else(page: str
         digest = base64.b64encode(hashlib.sha256(blocks(page)[tag].encode()).digest()).decode()
         assert parts[f"{tag}-src"] == f"'sha256-{digest}'"
     assert parts["default-src"] == "'none'"
-    assert set(parts) == {"default-src", "script-src", "style-src", "base-uri", "form-action"}
+    assert parts["img-src"] == "data:"
+    assert set(parts) == {"default-src", "script-src", "style-src", "img-src", "base-uri", "form-action"}
 
 
 def test_names_no_other_host(page: str) -> None:
     assert set(re.findall(r"https?://[^\s\"'`<>)]+", page)) == {"http://www.w3.org/2000/svg"}
-    assert not re.search(r"<(link|iframe|img|object|embed)\b", page)
+    assert re.findall(r"<(?:link|iframe|img|object|embed)\b[^>]*>", page) == ['<link rel="icon" href="data:,">']
 
 
 def test_inserts_nothing_as_markup(page: str) -> None:
@@ -131,3 +133,23 @@ def test_the_notebook_shows_the_best_only() -> None:
     html = to_html(ranking, most=5)
     assert html.count("<tr>") == 6
     assert "The best 5 of 40 candidates" in html
+
+
+def test_of_very_many_candidates_the_page_holds_the_best() -> None:
+    profiles = [
+        vs.Profile.from_times(instance_type=f"m{i}", first_epoch_seconds=60 + i, later_epoch_seconds=40 - i)
+        for i in range(3)
+    ]
+    offers = [
+        {"provider": "lab", "instance_type": f"m{i}", "region": f"r{r}", "usd_per_hour": 1 + i + r}
+        for i in range(3)
+        for r in range(40)
+    ]
+    ranking = vs.rank(profiles, epochs=[5, 10], catalog=vs.Catalog.embedded().with_offers(offers))
+    content = page_content(ranking, most=20)
+    kept = {(candidate["instance_type"], candidate["region"]) for candidate in content["candidates"]}
+    assert len(kept) <= 20
+    assert len(kept) + content["page"]["candidates_left_off"] == 120
+    for objective in ("cost", "time"):
+        best = ranking.rerank(objective=objective).best
+        assert (best.instance_type, best.region) in kept

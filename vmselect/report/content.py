@@ -19,22 +19,39 @@ METHODS = {
     "malta-iteration": "the dissertation's equation 5.3, from iterations and validations",
     "malta-iteration-no-validation": "the dissertation's equation 5.4, from iterations",
 }
+MOST_CANDIDATES = 10_000
 MOST_STEPS_SHOWN = 600
 MOST_PROFILES_SHOWN = 60
 
 
-def page_content(ranking: Ranking) -> dict[str, Any]:
+def page_content(ranking: Ranking, *, most: int = MOST_CANDIDATES) -> dict[str, Any]:
     """The ranking's payload without its rows, which the page computes, and a part named ``page``."""
     content = ranking.payload(rows=False)
+    kept = _worth_showing(ranking, most)
+    content["candidates"] = [content["candidates"][i] for i in kept]
     subject = _subject(ranking)
     content["page"] = {
         "title": f"vmselect report: {' · '.join(subject)}",
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "subject": subject,
         "facts": _facts(ranking),
+        "candidates_left_off": len(ranking.candidates) - len(kept),
         "steps": _steps(ranking),
     }
     return content
+
+
+def _worth_showing(ranking: Ranking, most: int) -> list[int]:
+    """Positions of the candidates that the page holds: all, or the cheapest and the fastest of very many."""
+    if len(ranking.candidates) <= most:
+        return list(range(len(ranking.candidates)))
+    kept: set[int] = set()
+    for objective in ("cost", "time"):
+        everyone = ranking.rerank(objective=objective, market=None, deadline_hours=None, budget_usd=None)
+        orders = everyone.assessment.order
+        for order in orders:
+            kept.update(order[: most // (2 * len(orders))].tolist())
+    return sorted(kept)
 
 
 def _subject(ranking: Ranking) -> list[str]:

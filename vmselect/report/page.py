@@ -52,7 +52,7 @@ def render_page(ranking: Ranking) -> str:
     script = '"use strict";\n{\n' + "\n".join(_read(f"{name}.js") for name in SCRIPTS) + "}\n"
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
-        "base-uri 'none'; form-action 'none'"
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     return Template(_read("page.html")).substitute(
         policy=policy,

@@ -32,7 +32,8 @@ function buildSections(host) {
   const wanted = SECTIONS.filter((section) => section.shown?.(report) ?? true);
   return wanted.map(({ id, title, lede, build }) => {
     const heading = h("h2", { id: `${id}-title` }, title);
-    const section = h("section", { id, class: "section", "aria-labelledby": heading.id }, heading, lede ? h("p", { class: "lede" }, lede) : null);
+    const words = lede ? h("p", { class: "lede" }, lede) : null;
+    const section = h("section", { id, class: "section", "aria-labelledby": heading.id }, heading, words);
     host.append(section);
     return build(section, report) ?? (() => {});
   });

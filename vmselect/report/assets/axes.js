@@ -49,6 +49,11 @@ const tickLabel = {
   count: (value) => formatCount(significant(value, 6)),
 };
 
+/** An axis that counts from zero to `most`. */
+function countAxis(most, range, count) {
+  return { scale: linearScale([0, most], range), ticks: linearTicks(0, most, count), unit: "count" };
+}
+
 /** How many times the smallest value the largest is. */
 function spanOf(values) {
   const usable = values.filter((value) => value > 0);

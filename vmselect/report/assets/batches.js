@@ -3,7 +3,9 @@
 SECTIONS.splice(1, 0, {
   id: "batches",
   title: "Batch size",
-  lede: "A larger batch makes an epoch shorter, may need more epochs, and may end at a worse metric. Each machine is drawn at its cheapest price here.",
+  lede:
+    "A larger batch makes an epoch shorter, may need more epochs, and may end at a worse metric. " +
+    "Each machine is drawn at its cheapest price here.",
   shown: (report) => Boolean(report.payload.study),
   build(host, report) {
     const { study } = report.payload;
@@ -19,7 +21,11 @@ SECTIONS.splice(1, 0, {
         points: rows.map((row) => ({ x: row.candidate.batch_size, y: row[value], low: row[low], high: row[high] })),
       }));
       const known = (field) => [{ label: "", slot: 0, points: sizes.filter((size) => size[field] !== null).map((size) => ({
-        x: size.batch_size, y: size[field], low: size[`${field}_low`] ?? size[field], high: size[`${field}_high`] ?? size[field] })) }];
+        x: size.batch_size,
+        y: size[field],
+        low: size[`${field}_low`] ?? size[field],
+        high: size[`${field}_high`] ?? size[field],
+      })) }];
       showBatches(panels[0], "Training time", "seconds", lines("seconds", "seconds_low", "seconds_high"));
       showBatches(panels[1], "Cost", "usd", lines("cost_usd", "cost_low", "cost_high"));
       showBatches(panels[2], "Epochs needed", "count", known("epochs"));
@@ -59,30 +65,45 @@ function showBatches({ title, chart, box }, caption, unit, lines, demanded) {
 function drawBatches(host, { caption, unit, lines, points, demanded }) {
   const named = lines.some((line) => line.label);
   const narrow = host.clientWidth < 480;
-  const frame = makeFrame(host, { height: 300, label: `${caption} against batch size`, margin: { left: 60, right: named ? (narrow ? 108 : 136) : 24, top: 20, bottom: 46 } });
+  const right = !named ? 24 : narrow ? 108 : 136;
+  const frame = makeFrame(host, {
+    height: 300,
+    label: `${caption} against batch size`,
+    margin: { left: 60, right, top: 20, bottom: 46 },
+  });
   const { svg, box } = frame;
   const sizes = [...new Set(points.map((point) => point.x))].sort((a, b) => a - b);
   const ends = sizes.length > 1 ? [sizes[0], sizes.at(-1)] : [sizes[0] / 2, sizes[0] * 2];
   const x = { scale: logScale(ends, [box.left + 12, box.right - 12]), ticks: thinned(sizes, narrow ? 4 : 7), unit: "count" };
   const values = points.flatMap((point) => [point.low, point.high]);
   // A metric moves within a narrow band, which an axis from zero would flatten.
-  const from = unit === "count" && Math.min(...values) > 0.5 * Math.max(...values) ? 0.98 * Math.min(...values, demanded ?? Infinity) : 0;
+  const flat = unit === "count" && Math.min(...values) > 0.5 * Math.max(...values);
+  const from = flat ? 0.98 * Math.min(...values, demanded ?? Infinity) : 0;
   const y = makeAxis(values, [box.bottom, box.top], { unit, logBeyond: named ? 20 : Infinity, from });
   drawBottomAxis(frame, x, "Batch size");
   drawLeftAxis(frame, y, "");
   if (demanded !== undefined) {
     const at = y.scale(demanded);
-    svg.append(s("line", { x1: box.left, x2: box.right, y1: at, y2: at, class: "limit" }), s("text", { x: box.right, y: at - 6, "text-anchor": "end", class: "label" }, "demanded"));
+    svg.append(
+      s("line", { x1: box.left, x2: box.right, y1: at, y2: at, class: "limit" }),
+      s("text", { x: box.right, y: at - 6, "text-anchor": "end", class: "label" }, "demanded"),
+    );
   }
   const words = { seconds: formatSeconds, usd: formatUsd, count: (value) => significant(value, 4) }[unit];
   const last = spreadApart(lines.map((line) => y.scale(line.points.at(-1).y)), 15, [box.top + 4, box.bottom - 2]);
   lines.forEach((line, i) => {
     const group = s("g", { class: `line c${line.slot}` });
-    group.append(s("path", { d: `M${line.points.map((point) => `${x.scale(point.x)},${y.scale(point.y)}`).join("L")}`, class: "stroke" }));
+    const path = line.points.map((point) => `${x.scale(point.x)},${y.scale(point.y)}`).join("L");
+    group.append(s("path", { d: `M${path}`, class: "stroke" }));
     for (const point of line.points) {
       const [cx, cy] = [x.scale(point.x), y.scale(point.y)];
-      const mark = s("g", null, s("line", { x1: cx, x2: cx, y1: y.scale(point.low), y2: y.scale(point.high), class: "leader" }), s("circle", { cx, cy, r: 4, class: "dot" }), s("circle", { cx, cy, r: 12, class: "reach" }));
-      group.append(tooltip.attach(mark, () => [line.label || caption, `${words(point.y)} at batch ${formatCount(point.x)}`, formatRange(point.low, point.high, words)].filter(Boolean)));
+      const mark = s("g", null,
+        s("line", { x1: cx, x2: cx, y1: y.scale(point.low), y2: y.scale(point.high), class: "leader" }),
+        s("circle", { cx, cy, r: 4, class: "dot" }),
+        s("circle", { cx, cy, r: 12, class: "reach" }));
+      const range = () => formatRange(point.low, point.high, words);
+      const lines = () => [line.label || caption, `${words(point.y)} at batch ${formatCount(point.x)}`, range()];
+      group.append(tooltip.attach(mark, () => lines().filter(Boolean)));
     }
     if (line.label) {
       const end = line.points.at(-1);
@@ -111,5 +132,6 @@ function studyTable(sizes, monitor) {
     cell([significant(size.epochs, 4), h("span", { class: "sub" }, range(size))]),
     cell(metric(size.metric)),
     cell(name(size.source), { class: "text" })));
-  return h("div", { class: "scroll" }, h("table", null, h("thead", null, h("tr", null, head, h("th", { scope: "col", class: "text" }, "Known from"))), h("tbody", null, body)));
+  const from = h("th", { scope: "col", class: "text" }, "Known from");
+  return h("div", { class: "scroll" }, h("table", null, h("thead", null, h("tr", null, head, from)), h("tbody", null, body)));
 }

@@ -26,7 +26,8 @@ function drawTimeCost(host, rows, settings) {
   });
   const shown = rows.filter((row, i) => i < MOST_POINTS || row.pareto);
   const { svg, box } = frame;
-  const [times, costs] = [shown.flatMap((row) => [row.seconds, row.seconds_high]), shown.flatMap((row) => [row.cost_usd, row.cost_high])];
+  const times = shown.flatMap((row) => [row.seconds, row.seconds_high]);
+  const costs = shown.flatMap((row) => [row.cost_usd, row.cost_high]);
   const logBeyond = Math.max(spanOf(times), spanOf(costs)) > 12 ? 1.5 : Infinity;
   const x = makeAxis(times, [box.left, box.right], { unit: "seconds", count: frame.narrow ? 3 : 6, logBeyond });
   const y = makeAxis(costs, [box.bottom, box.top], { unit: "usd", logBeyond });
@@ -48,13 +49,15 @@ function drawTimeCost(host, rows, settings) {
       s("line", { x1: cx, x2: cx, y1: y.scale(row.cost_low), y2: y.scale(row.cost_high) }),
     );
     const radius = kind === "best" ? 7 : 5;
-    const mark = s("g", { class: `point ${kind}` }, whiskers, s("circle", { cx, cy, r: radius }), s("circle", { cx, cy, r: 13, class: "reach" }));
+    const reach = s("circle", { cx, cy, r: 13, class: "reach" });
+    const mark = s("g", { class: `point ${kind}` }, whiskers, s("circle", { cx, cy, r: radius }), reach);
     svg.append(tooltip.attach(mark, () => describe(row)));
     labels.avoid(cx, cy, radius);
   }
   const named = [rows[0], ...front, ...rows.slice(1, 12)].filter(Boolean);
   for (const row of new Set(named)) {
-    labels.place(x.scale(row.seconds), y.scale(row.cost_usd), machine(row), { class: row.rank === 1 ? "label strong" : "label" });
+    const style = { class: row.rank === 1 ? "label strong" : "label" };
+    labels.place(x.scale(row.seconds), y.scale(row.cost_usd), machine(row), style);
   }
   return shown.length;
 }
@@ -101,8 +104,9 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
     ? ["seconds", formatSeconds, "seconds_low", "seconds_high"] : ["usd", formatUsd, "cost_low", "cost_high"];
   const counts = sampleCounts(most, 60);
   const lines = candidates.map((candidate) => ({ candidate, points: counts.map((n) => evaluate(candidate, settings, n)) }));
-  const x = { scale: linearScale([0, most], [box.left, box.right]), ticks: linearTicks(0, most, narrow ? 3 : 5), unit: "count" };
-  const y = makeAxis(lines.flatMap(({ points }) => points.map((point) => point[field])), [box.bottom, box.top], { unit, logBeyond: Infinity });
+  const x = countAxis(most, [box.left, box.right], narrow ? 3 : 5);
+  const values = lines.flatMap(({ points }) => points.map((point) => point[field]));
+  const y = makeAxis(values, [box.bottom, box.top], { unit, logBeyond: Infinity });
   drawBottomAxis(frame, x, "Epochs");
   drawLeftAxis(frame, y, "");
   const now = x.scale(settings.epochs);
@@ -115,7 +119,8 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
     const at = (point, key) => `${x.scale(point.epochs)},${y.scale(point[key])}`;
     const group = s("g", { class: `line c${slotOf(candidate)}${candidate === best ? " best" : ""}` });
     if (candidate === best) {
-      const band = [...points.map((point) => at(point, high)), ...points.toReversed().map((point) => at(point, low))].join("L");
+      const back = points.toReversed().map((point) => at(point, low));
+      const band = [...points.map((point) => at(point, high)), ...back].join("L");
       group.append(s("path", { d: `M${band}Z`, class: "band" }));
     }
     const path = `M${points.map((point) => at(point, field)).join("L")}`;
@@ -125,8 +130,9 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
       s("line", { x1: box.right, x2: box.right + 8, y1: y.scale(end), y2: ends[i], class: "leader" }),
       s("text", { x: box.right + 11, y: ends[i] + 4, class: "label" }, shorten(candidate.label, narrow ? 14 : 18)),
     );
-    const here = format(evaluate(candidate, settings)[field]);
-    svg.append(tooltip.attach(group, () => [candidate.label, `${here} at ${formatCount(settings.epochs)} epochs`, `${format(end)} at ${formatCount(most)} epochs`]));
+    const said = (value, epochs) => `${format(value)} at ${formatCount(epochs)} epochs`;
+    const here = () => said(evaluate(candidate, settings)[field], settings.epochs);
+    svg.append(tooltip.attach(group, () => [candidate.label, here(), said(end, most)]));
   });
   drawChanges(frame, x, y, { leaders, settings, field });
 }
@@ -181,7 +187,8 @@ function drawTerms(host, rows, field, terms) {
       const part = ((parts.get(id) ?? 0) / (row.seconds || 1)) * row[field];
       if (part <= 0) continue;
       const rect = s("rect", { x: x(start), y: top, width: x(start + part) - x(start), height, class: `t${slot}` });
-      group.append(tooltip.attach(rect, () => [machine(row), `${title}: ${format(part)} (${formatShare(part / row[field])})`]));
+      const said = () => `${title}: ${format(part)} (${formatShare(part / row[field])})`;
+      group.append(tooltip.attach(rect, () => [machine(row), said()]));
       start += part;
     }
     const labelAt = narrow ? { x: 0, y: top - 5 } : { x: box.left - 10, y: middle + 4, "text-anchor": "end" };
@@ -196,9 +203,13 @@ function drawTerms(host, rows, field, terms) {
 
 /** Every step reading of one profile, warm-up marked. */
 function drawSteps(host, steps) {
-  const frame = makeFrame(host, { height: 280, label: `Step times of ${steps.title}`, margin: { left: 64, right: 90, top: 30, bottom: 46 } });
+  const frame = makeFrame(host, {
+    height: 280,
+    label: `Step times of ${steps.title}`,
+    margin: { left: 64, right: 90, top: 30, bottom: 46 },
+  });
   const { svg, box } = frame;
-  const x = { scale: linearScale([0, Math.max(1, steps.position.at(-1))], [box.left, box.right]), ticks: linearTicks(0, Math.max(1, steps.position.at(-1)), 5), unit: "count" };
+  const x = countAxis(Math.max(1, steps.position.at(-1)), [box.left, box.right], 5);
   const y = makeAxis(steps.seconds, [box.bottom, box.top], { unit: "seconds", logBeyond: 8 });
   drawBottomAxis(frame, x, "Step");
   drawLeftAxis(frame, y, "Time of a step");
@@ -210,7 +221,8 @@ function drawSteps(host, steps) {
     );
   }
   steps.seconds.forEach((seconds, i) => {
-    const mark = s("circle", { cx: x.scale(steps.position[i]), cy: y.scale(seconds), r: 3.5, class: `step ${steps.label[i]}` });
-    svg.append(tooltip.attach(mark, () => [formatSeconds(seconds), `step ${formatCount(steps.position[i])}, ${steps.label[i]}`]));
+    const [position, label] = [steps.position[i], steps.label[i]];
+    const mark = s("circle", { cx: x.scale(position), cy: y.scale(seconds), r: 3.5, class: `step ${label}` });
+    svg.append(tooltip.attach(mark, () => [formatSeconds(seconds), `step ${formatCount(position)}, ${label}`]));
   });
 }

@@ -11,15 +11,17 @@ function buildControls(form, { markets, initial, epochsFixed, change, reset }) {
   const weight = h("input", { type: "range", id: "weight", min: 0, max: 100, step: 1 });
   const weightText = h("output", { for: "weight" });
   const market = h("select", { id: "market" }, markets.map((value) => h("option", { value }, marketWords(value))));
-  const deadline = h("input", { type: "number", id: "deadline", min: 0, step: "any", placeholder: "none", inputmode: "decimal" });
-  const budget = h("input", { type: "number", id: "budget", min: 0, step: "any", placeholder: "none", inputmode: "decimal" });
+  const amount = { type: "number", min: 0, step: "any", placeholder: "none", inputmode: "decimal" };
+  const deadline = h("input", { id: "deadline", ...amount });
+  const budget = h("input", { id: "budget", ...amount });
 
   const field = (id, caption, body, extra) => h("div", { class: `field${extra?.wide ? " wide" : ""}` },
     h("label", { for: id }, caption, extra?.output), body);
   const end = (text) => h("span", { "aria-hidden": "true" }, text);
+  const between = (left, slider, right) => h("div", { class: "pair" }, end(left), slider, end(right));
   replace(form,
     epochsFixed ? null : field("epochs", "Epochs", h("div", { class: "pair" }, epochs, epochsSlider), { wide: true }),
-    field("weight", "What counts", h("div", { class: "pair" }, end("cost"), weight, end("time")), { wide: true, output: weightText }),
+    field("weight", "What counts", between("cost", weight, "time"), { wide: true, output: weightText }),
     markets.length > 1 ? field("market", "Market", market) : null,
     field("deadline", "Deadline, hours", deadline),
     field("budget", "Budget, USD", budget),

@@ -25,6 +25,13 @@ function readReport(payload) {
   };
 }
 
+const SEARCHED = ["instance_type", "provider", "service", "region", "gpu_model", "batch_size"];
+
+/** That no interruptions were given is said once, at the top, rather than beside every spot machine. */
+function isDoubt({ severity, code }) {
+  return severity === "doubt" && code !== "spot-uninterrupted";
+}
+
 function readCandidate(given, payload) {
   const machine = payload.machines[given.machine];
   const [value, low, high] = machine.epochs ?? [];
@@ -36,10 +43,8 @@ function readCandidate(given, payload) {
     minimum_seconds: given.billing_minimum_seconds,
     increment_seconds: given.billing_increment_seconds,
     price_date: given.date,
-    // That no interruptions were given is said once, at the top, rather than beside every spot machine.
-    doubts: given.findings.some((i) => payload.findings[i].severity === "doubt" && payload.findings[i].code !== "spot-uninterrupted"),
-    searchable: [given.instance_type, given.provider, given.service, given.region, marketName(given.market), given.gpu_model, given.batch_size]
-      .filter((part) => part !== null).join(" ").toLowerCase(),
+    doubts: given.findings.some((i) => isDoubt(payload.findings[i])),
+    searchable: SEARCHED.map((field) => given[field] ?? "").concat(marketName(given.market)).join(" ").toLowerCase(),
   };
 }
 
@@ -51,9 +56,8 @@ function metricWords(study, batchSize) {
 
 /** Short names: the instance type, and whatever else is needed to tell candidates apart. */
 function nameCandidates(candidates) {
-  const parts = [
-    ["batch_size", (value) => `batch ${value}`], ["region", String], ["service", String], ["market", marketName], ["provider", String],
-  ].filter(([field]) => new Set(candidates.map((candidate) => candidate[field])).size > 1);
+  const telling = { batch_size: (value) => `batch ${value}`, region: String, service: String, market: marketName, provider: String };
+  const parts = Object.entries(telling).filter(([field]) => new Set(candidates.map((candidate) => candidate[field])).size > 1);
   const repeated = (all, key) => {
     const counts = new Map();
     all.forEach((one) => counts.set(key(one), (counts.get(key(one)) ?? 0) + 1));
@@ -63,8 +67,8 @@ function nameCandidates(candidates) {
   for (const candidate of candidates) {
     const needed = ambiguous(candidate) ? parts.filter(([field]) => candidate[field] !== null) : [];
     candidate.label = [candidate.instance_type, ...needed.map(([field, words]) => words(candidate[field]))].join(" · ");
-    const market = candidate.market === "on_demand" || needed.some(([field]) => field === "market") ? [] : [marketName(candidate.market)];
-    candidate.choice = [candidate.label, ...market].join(" · ");
+    const said = candidate.market === "on_demand" || needed.some(([field]) => field === "market");
+    candidate.choice = said ? candidate.label : `${candidate.label} · ${marketName(candidate.market)}`;
   }
 }
 
@@ -94,7 +98,10 @@ function readFindings(payload, candidates) {
   candidates.forEach((candidate) => candidate.findings.forEach((i) => about[i].add(candidate.instance_type)));
   const whole = new Set(payload.ranking_findings);
   return payload.findings
-    .map((finding, i) => ({ ...finding, number: i, about: [...about[i]].filter((who) => !finding.message.includes(who)), whole: whole.has(i) }))
+    .map((finding, number) => {
+      const others = [...about[number]].filter((who) => !finding.message.includes(who));
+      return { ...finding, number, about: others, whole: whole.has(number) };
+    })
     .filter(({ code }) => code !== "old-prices")
     .sort((a, b) => (a.severity === b.severity ? 0 : a.severity === "doubt" ? -1 : 1));
 }

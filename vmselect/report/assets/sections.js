@@ -14,21 +14,26 @@ const SECTIONS = [
   {
     id: "time-cost",
     title: "Time against cost",
-    lede: "Down and to the left is better. The dotted line joins the Pareto front: machines that no other beats in both. Bars are intervals.",
+    lede:
+      "Down and to the left is better. The dotted line joins the Pareto front: machines that no other beats in both. " +
+      "Bars are intervals.",
     build(host) {
       const chart = chartHost(host);
       const note = h("p", { class: "lede" });
       host.append(note);
       return (view) => {
         const drawn = drawTimeCost(chart, view.rows, view.settings);
-        note.textContent = drawn < view.rows.length ? `Drawn: the best ${formatCount(drawn)} of ${formatCount(view.rows.length)} candidates.` : "";
+        const total = view.rows.length;
+        note.textContent = drawn < total ? `Drawn: the best ${formatCount(drawn)} of ${formatCount(total)} candidates.` : "";
       };
     },
   },
   {
     id: "epochs",
     title: "If you train for longer, or shorter",
-    lede: "Start-up costs the same however long you train, so the order can change with the number of epochs. Rings mark where the lead changes hands.",
+    lede:
+      "Start-up costs the same however long you train, so the order can change with the number of epochs. " +
+      "Rings mark where the lead changes hands.",
     shown: (report) => !report.candidates.some((candidate) => candidate.studied),
     build(host, report) {
       const [time, money] = [panel(), panel()];
@@ -38,8 +43,11 @@ const SECTIONS = [
         const most = Math.max(10, 2 * view.settings.epochs, report.mostEpochs);
         const everyone = view.everyone.map((row) => row.candidate);
         const leaders = panels.map(([, field]) => findLeaders(everyone, view.settings, field, most));
-        const drawn = [...new Set([...leaders.flat(), ...view.rows].map(({ candidate }) => candidate))].slice(0, MOST_LINES);
-        panels.forEach(([panel, field, caption], i) => showEpochs(panel, view, { field, caption, most, drawn, leaders: leaders[i] }));
+        const first = [...leaders.flat(), ...view.rows].map(({ candidate }) => candidate);
+        const drawn = [...new Set(first)].slice(0, MOST_LINES);
+        panels.forEach(([panel, field, caption], i) => {
+          showEpochs(panel, view, { field, caption, most, drawn, leaders: leaders[i] });
+        });
       };
     },
   },
@@ -66,7 +74,9 @@ const SECTIONS = [
   {
     id: "steps",
     title: "What was measured",
-    lede: "Every step that was kept, in order. The first steps compile and warm up: they are shown and counted once, never averaged into the rest.",
+    lede:
+      "Every step that was kept, in order. The first steps compile and warm up: they are shown and counted once, " +
+      "never averaged into the rest.",
     shown: (report) => report.steps.length > 0,
     build: buildSteps,
   },
@@ -91,14 +101,17 @@ const SECTIONS = [
     lede: "Candidates that are not in the ranking, and why.",
     build(host, report) {
       const body = h("tbody");
-      const table = h("div", { class: "scroll" }, h("table", null,
-        h("thead", null, h("tr", null, h("th", { scope: "col", class: "text" }, "Candidate"), h("th", { scope: "col", class: "text" }, "Reason"))), body));
+      const heading = (text) => h("th", { scope: "col", class: "text" }, text);
+      const head = h("thead", null, h("tr", null, heading("Candidate"), heading("Reason")));
+      const table = h("div", { class: "scroll" }, h("table", null, head, body));
       const note = h("p", { class: "lede" });
       host.append(table, note);
       return (view) => {
-        const all = [...report.excluded, ...view.excluded.map(({ candidate, reason }) => ({ candidate: candidate.choice, reason }))];
+        const broken = view.excluded.map(({ candidate, reason }) => ({ candidate: candidate.choice, reason }));
+        const all = [...report.excluded, ...broken];
         host.hidden = all.length === 0;
-        replace(body, all.slice(0, 200).map(({ candidate, reason }) => h("tr", null, h("td", { class: "text" }, name(candidate)), h("td", { class: "text", dir: "auto" }, reason))));
+        const cell = (content) => h("td", { class: "text", dir: "auto" }, content);
+        replace(body, all.slice(0, 200).map(({ candidate, reason }) => h("tr", null, cell(name(candidate)), cell(reason))));
         note.textContent = all.length > 200 ? `The first 200 of ${formatCount(all.length)}.` : "";
       };
     },
@@ -129,18 +142,24 @@ function showEpochs({ title, chart, words }, { settings }, plan) {
 function leaderWords(leaders, field, most) {
   const what = field === "seconds" ? "fastest" : "cheapest";
   if (!leaders.length) return [];
-  if (leaders.length === 1) return [name(leaders[0].candidate.label), ` is the ${what} at every number of epochs up to ${formatCount(most)}.`];
-  const parts = leaders.map(({ candidate, from, to }, i) => [
-    i ? ", then " : "", name(candidate.label),
-    i === leaders.length - 1 ? ` from ${formatCount(from)} on` : from === to ? ` at ${formatCount(from)}` : ` for ${formatCount(from)} to ${formatCount(to)} epochs`,
-  ]);
+  const [first] = leaders;
+  if (leaders.length === 1) return [name(first.candidate.label), ` is the ${what} at every epoch count up to ${formatCount(most)}.`];
+  const span = ({ from, to }) => {
+    if (to === most) return ` from ${formatCount(from)} on`;
+    return from === to ? ` at ${formatCount(from)}` : ` for ${formatCount(from)} to ${formatCount(to)} epochs`;
+  };
+  const parts = leaders.map((run, i) => [i ? ", then " : "", name(run.candidate.label), span(run)]);
   return [`The ${what} is `, ...parts.flat(), "."];
 }
 
-const STEP_WORDS = { first: "first step (compiles)", warmup: "warm-up", opening: "first of a later epoch", steady: "steady", partial: "smaller last batch" };
+const STEP_WORDS = {
+  first: "first step (compiles)", warmup: "warm-up", opening: "first of a later epoch", steady: "steady",
+  partial: "smaller last batch",
+};
 
 function buildSteps(host, report) {
-  const choice = h("select", { id: "profile", "aria-label": "Profile" }, report.steps.map((steps, i) => h("option", { value: i }, steps.title)));
+  const options = report.steps.map((steps, i) => h("option", { value: i }, steps.title));
+  const choice = h("select", { id: "profile", "aria-label": "Profile" }, options);
   const toolbar = h("div", { class: "toolbar" }, h("label", { class: "check", for: "profile" }, "Profile", choice));
   const chart = h("div", { class: "chart-host" });
   const legend = h("ul", { class: "legend", "aria-label": "Kinds of step" });
@@ -151,8 +170,8 @@ function buildSteps(host, report) {
     drawSteps(chart, steps);
     const kinds = Object.keys(STEP_WORDS).filter((kind) => steps.label.includes(kind));
     replace(legend, kinds.map((kind) => h("li", null, h("i", { class: `step round ${kind}` }), STEP_WORDS[kind])));
-    const kept = steps.seconds.length;
-    words.textContent = kept < steps.readings ? `Shown: ${formatCount(kept)} of ${formatCount(steps.readings)} readings.` : "";
+    const [kept, all] = [steps.seconds.length, steps.readings];
+    words.textContent = kept < all ? `Shown: ${formatCount(kept)} of ${formatCount(all)} readings.` : "";
   };
   choice.addEventListener("change", show);
   return show;
@@ -160,7 +179,8 @@ function buildSteps(host, report) {
 
 function findingItem({ message, remedy, severity, about }) {
   const who = about.length ? h("p", { class: "who" }, ...listNames(about, 6)) : null;
-  return h("li", { class: severity }, h("p", { dir: "auto" }, message), h("p", { class: "remedy", dir: "auto" }, remedy), who);
+  const said = (text, style) => h("p", { dir: "auto", class: style }, text);
+  return h("li", { class: severity }, said(message), said(remedy, "remedy"), who);
 }
 
 const FORMULA = `time(n)   = once + per epoch × n + first validation + later validation × (validations - 1)
@@ -170,9 +190,17 @@ score     = Σ weight × value ÷ best value`;
 
 function buildMethod(host, report) {
   const facts = report.facts.map(([term, fact]) => [h("dt", null, term), h("dd", { dir: "auto" }, fact)]);
+  const leftOff = report.payload.page.candidates_left_off;
+  if (leftOff) {
+    const which = "candidates that are neither among the cheapest nor among the fastest";
+    facts.push(h("dt", null, "Not on this page"), h("dd", null, `${formatCount(leftOff)} ${which}`));
+  }
   host.append(
     h("dl", { class: "facts" }, facts),
     h("pre", { class: "formula", tabindex: 0, "aria-label": "Formulas" }, FORMULA),
-    h("p", { class: "lede" }, "Each machine was measured for a short while; n is the number of epochs. Two candidates are tied when the interval of one reaches that of the best. The page computes all this from the numbers embedded in it, with the same formulas as the Python library."),
+    h("p", { class: "lede" },
+      "Each machine was measured for a short while; n is the number of epochs. Two candidates are tied when the interval " +
+      "of one reaches that of the best. The page computes all this from the numbers embedded in it, with the same " +
+      "formulas as the Python library."),
   );
 }

@@ -2,26 +2,39 @@
 
 const PAGE_ROWS = 50;
 
+/** The columns: `value` to sort by, `cell` to show; `wide` ones are left off on a phone. */
 const COLUMNS = [
   { id: "rank", title: "#", value: (row) => row.rank, cell: (row) => String(row.rank) },
   { id: "machine", title: "Machine", text: true, value: (row) => row.candidate.instance_type, cell: machineCell },
-  { id: "gpu", title: "GPU", text: true, wide: true, value: (row) => gpuText(row.candidate), cell: (row) => name(gpuText(row.candidate)) },
-  { id: "seconds", title: "Time", value: (row) => row.seconds, cell: (row) => valueCell(row.seconds, row.seconds_low, row.seconds_high, formatSeconds) },
-  { id: "cost", title: "Cost", value: (row) => row.cost_usd, cell: (row) => valueCell(row.cost_usd, row.cost_low, row.cost_high, formatUsd) },
-  { id: "price", title: "USD an hour", wide: true, value: (row) => row.candidate.usd_per_hour, cell: (row) => priceCell(row.candidate) },
+  { id: "gpu", title: "GPU", text: true, wide: true, value: gpuText, cell: (row) => name(gpuText(row)) },
+  {
+    id: "seconds", title: "Time", value: (row) => row.seconds,
+    cell: (row) => valueCell(row.seconds, row.seconds_low, row.seconds_high, formatSeconds),
+  },
+  {
+    id: "cost", title: "Cost", value: (row) => row.cost_usd,
+    cell: (row) => valueCell(row.cost_usd, row.cost_low, row.cost_high, formatUsd),
+  },
+  { id: "price", title: "USD an hour", wide: true, value: (row) => row.candidate.usd_per_hour, cell: priceCell },
   { id: "score", title: "Score", wide: true, value: (row) => row.score, cell: (row) => fixed(row.score, 2) },
 ];
 
 function machineCell(row) {
   const { candidate } = row;
-  const where = [candidate.provider, candidate.region, marketName(candidate.market), candidate.batch_size ? `batch ${candidate.batch_size}` : null, candidate.studied ? `${significant(row.epochs, 4)} epochs` : null, candidate.metric];
+  const where = [
+    candidate.provider, candidate.region, marketName(candidate.market),
+    candidate.batch_size ? `batch ${candidate.batch_size}` : null,
+    candidate.studied ? `${significant(row.epochs, 4)} epochs` : null,
+    candidate.metric,
+  ];
   const badges = [
     row.tied && row.rank > 1 ? h("span", { class: "badge tie" }, "tied") : null,
     row.pareto ? h("span", { class: "badge front" }, "Pareto") : null,
     candidate.doubts ? h("span", { class: "badge doubt" }, "see findings") : null,
   ];
   // The spaces are for copying and reading aloud.
-  return [name(candidate.instance_type, { class: "who" }), ...badges.flatMap((badge) => [" ", badge]), h("span", { class: "sub", dir: "auto" }, where.filter(Boolean).join(" · "))];
+  const below = h("span", { class: "sub", dir: "auto" }, where.filter(Boolean).join(" · "));
+  return [name(candidate.instance_type, { class: "who" }), badges.map((badge) => [" ", badge]), below];
 }
 
 function valueCell(value, low, high, format) {
@@ -30,11 +43,11 @@ function valueCell(value, low, high, format) {
   return [format(value), h("span", { class: "sub" }, range)];
 }
 
-function priceCell(candidate) {
+function priceCell({ candidate }) {
   return [formatUsd(candidate.usd_per_hour), h("span", { class: "sub" }, candidate.price_date ?? "")];
 }
 
-function gpuText({ gpu_model, gpu_count }) {
+function gpuText({ candidate: { gpu_model, gpu_count } }) {
   if (!gpu_model) return "none";
   return gpu_count > 1 ? `${gpu_count} × ${gpu_model}` : gpu_model;
 }
@@ -46,7 +59,8 @@ function buildTable(host) {
   const body = h("tbody");
   const count = h("span", { class: "count", role: "status" });
   const more = h("div", { class: "more" });
-  const filter = h("input", { type: "search", id: "filter", placeholder: "Filter by machine, GPU, region…", "aria-label": "Filter the table" });
+  const hint = { placeholder: "Filter by machine, GPU, region…", "aria-label": "Filter the table" };
+  const filter = h("input", { type: "search", id: "filter", ...hint });
   const front = h("input", { type: "checkbox", id: "front" });
   filter.addEventListener("input", () => refresh({ filter: filter.value, most: PAGE_ROWS }));
   front.addEventListener("change", () => refresh({ front: front.checked, most: PAGE_ROWS }));
@@ -62,7 +76,8 @@ function buildTable(host) {
   head.append(...headers);
   host.append(
     h("div", { class: "toolbar" }, filter, h("label", { class: "check" }, front, "only the Pareto front"), count),
-    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Ranking table" }, h("table", { id: "table" }, h("thead", null, head), body)),
+    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Ranking table" },
+      h("table", { id: "table" }, h("thead", null, head), body)),
     more,
   );
 
@@ -74,12 +89,13 @@ function buildTable(host) {
       header.setAttribute("aria-sort", sorted);
     });
     replace(body, chosen.slice(0, shown.most).map(tableRow));
-    const total = shown.rows.length;
-    count.textContent = chosen.length === total ? `${formatCount(total)} candidates` : `${formatCount(chosen.length)} of ${formatCount(total)} candidates`;
-    const left = chosen.length - shown.most;
+    const [some, total] = [chosen.length, shown.rows.length];
+    count.textContent = some === total ? `${formatCount(total)} candidates` : `${formatCount(some)} of ${formatCount(total)} candidates`;
+    const left = some - shown.most;
+    const button = (text, most) => h("button", { type: "button", onclick: () => refresh({ most }) }, text);
     replace(more,
-      left > 0 ? h("button", { type: "button", onclick: () => refresh({ most: shown.most + 200 }) }, `Show ${formatCount(Math.min(200, left))} more`) : null,
-      left > 200 ? h("button", { type: "button", onclick: () => refresh({ most: Infinity }) }, `Show all ${formatCount(chosen.length)}`) : null,
+      left > 0 ? button(`Show ${formatCount(Math.min(200, left))} more`, shown.most + 200) : null,
+      left > 200 ? button(`Show all ${formatCount(some)}`, Infinity) : null,
     );
   }
   return (rows) => refresh({ rows });
@@ -96,7 +112,8 @@ function chooseRows({ rows, column, ascending, filter, front }) {
 }
 
 function tableRow(row) {
-  return h("tr", { class: row.rank === 1 ? "best" : null }, COLUMNS.map((column) => h("td", { class: classes(column) }, column.cell(row))));
+  const cells = COLUMNS.map((column) => h("td", { class: classes(column) }, column.cell(row)));
+  return h("tr", { class: row.rank === 1 ? "best" : null }, cells);
 }
 
 function classes({ text, wide }) {

@@ -1,7 +1,9 @@
 // The answer in one sentence, and the three numbers to hold it against.
 
 const STALE_AFTER_DAYS = 90;
-const MARKET_NAMES = { on_demand: "on demand", spot: "spot", reserved_1y: "reserved for 1 year", reserved_3y: "reserved for 3 years" };
+const MARKET_NAMES = {
+  on_demand: "on demand", spot: "spot", reserved_1y: "reserved for 1 year", reserved_3y: "reserved for 3 years",
+};
 
 function marketName(market) {
   return MARKET_NAMES[market] ?? market;
@@ -13,6 +15,7 @@ function verdictNodes({ rows, everyone, settings }) {
   const [best] = rows;
   const ties = rows.filter((row) => row.tied && row !== best);
   const epochs = best.epochs === 1 ? "1 epoch takes" : `${epochText(best.epochs)} epochs take`;
+  const sure = formatShare(settings.confidence).replace(" ", "\u00a0");
   const interval = (low, high, format, words) => {
     const range = formatRange(low, high, format);
     return range ? [" ", h("span", { class: "interval" }, `(${range}${words})`)] : [];
@@ -21,7 +24,7 @@ function verdictNodes({ rows, everyone, settings }) {
     "Rent ", name(best.candidate.choice, { class: "choice" }),
     ...(ties.length ? [" (tied with ", ...listNames(ties.map((row) => row.candidate.choice), 2), ")"] : []),
     `: ${epochs} about `, h("b", null, formatSeconds(best.seconds)),
-    ...interval(best.seconds_low, best.seconds_high, formatSeconds, ` at ${formatShare(settings.confidence).replace(" ", "\u00a0")}`),
+    ...interval(best.seconds_low, best.seconds_high, formatSeconds, ` at ${sure}`),
     " and cost", best.epochs === 1 ? "s " : " ", h("b", null, formatUsd(best.cost_usd)),
     ...interval(best.cost_low, best.cost_high, formatUsd, ""),
     ".",
@@ -39,22 +42,27 @@ function nothingFeasible(everyone, { deadline_hours, budget_usd }) {
   if (!everyone.length || !limits.length) return ["Nothing to rent: no candidate is left to choose from."];
   const fastest = formatSeconds(least(everyone, "seconds"));
   const cheapest = formatUsd(least(everyone, "cost_usd"));
-  return [`Nothing is feasible: no candidate meets ${limits.join(" and ")}. The fastest takes ${fastest}, the cheapest costs ${cheapest}.`];
+  const nearest = `The fastest takes ${fastest}, the cheapest costs ${cheapest}.`;
+  return [`Nothing is feasible: no candidate meets ${limits.join(" and ")}. ${nearest}`];
 }
+
+const SPOT_EXPECTED =
+  "Spot: time and cost are expected values under the interruptions that were assumed, and the interval is their range. " +
+  "Waiting for a machine to become free is not in them.";
+const SPOT_UNINTERRUPTED =
+  "Spot: the price is that of an uninterrupted run. No interruption rate was given, so none is in the time or the cost.";
 
 /** What stands below the verdict: notes, warnings and the reference points. */
 function asideNodes(view) {
   const { rows, settings } = view;
   const old = ageWarning(rows.map((row) => row.candidate.price_date));
   const notes = old ? [h("p", { class: "warning", role: "note" }, old)] : [];
-  if (rows.length && rows[0].candidate.market === "spot") {
-    notes.push(h("p", { class: "note" }, settings.interruptions
-      ? "Spot: time and cost are expected values under the interruptions that were assumed, and the interval is their range. Waiting for a machine to become free is not in them."
-      : "Spot: the price is that of an uninterrupted run. No interruption rate was given, so none is in the time or the cost."));
-  }
+  const note = (text) => notes.push(h("p", { class: "note" }, text));
+  if (rows.length && rows[0].candidate.market === "spot") note(settings.interruptions ? SPOT_EXPECTED : SPOT_UNINTERRUPTED);
   const tied = rows.filter((row) => row.tied).length;
   if (tied > 1) {
-    notes.push(h("p", { class: "note" }, `Tied means that the intervals overlap: what was measured does not tell these ${formatCount(tied)} apart. Take the one that suits you.`));
+    const which = `what was measured does not tell these ${formatCount(tied)} apart`;
+    note(`Tied means that the intervals overlap: ${which}. Take the one that suits you.`);
   }
   return [...notes, h("p", { class: "note print-only" }, settingsWords(settings)), rows.length > 1 ? cards(rows) : null];
 }
@@ -75,19 +83,20 @@ function ageWarning(dates, today = new Date()) {
   const oldest = dates.filter(Boolean).sort()[0];
   const days = Math.floor((today - new Date(oldest)) / 86400000);
   if (!(days > STALE_AFTER_DAYS)) return null;
-  return `The oldest price here is of ${oldest}, ${formatCount(days)} days ago: older than ${STALE_AFTER_DAYS} days. Run "vmselect prices refresh" and rank again before you rent.`;
+  const age = `The oldest price here is of ${oldest}, ${formatCount(days)} days ago: older than ${STALE_AFTER_DAYS} days.`;
+  return `${age} Run "vmselect prices refresh" and rank again before you rent.`;
 }
 
 function cards(rows) {
   const by = (field) => rows.reduce((a, b) => (b[field] < a[field] ? b : a));
   const [cheapest, fastest] = [by("cost_usd"), by("seconds")];
   const dearest = rows.reduce((a, b) => (b.cost_usd > a.cost_usd ? b : a));
-  const times = (value, unit) => `${significant(value / unit, 3)} times`;
+  const times = `${significant(dearest.cost_usd / cheapest.cost_usd, 3)} times`;
   const card = (kind, row, what) => h("div", { class: "card" },
     h("p", { class: "kind" }, kind), h("p", { class: "who" }, name(row.candidate.choice)), h("p", { class: "what" }, what));
   return h("div", { class: "cards" },
     card("Cheapest", cheapest, `${formatUsd(cheapest.cost_usd)} and ${formatSeconds(cheapest.seconds)}`),
     card("Fastest", fastest, `${formatSeconds(fastest.seconds)} and ${formatUsd(fastest.cost_usd)}`),
-    card("Dearest choice", dearest, `${formatUsd(dearest.cost_usd)}, ${times(dearest.cost_usd, cheapest.cost_usd)} the cheapest`),
+    card("Dearest choice", dearest, `${formatUsd(dearest.cost_usd)}, ${times} the cheapest`),
   );
 }
