@@ -247,11 +247,58 @@ def measured_runtimes() -> None:
         print(f"{len(rows) - len(differing)} of {len(rows)} costs as printed{rule}; not so: {'; '.join(differing)}")
 
 
+def methodology_1() -> None:
+    """Tables 4.1 to 4.3 as a convergence study and profiles: VM type and batch size chosen together."""
+    for number, application in (("4.1", "seismic/FCN"), ("4.2", "CIFAR-10/ResNet-50")):
+        epochs = {int(row["batch_size"]): float(row["epochs"]) for row in read("epochs", table="4.3")
+                  if row["application"] == application}  # fmt: skip
+        rows = read("runtimes", table=number)
+        repetitions = int(rows[0]["repetitions"])
+        seconds = {(row["instance_type"], int(row["batch_size"])): float(row["mean_s"]) for row in rows}
+        counts = {size: [count] * repetitions for size, count in epochs.items()}
+        study = vs.ConvergenceStudy.from_epochs(counts, model=application)
+        # The epochs were counted on the cheapest VM, in whole trainings that took as long as the table says.
+        study = vs.ConvergenceStudy.of(
+            run.model_copy(update={"instance_type": VMS[0], "fit_seconds": seconds[VMS[0], run.batch_size]})
+            for run in study.runs
+        )
+        # Two epochs on every VM: the tables print whole runtimes, of which each epoch is an equal share.
+        profiles = [
+            vs.Profile.from_times(
+                instance_type=vm, batch_size=size, model=application,
+                first_epoch_seconds=total / epochs[size], later_epoch_seconds=[total / epochs[size]],
+            )
+            for (vm, size), total in seconds.items()
+        ]  # fmt: skip
+        print(f"\nMETHODOLOGY 1 (Tables {number} and 4.3, {application}): VM type and batch size together\n")
+        for objective in OBJECTIVES:
+            selection = vs.select(profiles, study, catalog=PRICES, objective=objective, method="malta-epoch")
+            best, column = selection.best, "mean_s" if objective == "time" else "cost_usd"
+            printed = min(rows, key=lambda row: float(row[column]))
+            print(
+                f"best by {objective}: {best.instance_type} at batch {best.batch_size}, {best.epochs:g} epochs, "
+                f"{best.seconds:.0f} s, {best.cost_usd:.2f} USD; "
+                f"the table's smallest: {printed['instance_type']} at batch {printed['batch_size']}"
+            )
+        cost = selection.selection_cost()
+        print(
+            f"{repetitions} trainings of every pair would cost {cost.exhaustive_usd:.2f} USD; the study on {VMS[0]} "
+            f"cost {cost.study_usd:.2f} and two epochs of every pair {cost.probe_usd:.2f}: {cost.fraction:.0%}"
+        )
+    for application in ("seismic/FCN", "MNIST/Simple-CNN"):
+        total = read("method-costs", application=application, instance_type="TOTAL")[-1]
+        second = f", methodology 2 {total['cost_method2_usd']}" if total["cost_method2_usd"] else ""
+        print(
+            f"As printed, {application}: exhaustive {total['cost_no_method_usd']} USD, methodology 1 "
+            f"{total['cost_method1_usd']}{second}"
+        )
+
+
 def _short(candidate: str) -> str:
     return candidate.partition(" ")[0]
 
 
-SECTIONS: tuple[Callable[[], None], ...] = (ranking_scores, single_iterations, measured_runtimes)
+SECTIONS: tuple[Callable[[], None], ...] = (ranking_scores, single_iterations, measured_runtimes, methodology_1)
 
 
 def main() -> None:
