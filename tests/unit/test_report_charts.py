@@ -111,7 +111,7 @@ def test_steps_keep_the_warm_up_and_thin_the_rest() -> None:
 def test_names_say_what_tells_candidates_apart() -> None:
     every = make_ranking(market=None)
     where = labels(every.candidates, range(len(every.candidates)))
-    assert set(where.values()) == {f"{name} · {market}" for name in MACHINES for market in ("on_demand", "spot")}
+    assert set(where.values()) == {name + market for name in MACHINES for market in ("", " · spot")}
     assert set(labels(every.candidates, every.assessment.order[0][:1]).values()) <= set(MACHINES)
 
 

@@ -63,15 +63,18 @@ def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) 
 
 
 def labels(candidates: Candidates, which: Iterable[int]) -> dict[int, str]:
-    """A short name for each of these candidates: its instance type, and whatever else tells them apart."""
+    """A short name for each of these candidates: its instance type, and whatever else tells them apart.
+
+    On demand goes without saying.
+    """
     who = {int(i): candidates.identity(int(i)) for i in which}
-    telling = {"batch_size": "batch {}", "region": "{}", "service": "{}", "market": "{}", "provider": "{}"}
+    telling = {"batch_size": "batch {}", "region": "{}", "service": "{}", "provider": "{}", "market": "{}"}
     varying = [(name, words) for name, words in telling.items() if len({one[name] for one in who.values()}) > 1]
     repeated = Counter(one["instance_type"] for one in who.values())
     named = {}
     for i, one in who.items():
         more = varying if repeated[one["instance_type"]] > 1 else ()
-        parts = [words.format(one[name]) for name, words in more if one[name] is not None]
+        parts = [words.format(one[name]) for name, words in more if one[name] not in (None, "on_demand")]
         named[i] = " · ".join([one["instance_type"], *parts])
     return named
 

@@ -128,7 +128,7 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
     group.append(
       s("path", { d: path, class: "stroke" }), s("path", { d: path, class: "reach" }),
       s("line", { x1: box.right, x2: box.right + 8, y1: y.scale(end), y2: ends[i], class: "leader" }),
-      s("text", { x: box.right + 11, y: ends[i] + 4, class: "label" }, shorten(candidate.label, narrow ? 14 : 18)),
+      s("text", { x: box.right + 11, y: ends[i] + 4, class: "label" }, shorten(candidate.label, narrow ? 15 : 21)),
     );
     const said = (value, epochs) => `${format(value)} at ${formatCount(epochs)} epochs`;
     const here = () => said(evaluate(candidate, settings)[field], settings.epochs);

@@ -119,7 +119,7 @@ function rank(candidates, settings) {
   }
   // Equal scores are ordered by the sum of both ratios, then by the fixed order of the candidates.
   rows.sort((a, b) => a.score - b.score || a.both - b.both);
-  markTies(rows, best, settings.weights);
+  markTies(rows, best, settings);
   markFront(rows);
   rows.forEach((row, i) => (row.rank = i + 1));
   return { rows, everyone, excluded };
@@ -151,10 +151,28 @@ function limitBroken(row, { deadline_hours, budget_usd }) {
 }
 
 /** Rows whose interval reaches the best row's are tied with it. */
-function markTies(rows, best, weights) {
+function markTies(rows, best, settings) {
   if (!rows.length) return;
-  const reach = score(rows[0].seconds_high, rows[0].cost_high, best, weights);
-  for (const row of rows) row.tied = score(row.seconds_low, row.cost_low, best, weights) <= reach;
+  if (rows[0].candidate.studied) return markStudiedTies(rows, best, settings);
+  const reach = score(rows[0].seconds_high, rows[0].cost_high, best, settings.weights);
+  for (const row of rows) row.tied = score(row.seconds_low, row.cost_low, best, settings.weights) <= reach;
+}
+
+/** Epochs of a study are the same on every machine, and between batch sizes it is their mean that counts. */
+function markStudiedTies(rows, best, settings) {
+  const spreads = rows.map((row) => {
+    const alone = evaluate({ ...row.candidate, studied: null }, settings, row.epochs);
+    return {
+      below: 1 - score(alone.seconds_low, alone.cost_low, best, settings.weights) / row.score,
+      above: score(alone.seconds_high, alone.cost_high, best, settings.weights) / row.score - 1,
+    };
+  });
+  const winner = rows[0];
+  rows.forEach((row, i) => {
+    const sameSize = row.candidate.batch_size === winner.candidate.batch_size;
+    const doubts = sameSize ? [] : [row.candidate.studied.doubt, winner.candidate.studied.doubt];
+    row.tied = Math.log(row.score / winner.score) <= Math.hypot(spreads[i].below, spreads[0].above, ...doubts);
+  });
 }
 
 /** Rows that no other row beats in both time and cost; equal rows are on the front together. */

@@ -38,7 +38,7 @@ function readCandidate(given, payload) {
   return {
     ...given,
     model: machine.runtime,
-    studied: machine.epochs ? { value, low, high } : null,
+    studied: machine.epochs ? { value, low, high, doubt: sizeOf(payload.study, given.batch_size).doubt } : null,
     metric: metricWords(payload.study, given.batch_size),
     minimum_seconds: given.billing_minimum_seconds,
     increment_seconds: given.billing_increment_seconds,
@@ -48,27 +48,34 @@ function readCandidate(given, payload) {
   };
 }
 
+/** What the study knows of a batch size. */
+function sizeOf(study, batchSize) {
+  return study.sizes.find((size) => size.batch_size === batchSize);
+}
+
 /** The study's metric at a batch size in words, where there is one. */
 function metricWords(study, batchSize) {
-  const metric = study?.sizes.find((size) => size.batch_size === batchSize)?.metric ?? null;
+  const metric = (study && sizeOf(study, batchSize)?.metric) ?? null;
   return metric === null ? null : `${study.monitor} ${significant(metric, 4)}`;
 }
 
-/** Short names: the instance type, and whatever else is needed to tell candidates apart. */
+const TELLING = {
+  batch_size: (value) => `batch ${value}`, region: String, service: String, provider: String,
+  market: (value) => (value === "on_demand" ? null : marketName(value)),
+};
+
+/** Short names: the instance type, and whatever else tells these candidates apart; on demand goes without saying. */
 function nameCandidates(candidates) {
-  const telling = { batch_size: (value) => `batch ${value}`, region: String, service: String, market: marketName, provider: String };
-  const parts = Object.entries(telling).filter(([field]) => new Set(candidates.map((candidate) => candidate[field])).size > 1);
-  const repeated = (all, key) => {
-    const counts = new Map();
-    all.forEach((one) => counts.set(key(one), (counts.get(key(one)) ?? 0) + 1));
-    return (one) => counts.get(key(one)) > 1;
-  };
-  const ambiguous = repeated(candidates, (candidate) => candidate.instance_type);
+  const varying = Object.entries(TELLING).filter(([field]) => new Set(candidates.map((one) => one[field])).size > 1);
+  const counts = new Map();
+  candidates.forEach(({ instance_type }) => counts.set(instance_type, (counts.get(instance_type) ?? 0) + 1));
   for (const candidate of candidates) {
-    const needed = ambiguous(candidate) ? parts.filter(([field]) => candidate[field] !== null) : [];
-    candidate.label = [candidate.instance_type, ...needed.map(([field, words]) => words(candidate[field]))].join(" · ");
-    const said = candidate.market === "on_demand" || needed.some(([field]) => field === "market");
-    candidate.choice = said ? candidate.label : `${candidate.label} · ${marketName(candidate.market)}`;
+    const needed = counts.get(candidate.instance_type) > 1 ? varying : [];
+    const told = needed.filter(([field]) => candidate[field] !== null).map(([field, words]) => words(candidate[field]));
+    candidate.label = [candidate.instance_type, ...told].filter(Boolean).join(" · ");
+    const market = marketName(candidate.market);
+    const said = candidate.market === "on_demand" || told.includes(market);
+    candidate.choice = said ? candidate.label : `${candidate.label} · ${market}`;
   }
 }
 

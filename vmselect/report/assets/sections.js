@@ -33,7 +33,7 @@ const SECTIONS = [
     title: "If you train for longer, or shorter",
     lede:
       "Start-up costs the same however long you train, so the order can change with the number of epochs. " +
-      "Rings mark where the lead changes hands.",
+      "Rings mark where the lead changes hands. Deadline and budget are left aside here.",
     shown: (report) => !report.candidates.some((candidate) => candidate.studied),
     build(host, report) {
       const [time, money] = [panel(), panel()];
