@@ -186,6 +186,7 @@ class Selection(Ranking):
     def _describe(self, batch_size: int) -> dict[str, Any]:
         value, low, high = estimate = self.study.epochs(batch_size, confidence=self.settings.confidence)
         known = {"epochs": value, "epochs_low": low, "epochs_high": high, "source": estimate.source}
+        known["doubt"] = estimate.doubt
         return {"batch_size": batch_size, **known, "metric": self.metric(batch_size)}
 
     def _price_per_second(self, instance_type: str | None, otherwise: float) -> float:

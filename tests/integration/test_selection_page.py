@@ -1,0 +1,78 @@
+"""The report page of a selection: in the browser it ranks pairs as Python does, ties included."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from vmselect.report import render_page
+
+webdriver = pytest.importorskip(
+    "selenium.webdriver", reason="the page was not opened in a browser: selenium is not installed"
+)
+from selenium.webdriver.chrome.service import Service  # noqa: E402
+
+CHROME = next((found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None)
+CHROMEDRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    CHROME is None or CHROMEDRIVER is None,
+    reason="the page was not opened in a browser: no Chromium with chromedriver is installed",
+)
+FIELDS = ("epochs", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "score")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"):
+        options.add_argument(flag)
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chrome')}")
+    options.binary_location = CHROME
+    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
+    yield driver
+    driver.quit()
+
+
+def make_selection(**settings: Any) -> vs.Ranking:
+    speeds = {"g4dn.xlarge": 8e-4, "g5.xlarge": 4e-4, "g6.xlarge": 5e-4}
+    profiles = [
+        vs.Profile.from_times(
+            instance_type=name, batch_size=size, steps_per_epoch=40_960 // size, init_seconds=5, model="lenet",
+            iteration_seconds=[0.01 + size * speed] * 12, first_iteration_seconds=3, validation_seconds=[2, 1],
+        )
+        for name, speed in speeds.items()
+        for size in (64, 512)
+    ]  # fmt: skip
+    study = vs.ConvergenceStudy.from_epochs(
+        {64: [10, 12, 11], 256: [15, 14], 512: [20, 26]}, metrics={64: 0.98, 256: 0.97, 512: 0.94}, model="lenet"
+    )
+    return vs.select(profiles, study, **settings)
+
+
+@pytest.mark.parametrize("made_with", [{}, {"minimum_metric": 0.96}, {"market": None}], ids=str)
+def test_the_browser_ranks_pairs_as_python_does(browser: Any, tmp_path: Path, made_with: dict[str, Any]) -> None:
+    selection = make_selection(**made_with)
+    page = tmp_path / "report.html"
+    page.write_text(render_page(selection), encoding="utf-8")
+    browser.get(page.as_uri())
+    for objective in ("cost", "time"):
+        expected = selection.rerank(objective=objective).rows
+        found = browser.execute_script(
+            "return vmselect.rank(arguments[0]).rows.map(({ candidate: { batch_size, instance_type }, ...row }) => "
+            "({ ...row, batch_size, instance_type }))",
+            {"weights": {"cost": int(objective == "cost"), "time": int(objective == "time")}},
+        )
+        assert len(found) == len(expected)
+        for there, here in zip(found, expected, strict=True):
+            assert (there["instance_type"], there["batch_size"]) == (here.instance_type, here.batch_size)
+            assert [there[name] for name in FIELDS] == pytest.approx(
+                [getattr(here, name) for name in FIELDS], rel=1e-12
+            )
+            assert (there["tied"], there["pareto"]) == (here.tied_with_best, here.pareto)
+    assert browser.execute_script("return document.querySelectorAll('#batches svg').length") >= 3
+    assert "val_accuracy" in browser.find_element("id", "batches").text
