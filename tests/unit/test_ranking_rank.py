@@ -11,6 +11,7 @@ import pytest
 import vmselect as vs
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.profile import Environment, Profile
+from vmselect.ranking import result
 
 CATALOG = vs.Catalog.embedded(date="2021-02-28").with_offers(
     [
@@ -313,3 +314,14 @@ def test_old_prices_are_a_finding() -> None:
 def test_the_default_catalog_is_used_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vs.Catalog, "default", classmethod(lambda cls: CATALOG))
     assert vs.rank(profile(created=datetime(2026, 1, 1, tzinfo=UTC)), epochs=10).best.provider == "lab"
+
+
+def test_rows_are_made_only_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    usual = result.Row
+    monkeypatch.setattr(result, "Row", lambda **fields: made.append(fields) or usual(**fields))
+    ranking = rank(epochs=range(1, 2001), market=None)
+    assert (len(ranking), len(ranking.pareto) > 0, len(ranking.to_frame())) == (8000, True, 8000)
+    made.clear()
+    assert ranking.best.rank == ranking.rows[-2000 * 4].rank == 1
+    assert len(made) == 2
