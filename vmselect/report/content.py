@@ -71,6 +71,7 @@ def _facts(ranking: Ranking) -> list[list[str]]:
     settings, candidates = ranking.settings, ranking.candidates
     dates = sorted({str(date) for date in candidates.column("date") if date})
     sources = sorted({str(source) for source in candidates.column("source") if source == source and source})
+    sources = ["given by the user" if source == "user" else source for source in sources]
     facts = [
         ["Method", METHODS.get(settings.method, settings.method)],
         ["Intervals", f"{settings.confidence:.0%} of runs are expected within them"],

@@ -157,9 +157,12 @@ function sampleCounts(most, count) {
   return [...counts.add(most)];
 }
 
+/** Text of at most `most` letters; the middle gives way, for names often differ at their end. */
 function shorten(text, most) {
   const letters = [...text];
-  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
+  if (letters.length <= most) return text;
+  const tail = Math.floor(most / 2) - 1;
+  return `${letters.slice(0, most - tail - 1).join("")}…${letters.slice(-tail).join("")}`;
 }
 
 /** The best candidates as bars, split by what the time (or the money) goes into. */

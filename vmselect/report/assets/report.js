@@ -102,7 +102,9 @@ function readMarkets(given, candidates) {
 /** Each finding once, with the machines it is about; doubts before notes. The age of prices stands at the top already. */
 function readFindings(payload, candidates) {
   const about = payload.findings.map(() => new Set());
-  candidates.forEach((candidate) => candidate.findings.forEach((i) => about[i].add(candidate.instance_type)));
+  const several = new Set(candidates.map((candidate) => candidate.batch_size)).size > 1;
+  const title = ({ instance_type, batch_size }) => (several ? `${instance_type}, batch ${batch_size}` : instance_type);
+  candidates.forEach((candidate) => candidate.findings.forEach((i) => about[i].add(title(candidate))));
   const whole = new Set(payload.ranking_findings);
   return payload.findings
     .map((finding, number) => {
