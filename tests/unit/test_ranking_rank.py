@@ -84,6 +84,10 @@ def test_limits_exclude_with_the_reason() -> None:
     assert [(e.reason_code, e.epochs) for e in ranking.excluded] == [("over_deadline", 100)]
     assert "small (lab, here, on_demand), batch 64" in str(ranking.excluded[0])
     assert "over the deadline of 12 min" in ranking.excluded[0].reason
+    all_over = rank(epochs=[10, 100], deadline_hours=0.001)
+    assert [e.epochs for e in all_over.excluded] == [100, 100, 10, 10]
+    assert [e.epochs for e in all_over.left_out] == [100, 100]
+    assert "2 candidates over deadline" in all_over.verdict
     assert [e.reason_code for e in rank(budget_usd=0.04).excluded] == ["over_budget"]
 
 

@@ -143,18 +143,26 @@ class Ranking:
 
     @cached_property
     def excluded(self) -> Sequence[Excluded]:
-        """Every candidate that was left out, with the reason."""
-        limits = self.assessment.limits
-        which, columns = np.nonzero((limits != FEASIBLE) & (limits != OTHER_MARKET))
+        """Every candidate that was left out, with the reason; those at the deciding epoch count come first."""
+        return self._excluded(sorted(range(len(self.assessment.order)), key=lambda c: c != self.deciding_column))
+
+    @cached_property
+    def left_out(self) -> Sequence[Excluded]:
+        """The part of ``excluded`` that concerns the deciding epoch count."""
+        return self._excluded([self.deciding_column])
+
+    def _excluded(self, columns: Sequence[int]) -> Sequence[Excluded]:
+        limits = self.assessment.limits[:, columns]
+        position, which = np.nonzero(((limits != FEASIBLE) & (limits != OTHER_MARKET)).T)
         known = len(self._left_out)
 
         def make(i: int) -> Excluded:
             if i < known:
                 return self._left_out[i]
-            at = int(which[i - known]), int(columns[i - known])
+            at = int(which[i - known]), columns[int(position[i - known])]
             epochs = _count(self.assessment.epochs[self.candidates.machine[at[0]], at[1]])
             seconds, usd = float(self.assessment.time.value[at]), float(self.assessment.cost.value[at])
-            why = explain(self.settings, int(limits[at]), seconds=seconds, usd=usd, epochs=epochs)
+            why = explain(self.settings, int(self.assessment.limits[at]), seconds=seconds, usd=usd, epochs=epochs)
             return Excluded(self.candidates.title(at[0]), **why)
 
         return Lazy(known + len(which), make)

@@ -52,20 +52,20 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
     more = len(which) - len(rows)
     tail = [f"... and {more:,} more"] if more > 0 else []
-    if ranking.excluded:
-        tail.append(f"Left out: {_count(len(ranking.excluded), 'candidate')}; see ranking.excluded.")
+    if ranking.left_out:
+        tail.append(f"Left out: {_count(len(ranking.left_out), 'candidate')}; see ranking.excluded.")
     return "\n".join([verdict(ranking), "", *lines, *tail])
 
 
 def nothing_feasible(ranking: Ranking) -> str:
     """Why there is no answer."""
-    reasons = Counter(excluded.reason_code for excluded in ranking.excluded[:100_000])
+    reasons = Counter(excluded.reason_code for excluded in ranking.left_out)
     if not reasons:
         markets = ", ".join(ranking.settings.markets or ())
         return f"Nothing is feasible: no candidate is sold in the market {markets}. Choose another market."
     counted = ", ".join(f"{_count(n, 'candidate')} {code.replace('_', ' ')}" for code, n in reasons.most_common())
     most = reasons.most_common(1)[0][0]
-    example = next(excluded for excluded in ranking.excluded if excluded.reason_code == most)
+    example = next(excluded for excluded in ranking.left_out if excluded.reason_code == most)
     return f"Nothing is feasible: {counted}. For one, {example}."
 
 
