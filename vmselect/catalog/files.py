@@ -7,6 +7,7 @@ import datetime as dt
 import io
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -17,12 +18,13 @@ import numpy as np
 import pandas as pd
 
 from vmselect.catalog import foreign, table
-from vmselect.catalog.schema import COLUMNS, NUMBER_LIMITS, SCHEMA_VERSION, TEXT_COLUMNS
+from vmselect.catalog.schema import COLUMNS, NUMBER_LIMITS, SCHEMA_VERSION
 from vmselect.errors import CatalogError
 from vmselect.profile import Finding
 
 MAX_BYTES = 256 * 1024**2
 _MAX_HEADER_BYTES = 64 * 1024
+_ROWS_AT_ONCE = 100_000  # a whole file at once would need three times its size in memory
 
 
 def read(
@@ -123,6 +125,8 @@ def _read_header(path: Path, head: bytes) -> list[str]:
         header = next(csv.reader(io.StringIO(line.decode("utf-8-sig").rstrip("\r"))), [])
     except (UnicodeDecodeError, csv.Error) as failure:
         raise CatalogError(f"{path.name} line 1 is not UTF-8 CSV ({failure}). Save it as CSV UTF-8.") from failure
+    if not any(header):
+        raise CatalogError(f"{path.name} has no header line. The first line names the columns.")
     return [name.strip() for name in header]
 
 
@@ -140,15 +144,10 @@ def _read_csv(
     path: Path, header: Sequence[str], *, numbers: Sequence[str]
 ) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
     """Rows of a CSV; columns in ``numbers`` as floats when every cell is one, all others as categories."""
-    fast: dict[str, Any] = {c: "float64" if c in numbers else "category" for c in header}
-    slow: dict[str, Any] = dict.fromkeys(header, "category")
     failure: Exception | None = None
-    for dtypes in (fast, slow):
+    for floats in (numbers, ()):
         try:
-            raw = pd.read_csv(
-                path, names=list(header), header=0, dtype=dtypes, keep_default_na=False, index_col=False,
-                na_values={c: [""] for c in numbers}, encoding="utf-8-sig", on_bad_lines="error",
-            )  # fmt: skip
+            raw = _parse_csv(path, header, floats)
             break
         except (pd.errors.ParserError, UnicodeDecodeError) as broken:
             raise _explain_broken_csv(path, header, broken) from broken
@@ -162,15 +161,44 @@ def _read_csv(
         return [f"{path.name} line {lines[p]}" for p in positions]
 
     rules: list[table.Rule] = []
-    if header[-1] in TEXT_COLUMNS:  # an empty cell is "", so a missing value here means that the line ended early
-        short = raw[header[-1]].isna().to_numpy()
-        if short.any():
-            rules.append((short, lambda i: f"has fewer than {len(header)} fields"))
+    if len(raw) and _is_cut_short(path, len(header)):
+        last = np.arange(len(raw)) == len(raw) - 1
+        rules.append((last, lambda i: f"ends early, with fewer than {len(header)} fields: is the file whole?"))
     if "currency" in raw.columns:
         other = ~raw.pop("currency").isin(["USD", ""]).to_numpy()
         if other.any():
             rules.append((other, lambda i: "is not in USD; convert the price to US dollars"))
     return raw, name_row, rules
+
+
+def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str]) -> pd.DataFrame:
+    """Columns in ``floats`` as numbers, all others as categories of exactly the text in the file."""
+    options: dict[str, Any] = {
+        "names": list(header), "header": 0, "index_col": False, "keep_default_na": False, "encoding": "utf-8-sig",
+        "na_values": {c: [""] for c in floats}, "low_memory": False,
+    }  # fmt: skip
+    dtypes: dict[str, Any] = {c: "float64" if c in floats else "category" for c in header}
+    parts = list(pd.read_csv(path, dtype=dtypes, chunksize=_ROWS_AT_ONCE, **options))
+    columns: dict[str, Any] = {}
+    for name in header:
+        pieces = [part.pop(name) for part in parts]
+        if name in floats:
+            columns[name] = np.concatenate([p.to_numpy() for p in pieces])
+        elif all(p.cat.categories.inferred_type in ("string", "empty") for p in pieces):
+            columns[name] = pd.api.types.union_categoricals(pieces)
+        else:
+            # pandas takes categories that all look like numbers for numbers, and "+1" would become 1.
+            again = pd.read_csv(path, usecols=[name], dtype=str, **options)
+            columns[name] = again[name].astype("category")
+    return pd.DataFrame(columns)
+
+
+def _is_cut_short(path: Path, fields: int) -> bool:
+    """Whether the last line neither ends nor is complete, as after a broken download."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _MAX_HEADER_BYTES))
+        last = re.split(rb"[\r\n]", file.read())[-1].decode("utf-8", "replace")
+    return bool(last.strip()) and len(next(csv.reader([last]), [])) < fields
 
 
 def _line_numbers(path: Path, rows: int) -> list[int]:

@@ -107,7 +107,11 @@ def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
             "gpu_memory_gib": memory,
         }
     )
-    return rows, np.arange(len(rows), dtype=np.intp), []
+    # Google's prices are given per zone but are the same in all zones of a region.
+    google = rows["provider"] == "gcp"
+    rows["region"] = rows["region"].mask(google, rows["region"].str.replace(r"-[a-z]$", "", regex=True))
+    first = ~(google & rows.duplicated(["provider", "instance_type", "region", "market", "usd_per_hour"]))
+    return rows[first].reset_index(drop=True), np.flatnonzero(first), []
 
 
 def _floats(raw: pd.DataFrame, column: str) -> Any:

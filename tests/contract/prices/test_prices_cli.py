@@ -1,0 +1,113 @@
+"""``vmselect prices``: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import vmselect as vs
+from vmselect.cli.prices import app
+from vmselect.errors import CatalogError, RefreshError
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+class FakeAzure:
+    provider = "azure"
+    region_pattern = r"[a-z]+\d?"
+    fault: Exception | None = None
+
+    def missing(self) -> str | None:
+        return None
+
+    def fetch(self, region, *, progress):
+        if self.fault or region == "westus":
+            raise self.fault or RefreshError("westus is down.")
+        row = {"provider": "azure", "region": region, "market": "on_demand"}
+        return [
+            {**row, "instance_type": "Standard_NC4as_T4_v3", "usd_per_hour": 0.6},
+            {**row, "instance_type": "Standard_New", "usd_per_hour": 1.0},
+        ]
+
+
+@pytest.fixture
+def azure(monkeypatch) -> FakeAzure:
+    fake = FakeAzure()
+    monkeypatch.setattr("vmselect.catalog.refresh.open_source", lambda _: fake)
+    return fake
+
+
+def test_show_prints_a_table_cheapest_first_and_the_age_apart() -> None:
+    shown = run("show", "--gpu", "T4", "--provider", "azure")
+    assert shown.exit_code == 0
+    lines = shown.stdout.splitlines()
+    assert "Standard_NC4as_T4_v3" in lines[2]
+    assert "0.526" in lines[2]
+    assert "2026-06-18" in shown.stderr
+
+
+def test_show_as_json_and_csv_can_be_read_back(tmp_path) -> None:
+    rows = json.loads(run("show", "--market", "all", "--format", "json").stdout)
+    assert {r["market"] for r in rows} == {"on_demand", "spot"}
+    assert rows[0]["gpu_memory_gib"] is None
+    for kind in ("json", "csv"):
+        path = tmp_path / f"prices.{kind}"
+        path.write_text(run("show", "--market", "all", "--retired", "--format", kind).stdout)
+        assert vs.Catalog.load(path) == vs.Catalog.embedded()
+
+
+def test_show_at_a_date_and_from_a_file(tmp_path) -> None:
+    old = list(csv.DictReader(io.StringIO(run("show", "--date", "2021-02-28", "--format", "csv").stdout)))
+    assert len(old) == 19
+    path = vs.Catalog.embedded("2021-02-28").save(tmp_path / "mine.csv")
+    shown = run("show", "p2.xlarge", "--catalog", str(path), "--format", "csv")
+    assert next(csv.DictReader(io.StringIO(shown.stdout)))["usd_per_hour"] == "0.9"
+
+
+def test_show_nothing_is_exit_1() -> None:
+    shown = run("show", "--gpu", "T4", "--market", "reserved_3y")
+    assert shown.exit_code == 1
+    assert "No price matches" in shown.stderr
+
+
+def test_errors_are_left_to_the_top_level() -> None:
+    assert isinstance(run("show", "g4dn.xlage").exception, CatalogError)
+    assert isinstance(run("diff").exception, CatalogError)
+
+
+def test_refresh_then_diff(azure) -> None:
+    refreshed = run("refresh", "--provider", "azure", "--format", "json")
+    assert refreshed.exit_code == 0
+    assert json.loads(refreshed.stdout) == [
+        {"provider": "azure", "region": "eastus", "state": "fetched", "rows": 2, "detail": ""}
+    ]
+    changed = run("diff", "--format", "csv")
+    assert changed.exit_code == 1
+    rows = {r["instance_type"]: r for r in csv.DictReader(io.StringIO(changed.stdout))}
+    assert rows["Standard_NC4as_T4_v3"]["change"] == "dearer"
+    assert rows["Standard_New"]["change"] == "new"
+    assert rows["Standard_D8s_v3"]["change"] == "gone"
+
+
+def test_refresh_with_a_failed_part_is_exit_1(azure) -> None:
+    refreshed = run("refresh", "--provider", "azure", "--region", "eastus", "--region", "westus")
+    assert refreshed.exit_code == 1
+    assert "azure westus was not refreshed: westus is down." in refreshed.stderr
+
+
+def test_a_refresh_that_gives_nothing_is_an_error(azure) -> None:
+    azure.fault = RefreshError("Azure is down.")
+    assert isinstance(run("refresh", "--provider", "azure").exception, RefreshError)
+
+
+def test_diff_of_two_files(tmp_path) -> None:
+    path = vs.Catalog.embedded("2021-02-28").save(tmp_path / "mine.csv")
+    same = run("diff", str(path), str(path))
+    assert same.exit_code == 0
+    assert "no change" in same.stdout

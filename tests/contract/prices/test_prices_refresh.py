@@ -1,0 +1,253 @@
+"""A refresh: what fails costs only itself, what is killed leaves a whole catalog, two at once do no harm."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from vmselect.catalog import store
+from vmselect.catalog.refresh import refresh_prices
+from vmselect.catalog.sources import REGISTRY, open_source
+from vmselect.catalog.sources.azure import AzurePrices
+from vmselect.errors import ArgumentError, CatalogError, RefreshError
+
+
+class FakeCloud:
+    """A source that answers what it is told to."""
+
+    def __init__(self, provider: str, pattern: str, price: float | None = 0.5, lacks: str | None = None) -> None:
+        self.provider = provider
+        self.region_pattern = pattern
+        self.price = price
+        self.lacks = lacks
+        self.asked: list[str] = []
+        self.fault: Exception | None = None
+
+    def missing(self) -> str | None:
+        return self.lacks
+
+    def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+        self.asked.append(region)
+        progress("page 1")
+        if self.fault:
+            raise self.fault
+        row = {"provider": self.provider, "region": region, "market": "on_demand", "usd_per_hour": self.price}
+        return [{**row, "instance_type": "small"}, {**row, "instance_type": "large", "usd_per_hour": 2.0}]
+
+
+@pytest.fixture
+def aws() -> FakeCloud:
+    return FakeCloud("aws", r"[a-z]{2}-[a-z]+-\d")
+
+
+@pytest.fixture
+def azure() -> FakeCloud:
+    return FakeCloud("azure", r"[a-z]+\d?")
+
+
+def test_fresh_prices_lie_over_the_embedded_ones(aws) -> None:
+    aws_price = vs.Catalog.embedded().price("g4dn.xlarge")
+    outcome = refresh_prices(sources={"aws": aws})
+    assert [(p.state, p.rows) for p in outcome.parts] == [("fetched", 2)]
+    catalog = vs.Catalog.default()
+    assert catalog.price("small", region="us-east-1") == 0.5
+    assert catalog.price("g4dn.xlarge") == aws_price
+    assert catalog.offer("small").source == "aws API"
+    assert len(vs.Catalog.refreshed(alone=True)) == 2
+
+
+def test_nothing_refreshed_yet() -> None:
+    assert vs.Catalog.default() == vs.Catalog.embedded()
+    with pytest.raises(CatalogError, match="No prices were refreshed"):
+        vs.Catalog.refreshed()
+
+
+def test_one_cloud_that_fails_costs_only_itself_and_says_what_stays(aws, azure) -> None:
+    refresh_prices(sources={"aws": aws, "azure": azure})
+    aws.fault, azure.price = RefreshError("AWS is down."), 0.7
+    outcome = refresh_prices(sources={"aws": aws, "azure": azure}, max_age_hours=0)
+    assert {(p.provider, p.state) for p in outcome.parts} == {("aws", "failed"), ("azure", "fetched")}
+    (finding,) = outcome.findings
+    assert re.fullmatch(
+        r"aws us-east-1 was not refreshed: AWS is down\. Its prices of \d{4}-\d\d-\d\d stay\.", str(finding)
+    )
+    catalog = vs.Catalog.refreshed()
+    assert catalog.price("small", provider="aws") == 0.5
+    assert catalog.price("small", provider="azure") == 0.7
+
+
+def test_everything_failing_is_an_error_that_keeps_what_there_was(aws) -> None:
+    refresh_prices(sources={"aws": aws})
+    aws.fault = RefreshError("AWS is down.")
+    with pytest.raises(RefreshError, match=r"AWS is down\."):
+        refresh_prices(sources={"aws": aws}, max_age_hours=0)
+    assert vs.Catalog.refreshed().price("small") == 0.5
+
+
+def test_what_was_fetched_lately_is_used_again(aws) -> None:
+    refresh_prices(sources={"aws": aws})
+    outcome = refresh_prices(sources={"aws": aws})
+    assert [p.state for p in outcome.parts] == ["reused"]
+    assert aws.asked == ["us-east-1"]
+    seven_hours_ago = time.time() - 7 * 3600
+    os.utime(store.part_path("aws", "us-east-1"), (seven_hours_ago, seven_hours_ago))
+    assert [p.state for p in refresh_prices(sources={"aws": aws}).parts] == ["fetched"]
+
+
+def test_a_damaged_part_is_named_and_fetched_again(aws, azure) -> None:
+    refresh_prices(sources={"aws": aws, "azure": azure})
+    store.part_path("aws", "us-east-1").write_bytes(b"\x00\x01garbage")
+    catalog = vs.Catalog.refreshed()
+    assert "aws us-east-1 cannot be read" in str(catalog.findings[0])
+    assert catalog.price("small", provider="azure") == 0.5
+    assert "fetched" in [p.state for p in refresh_prices(sources={"aws": aws}).parts]
+
+
+@pytest.mark.parametrize("price", [0.0, -1.0, None, float("nan"), float("inf"), 1e9, "free"])
+def test_an_absurd_price_is_left_out_by_name(aws, price) -> None:
+    aws.price = price
+    outcome = refresh_prices(sources={"aws": aws})
+    assert "aws us-east-1 small on_demand" in str(outcome.findings[0])
+    assert outcome.frame["instance_type"].tolist() == ["large"]
+
+
+def test_a_cloud_without_credentials_is_skipped_unless_asked_for_by_name(aws, azure) -> None:
+    azure.lacks = "There is no key. Put one there."
+    outcome = refresh_prices(sources={"aws": aws, "azure": azure})
+    assert str(outcome.findings[0]) == "azure prices were not fetched. There is no key. Put one there."
+    with pytest.raises(RefreshError, match=r"azure prices cannot be fetched\. There is no key"):
+        refresh_prices(["azure"], sources={"aws": aws, "azure": azure})
+
+
+def test_regions_go_to_the_cloud_whose_names_they_look_like(aws, azure) -> None:
+    refresh_prices(regions=["eu-west-1", "westeurope", "us-east-2"], sources={"aws": aws, "azure": azure})
+    assert sorted(aws.asked) == ["eu-west-1", "us-east-2"]
+    assert azure.asked == ["westeurope"]
+    with pytest.raises(ArgumentError, match="NOWHERE does not look like a region"):
+        refresh_prices(regions=["NOWHERE"], sources={"aws": aws})
+
+
+@pytest.mark.parametrize(
+    ("provider", "mine"), [("aws", "ap-southeast-2"), ("azure", "westus2"), ("gcp", "europe-west4")]
+)
+def test_the_real_clouds_regions_cannot_be_confused(provider, mine) -> None:
+    assert [p for p in REGISTRY if re.fullmatch(open_source(p).region_pattern, mine)] == [provider]
+
+
+def test_an_unknown_provider() -> None:
+    with pytest.raises(ArgumentError, match=r"'ovh'\. Known: aws, azure, gcp"):
+        vs.Catalog.embedded().refresh(["ovh"])
+
+
+def test_regions_are_fetched_at_the_same_time(aws) -> None:
+    together = threading.Barrier(4, timeout=10)  # broken, and so a failure, unless four ask at once
+    fetch = aws.fetch
+
+    def wait_for_the_others(region: str, *, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+        together.wait()
+        return fetch(region, progress=progress)
+
+    aws.fetch = wait_for_the_others
+    refresh_prices(regions=[f"us-east-{i}" for i in range(4)], sources={"aws": aws})
+    assert len(vs.Catalog.refreshed(alone=True)) == 8
+
+
+def test_catalog_refresh_through_http(cloud, answer, client, monkeypatch) -> None:
+    item = {
+        "currencyCode": "USD", "retailPrice": 0.5, "armRegionName": "eastus", "serviceName": "Virtual Machines",
+        "productName": "NCasT4_v3", "skuName": "NC4as T4 v3", "meterName": "NC4as T4 v3", "type": "Consumption",
+        "armSkuName": "Standard_NC4as_T4_v3", "unitOfMeasure": "1 Hour",
+    }  # fmt: skip
+    cloud.reply = lambda _: answer({"Items": [item], "NextPageLink": None})
+    source = AzurePrices(base_url=cloud.url, client=client)
+    monkeypatch.setattr("vmselect.catalog.refresh.open_source", lambda _: source)
+    fresh = vs.Catalog.embedded().refresh(["azure"], regions=["eastus"])
+    assert fresh.price("Standard_NC4as_T4_v3") == 0.5
+    changes = vs.catalog.compare_prices(vs.Catalog.embedded(), vs.Catalog.refreshed(alone=True))
+    cheaper = changes[changes["change"] == "cheaper"]
+    assert cheaper["instance_type"].tolist() == ["Standard_NC4as_T4_v3"]
+    assert cheaper["percent"].iloc[0] == pytest.approx(-100 * (1 - 0.5 / 0.526))
+    assert (changes["change"] == "gone").sum() == 142  # the other sizes of that region, and none that is retired
+
+
+def test_progress_is_told(aws) -> None:
+    told = []
+    refresh_prices(sources={"aws": aws}, progress=told.append)
+    assert [p.state for p in told] == ["waiting", "fetching", "fetching", "fetched"]
+
+
+WRITER = """
+import sys, itertools
+import vmselect as vs
+from vmselect.catalog import store
+frame = vs.Catalog.embedded().offers(market=None)
+print("ready", flush=True)
+for _ in itertools.count():
+    store.write_part("aws", "us-east-1", frame)
+"""
+
+
+def start_writer() -> subprocess.Popen[str]:
+    writer = subprocess.Popen([sys.executable, "-c", WRITER], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n"
+    return writer
+
+
+def test_killed_at_any_moment_and_two_at_once_the_catalog_stays_whole() -> None:
+    whole = len(vs.Catalog.embedded())
+    for pause in (0.0, 0.013, 0.029, 0.047):
+        writers = [start_writer(), start_writer()]
+        try:
+            while not store.exists():
+                time.sleep(0.005)
+            for _ in range(5):
+                assert len(vs.Catalog.refreshed(alone=True)) == whole
+            time.sleep(pause)
+        finally:
+            for writer in writers:
+                writer.kill()
+                writer.communicate()
+        assert len(vs.Catalog.refreshed(alone=True)) == whole
+
+
+def test_what_a_killed_writer_left_is_cleared_later(aws) -> None:
+    refresh_prices(sources={"aws": aws})
+    left = store.part_path("aws", "us-east-1").parent / ".aws_us-east-1.csv.abc.part"
+    left.write_text("half")
+    os.utime(left, (time.time() - 7200, time.time() - 7200))
+    refresh_prices(sources={"aws": aws}, max_age_hours=0)
+    assert not left.exists()
+
+
+def test_no_credential_is_stored(aws, tmp_path) -> None:
+    refresh_prices(sources={"aws": aws})
+    stored = [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+    assert [p.name for p in stored] == ["aws_us-east-1.csv"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "folder"),
+    [
+        ("linux", {"XDG_CACHE_HOME": "/x/cache"}, "/x/cache/vmselect"),
+        ("linux", {"XDG_CACHE_HOME": ""}, "/home/me/.cache/vmselect"),
+        ("darwin", {}, "/home/me/Library/Caches/vmselect"),
+        ("win32", {"LOCALAPPDATA": "/x/Local"}, "/x/Local/vmselect"),
+    ],
+)
+def test_the_cache_folder_is_the_platforms(monkeypatch, platform, variables, folder) -> None:
+    monkeypatch.delenv("VMSELECT_CACHE_DIR")
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setattr(sys, "platform", platform)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert str(store.cache_folder()) == folder

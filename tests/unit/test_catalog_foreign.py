@@ -1,0 +1,86 @@
+"""Price files of other tools."""
+
+from __future__ import annotations
+
+import pytest
+
+import vmselect as vs
+from vmselect.errors import CatalogError
+
+SKYPILOT_7 = """\
+InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone
+g9.xlarge,A100,1.0,4.0,16.0,"{'Gpus': [{'Name': 'A100'}]}",1.25,0.45,mars-1,mars-1a
+g9.xlarge,A100,1.0,4.0,16.0,"{'Gpus': [{'Name': 'A100'}]}",1.25,0.40,mars-1,mars-1b
+c9.large,,,2.0,4.0,,0.10,,mars-1,mars-1a
+"""
+SKYPILOT_8 = """\
+InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Region,AvailabilityZone,Price,SpotPrice,Arch
+g9.xlarge,4.0,16.0,A100,1.0,,mars-1,mars-1a,1.25,0.45,x86_64
+"""
+SKYPILOT_GCP = """\
+InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Region,AvailabilityZone,Price,SpotPrice
+n1-standard-4,4.0,15.0,,,,mars1,mars1-a,0.19,0.04
+a2-highgpu-1g,12.0,85.0,,,,mars1,mars1-a,0.74,0.37
+,,,A100,1.0,,mars1,mars1-a,2.93,1.5
+"""
+GPUHUNT = """\
+instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size,gpu_vendor
+big-a100,mars-1,2.5,12,96.0,1,A100,80.0,False,,nvidia
+big-a100,mars-1,1.0,12,96.0,1,A100,80.0,True,,nvidia
+plain,mars-1,0.1,2,4.0,0,,,False,,
+"""
+
+
+@pytest.mark.parametrize("text", [SKYPILOT_7, SKYPILOT_8], ids=["v7", "v8"])
+def test_skypilot(tmp_path, text) -> None:
+    folder = tmp_path / "catalogs" / "aws"
+    folder.mkdir(parents=True)
+    (folder / "vms.csv").write_text(text)
+    catalog = vs.Catalog.load(folder / "vms.csv")
+    offer = catalog.offer("g9.xlarge", market="spot")
+    assert offer.usd_per_hour == (0.40 if text is SKYPILOT_7 else 0.45)  # the cheapest zone
+    assert (offer.provider, offer.region, offer.gpu_model, offer.gpu_count) == ("aws", "mars-1", "A100", 1.0)
+    assert offer.source == "skypilot"
+    assert catalog.price("g9.xlarge") == 1.25
+
+
+def test_skypilot_prices_google_gpus_apart_from_their_hosts(tmp_path) -> None:
+    path = tmp_path / "vms.csv"
+    path.write_text(SKYPILOT_GCP)
+    catalog = vs.Catalog.load(path, provider="gcp")
+    assert set(catalog.offers()["instance_type"]) == {"n1-standard-4"}
+    assert "2 SkyPilot rows" in str(catalog.findings[0])
+
+
+def test_gpuhunt(tmp_path) -> None:
+    path = tmp_path / "lambdalabs.csv"
+    path.write_text(GPUHUNT)
+    catalog = vs.Catalog.load(path)
+    offer = catalog.offer("big-a100", market="spot")
+    assert (offer.provider, offer.usd_per_hour, offer.gpu_model) == ("lambdalabs", 1.0, "A100-80GB")
+    assert offer.source == "gpuhunt"
+    assert catalog.offer("plain").gpu_count == 0
+
+
+def test_gpuhunt_zones_of_google_become_regions(tmp_path) -> None:
+    path = tmp_path / "gcp.csv"
+    path.write_text(GPUHUNT.replace("mars-1", "us-central1-a") + "plain,us-central1-b,0.1,2,4.0,0,,,False,,\n")
+    assert vs.Catalog.load(path).offer("plain").region == "us-central1"
+
+
+def test_whose_prices_is_asked_when_the_file_does_not_say(tmp_path) -> None:
+    path = tmp_path / "My Prices (2).csv"
+    path.write_text(GPUHUNT)
+    with pytest.raises(CatalogError, match="Pass provider="):
+        vs.Catalog.load(path)
+    assert vs.Catalog.load(path, provider="lab").price("plain") == 0.1
+
+
+def test_bad_rows_are_named_by_their_own_line(tmp_path) -> None:
+    path = tmp_path / "aws.csv"
+    path.write_text(GPUHUNT.replace("1.0,12", "free,12"))
+    with pytest.raises(CatalogError, match=r"aws\.csv line 3: usd_per_hour 'free' is not a plain number"):
+        vs.Catalog.load(path)
+    path.write_text(SKYPILOT_8.replace("1.25", "-1.25"))
+    with pytest.raises(CatalogError, match=r"aws\.csv line 2: usd_per_hour -1\.25 is outside"):
+        vs.Catalog.load(path)
