@@ -3,8 +3,9 @@
     python examples/quickstart.py
 
 It trains for seconds, needs no account, no cloud and no network. The two "machines" are this computer: once with the
-process held to one core, once on all its cores. They stand in for two VM types, and their prices are made up and say so.
-For real VMs, run the probe on each of them, copy the profiles into one folder, and rank with the prices vmselect brings.
+process held to one core, once on all its cores. They stand in for two VM types, and their prices are made up and say
+so. For real VMs, run the probe on each of them, copy the profiles into one folder, and rank them with the prices that
+vmselect brings.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vmselect import errors as errors
     from vmselect.catalog import Catalog as Catalog
     from vmselect.catalog import Offer as Offer
+    from vmselect.convergence import ConvergenceStudy as ConvergenceStudy
     from vmselect.estimation import RuntimeEstimate as RuntimeEstimate
     from vmselect.estimation import Workload as Workload
     from vmselect.estimation import equations as equations
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from vmselect.probe import IterationProbe as IterationProbe
     from vmselect.probe import mark_start as mark_start
     from vmselect.probe import probe_loop as probe_loop
-    from vmselect.convergence import ConvergenceStudy as ConvergenceStudy
     from vmselect.profile import Finding as Finding
     from vmselect.profile import Profile as Profile
     from vmselect.profile import load_profiles as load_profiles
@@ -62,7 +62,7 @@ _HOME = {
 }
 _MODULES = {"equations": "vmselect.estimation.equations", "errors": "vmselect.errors"}
 
-__all__ = ["__version__", *sorted(_HOME), *_MODULES]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_HOME), *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
