@@ -85,6 +85,11 @@ def test_rank_with_prices_of_a_day_or_of_a_file(folder: Path, tmp_path: Path) ->
         )
 
 
+def test_rank_compares_with_a_baseline(folder: Path) -> None:
+    done = runner.invoke(app, ["rank", str(folder), "-e", "50", "--against", "g4dn.xlarge"])
+    assert "g5.xlarge: 1.91 times the price of g4dn.xlarge, 2.46 times its speed, 0.778 times its cost." in done.stderr
+
+
 def test_nothing_feasible_exits_1(folder: Path) -> None:
     done = runner.invoke(app, ["rank", str(folder), "-e", "50", "--budget-usd", "0.001"])
     assert (done.exit_code, "Nothing is feasible" in done.stdout) == (1, True)

@@ -26,6 +26,7 @@ COLUMNS = (
 @ranks
 def rank(
     ranking: Ranking,
+    against: Annotated[str | None, typer.Option(help="Compare price and speed with this instance type.")] = None,
     top: Annotated[int, typer.Option(help="Rows to show in the table.", min=1)] = 20,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
@@ -42,9 +43,16 @@ def rank(
 
       vmselect rank profiles/ -e 50 --market all --interruptions-per-hour 0.05 --checkpoint-minutes 30
 
+      vmselect rank profiles/ -e 50 --against g4dn.xlarge
+
       vmselect rank profiles/ -e 50 --format json > ranking.json
     """
+    compared = ranking.against(against) if against and ranking else None
     print_ranking(ranking, top=top, format=format)
+    if compared is not None:
+        for who, ratio in compared.head(top).iterrows():
+            speed = f"{ratio.speed_up:.3g} times its speed, {ratio.cost_ratio:.3g} times its cost"
+            say([f"{_name(who)}: {ratio.price_ratio:.3g} times the price of {against}, {speed}."])
 
 
 def print_ranking(
@@ -71,6 +79,10 @@ def print_ranking(
     say(_remarks(ranking, top) if format is Format.table else ranking.findings)
     if not ranking:
         raise typer.Exit(1)
+
+
+def _name(who: object) -> str:
+    return ", ".join(map(str, who)) if isinstance(who, tuple) else str(who)
 
 
 def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
