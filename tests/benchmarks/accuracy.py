@@ -32,7 +32,7 @@ from vmselect.profile import Profile
 
 BACKENDS = ("tensorflow", "jax", "torch")
 PARTS = ("metronome", "outliers", "in-run", "cross-run")
-CROSS_RUN = ("cnn", "lstm", "attention", "gru-text-tfdata")
+CROSS_RUN = ("cnn", "lstm", "gru-text-tfdata")
 FULL_RUNS = 3
 SEEDS = 30
 

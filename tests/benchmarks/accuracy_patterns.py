@@ -23,7 +23,7 @@ class Pattern:
     hiccup_at: int | None = None
     validation_batches: int = 10
     validation_batch: float = 0.008
-    first_validation: float = 0.0
+    first_validation: float = 0.3
     boundary: float = 0.0
     partial: int = 0
     recompile: float = 0.0
@@ -48,8 +48,12 @@ OUTLIERS = Pattern(steps=50, epochs=6, step=0.006, first=0.1, validation_batches
 """Random steps three times as long, in one of twenty: the mean matters, and no probe can know it."""
 
 
-class Sleeper:
-    """A callback that sleeps; it stands after the probe in the list, so that its sleeps fall inside the steps."""
+class Metronome:
+    """A callback that sleeps until each step was as long as it should be, whatever the step itself took.
+
+    It keeps a schedule within an epoch and within a validation, so that a late step makes the next one shorter instead
+    of making the training longer. It stands before the probe in the list.
+    """
 
     def __init__(self, pattern: Pattern, backend: str, *, seed: int) -> None:
         self.pattern = pattern
@@ -57,6 +61,7 @@ class Sleeper:
         self.per_execution = 1 if backend == "torch" else pattern.per_execution
         self.rng = random.Random(seed)
         self.step = self.validations = 0
+        self.due = 0.0
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("on_", "set_")):
@@ -68,55 +73,83 @@ class Sleeper:
             time.sleep(self.pattern.boundary)
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        time.sleep(sum(self._next() for _ in range(self.per_execution)))
+        if batch == 0:
+            self.due = time.perf_counter()
 
-    def _next(self) -> float:
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        for _ in range(min(self.per_execution, self.pattern.steps - self.step % self.pattern.steps)):
+            seconds, extra = self._next()
+            self._wait(seconds, extra)
+
+    def _wait(self, seconds: float, extra: float = 0.0) -> None:
+        """Wait until ``seconds`` after the last beat; ``extra`` lies beyond, and whatever was compiled meanwhile."""
+        self.due += seconds
+        if extra:
+            self.due = max(self.due, time.perf_counter()) + extra
+        late = self.due - time.perf_counter()
+        if late > 0:
+            time.sleep(late)
+
+    def _next(self) -> tuple[float, float]:
         pattern, number = self.pattern, self.step
         self.step += 1
         epoch, within = divmod(number, pattern.steps)
-        seconds = pattern.step
+        seconds, extra = pattern.step, 0.0
         if pattern.outliers and self.rng.random() < pattern.outliers:
             seconds *= 3
         if number == 0:
-            seconds += pattern.first
+            extra = pattern.first
         elif number <= len(pattern.ramp):
             seconds += pattern.ramp[number - 1] * pattern.step
         elif number == pattern.hiccup_at:
             seconds += 10 * pattern.step
         if pattern.partial and within == pattern.steps - 1:
             seconds *= (1 + pattern.partial / BATCH) / 2
-            if epoch == 0 and self.recompiles:
-                seconds += pattern.recompile
-        return seconds
+            if epoch == 0:
+                extra = pattern.recompile if self.recompiles else 1e-3
+        return seconds, extra
 
     def on_test_begin(self, logs: object = None) -> None:
-        if self.validations == 0:
-            time.sleep(self.pattern.first_validation)
+        self.due = time.perf_counter()
         self.validations += 1
 
-    def on_test_batch_begin(self, batch: int, logs: object = None) -> None:
-        time.sleep(self.pattern.validation_batch * self.per_execution)
+    def on_test_batch_end(self, batch: int, logs: object = None) -> None:
+        opening = batch < self.per_execution and self.validations == 1
+        self._wait(
+            self.pattern.validation_batch * self.per_execution, self.pattern.first_validation if opening else 0.0
+        )
 
 
 def run_pattern(pattern: Pattern, probe: Any, *, seed: int = 0) -> Any:
     """Fit a tiny model that keeps the time of ``pattern``, under ``probe``, and return its profile."""
     import keras
-    import numpy as np
 
     backend = keras.backend.backend()
-    sleeper = Sleeper(pattern, backend, seed=seed)
+    metronome = Metronome(pattern, backend, seed=seed)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile(loss="mse", steps_per_execution=sleeper.per_execution)
+    model.compile(loss="mse", steps_per_execution=metronome.per_execution)
     examples = pattern.steps * BATCH - ((BATCH - pattern.partial) if pattern.partial else 0)
-    held = pattern.validation_batches * BATCH
-    x, y = np.zeros((examples, 4), "float32"), np.zeros(examples, "float32")
     model.fit(
-        x,
-        y,
-        batch_size=BATCH,
+        **_data(backend, examples),
         epochs=pattern.epochs,
-        validation_data=(x[:held], y[:held]) if held <= examples else (np.zeros((held, 4)), np.zeros(held)),
+        validation_data=_data(backend, pattern.validation_batches * BATCH, validation=True),
         verbose=0,
-        callbacks=[probe, sleeper],
+        callbacks=[metronome, probe],
     )
     return probe.profile
+
+
+def _data(backend: str, examples: int, *, validation: bool = False) -> Any:
+    import numpy as np
+
+    arrays = np.zeros((examples, 4), "float32"), np.zeros(examples, "float32")
+    if backend != "tensorflow":
+        return arrays if validation else {"x": arrays[0], "y": arrays[1], "batch_size": BATCH}
+    # Tearing down a self-tuning tf.data pipeline stalls at random between epochs: no metronome keeps time with that.
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices(arrays).batch(BATCH)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    dataset = dataset.with_options(options)
+    return dataset if validation else {"x": dataset}

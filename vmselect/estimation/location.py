@@ -23,6 +23,9 @@ PRIOR_SPREAD = 0.10
 PRIOR_READINGS = 3.0
 """...and how many readings that assumption counts for."""
 
+ONCE_SPREAD = 0.05
+"""Relative spread between runs of what each spends once, before a second run was seen."""
+
 BLOCK = 5
 """Neighbouring readings that are averaged before their spread is taken: they share the machine's mood."""
 
@@ -41,7 +44,12 @@ class Level:
     low: float
     high: float
     noise: float
-    stalls: int = 0
+    stall: float = 0.0
+    """Seconds by which a lone stall, left out of the mean, exceeded an ordinary reading."""
+
+
+NOTHING = Level(0.0, 0.0, 0.0, 0.0)
+"""What does not happen takes no time, for sure."""
 
 
 @lru_cache(maxsize=256)
@@ -84,7 +92,7 @@ def locate(
         low=min(width, mean),
         high=math.hypot(width, rate * UNSEEN_STEPS * mean, stall / (covered + 1)),
         noise=math.sqrt(variance * covered / len(kept)),
-        stalls=1 if stall else 0,
+        stall=stall,
     )
 
 
@@ -95,11 +103,11 @@ def predict_once(seconds: Sequence[float], *, confidence: float = 0.9) -> Level:
     (0.0, 3.0)
     """
     if not seconds:
-        return Level(0.0, 0.0, 0.0, 0.0)
+        return NOTHING
     runs = len(seconds)
     mean = math.fsum(seconds) / runs
     freedom = PRIOR_READINGS + runs - 1
-    squares = PRIOR_READINGS * (PRIOR_SPREAD * mean) ** 2 + math.fsum((x - mean) ** 2 for x in seconds)
+    squares = PRIOR_READINGS * (ONCE_SPREAD * mean) ** 2 + math.fsum((x - mean) ** 2 for x in seconds)
     width = quantile(confidence, freedom) * math.sqrt(squares / freedom * (1 + 1 / runs) / 2)
     return Level(value=mean, low=min(width, mean), high=width, noise=0.0)
 
@@ -118,9 +126,8 @@ def _without_lone_stall(readings: list[tuple[float, int]]) -> tuple[list[tuple[f
 
 def _block_variance(values: Sequence[float], mean: float, prior: float) -> float:
     """Variance of the mean from means of neighbouring readings, which also sees slow drift."""
-    blocks = len(values) // BLOCK
-    if blocks < 3:
+    means = [statistics.fmean(values[i : i + BLOCK]) for i in range(0, len(values) - BLOCK + 1, BLOCK)]
+    if len(means) < 3:
         return 0.0
-    means = [statistics.fmean(values[i * BLOCK : (i + 1) * BLOCK]) for i in range(blocks)]
-    centre = statistics.fmean(means)
-    return (prior / BLOCK + math.fsum((m - centre) ** 2 for m in means)) / (PRIOR_READINGS + blocks - 1) / blocks
+    squares = prior / BLOCK + math.fsum((m - mean) ** 2 for m in means)
+    return squares / (PRIOR_READINGS + len(means) - 1) / len(means)

@@ -12,6 +12,16 @@ WARMUP_READINGS = 1_000
 """Warm-up is looked for among this many first readings, all of which a profile keeps."""
 
 
+@dataclass(frozen=True)
+class Opening:
+    """The way into an epoch: the boundary before it, and its first step with the steps that this one covers."""
+
+    boundary_seconds: float
+    step_seconds: float
+    covers: int
+    first: bool
+
+
 @dataclass
 class Readings:
     """Readings of one setup, over all its repetitions.
@@ -28,7 +38,7 @@ class Readings:
     blocks: list[list[tuple[float, int]]] = field(default_factory=list)
     first_partials: list[float] = field(default_factory=list)
     later_partials: list[float] = field(default_factory=list)
-    openings: list[tuple[float, float, int]] = field(default_factory=list)
+    openings: list[Opening] = field(default_factory=list)
     truncated_boundaries: bool = False
     finals: list[float] = field(default_factory=list)
     first_validations: list[Validation] = field(default_factory=list)
@@ -80,7 +90,7 @@ def _collect_epochs(profile: Profile, readings: Readings) -> None:
         if boundary.final:
             readings.finals.append(boundary.seconds)
         else:
-            readings.openings.append((boundary.seconds, 0.0, 0))
+            readings.openings.append(Opening(boundary.seconds, 0.0, 0, first=boundary.epoch == whole[0].epoch))
 
 
 def _collect_steps(profile: Profile, readings: Readings) -> None:
@@ -133,6 +143,7 @@ def _collect_boundaries(profile: Profile, readings: Readings) -> None:
         for epoch, seconds, covers, label in zip(steps.epoch, steps.seconds, steps.covers, steps.label, strict=True)
         if label == "opening"
     }
+    first_epoch = min((boundary.epoch for boundary in timeline.boundaries), default=0)
     by_number: dict[int, Epoch] = {epoch.epoch: epoch for epoch in timeline.epochs}
     for boundary in timeline.boundaries:
         if boundary.final:
@@ -145,5 +156,5 @@ def _collect_boundaries(profile: Profile, readings: Readings) -> None:
             opening, covers = by_number[following].opening_seconds or 0.0, profile.setup.steps_per_execution
         else:
             opening, covers = 0.0, 0
-        readings.openings.append((boundary.seconds, opening, covers))
+        readings.openings.append(Opening(boundary.seconds, opening, covers, first=boundary.epoch == first_epoch))
         readings.truncated_boundaries |= boundary.truncated

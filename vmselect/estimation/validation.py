@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vmselect.errors import EstimateError
-from vmselect.estimation.location import Level, locate, predict_once
+from vmselect.estimation.location import NOTHING, Level, locate, predict_once
 from vmselect.estimation.readings import Readings
 from vmselect.estimation.workload import Workload
 from vmselect.profile import Finding, Profile, Validation
@@ -17,8 +17,6 @@ VALIDATION_SHARE = 0.35
 
 VALIDATION_SPREAD = 0.15
 """Relative spread of whole validations, before any was seen."""
-
-NOTHING = Level(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,9 @@ def time_validations(
         later = locate(totals, prior_spread=VALIDATION_SPREAD, unseen=False, confidence=confidence)
     else:
         later, findings = _later_from_first(profile, readings.first_validations, batches, confidence)
-    first = predict_once([_whole_seconds(one, batches) for one in readings.first_validations], confidence=confidence)
+    # The first validation is slow in places that never come again, so it counts as it was, whatever it holds.
+    firsts = [_whole_seconds(v, batches) if v.truncated else v.seconds for v in readings.first_validations]
+    first = predict_once(firsts, confidence=confidence)
     scale = _scale(profile, readings, workload)
     if scale != 1.0:
         extra = later.value * (scale - 1)

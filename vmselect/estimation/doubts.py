@@ -1,0 +1,69 @@
+"""Doubts about an estimate: what in the readings makes it less sure than it looks."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from vmselect.estimation.location import Level
+from vmselect.estimation.overheads import LONE_BOUNDARY_STEPS, Boundaries
+from vmselect.estimation.readings import Readings
+from vmselect.profile import Finding, Profile
+
+FEW_READINGS = 3
+CHANGE = 0.1
+"""Share by which later epochs must differ from earlier ones to be called another recipe."""
+
+
+def find_doubts(
+    profiles: Sequence[Profile], readings: Readings, *, step: Level, boundaries: Boundaries
+) -> Iterator[Finding]:
+    """Every doubt that the readings give reason for."""
+    title = profiles[0].title
+    seen = len(readings.steady)
+    if seen < FEW_READINGS:
+        yield Finding(
+            "few-readings",
+            f"{title}: the estimate rests on {seen or 'no'} steady {readings.unit}{'' if seen == 1 else 's'}, so its "
+            "interval is mostly assumption.",
+            "Measure more, or give every single time that was measured.",
+        )
+    if step.stall:
+        yield Finding(
+            "lone-stall",
+            f"{title}: one {readings.unit} took far longer than all others and counts once; if such stalls recur, the "
+            "training takes longer, which the high end of the interval allows for.",
+            "Probe more steps to see whether it recurs.",
+            "note",
+        )
+    if boundaries.shortened:
+        yield Finding(
+            "long-boundary",
+            f"{title}: the one boundary between epochs that was seen took over {LONE_BOUNDARY_STEPS:.0f} steps; every "
+            "later one counts as that many, and the high end of the interval allows for all of it.",
+            "Probe twice and estimate from both profiles: what recurs is then believed.",
+            "note",
+        )
+    yield from _changing_epochs(title, profiles)
+
+
+def _changing_epochs(title: str, profiles: Sequence[Profile]) -> Iterator[Finding]:
+    """Epochs whose time per step changes along the run beyond their noise."""
+    for profile in profiles:
+        later = [epoch.seconds / (epoch.steps or 1) for epoch in profile.timeline.epochs[1:] if epoch.complete]
+        half = len(later) // 2
+        if half < 2:
+            continue
+        early, late = (statistics.median(part) for part in (later[:half], later[-half:]))
+        noise = max(
+            statistics.median(abs(seconds - level) for seconds in part)
+            for part, level in ((later[:half], early), (later[-half:], late))
+        )
+        if abs(late - early) > max(CHANGE * early, 4 * noise):
+            yield Finding(
+                "changing-epochs",
+                f"{title}: later epochs take {late / early - 1 if early else 1:+.0%} against earlier ones, beyond "
+                "their noise: the recipe changes during the run (image size, batch size, data).",
+                "Probe each phase and pass phases=[(epochs, profile), ...].",
+            )
+            return
