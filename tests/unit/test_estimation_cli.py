@@ -55,10 +55,10 @@ def test_terms_sum_to_the_seconds(folder: Path) -> None:
         assert parts == pytest.approx(row["seconds"])
 
 
-def test_a_doubt_is_said_and_sets_the_exit_code(tmp_path: Path) -> None:
+def test_a_doubt_is_said_beside_the_estimate(tmp_path: Path) -> None:
     vs.Profile.from_times(
         instance_type="a", batch_size=8, steps_per_epoch=10, first_iteration_seconds=1.0, iteration_seconds=0.1
     ).save(tmp_path / "one.json")
     result = CliRunner().invoke(app, [str(tmp_path), "--epochs", "5"])
-    assert result.exit_code == 1
+    assert result.exit_code == 0
     assert "1 steady step" in result.stderr

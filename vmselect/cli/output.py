@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 
 class Format(enum.StrEnum):
@@ -44,7 +45,7 @@ def say(lines: Iterable[object]) -> None:
     """Print remarks to standard error, away from the rows."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in lines:
-        console.print(str(line), markup=False)
+        console.print(_printable(str(line)), markup=False)
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str) -> None:
@@ -55,7 +56,7 @@ def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], titl
         numeric = any(isinstance(row.get(column), int | float) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_shown(row.get(c)) for c in columns))
+        table.add_row(*(Text(_shown(row.get(c))) for c in columns))
     console.print(table)
 
 
@@ -75,4 +76,9 @@ def _cell(value: Any) -> Any:
 
 def _shown(value: Any) -> str:
     cell = _cell(value)
-    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+    return f"{cell:.6g}" if isinstance(cell, float) else _printable(str(cell))
+
+
+def _printable(text: str) -> str:
+    """``text`` without the control characters with which a name could command a terminal."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
