@@ -35,23 +35,22 @@ def main() -> None:
     import vmselect as vs
 
     def make_probe() -> vs.IterationProbe:
+        vs.mark_start()
         return vs.IterationProbe(steps=PROBE_STEPS, validations=2, stop=options.probe, verbose=0, instance_type="local")
 
     profiles = []
     if options.kind == "train":
         from accuracy_trainings import run_training
 
-        vs.mark_start()
         profiles.append(run_training(options.case, make_probe(), seed=options.seed))
     elif options.case == "outliers":
-        from accuracy_patterns import OUTLIERS, run_pattern
+        from accuracy_patterns import OUTLIERS, run_undisturbed
 
-        profiles += [run_pattern(OUTLIERS, make_probe(), seed=seed) for seed in range(options.seed)]
+        profiles += [run_undisturbed(OUTLIERS, make_probe, seed=seed, attempts=2) for seed in range(options.seed)]
     else:
-        from accuracy_patterns import PATTERNS, run_pattern
+        from accuracy_patterns import PATTERNS, run_undisturbed
 
-        vs.mark_start()
-        profiles.append(run_pattern(PATTERNS[options.case], make_probe()))
+        profiles.append(run_undisturbed(PATTERNS[options.case], make_probe))
     unfinished = options.out.with_suffix(".part")
     unfinished.write_text(json.dumps([profile.model_dump(mode="json") for profile in profiles]), encoding="utf-8")
     unfinished.rename(options.out)

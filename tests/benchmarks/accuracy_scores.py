@@ -67,7 +67,7 @@ def cut(profile: Profile, *, steps: int, epochs: int = PROBE_EPOCHS) -> Profile:
     kept = [
         index
         for index, (epoch, batch) in enumerate(zip(column.epoch, column.batch, strict=True))
-        if epoch < epochs and batch + 1 <= (steps + 1) * column.covers[index]
+        if epoch < epochs and batch < steps + profile.setup.steps_per_execution
     ]
     reached = {column.epoch[index]: column.batch[index] + 1 for index in kept}
     part = column.model_copy(

@@ -222,3 +222,51 @@ def test_a_watched_recipe_that_changes_says_so() -> None:
     constant = vs.estimate(whole([5.0, 5.1, 5.0, 4.9, 5.0, 5.1]), epochs=10)
     assert "changing-epochs" in {finding.code for finding in changing.findings}
     assert "changing-epochs" not in {finding.code for finding in constant.findings}
+
+
+def test_a_first_validation_cut_after_one_batch_is_compilation_not_a_batch() -> None:
+    cut = Validation(epoch=0, seconds=1.5, batches=1, batch_seconds=(1.5,), truncated=True)
+    known = vs.estimate(make(QUIET, validations=[cut], validation_examples=320), epochs=11)
+    assert known.terms["first_validation"] == pytest.approx(1.5 + 10 * 0.35 * STEP)
+    assert known.terms["later_validations"] == pytest.approx(10 * 10 * 0.35 * STEP)
+    unknown = vs.estimate(make(QUIET, validations=[cut]), epochs=11)
+    assert "later_validations" not in unknown.terms
+    assert {finding.code for finding in unknown.findings} >= {"validation-unknown"}
+
+
+def test_the_first_validation_counts_as_it_was() -> None:
+    """On JAX its last, smaller batch compiles too: no stall, and no part of later ones."""
+    first = Validation(epoch=0, seconds=3.2, batches=11, batch_seconds=(2.0, *[0.02] * 9, 1.02))
+    later = Validation(epoch=1, seconds=0.22, batches=11, batch_seconds=(0.02,) * 11)
+    terms = vs.estimate(make(QUIET, validations=[first, later]), epochs=11).terms
+    assert terms["first_validation"] == pytest.approx(3.2)
+    assert terms["later_validations"] == pytest.approx(10 * 0.22)
+
+
+def test_validation_readings_of_several_batches() -> None:
+    seen = Validation(epoch=0, seconds=2.0 + 3 * 0.1, batches=20, batch_seconds=(2.0, 0.1, 0.1, 0.1))
+    profile = make(QUIET, validations=[seen], steps_per_execution=5)
+    assert vs.estimate(profile, epochs=11).terms["later_validations"] == pytest.approx(10 * 4 * 0.1)
+
+
+def test_the_first_boundary_is_kept_apart_once_later_ones_were_seen() -> None:
+    profile = make([[STEP] * 20] * 4, boundary=0.3)
+    boundaries = [b.model_copy(update={"seconds": 1.0 if b.epoch == 0 else 0.3}) for b in profile.timeline.boundaries]
+    timeline = profile.timeline.model_copy(update={"boundaries": tuple(boundaries)})
+    estimate = vs.estimate(profile.model_copy(update={"timeline": timeline}), epochs=10)
+    assert estimate.terms["epoch_boundaries"] == pytest.approx(1.0 + 8 * 0.3)
+
+
+def test_a_lone_boundary_that_is_very_long_is_not_believed_to_recur() -> None:
+    estimate = vs.estimate(make(QUIET, boundary=100 * STEP), epochs=10)
+    assert estimate.terms["epoch_boundaries"] == pytest.approx((9 * 64 + 36) * STEP)
+    assert "long-boundary" in {finding.code for finding in estimate.findings}
+
+
+def test_on_jax_the_first_boundary_compiles() -> None:
+    """What it takes beyond the final one is compilation, if that is little against the first step's."""
+    profile = make(QUIET, boundary=0.4, backend="jax")
+    ends = (*profile.timeline.boundaries, Boundary(epoch=1, seconds=0.3, truncated=True, final=True))
+    timeline = profile.timeline.model_copy(update={"boundaries": ends})
+    estimate = vs.estimate(profile.model_copy(update={"timeline": timeline}), epochs=10)
+    assert estimate.terms["epoch_boundaries"] == pytest.approx(0.1 + 9 * 0.3 + 0.3)

@@ -15,6 +15,9 @@ from vmselect.profile import Finding, Profile, Validation
 VALIDATION_SHARE = 0.35
 """What validating one example costs against training on it, where no validation was measured: other people's runs."""
 
+LEAST_READINGS = 5
+"""Batches that a validation must have for a lone stall to be told from the others."""
+
 VALIDATION_SPREAD = 0.15
 """Relative spread of whole validations, before any was seen."""
 
@@ -34,23 +37,24 @@ def time_validations(
     """The validations of ``workload``, from whatever the profiles saw of them."""
     if workload.validation_examples == 0:
         return ValidationTimes(NOTHING, NOTHING)
-    if not readings.first_validations:
-        return _assume(profiles, readings, workload, step)
     profile = profiles[0]
-    batches = _batches(profile, readings)
+    seen = [*readings.first_validations, *readings.later_validations]
+    if all(one.truncated and len(one.batch_seconds) < 2 for one in seen):
+        return _assume(profile, readings, workload, step)
+    batches, covers = _batches(profile, readings), profile.setup.steps_per_execution
     findings: list[Finding] = []
     if readings.later_validations:
-        totals = [_whole_seconds(one, batches) for one in readings.later_validations]
+        totals = [_whole_seconds(one, batches, covers) for one in readings.later_validations]
         later = locate(totals, prior_spread=VALIDATION_SPREAD, unseen=False, confidence=confidence)
     else:
         later, findings = _later_from_first(profile, readings.first_validations, batches, confidence)
     # The first validation is slow in places that never come again, so it counts as it was, whatever it holds.
-    firsts = [_whole_seconds(v, batches) if v.truncated else v.seconds for v in readings.first_validations]
+    firsts = [_whole_seconds(v, batches, covers) if v.truncated else v.seconds for v in readings.first_validations]
     first = predict_once(firsts, confidence=confidence)
     scale = _scale(profile, readings, workload)
     if scale != 1.0:
         extra = later.value * (scale - 1)
-        first = Level(first.value + extra, first.low, first.high, 0.0)
+        first = Level(max(0.0, first.value + extra), first.low, first.high, 0.0)
         later = Level(later.value * scale, later.low * scale, later.high * scale, 0.0)
     return ValidationTimes(first, later, tuple(findings))
 
@@ -70,20 +74,20 @@ def _batches(profile: Profile, readings: Readings) -> int | None:
     return None
 
 
-def _whole_seconds(validation: Validation, batches: int | None) -> float:
-    """Seconds of a validation had it run to its end and without a lone stall."""
-    seen = len(validation.batch_seconds)
-    if not validation.truncated and seen < 5:
+def _whole_seconds(validation: Validation, batches: int | None, covers: int) -> float:
+    """Seconds of a validation had it run to its end and without a lone stall; a reading covers ``covers`` batches."""
+    read = validation.batch_seconds
+    if validation.truncated:
+        total = batches
+    else:
+        total = validation.batches if len(read) >= LEAST_READINGS else None
+        if total is not None and math.ceil(total / covers) != len(read):
+            total = None  # not every reading was kept, but their sum is exact
+    if total is None or not read:
         return validation.seconds
-    if not seen or (validation.truncated and batches is None):
-        return validation.seconds
-    around = max(0.0, validation.seconds - math.fsum(validation.batch_seconds))
-    head, tail = validation.batch_seconds[0], validation.batch_seconds[1:]
-    if not validation.truncated and validation.batches not in (None, seen):
-        return validation.seconds
-    typical = locate(tail).value if tail else head
-    total = batches if validation.truncated and batches else seen
-    return around + head + typical * (total - 1)
+    around = max(0.0, validation.seconds - math.fsum(read))
+    typical = locate(read[1:]).value if len(read) > 1 else read[0]
+    return around + read[0] + typical / covers * max(0, total - covers)
 
 
 def _later_from_first(
@@ -93,7 +97,8 @@ def _later_from_first(
     tail = [seconds for one in first for seconds in one.batch_seconds[1:]]
     if tail and batches:
         level = locate(tail, confidence=confidence)
-        later = Level(level.value * batches, level.low * batches, level.high * batches, 0.0)
+        often = batches / profile.setup.steps_per_execution
+        later = Level(level.value * often, level.low * often, level.high * often, 0.0)
         how = "later ones are taken from its batches after the first"
     else:
         seconds = math.fsum(one.seconds for one in first) / len(first)
@@ -124,20 +129,28 @@ def _scale(profile: Profile, readings: Readings, workload: Workload) -> float:
     )
 
 
-def _assume(profiles: Sequence[Profile], readings: Readings, workload: Workload, step: Level) -> ValidationTimes:
+def _assume(profile: Profile, readings: Readings, workload: Workload, step: Level) -> ValidationTimes:
     """A validation that nobody measured: a stated share of the training time per example."""
     batches: float | None = workload.validation_steps
     if workload.validation_examples and workload.batch_size:
         batches = workload.validation_examples / workload.batch_size
-    given_with_validation = readings.unit == "epoch"
-    if not batches or given_with_validation:
+    # What a validation that was cut after one batch took is compilation above all.
+    compiling = max((one.seconds for one in readings.first_validations), default=0.0)
+    if readings.unit == "epoch" or (not batches and not compiling):
         return ValidationTimes(NOTHING, NOTHING)
+    if not batches:
+        finding = Finding(
+            "validation-unknown",
+            f"{profile.title}: validations were cut after one batch and their size is not known, so they are left out.",
+            "Pass validation_examples=, or probe with validations=2.",
+        )
+        return ValidationTimes(Level(compiling, 0.0, compiling, 0.0), NOTHING, (finding,))
     seconds = VALIDATION_SHARE * step.value * batches
     later = Level(seconds, 0.6 * seconds, 1.0 * seconds, 0.0)
     finding = Finding(
         "validation-assumed",
-        f"{profiles[0].title}: no validation was measured; each is assumed to cost {VALIDATION_SHARE:.2f} of a "
+        f"{profile.title}: no whole validation was measured; each is assumed to cost {VALIDATION_SHARE:.2f} of a "
         "training step per batch.",
         "Probe with validation data and validations=2.",
     )
-    return ValidationTimes(later, later, (finding,))
+    return ValidationTimes(Level(seconds + compiling, later.low, later.high, 0.0), later, (finding,))
