@@ -159,3 +159,14 @@ def test_age_is_said_when_above_ninety_days_or_mixed() -> None:
 def test_a_catalog_is_stale_when_its_newest_price_is(catalog) -> None:
     assert catalog.is_stale(dt.date(2026, 11, 21))
     assert not catalog.is_stale(dt.date(2026, 11, 20))
+
+
+def test_keys_are_told_apart_however_many_names_there_are() -> None:
+    count = 70_000  # to the fourth power, times four markets: more than 64 bits can number
+    names = [f"n{i}" for i in range(count)]
+    rows = pd.DataFrame(
+        {"provider": names, "service": names, "instance_type": names, "region": names, "usd_per_hour": 1.0}
+    )
+    many = vs.Catalog.embedded("2021-02-28").with_offers(rows)
+    assert len(many) == count + 19
+    assert len(many.with_offers(rows.assign(usd_per_hour=2.0))) == count + 19

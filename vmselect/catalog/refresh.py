@@ -137,8 +137,15 @@ def _plan(
 
 
 def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> list[Row]:
-    report(Progress(source.provider, region, "fetching"))
-    return source.fetch(region, progress=lambda detail: report(Progress(source.provider, region, "fetching", detail)))
+    def tell(detail: str = "") -> None:
+        report(Progress(source.provider, region, "fetching", detail))
+
+    tell()
+    try:
+        return source.fetch(region, progress=tell)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as surprise:
+        # An answer of a shape nobody foresaw costs this part alone.
+        raise RefreshError(f"The answer has an unknown shape ({surprise!r:.80}). Update vmselect.") from surprise
 
 
 def _check(rows: list[Row], provider: str, region: str) -> tuple[pd.DataFrame, list[Finding]]:

@@ -17,7 +17,6 @@ from vmselect.catalog.schema import (
     KEY,
     NUMBER_LIMITS,
     REQUIRED,
-    TEXT_COLUMNS,
     default_service,
     describe_bad_number,
     describe_bad_text,
@@ -103,11 +102,17 @@ def concat(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def key_codes(frames: Sequence[pd.DataFrame]) -> list[npt.NDArray[np.int64]]:
     """One integer per row and frame; equal integers mean equal keys, across all the frames given."""
     codes = [np.zeros(len(f), dtype=np.int64) for f in frames]
+    bound = 1
     for column in KEY:
         names: dict[str, int] = {}
         for f in frames:
             for name in f[column].cat.categories:
                 names.setdefault(name, len(names))
+        if bound * (len(names) + 1) > 2**62:  # too many names to number every combination: number those there are
+            joined, used = pd.factorize(np.concatenate(codes))
+            codes = np.split(joined.astype(np.int64), np.cumsum([len(f) for f in frames])[:-1])
+            bound = len(used)
+        bound *= len(names) + 1
         for i, f in enumerate(frames):
             column_codes = np.array([names[n] for n in f[column].cat.categories], dtype=np.int64)
             codes[i] = codes[i] * (len(names) + 1)
@@ -223,18 +228,17 @@ def _inherit_facts(above: pd.DataFrame, below: pd.DataFrame) -> pd.DataFrame:
     unknown = (above["vcpus"].isna() & above["memory_gib"].isna() & above["gpu_count"].isna()).to_numpy()
     if not unknown.any() or not len(below):
         return above
-    known = below.drop_duplicates(["provider", "instance_type"])[["provider", "instance_type", *FACTS]]
-    known = known[known["instance_type"].isin(above.loc[unknown, "instance_type"].unique())]
-    facts = {(r.provider, r.instance_type): r for r in known.itertuples(index=False)}
-    rows = above.astype({"gpu_model": object})
-    for i in np.flatnonzero(unknown):
-        found = facts.get((above.at[i, "provider"], above.at[i, "instance_type"]))
-        if found is not None:
-            for column in FACTS:
-                rows.at[i, column] = getattr(found, column)
-    rows["gpu_model"] = rows["gpu_model"].astype(str).astype("category")
-    return rows
+    known = below.drop_duplicates(["provider", "instance_type"])
+    at = pd.Index(_type_names(known)).get_indexer(pd.Index(_type_names(above)))
+    rows = np.flatnonzero(unknown & (at >= 0))
+    filled = above.copy()
+    for column in FACTS:
+        values = above[column].to_numpy(dtype=object).copy()
+        values[rows] = known[column].to_numpy(dtype=object)[at[rows]]
+        texts = column not in NUMBER_LIMITS
+        filled[column] = pd.Series(values).astype(str).astype("category") if texts else values.astype(np.float64)
+    return filled
 
 
-TEXT_DTYPES = dict.fromkeys(TEXT_COLUMNS, "category")
-NUMBER_DTYPES = dict.fromkeys(NUMBER_LIMITS, "float64")
+def _type_names(frame: pd.DataFrame) -> pd.Series:
+    return frame["provider"].astype(str) + " " + frame["instance_type"].astype(str)

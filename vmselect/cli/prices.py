@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from vmselect.cli.options import CatalogOption, DateOption, open_catalog
 from vmselect.cli.output import Format, FormatOption, emit, say
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vmselect.catalog import Catalog
     from vmselect.catalog.refresh import Progress
 
 app = typer.Typer(help="Prices of VM types: show them, refresh them, see what changed.", no_args_is_help=True)
@@ -31,15 +31,15 @@ def show(
     region: RegionOption = None,
     market: Annotated[str, typer.Option(help="on_demand, spot, reserved_1y, reserved_3y, or all.")] = "on_demand",
     gpu: Annotated[str | None, typer.Option(help="A GPU model, such as T4.")] = None,
-    date: Annotated[str | None, typer.Option(help="Embedded prices in force on this day, as 2021-02-28.")] = None,
-    catalog: Annotated[Path | None, typer.Option(help="A price file of your own.")] = None,
+    date: DateOption = None,
+    catalog: CatalogOption = None,
     retired: Annotated[bool, typer.Option(help="Also show what can no longer be launched.")] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Show prices, cheapest first: refreshed ones if you have any, else those that ship with vmselect."""
     from vmselect.catalog import COLUMNS, describe_age
 
-    prices = _open(catalog, date)
+    prices = open_catalog(catalog, date=date)
     rows = prices.offers(
         provider or None, region=region or None, market=None if market == "all" else market, gpu=gpu,
         instance_type=instance_type or None, retired=None if retired or instance_type or date else False,
@@ -95,7 +95,7 @@ def diff(
     from vmselect.catalog import Catalog, compare_prices
     from vmselect.catalog.diff import COLUMNS
 
-    before = _open(old, None, embedded=True)
+    before = Catalog.load(old) if old else Catalog.embedded()
     after = Catalog.load(new) if new else Catalog.refreshed(alone=True)
     changes = compare_prices(before, after)
     counts = ", ".join(f"{n} {c}" for c, n in changes["change"].value_counts().items()) or "no change"
@@ -103,14 +103,6 @@ def diff(
     say([*before.findings, *after.findings])
     if len(changes):
         raise typer.Exit(1)
-
-
-def _open(path: Path | None, date: str | None, *, embedded: bool = False) -> Catalog:
-    from vmselect.catalog import Catalog
-
-    if path is not None:
-        return Catalog.load(path)
-    return Catalog.embedded(date) if date or embedded else Catalog.default()
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

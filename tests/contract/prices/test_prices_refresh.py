@@ -179,6 +179,34 @@ def test_catalog_refresh_through_http(cloud, answer, client, monkeypatch) -> Non
     assert (changes["change"] == "gone").sum() == 142  # the other sizes of that region, and none that is retired
 
 
+def test_an_answer_of_a_shape_nobody_foresaw_costs_its_part_alone(aws, cloud, answer, client) -> None:
+    cloud.reply = lambda _: answer({"Items": [1, "x"], "NextPageLink": None})
+    azure = AzurePrices(base_url=cloud.url, client=client)
+    outcome = refresh_prices(sources={"aws": aws, "azure": azure})
+    assert {(p.provider, p.state) for p in outcome.parts} == {("aws", "fetched"), ("azure", "failed")}
+    assert "unknown shape" in str(outcome.findings[0])
+
+
+def test_a_region_that_throttles_does_not_hold_up_the_others(cloud, answer, client) -> None:
+    item = {
+        "currencyCode": "USD", "retailPrice": 0.5, "serviceName": "Virtual Machines", "productName": "D",
+        "skuName": "D", "meterName": "D", "type": "Consumption", "armSkuName": "Standard_D8s_v3", "unitOfMeasure": "1 Hour",
+    }  # fmt: skip
+
+    def reply(request):
+        region = request.query["$filter"].split("'")[-2]
+        if region == "westus":
+            return answer(status=429)
+        return answer({"Items": [{**item, "armRegionName": region}], "NextPageLink": None})
+
+    cloud.reply = reply
+    azure = AzurePrices(base_url=cloud.url, client=client)
+    outcome = refresh_prices(regions=["eastus", "westus", "northeurope"], sources={"azure": azure})
+    states = {p.region: p.state for p in outcome.parts}
+    assert states == {"eastus": "fetched", "westus": "failed", "northeurope": "fetched"}
+    assert "answered 429, 4 times over" in str(outcome.findings[0])
+
+
 def test_progress_is_told(aws) -> None:
     told = []
     refresh_prices(sources={"aws": aws}, progress=told.append)
