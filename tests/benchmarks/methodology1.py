@@ -172,12 +172,13 @@ def partial_curves(folder: Path) -> None:
             ends = [(values, rule.stop_after(enumerate(values, 1))) for values in curves]
             stopping = [(values, end) for values, end in ends if end is not None]
             print(f"EPOCHS FROM A PART OF THE CURVE ({source}, patience {patience}, {len(stopping)} of {len(curves)})")
-            header("seen", "curves", "mean error", "median error", "in interval", "cannot tell")
+            header("seen", "curves", "mean error", "median error", "told, in interval", "cannot tell")
             for share in (0.25, 0.5, 0.75):
                 found = [(forecast_epochs(part_of(v, math.floor(share * end), rule)), end) for v, end in stopping]
                 told = [(forecast, end) for forecast, end in found if math.isfinite(forecast.value)]
                 errors = [abs(forecast.value / end - 1) for forecast, end in told]
-                inside = statistics.fmean(forecast.low <= end <= forecast.high for forecast, end in told)
+                sure = [(forecast, end) for forecast, end in told if forecast.can_tell]
+                inside = statistics.fmean(forecast.low <= end <= forecast.high for forecast, end in sure)
                 silent = statistics.fmean(not forecast.can_tell for forecast, _ in found)
                 line(
                     f"{share:.0%}", f"{len(told)}", f"{statistics.fmean(errors):.1%}",

@@ -1,0 +1,41 @@
+"""The tutorial's own code, run as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "choose-vm-and-batch-size.md"
+
+
+@pytest.mark.skipif(not shutil.which("taskset"), reason="the tutorial was not run: this system has no taskset")
+def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
+    blocks = re.findall(r"```(python|bash)\n(.*?)```", TUTORIAL.read_text(), flags=re.DOTALL)
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    printed = ""
+    for language, code in blocks:
+        if language == "python":
+            name = re.match(r"# (\w+\.py)\n", code)
+            assert name, "every program of the tutorial names its file"
+            (tmp_path / name[1]).write_text(code)
+            continue
+        for command in code.strip().splitlines():
+            words = [sys.executable if word == "python" else word for word in command.split()]
+            done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr[-2_000:]
+            printed += done.stdout
+    assert len(list((tmp_path / "study").glob("*.json"))) == 6
+    assert len(list((tmp_path / "profiles").glob("*.json"))) == 6
+    assert "tutorial_mlp: epochs until val_accuracy stabilises (patience 5)" in printed
+    assert re.search(r"Rent standin-(one-core|all-cores) .* of 6 candidates", printed)
+    assert "batch size 128: " in printed
+    assert "growing in proportion" in printed
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    if "VMSELECT_TUTORIAL_OUTPUT" in os.environ:
+        Path(os.environ["VMSELECT_TUTORIAL_OUTPUT"]).write_text(printed)
