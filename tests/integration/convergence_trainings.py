@@ -123,6 +123,7 @@ def real_trainings() -> int:
 
 
 def odd_trainings() -> None:
+    rule: dict[str, Any]
     # Several fits, a copy and a pickle in between; weights put back as EarlyStopping does.
     probe = pickle.loads(pickle.dumps(copy.deepcopy(ConvergenceProbe(patience=1))))  # noqa: S301
     for seed in (1, 2):
@@ -130,11 +131,19 @@ def odd_trainings() -> None:
         again = train(small, 16, seed, [keras.callbacks.EarlyStopping("val_accuracy", patience=1)])
         assert probe.epochs_to_stabilise == len(again["epoch"])
         assert pickle.loads(pickle.dumps(probe)).run == copy.deepcopy(probe).run == probe.run  # noqa: S301
+    # The best weights are put back, if that is asked for.
+    rule = {"monitor": "val_loss", "patience": 1, "restore_best_weights": True}
+    kept = []
+    for callback in (ConvergenceProbe(**rule, stop=True), keras.callbacks.EarlyStopping(**rule)):
+        keep = Keep()
+        train(deeper, 8, 3, [callback, keep])
+        kept.append(keep.weights)
+    assert all(np.array_equal(a, b) for a, b in zip(*kept, strict=True))
     # The batch size is learnt from data that do not tell it.
     train(small, 16, 1, [probe], as_dataset=True)
     assert probe.run.batch_size == 16, probe.run
     # A resumed training counts from its first epoch on, as Keras numbers them.
-    rule: dict[str, Any] = {"monitor": "val_accuracy", "patience": 2}
+    rule = {"monitor": "val_accuracy", "patience": 2}
     probe = ConvergenceProbe(**rule)
     train(small, 16, 5, [probe], initial_epoch=4)
     real = train(small, 16, 5, [keras.callbacks.EarlyStopping(**rule)], initial_epoch=4)
@@ -154,6 +163,13 @@ def odd_trainings() -> None:
         train(small, 16, 1, [ConvergenceProbe(monitor="f1")])
     with pytest.raises(vs.errors.ProbeError, match="validation data"):
         train(small, 16, 1, [ConvergenceProbe()], validate=False)
+
+
+class Keep(keras.callbacks.Callback):
+    """Keeps the weights that a training ends with."""
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.weights = self.model.get_weights()
 
 
 class Spoil(keras.callbacks.Callback):
