@@ -53,7 +53,7 @@ def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], titl
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 400)
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
-        numeric = any(isinstance(row.get(column), int | float) for row in rows)
+        numeric = any(isinstance(v := row.get(column), int | float) and not isinstance(v, bool) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_shown(row.get(c))) for c in columns))

@@ -190,7 +190,8 @@ def test_an_answer_of_a_shape_nobody_foresaw_costs_its_part_alone(aws, cloud, an
 def test_a_region_that_throttles_does_not_hold_up_the_others(cloud, answer, client) -> None:
     item = {
         "currencyCode": "USD", "retailPrice": 0.5, "serviceName": "Virtual Machines", "productName": "D",
-        "skuName": "D", "meterName": "D", "type": "Consumption", "armSkuName": "Standard_D8s_v3", "unitOfMeasure": "1 Hour",
+        "skuName": "D", "meterName": "D", "type": "Consumption", "armSkuName": "Standard_D8s_v3",
+        "unitOfMeasure": "1 Hour",
     }  # fmt: skip
 
     def reply(request):
