@@ -75,7 +75,9 @@ def cost_time_chart(ranking: Ranking) -> Any:
     """Draw cost against time, a line per machine through its batch sizes."""
     alt = altair()
     data = batch_points(ranking)
-    x, y = alt.X("hours:Q", title="Hours of training"), alt.Y("cost_usd:Q", title="Cost in USD")
+    zero = alt.Scale(zero=True)
+    x = alt.X("hours:Q", title="Hours of training", scale=zero)
+    y = alt.Y("cost_usd:Q", title="Cost in USD", scale=zero)
     base = alt.Chart(data).encode(x=x, y=y)
     tooltip = ["machine:N", "batch_size:Q", "epochs:Q", "hours:Q", "cost_usd:Q"]
     layers = [
