@@ -15,15 +15,18 @@ import sys
 from pathlib import Path
 
 PROBE_STEPS = 20
+DISTURBED = 75
+"""Exit code of a metronome that could not keep time: the machine was busy with something else. Try again."""
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=("train", "metronome"))
     parser.add_argument("backend", choices=("tensorflow", "jax", "torch"))
     parser.add_argument("case")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--probe", action="store_true", help="stop after a short probe")
+    parser.add_argument("--accept-late", action="store_true", help="keep a metronome's run even if it was disturbed")
     parser.add_argument("--seed", type=int, default=0, help="of the data; for outliers, how many seeds")
     options = parser.parse_args()
     os.environ["KERAS_BACKEND"] = options.backend
@@ -44,17 +47,21 @@ def main() -> None:
 
         profiles.append(run_training(options.case, make_probe(), seed=options.seed))
     elif options.case == "outliers":
-        from accuracy_patterns import OUTLIERS, run_undisturbed
+        from accuracy_patterns import OUTLIERS, run_pattern
 
-        profiles += [run_undisturbed(OUTLIERS, make_probe, seed=seed, attempts=2) for seed in range(options.seed)]
+        profiles += [run_pattern(OUTLIERS, make_probe(), seed=seed)[0] for seed in range(options.seed)]
     else:
-        from accuracy_patterns import PATTERNS, run_undisturbed
+        from accuracy_patterns import LATE, PATTERNS, run_pattern
 
-        profiles.append(run_undisturbed(PATTERNS[options.case], make_probe))
+        profile, late = run_pattern(PATTERNS[options.case], make_probe())
+        if late > LATE * PATTERNS[options.case].step and not options.accept_late:
+            return DISTURBED
+        profiles.append(profile)
     unfinished = options.out.with_suffix(".part")
     unfinished.write_text(json.dumps([profile.model_dump(mode="json") for profile in profiles]), encoding="utf-8")
     unfinished.rename(options.out)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 BATCH = 16
 STEP = 0.020
 LATE = 0.3
-"""Share of a step by which a beat may come late."""
+"""Share of a step by which a beat may come late; more shows that the machine was busy with something else."""
 
 
 @dataclass(frozen=True)
@@ -121,21 +119,6 @@ class Metronome:
         self._wait(
             self.pattern.validation_batch * self.per_execution, self.pattern.first_validation if opening else 0.0
         )
-
-
-def run_undisturbed(pattern: Pattern, make_probe: Callable[[], Any], *, seed: int = 0, attempts: int = 4) -> Any:
-    """The profile of a run whose every beat came in time, or else of the one with the smallest delay.
-
-    A beat that comes late by more than a few percent of a step shows that the machine was busy with something else.
-    """
-    best, least = None, math.inf
-    for _ in range(attempts):
-        profile, late = run_pattern(pattern, make_probe(), seed=seed)
-        if late < least:
-            best, least = profile, late
-        if least < LATE * pattern.step:
-            break
-    return best
 
 
 def run_pattern(pattern: Pattern, probe: Any, *, seed: int = 0) -> tuple[Any, float]:

@@ -20,7 +20,7 @@ class Training:
     examples: int = 2_048
     validation: int = 512
     batch: int = 64
-    epochs: int = 6
+    epochs: int = 4
     dataset: bool = False
     fit: dict[str, Any] = field(default_factory=dict)
     compile: dict[str, Any] = field(default_factory=dict)
@@ -100,17 +100,17 @@ def _bag_of_words(keras: Any) -> list[Any]:
 
 
 TRAININGS = {
-    "cnn": Training(_cnn, (32, 32, 3), examples=7_500, validation=1_000),
-    "cnn-tfdata": Training(_cnn, (28, 28, 1), examples=9_600, validation=640, dataset=True),
-    "deep-cnn": Training(_deep_cnn, (24, 24, 3), examples=3_000, validation=200, batch=32, epochs=5),
-    "separable-big-validation": Training(_separable, (24, 24, 3), examples=4_096, validation=4_096, batch=32, epochs=5),
-    "lstm": Training(_lstm, (40, 16), examples=8_000, validation=300),
-    "gru-text-tfdata": Training(_gru, (30,), tokens=2_000, examples=8_192, validation=1_024, dataset=True),
-    "attention": Training(_attention, (32, 24), examples=4_096, validation=512, batch=32),
-    "attention-big-validation": Training(_attention, (24, 24), examples=3_200, validation=6_400, batch=32, epochs=5),
-    "dense": Training(_dense, (784,), examples=20_000, validation=2_000, batch=128),
-    "conv1d-freq2": Training(_conv1d, (96, 8), examples=9_000, validation=2_000, fit={"validation_freq": 2}),
-    "text-no-validation": Training(_bag_of_words, (64,), tokens=5_000, examples=16_000, validation=0),
+    "cnn": Training(_cnn, (32, 32, 3), examples=15_000, validation=1_000),
+    "cnn-tfdata": Training(_cnn, (28, 28, 1), examples=16_000, validation=640, dataset=True),
+    "deep-cnn": Training(_deep_cnn, (24, 24, 3), examples=5_000, validation=200, batch=32),
+    "separable-big-validation": Training(_separable, (24, 24, 3), examples=6_400, validation=6_400, batch=32),
+    "lstm": Training(_lstm, (40, 16), examples=14_000, validation=300),
+    "gru-text-tfdata": Training(_gru, (30,), tokens=2_000, examples=14_400, validation=1_024, dataset=True),
+    "attention": Training(_attention, (32, 24), examples=6_400, validation=512, batch=32),
+    "attention-big-validation": Training(_attention, (24, 24), examples=4_800, validation=9_600, batch=32),
+    "dense": Training(_dense, (784,), examples=30_000, validation=2_000, batch=128),
+    "conv1d-freq2": Training(_conv1d, (96, 8), examples=16_000, validation=4_000, fit={"validation_freq": 2}),
+    "text-no-validation": Training(_bag_of_words, (64,), tokens=5_000, examples=32_000, validation=0),
 }
 """Kinds of training by name."""
 

@@ -23,7 +23,7 @@ TRUNCATED_BOUNDARY = 0.3
 STALL_RECURS = 0.3
 """Share of what was cut off, or set aside as compilation, that the high end allows to recur at every boundary."""
 
-COMPILING_BOUNDARY = 0.25
+COMPILING_BOUNDARY = 0.5
 """On JAX the first boundary compiles. What it took beyond the final one counts as that, up to this share of what the
 first step took beyond an ordinary one..."""
 
