@@ -270,3 +270,15 @@ def test_on_jax_the_first_boundary_compiles() -> None:
     timeline = profile.timeline.model_copy(update={"boundaries": ends})
     estimate = vs.estimate(profile.model_copy(update={"timeline": timeline}), epochs=10)
     assert estimate.terms["epoch_boundaries"] == pytest.approx(0.1 + 9 * 0.3 + 0.3)
+
+
+def test_a_long_watched_run_is_judged_by_its_exact_sums() -> None:
+    """Of a long run only a sample of the readings is kept; what whole epochs took is known exactly."""
+    profile = make([[STEP] * 20, [STEP] * 20], truncated=False)
+    epochs = tuple(
+        Epoch(epoch=n, seconds=STEP + 99 * 0.2, steps=100, opening_seconds=STEP, closing_seconds=0.2) for n in range(50)
+    )
+    steps = profile.timeline.steps.model_copy(update={"readings": 5_000, "steps": 5_000, "total_seconds": 995.0})
+    timeline = profile.timeline.model_copy(update={"steps": steps, "epochs": epochs})
+    estimate = vs.estimate(profile.model_copy(update={"timeline": timeline, "outcome": "watched"}), epochs=10)
+    assert estimate.terms["steady_iterations"] == pytest.approx(999 * 0.2)
