@@ -11,7 +11,7 @@ from vmselect.estimation.readings import Opening, Readings
 from vmselect.estimation.workload import Workload
 from vmselect.profile import Profile
 
-BOUNDARY_SPREAD = 0.2
+BOUNDARY_SPREAD = 0.25
 """Relative spread of the time between epochs, before any was seen."""
 
 LONE_BOUNDARY_STEPS = 64.0
@@ -62,7 +62,8 @@ def time_boundaries(
     laters = [lost(opening) for opening in readings.openings if not opening.first]
     if laters:
         each = locate(laters, prior_spread=BOUNDARY_SPREAD, unseen=False, confidence=confidence)
-        beyond = max(0.0, statistics.fmean(firsts) - each.value) if firsts else 0.0
+        # Never so far below that a training of one epoch would gain time.
+        beyond = max(-final, statistics.fmean(firsts) - each.value) if firsts else 0.0
         return Boundaries(each, once=beyond + each.stall, final=final)
     if not firsts:
         return Boundaries(NOTHING, final=final)

@@ -20,14 +20,15 @@ from vmselect.estimation.validation import time_validations
 from vmselect.estimation.workload import Workload
 from vmselect.profile import Profile
 
-DRIFT = 0.04
-"""Relative standard deviation of a machine's speed over a run that is assumed before any was seen..."""
+DRIFT_FASTER, DRIFT_SLOWER = 0.03, 0.06
+"""Relative standard deviations of a machine's speed over a run that are assumed before any was seen: machines slow down
+(heat, neighbours) more easily than they speed up..."""
 
 DRIFT_BLOCKS = 4.0
 """...and how many blocks of readings that assumption counts for."""
 
-EPOCH_SPREAD = 0.03
-"""Relative spread of whole epochs, before any was seen: their steps have averaged out."""
+EPOCH_SPREAD = EPOCH_DRIFT = 0.03
+"""Relative spread and drift of whole epochs, before any was seen: much has averaged out in them."""
 
 
 def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
@@ -62,7 +63,9 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     spread.add_level(validation.later, once=-1.0, per_epoch=1.0 / workload.validation_freq)
     moving = step.value * full + partial.each.value + boundaries.each.value
     moving += validation.later.value / workload.validation_freq
-    spread.add(_drift(readings, confidence) * moving, per_epoch=1.0)
+    priors = (DRIFT_FASTER, DRIFT_SLOWER) if readings.unit == "step" else (EPOCH_DRIFT, EPOCH_DRIFT)
+    faster, slower = (_drift(readings, prior, confidence) * moving for prior in priors)
+    spread.add_sides(faster, slower, per_epoch=1.0)
     return RuntimeModel(
         title=title,
         method="robust",
@@ -126,10 +129,10 @@ def _first_iteration(readings: Readings, step: Level, units: float, confidence: 
     return predict_once(first, confidence=confidence)
 
 
-def _drift(readings: Readings, confidence: float) -> float:
+def _drift(readings: Readings, prior: float, confidence: float) -> float:
     """Relative half-width for a machine whose speed over the whole run is not that of the probe."""
     rates = [math.fsum(s for s, _ in block) / sum(n for _, n in block) for block in readings.blocks if len(block) > 2]
-    squares, freedom = DRIFT_BLOCKS * DRIFT**2, DRIFT_BLOCKS
+    squares, freedom = DRIFT_BLOCKS * prior**2, DRIFT_BLOCKS
     if len(rates) > 1 and (centre := statistics.median(rates)) > 0:
         squares += math.fsum((rate / centre - 1) ** 2 for rate in rates)
         freedom += len(rates) - 1
