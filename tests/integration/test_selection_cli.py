@@ -43,6 +43,15 @@ def test_the_table_names_the_pair_and_its_metric(folders: tuple[str, str]) -> No
     assert "0.98" in done.output
 
 
+def test_profiles_and_study_may_share_a_folder(folders: tuple[str, str]) -> None:
+    for file in Path(folders[1]).iterdir():
+        file.rename(Path(folders[0]) / file.name)
+    assert select(folders[0], "--study", folders[0]).exit_code == 0
+    for other in (["rank", folders[0], "-b", "64"], ["check", folders[0]]):
+        done = RUNNER.invoke(app, other)
+        assert done.exit_code == 0, done.output
+
+
 def test_json_and_csv_hold_every_pair(folders: tuple[str, str]) -> None:
     payload = json.loads(select(folders[0], "-s", folders[1], "--format", "json").stdout)
     assert len(payload["rows"]) == 4

@@ -66,12 +66,36 @@ def test_a_damaged_file_is_one_clear_error(tmp_path: Path, change: Any, words: s
         vs.ConvergenceStudy.load(path)
 
 
+def profile() -> vs.Profile:
+    return vs.Profile.from_times(instance_type="a", batch_size=8, steps_per_epoch=3, iteration_seconds=0.1)
+
+
 def test_a_profile_is_no_study_and_a_study_no_profile(tmp_path: Path) -> None:
-    profile = vs.Profile.from_times(instance_type="a", batch_size=8, steps_per_epoch=3, iteration_seconds=0.1)
-    with pytest.raises(ProfileError, match="convergence study"):
-        vs.ConvergenceStudy.load(profile.save(tmp_path / "profile.json"))
-    with pytest.raises(ProfileError, match="invalid profile"):
+    with pytest.raises(ProfileError, match=r"this is a profile, not a convergence study.*load_profiles"):
+        vs.ConvergenceStudy.load(profile().save(tmp_path / "profile.json"))
+    with pytest.raises(ProfileError, match=r"this is a convergence study, not a profile.*ConvergenceStudy\.load"):
         vs.Profile.load(study(3).save(tmp_path / "study.json"))
+
+
+def test_profiles_and_studies_may_share_a_folder(tmp_path: Path) -> None:
+    kept = profile()
+    kept.save(tmp_path)
+    study(3).save(tmp_path)
+    assert vs.load_profiles(tmp_path) == [kept]
+    assert vs.ConvergenceStudy.load(tmp_path).epochs(32).value == 3
+    (tmp_path / "else.json").write_text("{}")
+    for load in (vs.load_profiles, vs.ConvergenceStudy.load):
+        with pytest.raises(ProfileError, match=r"else\.json: not a"):
+            load(tmp_path)
+
+
+def test_a_folder_of_the_other_kind_alone_is_an_error(tmp_path: Path) -> None:
+    profile().save(tmp_path / "profiles")
+    study(3).save(tmp_path / "studies")
+    with pytest.raises(ProfileError, match="no convergence study"):
+        vs.ConvergenceStudy.load(tmp_path / "profiles")
+    with pytest.raises(ProfileError, match="no profile"):
+        vs.load_profiles(tmp_path / "studies")
 
 
 def test_the_format_of_today_stays_readable() -> None:

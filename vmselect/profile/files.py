@@ -21,6 +21,14 @@ MAX_FILE_BYTES = 32 * 1024 * 1024
 
 MAX_DEPTH = 32
 
+KINDS = {"convergence study": rb'"kind"\s*:\s*"convergence"', "profile": rb'"timeline"\s*:\s*{'}
+"""What a record is called to what tells it from others; quotes inside a text are escaped, so none can look like it."""
+
+REMEDIES = {
+    "convergence study": "Load it with vmselect.ConvergenceStudy.load, or give it to the command line as --study.",
+    "profile": "Load it with vmselect.load_profiles.",
+}
+
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -59,7 +67,10 @@ def load_profiles(*paths: str | os.PathLike[str] | Iterable[str | os.PathLike[st
 
 
 def find_files(*paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], noun: str) -> list[Path]:
-    """The files that ``paths`` name: files themselves, and the ``*.json`` files of folders."""
+    """The files that ``paths`` name: files themselves, and of folders the ``*.json`` files.
+
+    Profiles and convergence studies may share a folder: there, those that are no ``noun`` are passed over.
+    """
     files: list[Path] = []
     for given in paths:
         entries = [given] if isinstance(given, (str, os.PathLike)) else list(given)
@@ -67,6 +78,7 @@ def find_files(*paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
             path = Path(entry)
             if path.is_dir():
                 inside = sorted(p for p in path.glob("*.json") if p.is_file() and not p.name.startswith("."))
+                inside = [file for file in inside if _holds(file, noun)]
                 if not inside:
                     raise ProfileError(
                         f"{path}: no {noun} (*.json) in this folder. Run a probe with path={str(path)!r}."
@@ -98,6 +110,9 @@ def read_record(
         raise ProfileError(f"{path}: not a {noun}: {_short(broken)}. Restore the file, or probe again.") from None
     if not isinstance(data, dict) or not isinstance(data.get("format"), int) or isinstance(data["format"], bool):
         raise ProfileError(f"{path}: not a {noun}: it has no format number. Give a file that vmselect wrote.")
+    other = noun_of(text.encode())
+    if other is not None and other != noun:
+        raise ProfileError(f"{path}: this is a {other}, not a {noun}. {REMEDIES[other]}")
     number = data["format"]
     if number > newest:
         raise ProfileError(
@@ -196,6 +211,20 @@ def unused_name(folder: Path, stem: str) -> Path:
 def safe_name(text: str) -> str:
     """``text`` as part of a file name: nothing that a file system or a shell could take for more than a name."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("._")[:100] or "unnamed"
+
+
+def noun_of(text: bytes) -> str | None:
+    """What the record in ``text`` is called, or None where it is none of ours."""
+    return next((noun for noun, mark in KINDS.items() if re.search(mark, text)), None)
+
+
+def _holds(path: Path, noun: str) -> bool:
+    """Whether a file holds a ``noun``, or nothing that is known: reading it will then say what is wrong."""
+    try:
+        with path.open("rb") as file:
+            return noun_of(file.read(MAX_FILE_BYTES)) in (noun, None)
+    except OSError:
+        return True
 
 
 def _refuse_constant(name: str) -> float:
