@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vmselect as vs
@@ -65,6 +67,41 @@ def test_the_last_epoch_count_decides_unless_told_otherwise() -> None:
     assert ranking.rows[0] == ranking.best
     with pytest.raises(ArgumentError, match="decide_at"):
         rank(epochs=[1, 10], decide_at=5)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    both = [profile("small", batch_size=64), profile("small", batch_size=128)]
+    sizes, several = np.array([64, 128]), np.array([5, 10])
+    ranking = rank(
+        both,
+        epochs=several,
+        decide_at=np.int64(5),
+        batch_size=sizes,
+        deadline_hours=np.float32(9),
+        budget_usd=np.int64(9),
+    )
+    assert (ranking.best.epochs, {row.batch_size for row in ranking}) == (5, {64, 128})
+    assert json.loads(ranking.to_json())["settings"]["decide_at"] == 5
+    assert rank(both, epochs=np.int64(7), batch_size=np.int64(64)).best.epochs == 7
+    assert ranking.rerank(epochs=np.int32(3)).best.epochs == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", None), ("epochs", [None]), ("epochs", 10**400), ("epochs", {5, 10}), ("epochs", "5"),
+        ("decide_at", True), ("decide_at", "10"), ("batch_size", 64.5), ("batch_size", []), ("batch_size", "64"),
+        ("objective", None), ("objective", 5), ("objective", ["cost"]), ("objective", {"cost": "much"}),
+        ("objective", {"cost": None}), ("objective", {"cost": float("nan")}), ("objective", {"cost": -1, "time": 2}),
+        ("objective", {"cost": 0, "time": 0}), ("objective", {"carbon": 1}),
+        ("deadline_hours", True), ("deadline_hours", "1"), ("budget_usd", float("nan")), ("budget_usd", 0),
+        ("market", 5), ("region", 5), ("catalog", "prices.csv"), ("profiles", None), ("profiles", Path("profiles")),
+        ("profiles", "profiles/"),
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_be_used_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(ArgumentError, match=name):
+        rank(**{name: value})
 
 
 def test_objectives_choose_differently() -> None:

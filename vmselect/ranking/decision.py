@@ -68,14 +68,9 @@ def rank(
     findings = check_comparable(chosen, examples_given=examples is not None)
     if batch_size is None:
         check_batch_sizes([profile for profile in chosen if profile.instance_type])
-    catalog = catalog if catalog is not None else Catalog.default()
-    machines, unusable = measure_machines(
-        chosen,
-        settings,
-        examples=examples,
-        validation_examples=validation_examples,
-        boot_seconds=boot_seconds,
-    )
+    catalog = read_catalog(catalog)
+    workload = {"examples": examples, "validation_examples": validation_examples, "boot_seconds": boot_seconds}
+    machines, unusable = measure_machines(chosen, settings, **workload)
     candidates, unpriced = join_offers(machines, catalog, settings)
     findings = (*findings, *price_findings(catalog, candidates))
     return Ranking(candidates, settings, left_out=[*unusable, *unpriced], findings=findings)
@@ -83,7 +78,8 @@ def rank(
 
 def read_profiles(profiles: Profile | Iterable[Profile], *, model: str | None = None) -> list[Profile]:
     """A list of profiles, of the given model only where one is named."""
-    given: list[Any] = [profiles] if isinstance(profiles, Profile) else list(profiles)
+    several = isinstance(profiles, Iterable) and not isinstance(profiles, (Profile, str))
+    given: list[Any] = list(profiles) if several else [profiles]
     for item in given:
         if not isinstance(item, Profile):
             raise ArgumentError(
@@ -97,6 +93,18 @@ def read_profiles(profiles: Profile | Iterable[Profile], *, model: str | None = 
         known = ", ".join(sorted({profile.model or "unnamed" for profile in given}))
         raise ArgumentError(f"no profile is of the model {model!r}; the models are: {known}.")
     return named
+
+
+def read_catalog(catalog: Catalog | None) -> Catalog:
+    """The catalog given, or the default one."""
+    if catalog is None:
+        return Catalog.default()
+    if not isinstance(catalog, Catalog):
+        raise ArgumentError(
+            f"catalog is a {type(catalog).__name__} ({str(catalog)[:60]!r}). "
+            "Load a price file first, with vmselect.Catalog.load(...)."
+        )
+    return catalog
 
 
 def price_findings(catalog: Catalog, candidates: Candidates) -> tuple[Finding, ...]:

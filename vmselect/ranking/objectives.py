@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -21,20 +22,22 @@ def read_objective(objective: Objective) -> Mapping[str, float]:
     >>> dict(read_objective("cost")), dict(read_objective({"cost": 7, "time": 3}))
     ({'cost': 1.0, 'time': 0.0}, {'cost': 0.7, 'time': 0.3})
     """
-    if isinstance(objective, str):
-        if objective not in NAMES:
-            raise ArgumentError(
-                f'objective is {objective!r}; use "cost", "time" or weights such as {{"cost": 0.7, "time": 0.3}}.'
-            )
+    if objective in NAMES:
         return MappingProxyType({name: float(name == objective) for name in NAMES})
+    if not isinstance(objective, Mapping):
+        raise ArgumentError(
+            f'objective is {objective!r}; use "cost", "time" or weights such as {{"cost": 0.7, "time": 0.3}}.'
+        )
     unknown = set(objective) - set(NAMES)
     if unknown:
         raise ArgumentError(
             f"objective weighs {', '.join(sorted(map(str, unknown)))}; only cost and time can be weighed."
         )
-    weights = {name: float(objective.get(name, 0.0)) for name in NAMES}
+    given = [objective.get(name, 0.0) for name in NAMES]
+    usable = all(isinstance(weight, Real) and 0 <= weight < np.inf for weight in given)
+    weights = {name: float(weight) for name, weight in zip(NAMES, given, strict=True)} if usable else {}
     total = sum(weights.values())
-    if not all(np.isfinite(w) and w >= 0 for w in weights.values()) or not total > 0 or not np.isfinite(total):
+    if not 0 < total < np.inf:
         raise ArgumentError(
             f"objective weights are {dict(objective)!r}; give numbers of at least 0 that are not all 0."
         )

@@ -21,7 +21,7 @@ from vmselect.ranking.assessment import time_and_cost
 from vmselect.ranking.candidates import Candidates, Machine
 from vmselect.ranking.comparison import SelectionCost, cheapest_usd_per_hour
 from vmselect.ranking.constraints import FEASIBLE
-from vmselect.ranking.decision import price_findings, read_profiles
+from vmselect.ranking.decision import price_findings, read_catalog, read_profiles
 from vmselect.ranking.evaluation import Bools, Floats
 from vmselect.ranking.join import join_offers
 from vmselect.ranking.machines import check_comparable, measure_machines
@@ -258,7 +258,7 @@ def select(
     left_out += [excluded for excluded in missing if excluded.candidate not in {known.candidate for known in left_out}]
     if not machines and not any(excluded.reason_code in (TOO_BAD, UNKNOWN_METRIC) for excluded in left_out):
         raise RankingError(_do_not_meet(measured, study, left_out))
-    catalog = catalog if catalog is not None else Catalog.default()
+    catalog = read_catalog(catalog)
     candidates, unpriced = join_offers(machines, catalog, settings)
     findings = (*findings, *price_findings(catalog, candidates), *study.findings)
     return Selection(
