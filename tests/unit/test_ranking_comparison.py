@@ -19,10 +19,16 @@ def line(name: str, intercept: float, slope: float, **changes: Any) -> vs.Profil
     )
 
 
-def prices(**usd_per_hour: float) -> vs.Catalog:
+def prices(*, provider: str = "lab", **usd_per_hour: float) -> vs.Catalog:
     return vs.Catalog.embedded().with_offers(
         [
-            {"provider": "lab", "instance_type": name, "region": "here", "market": "on_demand", "usd_per_hour": price}
+            {
+                "provider": provider,
+                "instance_type": name,
+                "region": "here",
+                "market": "on_demand",
+                "usd_per_hour": price,
+            }
             for name, price in usd_per_hour.items()
         ]
     )
@@ -91,6 +97,37 @@ def test_crossovers_match_counting_epoch_by_epoch() -> None:
         assert [(c.epochs, c.winner.split()[0]) for c in ranking.crossovers("cost", up_to=200)] == expected
 
 
+@pytest.mark.parametrize(("validation_freq", "billing"), [(5, "exact"), (1, "provider")])
+def test_leaders_that_change_to_and_fro_are_all_found(validation_freq: int, billing: str) -> None:
+    random = np.random.default_rng(3)
+    missed = 0
+    for _ in range(15):
+        names = [f"m{i}" for i in range(4)]
+        profiles = [stepped(name, random, validation_freq) for name in names]
+        catalog = prices(**{name: float(random.uniform(1, 20)) for name in names}, provider="aws")
+        ranking = rank(profiles, catalog, method="robust", billing=billing)
+        table = ranking.rerank(epochs=range(1, 201)).relative("cost")
+        winners = [column.idxmin() for _, column in table.items()]
+        expected = [(n + 1, b) for n, (a, b) in enumerate(pairwise(winners), start=1) if a != b]
+        assert [(c.epochs, c.winner.split()[0]) for c in ranking.crossovers("cost", up_to=200)] == expected
+        orders = [list(column.argsort()) for _, column in table.items()]
+        settled = 200 - next((n for n, order in enumerate(reversed(orders)) if order != orders[-1]), 200) + 1
+        assert ranking.settled_from("cost", up_to=200) == settled
+        missed += len(expected) > len({winner for _, winner in expected} | {winners[0]}) - 1
+    assert missed, "no leader came back, so nothing was tested"
+
+
+def stepped(name: str, random: np.random.Generator, validation_freq: int) -> vs.Profile:
+    """A runtime with a step at every validation."""
+    profile = vs.Profile.from_times(
+        instance_type=name, batch_size=8, steps_per_epoch=10, init_seconds=float(random.uniform(1, 100)),
+        first_iteration_seconds=1, iteration_seconds=[float(random.uniform(0.05, 2))] * 5,
+        validation_seconds=random.uniform(1, 30, 2).tolist(),
+    )  # fmt: skip
+    setup = profile.setup.model_copy(update={"validation_freq": validation_freq})
+    return profile.model_copy(update={"setup": setup})
+
+
 def test_against_a_baseline_compares_price_and_speed() -> None:
     table = rank([line("a", 0, 38), line("b", 0, 10)], prices(a=1, b=13.6), epochs=10).against("a")
     assert table.loc["b"].tolist() == pytest.approx([13.6, 3.8, 13.6 / 3.8])
@@ -137,6 +174,10 @@ def test_views_of_something_else_are_refused() -> None:
     ranking = rank(LINES, EQUAL)
     with pytest.raises(ArgumentError, match='"cost" or of "time"'):
         ranking.relative("price")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match='"cost" or of "time"'):
+        ranking.crossovers("price")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match='"cost" or of "time"'):
+        ranking.settled_from("price")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="up_to"):
         ranking.crossovers("cost", up_to=0)
 

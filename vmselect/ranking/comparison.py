@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 HORIZON = 1_000_000
 """Epochs up to which crossovers are looked for: beyond every training."""
 
+LOOKED_AT = 200_000
+"""Values to compute one by one where runtimes are no straight lines."""
+
 INADEQUATE = ("first_iteration", "second_iteration", "mean_2_10")
 Value = Literal["cost", "time"]
 
@@ -46,7 +49,7 @@ class SelectionCost:
     exhaustive_seconds: float
     exhaustive_usd: float
     without_times: tuple[str, ...] = ()
-    """Machines that are in neither sum, because how long their probe took is not known."""
+    """Machines that are in neither sum: they have no price here, or how long their probe took is not known."""
 
     @property
     def fraction(self) -> float:
@@ -84,18 +87,27 @@ def strategies(ranking: Ranking, objective: Value) -> pd.DataFrame:
 def crossovers(ranking: Ranking, objective: Value, *, up_to: int) -> tuple[Crossover, ...]:
     """Changes of the winner on 1..up_to.
 
-    Runtimes are lines in the number of epochs, so the winner's value is a concave envelope: whoever wins at two epoch
-    counts wins at all between them, and halving the intervals whose ends differ finds every change.
+    Where runtimes are lines in the number of epochs, the winner's value is a concave envelope: whoever wins at two
+    epoch counts wins at all between them, and halving the intervals whose ends differ finds every change.
     """
     wanted = _wanted(ranking, up_to)
     if not len(wanted):
         return ()
 
-    def winner(epochs: int) -> int:
-        return int(wanted[np.argmin(_values_at(ranking, objective, epochs)[wanted])])
+    def winners(counts: Ints) -> Ints:
+        best: Ints = np.argmin(_values_at(ranking, objective, counts)[wanted], axis=0)
+        return wanted[best]
 
-    changes: list[Crossover] = []
-    pending = [(1, winner(1), up_to, winner(up_to))]
+    def winner(epochs: int) -> int:
+        return int(winners(np.array([epochs]))[0])
+
+    early = _looked_at(ranking, wanted, up_to)
+    leaders = winners(early)
+    changes = [
+        Crossover(int(early[i]), ranking.candidates.title(leaders[i - 1]), ranking.candidates.title(leaders[i]))
+        for i in np.flatnonzero(np.diff(leaders)) + 1
+    ]
+    pending = [(int(early[-1]), int(leaders[-1]), up_to, winner(up_to))]
     while pending:
         low, first, high, last = pending.pop()
         if first == last:
@@ -116,14 +128,23 @@ def settled_from(ranking: Ranking, objective: Value, *, up_to: int) -> int:
     """
     wanted = _wanted(ranking, up_to)
 
-    def order(epochs: int) -> Ints:
-        return np.argsort(_values_at(ranking, objective, epochs)[wanted], kind="stable")
+    def orders(counts: Ints) -> Ints:
+        ordered: Ints = np.argsort(_values_at(ranking, objective, counts)[wanted], axis=0, kind="stable")
+        return ordered
 
-    final = order(up_to)
-    low, high = 0, up_to
+    final = orders(np.array([up_to]))
+
+    def unlike_final(counts: Ints) -> Ints:
+        found: Ints = counts[(orders(counts) != final).any(axis=0)]
+        return found
+
+    early = _looked_at(ranking, wanted, up_to)
+    low, high = int(early[-1]), up_to
+    if not len(unlike_final(early[-1:])):
+        return int(unlike_final(early).max(initial=0)) + 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if np.array_equal(order(middle), final) else (middle, high)
+        low, high = (middle, high) if len(unlike_final(np.array([middle]))) else (low, middle)
     return high
 
 
@@ -186,18 +207,33 @@ def cheapest_usd_per_hour(ranking: Ranking) -> Floats:
     return cheapest
 
 
-def _spread(ranking: Ranking, objective: Value) -> Floats:
+def _check_objective(objective: str) -> None:
     if objective not in ("cost", "time"):
         raise ArgumentError(f'objective is {objective!r}; this view is of "cost" or of "time".')
+
+
+def _spread(ranking: Ranking, objective: Value) -> Floats:
+    _check_objective(objective)
     return (ranking.assessment.cost if objective == "cost" else ranking.assessment.time).value
 
 
-def _values_at(ranking: Ranking, objective: Value, epochs: int) -> Floats:
-    candidates = ranking.candidates
-    count = np.array([[float(epochs)]])
-    work = candidates.coefficients.at(count)
-    time, cost = time_and_cost(candidates, ranking.settings, work)
-    return (cost if objective == "cost" else time).value[:, 0]
+def _values_at(ranking: Ranking, objective: Value, counts: Ints) -> Floats:
+    """A row per candidate, a column per epoch count."""
+    _check_objective(objective)
+    work = ranking.candidates.coefficients.at(counts[None, :].astype(float))
+    time, cost = time_and_cost(ranking.candidates, ranking.settings, work)
+    return (cost if objective == "cost" else time).value
+
+
+def _looked_at(ranking: Ranking, wanted: Ints, up_to: int) -> Ints:
+    """Epoch counts to look at one by one: the first alone where all runtimes and bills are lines, else many.
+
+    Validating every few epochs and rounding up a bill make steps, so that leaders may change to and fro.
+    """
+    machines = ranking.candidates.coefficients.validation_freq[ranking.candidates.machine[wanted]]
+    if ranking.settings.billing == "exact" and (machines == 1).all():
+        return np.array([1])
+    return np.arange(1, min(up_to, max(1, LOOKED_AT // max(1, len(wanted)))) + 1)
 
 
 def _wanted(ranking: Ranking, up_to: int) -> Ints:

@@ -185,12 +185,17 @@ function markFront(rows) {
   }
 }
 
+const LOOKED_AT = 200_000;
+
 /**
  * Who leads as the epochs grow from 1 to `most`: runs of {candidate, from, to} by `field`.
- * Values are lines in the epochs, so whoever leads at two counts leads between them, and halving finds every change.
+ * Where values are lines in the epochs, whoever leads at two counts leads between them, and halving finds every change.
+ * Validating every few epochs and rounding up a bill make steps: then as many counts as can be are looked at one by one.
  */
 function findLeaders(candidates, settings, field, most) {
   if (!candidates.length) return [];
+  const straight = settings.billing === "exact" && candidates.every(({ model }) => model.validation_freq === 1);
+  const early = straight ? 1 : Math.min(most, Math.max(1, Math.floor(LOOKED_AT / candidates.length)));
   const leader = (n) => {
     let [best, lowest] = [candidates[0], Infinity];
     for (const candidate of candidates) {
@@ -212,6 +217,7 @@ function findLeaders(candidates, settings, field, most) {
     halve(low, first, middle, between);
     halve(middle, between, high, last);
   };
-  halve(1, runs[0].candidate, most, leader(most));
+  for (let n = 2; n <= early; n += 1) halve(n - 1, runs.at(-1).candidate, n, leader(n));
+  halve(early, runs.at(-1).candidate, most, leader(most));
   return runs;
 }
