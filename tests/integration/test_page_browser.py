@@ -420,3 +420,22 @@ def test_a_page_about_nothing_says_so(browser: Any, tmp_path: Path) -> None:
     assert verdict(browser) == "Nothing to rent: no candidate is left to choose from."
     assert "never-sold" in browser.find_element(By.ID, "excluded").text
     assert complaints(browser) == []
+
+
+def test_who_is_not_sold_follows_the_market(browser: Any, tmp_path: Path) -> None:
+    offer = {"provider": "lab", "region": "here", "usd_per_hour": 1.0}
+    offers = [
+        {**offer, "instance_type": name, "market": market}
+        for name, market in (("both", "on_demand"), ("both", "spot"), ("listed", "on_demand"))
+    ]
+    profiles = [
+        vs.Profile.from_times(instance_type=name, batch_size=8, first_epoch_seconds=9, later_epoch_seconds=[9])
+        for name in ("both", "listed")
+    ]
+    ranking = vs.rank(profiles, epochs=5, market="spot", catalog=vs.Catalog.embedded().with_offers(offers))
+    open_page(browser, tmp_path / "markets.html", render_page(ranking))
+    left_out = browser.find_element(By.ID, "excluded")
+    assert "listed, batch 8" in left_out.text
+    browser.execute_script("vmselect.set({ market: 'on_demand' })")
+    assert not left_out.is_displayed()
+    assert {row[1].split("\n")[0].split(" ")[0] for row in rows(browser)} == {"both", "listed"}

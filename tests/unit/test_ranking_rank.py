@@ -190,6 +190,17 @@ def test_every_unpriced_machine_is_listed_with_a_reason() -> None:
     assert "no spot price of same, only on_demand" in rank([profile("same")], market="spot").excluded[0].reason
 
 
+def test_another_market_changes_who_is_left_out_for_want_of_a_price() -> None:
+    ranking = rank([profile("small"), profile("same")], market="spot")
+    assert [(e.candidate, e.reason_code) for e in ranking.excluded] == [("same, batch 64", "no_price")]
+    assert not ranking.rerank(market="on_demand").excluded
+    assert not ranking.rerank(market=None).excluded
+    nowhere = ranking.rerank(market="reserved_1y")
+    assert [e.candidate for e in nowhere.excluded] == ["same, batch 64", "small, batch 64"]
+    assert "no reserved_1y price of same, only on_demand" in nowhere.verdict
+    assert ranking.payload(rows=False)["excluded"] == []
+
+
 def test_a_profile_without_instance_type_is_left_out_and_said_so() -> None:
     ranking = rank([profile("small"), profile(None)])
     assert [e.reason_code for e in ranking.excluded] == ["unknown_instance_type"]

@@ -1,4 +1,4 @@
-"""Limits that a run must keep: a deadline and a budget."""
+"""Limits that a run must keep: a deadline and a budget; and the markets it may be rented in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vmselect.ranking.candidates import Candidates
 from vmselect.ranking.evaluation import Bools, Spread
+from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings
 from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd
 
@@ -26,6 +28,21 @@ def check_limits(settings: Settings, *, time: Spread, cost: Spread, wanted: Bool
         verdict[time.value > settings.deadline_hours * SECONDS_PER_HOUR] = OVER_DEADLINE
     verdict[~wanted] = OTHER_MARKET
     return verdict
+
+
+def name_unsold(candidates: Candidates, settings: Settings, *, wanted: Bools) -> tuple[Excluded, ...]:
+    """Machines that are sold, but in none of the markets asked for."""
+    sold = np.zeros(len(candidates.machines), dtype=bool)
+    sold[candidates.machine[wanted]] = True
+    missing = np.setdiff1d(candidates.machine, np.flatnonzero(sold))
+    asked, markets = ", ".join(settings.markets or ()), candidates.column("market")
+    found = []
+    for position in missing:
+        machine = candidates.machines[position]
+        others = ", ".join(sorted(set(markets[candidates.machine == position])))
+        reason = f"the catalog has no {asked} price of {machine.instance_type}, only {others}"
+        found.append(Excluded(machine.title, "no_price", reason))
+    return tuple(found)
 
 
 def explain(settings: Settings, code: int, *, seconds: float, usd: float, epochs: float) -> dict[str, Any]:

@@ -9,13 +9,13 @@ import pandas as pd
 
 from vmselect.catalog import Catalog, provider_terms
 from vmselect.ranking.candidates import Candidates, Machine
-from vmselect.ranking.evaluation import Bools, Floats, Ints
+from vmselect.ranking.evaluation import Floats, Ints
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings
 
 
 def join_offers(machines: Sequence[Machine], catalog: Catalog, settings: Settings) -> tuple[Candidates, list[Excluded]]:
-    """Every price of every machine, in all markets, and the machines that have none.
+    """Every price of every machine, in all markets, and the machines that have none in any.
 
     A region that the caller names decides; otherwise the region in which the machine was measured does; where neither
     is known, every region counts.
@@ -25,7 +25,6 @@ def join_offers(machines: Sequence[Machine], catalog: Catalog, settings: Setting
     starts = {name: int(at) for name, at in zip(*np.unique(names, return_index=True), strict=True)}
     ends = {name: int(at) for name, at in zip(names, range(1, len(names) + 1), strict=True)}
     providers, regions = offers["provider"].to_numpy(dtype=str), offers["region"].to_numpy(dtype=str)
-    markets = offers["market"].to_numpy(dtype=str)
     left_out: list[Excluded] = []
     pairs: list[tuple[int, Ints]] = []
     for position, machine in enumerate(machines):
@@ -37,8 +36,8 @@ def join_offers(machines: Sequence[Machine], catalog: Catalog, settings: Setting
         usable = here if settings.include_retired else here[~retired[here]]
         if len(usable):
             pairs.append((position, usable))
-        if not (settings.markets is None or np.isin(markets[usable], settings.markets).any()) or not len(usable):
-            reason = _why_no_price(machine, settings, places, regions[mine], markets[here], retired[here])
+        else:
+            reason = _why_no_price(machine, places, regions[mine], retired=len(here) > 0)
             left_out.append(Excluded(machine.title, *reason))
     counts = [len(found) for _, found in pairs]
     which = np.repeat(np.array([position for position, _ in pairs], dtype=np.intp), counts)
@@ -62,31 +61,21 @@ def _offers_of(names: set[str], catalog: Catalog) -> pd.DataFrame:
     return mine.loc[text.sort_values(columns, kind="stable").index].reset_index(drop=True)
 
 
-def _why_no_price(
-    machine: Machine,
-    settings: Settings,
-    places: Sequence[str],
-    sold_in: np.ndarray,
-    markets: np.ndarray,
-    retired: Bools,
-) -> tuple[str, str]:
+def _why_no_price(machine: Machine, places: Sequence[str], sold_in: np.ndarray, *, retired: bool) -> tuple[str, str]:
     name = machine.instance_type
     if not len(sold_in):
         owner = f" from {machine.provider}" if machine.provider else ""
         return "no_price", f"the catalog has no price of {name}{owner}; add one with catalog.with_offers"
-    if not len(markets):
-        others = ", ".join(sorted(set(sold_in))[:5])
-        return (
-            "no_price",
-            f"the catalog has no price of {name} in {', '.join(places)}, only in {others}; pass region=",
-        )
-    if retired.all() and not settings.include_retired:
+    if retired:
         return (
             "retired",
             f"{name} can no longer be rented; pass include_retired=True to rank it at its last price",
         )
-    wanted = ", ".join(settings.markets or ())
-    return "no_price", f"the catalog has no {wanted} price of {name}, only {', '.join(sorted(set(markets)))}"
+    others = ", ".join(sorted(set(sold_in))[:5])
+    return (
+        "no_price",
+        f"the catalog has no price of {name} in {', '.join(places)}, only in {others}; pass region=",
+    )
 
 
 def _billing(offers: pd.DataFrame) -> tuple[Floats, Floats]:

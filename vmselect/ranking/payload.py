@@ -48,7 +48,10 @@ def to_frame(ranking: Ranking) -> pd.DataFrame:
 
 
 def to_payload(ranking: Ranking, *, rows: bool) -> dict[str, Any]:
-    """Plain values, all of them finite: identities, prices, coefficients, settings, results."""
+    """Plain values, all of them finite: identities, prices, coefficients, settings, and with ``rows`` the results.
+
+    Without them, what is excluded is only what no settings bring back.
+    """
     findings: dict[Finding, int] = {}
 
     def number(found: tuple[Finding, ...]) -> list[int]:
@@ -85,7 +88,7 @@ def to_payload(ranking: Ranking, *, rows: bool) -> dict[str, Any]:
             }
             for i in range(len(candidates))
         ],
-        "excluded": [asdict(excluded) for excluded in ranking.excluded],
+        "excluded": [asdict(excluded) for excluded in (ranking.excluded if rows else ranking.unusable)],
     }
     if rows:
         plain["rows"] = [

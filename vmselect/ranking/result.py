@@ -17,7 +17,7 @@ from vmselect.profile import Finding
 from vmselect.ranking import comparison, payload, wording
 from vmselect.ranking.assessment import Assessment, assess
 from vmselect.ranking.candidates import Candidates
-from vmselect.ranking.constraints import FEASIBLE, OTHER_MARKET, explain
+from vmselect.ranking.constraints import FEASIBLE, OTHER_MARKET, explain, name_unsold
 from vmselect.ranking.doubts import candidate_findings, limit_findings
 from vmselect.ranking.evaluation import Ints
 from vmselect.ranking.rows import Excluded, Lazy, Row
@@ -63,7 +63,8 @@ class Ranking:
         self.candidates = candidates
         self.settings = settings
         self.assessment: Assessment = assess(candidates, settings)
-        self._left_out = tuple(left_out)
+        self.unusable = tuple(left_out)
+        """What was left out whatever the settings: no price at all, out of memory, and the like."""
         self._findings = tuple(findings)
 
     # -- rows ----------------------------------------------------------------------------------------------------
@@ -154,11 +155,13 @@ class Ranking:
     def _excluded(self, columns: Sequence[int]) -> Sequence[Excluded]:
         limits = self.assessment.limits[:, columns]
         position, which = np.nonzero(((limits != FEASIBLE) & (limits != OTHER_MARKET)).T)
-        known = len(self._left_out)
+        unsold = name_unsold(self.candidates, self.settings, wanted=limits[:, 0] != OTHER_MARKET)
+        always = (*self.unusable, *unsold)
+        known = len(always)
 
         def make(i: int) -> Excluded:
             if i < known:
-                return self._left_out[i]
+                return always[i]
             at = int(which[i - known]), columns[int(position[i - known])]
             epochs = _count(self.assessment.epochs[self.candidates.machine[at[0]], at[1]])
             seconds, usd = float(self.assessment.time.value[at]), float(self.assessment.cost.value[at])
@@ -221,7 +224,7 @@ class Ranking:
     def rerank(self, **changes: Any) -> Ranking:
         """The same candidates under other ``epochs``, ``objective``, ``market``, limits, billing or interruptions."""
         settings = self.settings.changed(**changes)
-        return Ranking(self.candidates, settings, left_out=self._left_out, findings=self._findings)
+        return Ranking(self.candidates, settings, left_out=self.unusable, findings=self._findings)
 
     def relative(self, objective: Literal["cost", "time"] = "cost") -> pd.DataFrame:
         """A row per candidate, a column per epoch count, each column divided by its minimum: the best is 1.00."""

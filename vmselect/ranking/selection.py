@@ -100,7 +100,7 @@ class Selection(Ranking):
             raise ArgumentError("epochs come from the study here; use vmselect.rank to give them yourself.")
         return Selection(
             self.candidates, self.settings.changed(**changes), study=self.study, demands=self.demands,
-            catalog=self.catalog, left_out=self._left_out, findings=self._findings,
+            catalog=self.catalog, left_out=self.unusable, findings=self._findings,
         )  # fmt: skip
 
     def metric(self, batch_size: int | None) -> float | None:

@@ -60,9 +60,6 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
 def nothing_feasible(ranking: Ranking) -> str:
     """Why there is no answer."""
     reasons = Counter(excluded.reason_code for excluded in ranking.left_out)
-    if not reasons:
-        markets = ", ".join(ranking.settings.markets or ())
-        return f"Nothing is feasible: no candidate is sold in the market {markets}. Choose another market."
     counted = ", ".join(f"{_count(n, 'candidate')} {code.replace('_', ' ')}" for code, n in reasons.most_common())
     most = reasons.most_common(1)[0][0]
     example = next(excluded for excluded in ranking.left_out if excluded.reason_code == most)

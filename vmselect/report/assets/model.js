@@ -101,7 +101,7 @@ function termSeconds(row) {
   return terms;
 }
 
-/** Rows in order, best first; everyone in the market; and those that break a limit, with the reason. */
+/** Rows in order, best first; everyone in the market; those that break a limit, with the reason; and who is not sold. */
 function rank(candidates, settings) {
   const everyone = candidates
     .filter((candidate) => settings.market === "any" || settings.market.split(",").includes(candidate.market))
@@ -122,7 +122,22 @@ function rank(candidates, settings) {
   markTies(rows, best, settings);
   markFront(rows);
   rows.forEach((row, i) => (row.rank = i + 1));
-  return { rows, everyone, excluded };
+  return { rows, everyone, excluded, unsold: findUnsold(candidates, everyone, settings) };
+}
+
+/** Machines that are sold, but not in the market asked for. */
+function findUnsold(candidates, everyone, { market }) {
+  const sold = new Set(everyone.map((row) => row.candidate.machine));
+  const elsewhere = new Map();
+  for (const one of candidates) {
+    if (sold.has(one.machine)) continue;
+    const markets = elsewhere.get(one.machine)?.markets ?? new Set();
+    elsewhere.set(one.machine, { one, markets: markets.add(marketName(one.market)) });
+  }
+  return [...elsewhere.values()].map(({ one, markets }) => ({
+    candidate: one.batch_size ? `${one.instance_type}, batch ${one.batch_size}` : one.instance_type,
+    reason: `there is no price of it in this market (${marketWords(market)}), only ${[...markets].sort().join(", ")}`,
+  }));
 }
 
 function least(rows, field) {

@@ -19,7 +19,7 @@ function readReport(payload) {
     terms: Object.entries(TERM_TITLES).map(([id, title], slot) => ({ id, title, slot })),
     steps: payload.page.steps,
     findings: readFindings(payload, candidates),
-    excluded: payload.excluded.filter(({ reason_code }) => reason_code !== "over_deadline" && reason_code !== "over_budget"),
+    excluded: payload.excluded,
     facts: payload.page.facts,
     studied,
   };

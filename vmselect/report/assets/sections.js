@@ -108,7 +108,7 @@ const SECTIONS = [
       host.append(table, note);
       return (view) => {
         const broken = view.excluded.map(({ candidate, reason }) => ({ candidate: candidate.choice, reason }));
-        const all = [...report.excluded, ...broken];
+        const all = [...report.excluded, ...view.unsold, ...broken];
         host.hidden = all.length === 0;
         const cell = (content) => h("td", { class: "text", dir: "auto" }, content);
         replace(body, all.slice(0, 200).map(({ candidate, reason }) => h("tr", null, cell(name(candidate)), cell(reason))));
