@@ -94,30 +94,32 @@ def real_trainings() -> int:
     stopped = 0
     with tempfile.TemporaryDirectory() as folder:
         for number, (build, size, seed) in enumerate(itertools.product((small, deeper), SIZES, SEEDS)):
-            for_rule = VARIANTS[number % len(VARIANTS)]
             frequency = 2 if number % 4 == 3 else 1
-            probe = ConvergenceProbe(Path(folder) / build.__name__ / str(number % 3), **for_rule)
-            watched = train(build, size, seed, [probe], validation_freq=frequency)
-            real = train(build, size, seed, [keras.callbacks.EarlyStopping(**for_rule)], validation_freq=frequency)
-            count = len(real["epoch"])
-            assert probe.epochs_to_stabilise == count, (number, probe.epochs_to_stabilise, count)
-            assert len(watched["epoch"]) == EPOCHS, "the probe altered the training"
-            assert watched["loss"][:count] == real["loss"], "the probe altered the training"
-            run = probe.run
-            assert run is not None
-            assert run.batch_size == size
-            assert run.epochs_to_stabilise == count
-            assert run.final == real[for_rule["monitor"]][-1]
-            if probe.stabilised:
-                assert run.rule.stop_after(run.curve.points) == count
-            assert ConvergenceStudy.load(probe.saved_to or "").runs == (run,)
-            stopping = ConvergenceProbe(**for_rule, stop=True)
-            halted = train(build, size, seed, [stopping], validation_freq=frequency)
-            assert halted == real, "stop=True is not EarlyStopping"
-            stopped += count < EPOCHS
+            probes = [ConvergenceProbe(Path(folder) / build.__name__ / str(i), **r) for i, r in enumerate(VARIANTS)]
+            watched = train(build, size, seed, probes, validation_freq=frequency)
+            assert len(watched["epoch"]) == EPOCHS, "a probe altered the training"
+            # The rule of the dissertation for every training, the others in turn.
+            for rule, probe in [(VARIANTS[k], probes[k]) for k in {0, (number + seed) % len(VARIANTS)}]:
+                real = train(build, size, seed, [keras.callbacks.EarlyStopping(**rule)], validation_freq=frequency)
+                count = len(real["epoch"])
+                assert probe.epochs_to_stabilise == count, (number, rule, probe.epochs_to_stabilise, count)
+                assert watched["loss"][:count] == real["loss"], "a probe altered the training"
+                run = probe.run
+                assert run is not None
+                assert run.batch_size == size
+                assert run.epochs_to_stabilise == count
+                assert run.final == real[rule["monitor"]][-1]
+                if probe.stabilised:
+                    assert run.rule.stop_after(run.curve.points) == count
+                assert ConvergenceStudy.load(probe.saved_to or "").runs == (run,)
+                stopped += count < EPOCHS
+            if number % 4 == 0:
+                halted = train(build, size, seed, [ConvergenceProbe(**rule, stop=True)], validation_freq=frequency)
+                assert halted == real, "stop=True is not EarlyStopping"
         if len(SEEDS) > 1:
             study = vs.ConvergenceStudy.load(Path(folder) / "deeper" / "0")
             assert study.batch_sizes == SIZES, study
+            assert len(study.runs) == len(SIZES) * len(SEEDS)
             assert study.model == "sequential", study.model
     return stopped
 
@@ -156,13 +158,55 @@ def odd_trainings() -> None:
             history = train(small, 16, 5, [spoil, callback])
             counts.append(getattr(callback, "epochs_to_stabilise", len(history["epoch"])))
         assert counts[0] == counts[1] <= 7, counts
-    # A metric that is not there.
+    with tempfile.TemporaryDirectory() as folder:
+        files(Path(folder))
+    # A metric that is not there, or does not come before the training ends.
+    with pytest.raises(vs.errors.ProbeError, match="validation_freq"):
+        train(small, 16, 1, [ConvergenceProbe()], validation_freq=EPOCHS + 1)
     with pytest.raises(vs.errors.ProbeError, match="val_loss"):
         train(small, 16, 1, [ConvergenceProbe(monitor="val_f1")])
     with pytest.raises(vs.errors.ProbeError, match="accuracy"):
         train(small, 16, 1, [ConvergenceProbe(monitor="f1")])
     with pytest.raises(vs.errors.ProbeError, match="validation data"):
         train(small, 16, 1, [ConvergenceProbe()], validate=False)
+
+
+def files(folder: Path) -> None:
+    """What is kept on disk when trainings share a path, or do not come to their end."""
+    for path in (folder / "study.json", folder / "study"):
+        probe = ConvergenceProbe(path)
+        train(small, 16, 1, [probe], epochs=3)
+        train(small, 32, 1, [probe], epochs=3)
+        train(small, 16, 2, [ConvergenceProbe(path)], epochs=3)
+        study = vs.ConvergenceStudy.load(path)
+        assert [run.batch_size for run in study.runs] == [16, 16, 32], study
+    with pytest.raises(vs.errors.ProfileError, match="patience 5 and 3"):
+        train(small, 16, 1, [ConvergenceProbe(folder / "study.json", patience=3)])
+    assert len(vs.ConvergenceStudy.load(folder / "study.json").runs) == 3
+    profile = vs.Profile.from_times(instance_type="a", batch_size=8, steps_per_epoch=3, iteration_seconds=0.1)
+    with pytest.raises(vs.errors.ProfileError, match="this is a profile"):
+        train(small, 16, 1, [ConvergenceProbe(profile.save(folder / "profile.json"))])
+    # Who interrupts a training because it is stable has its count on disk; one that is not is known to be unfinished.
+    for patience, after in ((1, True), (50, False)):
+        probe = ConvergenceProbe(folder / f"cut-{patience}.json", monitor="val_loss", mode="max", patience=patience)
+        with pytest.raises(KeyboardInterrupt):
+            train(small, 16, 1, [Interrupt(5), probe])
+        kept = vs.ConvergenceStudy.load(probe.saved_to or "").runs[0]
+        assert probe.run is not None
+        assert (probe.run.epochs_run, probe.run.ended, kept.ended) == (5, False, False)
+        assert (kept.stabilised_after is not None) is after is probe.stabilised
+
+
+class Interrupt(keras.callbacks.Callback):
+    """The user loses patience as an epoch begins."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == self.epoch:
+            raise KeyboardInterrupt
 
 
 class Keep(keras.callbacks.Callback):

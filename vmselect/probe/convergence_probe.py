@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Literal
 
 from vmselect.convergence import ConvergenceRun, ConvergenceStudy, Curve, StoppingRule
 from vmselect.convergence.run import as_logged
-from vmselect.errors import ArgumentError, ProbeError
+from vmselect.errors import ArgumentError, ProbeError, ProfileError
 from vmselect.probe import arguments, fit, framework, placement
 from vmselect.probe.callback import Logs, PlainCallback
 from vmselect.profile.files import check_writable
@@ -29,7 +30,8 @@ class ConvergenceProbe(PlainCallback):
 
     The count is the one at which ``keras.callbacks.EarlyStopping`` with the same arguments would have stopped: the
     probe asks that very callback. ``stop=True`` lets it really stop the training (and, with
-    ``restore_best_weights=True``, put the best weights back). Give a folder as ``path`` to collect repetitions.
+    ``restore_best_weights=True``, put the best weights back). Every training adds its run to ``path``, which is a file
+    or a folder.
 
     ::
 
@@ -78,11 +80,39 @@ class ConvergenceProbe(PlainCallback):
             raise ArgumentError("restore_best_weights=True alters the training, so it needs stop=True.")
         self.instance_type = arguments.check_name("instance_type", instance_type)
         self.verbose = arguments.check_count("verbose", verbose, least=0)
-        self.run: ConvergenceRun | None = None
         self.saved_to: Path | None = None
         self._watch = _Watch()
 
     # -- the result ------------------------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> ConvergenceRun | None:
+        """The record of the last training, or of the one that is going on; None before the metric was first logged."""
+        watch = self._watch
+        if watch.direction is None or watch.batch_size is None:
+            return None
+        rule = StoppingRule(
+            monitor=self.monitor,
+            mode=watch.direction,
+            patience=self.patience,
+            min_delta=abs(self.min_delta),
+            start_from_epoch=self.start_from_epoch,
+        )
+        return ConvergenceRun(
+            created=watch.created,
+            batch_size=watch.batch_size,
+            rule=rule,
+            model=watch.model,
+            parameters=watch.parameters,
+            epochs_run=watch.epochs_run,
+            stabilised_after=watch.stabilised_after,
+            ended=watch.ended,
+            curve=Curve.of(watch.curve),
+            metrics={name: as_logged(value) for name, value in watch.metrics.items()},
+            fit_seconds=watch.fit_seconds,
+            instance_type=watch.instance_type,
+            initial_epoch=watch.initial_epoch,
+        )
 
     @property
     def epochs_to_stabilise(self) -> int:
@@ -104,7 +134,8 @@ class ConvergenceProbe(PlainCallback):
 
         if self.path is not None:
             check_writable(self.path)
-        self.run, self.saved_to = None, None
+            _runs_in(Path(self.path))  # a file that is no study is refused now, not when a training has been paid for
+        self.saved_to = None
         facts = fit.read_fit(sys._getframe(1))
         machine = placement.locate(instance_type=self.instance_type).instance_type
         judge = keras.callbacks.EarlyStopping(
@@ -142,26 +173,32 @@ class ConvergenceProbe(PlainCallback):
             )
         if not watch.epochs_run:
             watch.initial_epoch = epoch
-        watch.epochs_run = epoch + 1
+            watch.model, watch.parameters = framework.name_model(self._model), framework.count_parameters(self._model)
+        watch.epochs_run, watch.fit_seconds = epoch + 1, time.perf_counter() - watch.clock
         value = logs.get(self.monitor)
         if value is None:
-            self._check_absence(logs)
+            self._check_absence(epoch, logs)
         elif len(watch.curve) < MAX_EPOCHS:
             watch.curve[epoch + 1] = float(value)
         if watch.stabilised_after is None:
             watch.metrics.update(_as_numbers(logs))
             if value is not None:
                 self._ask_judge(epoch, logs)
-        if self.path is not None and time.perf_counter() - watch.saved_at >= SAVE_EVERY_SECONDS:
-            self._record(ended=False)
+        if watch.stabilised_after == epoch + 1 or watch.fit_seconds >= watch.next_save:
+            # What fails here may succeed at the end, and is no reason to end a training; the first try is: a file that
+            # holds another study should be known after one epoch.
+            with suppress(ProfileError) if self.saved_to else nullcontext():
+                self._save()
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Close the record and save it."""
-        if self._watch.judge is None:
+        watch = self._watch
+        if watch.judge is None:
             return
-        self._watch.judge.on_train_end()
-        self._record(ended=True)
-        self._watch, self._model = self._watch.without_training(), None
+        watch.judge.on_train_end()
+        watch.ended, watch.fit_seconds = True, time.perf_counter() - watch.clock
+        self._save()
+        self._watch, self._model = watch.without_training(), None
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -184,47 +221,28 @@ class ConvergenceProbe(PlainCallback):
                 sys.stdout.write(f"vmselect: {self.monitor} stabilised after {epoch + 1} epochs\n")
                 sys.stdout.flush()
 
-    def _check_absence(self, logs: Mapping[str, Any]) -> None:
+    def _check_absence(self, epoch: int, logs: Mapping[str, Any]) -> None:
         """An epoch without validation has no validation metric; anything else is a wrong name."""
+        facts, epochs = self._watch.facts, self.params.get("epochs")
         validated = any(name.startswith("val_") for name in logs)
-        validates = self._watch.facts.has_validation is not False
-        may_come = self.monitor.startswith("val_") and validates and not validated
+        will_validate = facts.has_validation is None or epochs is None or facts.validates_between(epoch + 1, epochs)
+        may_come = self.monitor.startswith("val_") and will_validate and not validated
         if not self._watch.curve and not may_come:
             raise ProbeError(
                 f"There is no metric {self.monitor!r}; this training logs: {', '.join(logs) or 'nothing'}. Pass "
-                "monitor= with one of them, or validation data; a callback that adds the metric must come before "
-                "the probe."
+                "monitor= with one of them, or validation data and a validation_freq within the epochs; a callback "
+                "that adds the metric must come before the probe."
             )
 
-    def _record(self, *, ended: bool) -> None:
+    def _save(self) -> None:
         watch = self._watch
-        if watch.direction is None or watch.batch_size is None:
-            return  # no value was seen yet
-        rule = StoppingRule(
-            monitor=self.monitor,
-            mode=watch.direction,
-            patience=self.patience,
-            min_delta=abs(self.min_delta),
-            start_from_epoch=self.start_from_epoch,
-        )
-        self.run = ConvergenceRun(
-            created=watch.created,
-            batch_size=watch.batch_size,
-            rule=rule,
-            model=framework.name_model(self._model),
-            parameters=framework.count_parameters(self._model),
-            epochs_run=watch.epochs_run,
-            stabilised_after=watch.stabilised_after,
-            ended=ended,
-            curve=Curve.of(watch.curve),
-            metrics={name: as_logged(value) for name, value in watch.metrics.items()},
-            fit_seconds=time.perf_counter() - watch.clock,
-            instance_type=watch.instance_type,
-            initial_epoch=watch.initial_epoch,
-        )
-        if self.path is not None and watch.is_chief:
-            self.saved_to = ConvergenceStudy.of([self.run]).save(self.saved_to or self.path)
-        watch.saved_at = time.perf_counter()
+        run = self.run if self.path is not None and watch.is_chief else None
+        if run is None or self.path is None:
+            return
+        target = self.saved_to or Path(self.path)
+        earlier = [other for other in _runs_in(target) if other.created != run.created]
+        self.saved_to = ConvergenceStudy.of([*earlier, run]).save(target)
+        watch.next_save = time.perf_counter() - watch.clock + SAVE_EVERY_SECONDS
 
     def __getstate__(self) -> dict[str, Any]:
         # What belongs to a running training is not the probe's to copy.
@@ -242,13 +260,17 @@ class _Watch:
     is_chief: bool = True
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     clock: float = field(default_factory=time.perf_counter)
-    saved_at: float = field(default_factory=time.perf_counter)
+    fit_seconds: float = 0.0
+    next_save: float = 0.0
+    model: str | None = None
+    parameters: int | None = None
     direction: Literal["min", "max"] | None = None
     curve: dict[int, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     initial_epoch: int = 0
     epochs_run: int = 0
     stabilised_after: int | None = None
+    ended: bool = False
 
     def without_training(self) -> _Watch:
         """The same without what belongs to the training itself."""
@@ -266,6 +288,11 @@ class _Stand:
     def metrics(self) -> Any:
         """The model's own metrics: they say in which direction each improves."""
         return self._model.metrics
+
+
+def _runs_in(path: Path) -> tuple[ConvergenceRun, ...]:
+    """The runs that a file already holds, which are kept."""
+    return ConvergenceStudy.load(path).runs if path.is_file() else ()
 
 
 def _as_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
