@@ -132,6 +132,30 @@ def test_report_writes_the_page_and_prints_its_address(folder: Path, tmp_path: P
     assert "g5.xlarge" in page.read_text(encoding="utf-8")
 
 
+def test_where_nothing_can_be_written_is_told(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for output, fact in ((tmp_path, "is a folder"), (tmp_path / "file" / "report.html", "cannot be written")):
+        done = subprocess.run(
+            [*CLI, "report", str(folder), "--output", str(output)], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert fact in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_the_verdict_is_text_whatever_a_name_holds_and_whatever_the_terminal_can_show(tmp_path: Path) -> None:
+    profile("m\x1b[31m \N{ROCKET}", 0.1).save(tmp_path / "profiles")
+    for options, code in (
+        (["rank", "profiles"], 1),
+        (["check", "profiles"], 0),
+        (["rank", "profiles", "--format", "json"], 1),
+    ):
+        environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+        done = subprocess.run([*CLI, *options], capture_output=True, check=False, cwd=tmp_path, env=environment)
+        assert done.returncode == code, done.stderr
+        assert b"\x1b" not in done.stdout
+
+
 def test_check_tells_doubts_by_its_exit_code(folder: Path) -> None:
     fine = runner.invoke(app, ["check", str(folder), "--format", "json"])
     assert fine.exit_code == 0
@@ -162,7 +186,7 @@ def test_a_closed_pipe_is_no_error(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals: an interrupt cannot be sent to one process on Windows")
-def test_an_interrupt_exits_130_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_interrupt_ends_a_script_by_the_signal_and_leaves_nothing_behind(tmp_path: Path) -> None:
     script = tmp_path / "slow.py"
     script.write_text("import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(60)\n", encoding="utf-8")
     process = subprocess.Popen([*CLI, "probe", "slow.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
@@ -170,8 +194,9 @@ def test_an_interrupt_exits_130_and_leaves_nothing_behind(tmp_path: Path) -> Non
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "Traceback" not in errors
+    assert process.returncode == -signal.SIGINT, "a shell stops its loop only if the signal itself ended the command"
+    assert errors.splitlines()[-1] == "KeyboardInterrupt"
+    assert "vmselect/cli" not in errors
     assert sorted(path.name for path in tmp_path.iterdir()) == ["slow.py", "started"]
 
 

@@ -178,10 +178,14 @@ def test_every_chart_is_drawn(kind: str, objective: str, tmp_path: Path) -> None
         assert "fast" in svg
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CHARTS if kind not in ("steps", "batch-metric")])
-def test_charts_of_nothing_are_empty_rather_than_broken(kind: str) -> None:
-    drawn = make_ranking(budget_usd=1e-9).chart(kind)
-    assert drawn.to_dict()["config"]
+@pytest.mark.parametrize("kind", [kind for kind in CHARTS if kind != "batch-metric"])
+def test_of_nothing_there_is_no_chart_but_the_reason(kind: str) -> None:
+    unsold = vs.rank(vs.Profile.from_times(instance_type="never-sold", first_epoch_seconds=9, later_epoch_seconds=[9]))
+    with pytest.raises(RankingError, match="no price of never-sold"):
+        unsold.chart(kind)
+    if not kind.startswith("epochs"):  # which leave limits aside
+        with pytest.raises(RankingError, match="over budget"):
+            make_ranking(budget_usd=1e-9).chart(kind)
 
 
 def test_what_cannot_be_drawn_says_so(tmp_path: Path) -> None:
@@ -190,6 +194,9 @@ def test_what_cannot_be_drawn_says_so(tmp_path: Path) -> None:
         ranking.chart("pie")
     with pytest.raises(ArgumentError, match="written as one of"):
         ranking.chart("terms", path=tmp_path / "chart.gif")
+    (tmp_path / "file").touch()
+    with pytest.raises(ArgumentError, match="cannot be written"):
+        ranking.chart("terms", path=tmp_path / "file" / "chart.json")
     profile = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=30)
     with pytest.raises(RankingError, match="no step times of g4dn"):
         vs.rank(profile, epochs=5).chart("steps")

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vmselect as vs
+from vmselect.errors import ArgumentError
 from vmselect.report import render_page, to_html, write_page
 from vmselect.report.content import page_content
 from vmselect.report.page import embed_json
@@ -101,6 +102,10 @@ def test_is_written_whole_and_says_where(ranking: vs.Ranking, tmp_path: Path) ->
     target = tmp_path / "new folder" / "report.html"
     assert write_page(ranking, target) == target == ranking.report(str(target))
     assert target.read_text(encoding="utf-8").endswith("</html>\n")
+    assert [path.name for path in target.parent.iterdir()] == ["report.html"]
+    for wrong, fact in ((target.parent, "is a folder"), (target / "report.html", "cannot be written")):
+        with pytest.raises(ArgumentError, match=fact):
+            ranking.report(wrong)
     assert [path.name for path in target.parent.iterdir()] == ["report.html"]
 
 

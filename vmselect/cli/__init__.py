@@ -12,7 +12,7 @@ from vmselect.cli import prices
 from vmselect.cli.check import check
 from vmselect.cli.estimate import estimate
 from vmselect.cli.output import say
-from vmselect.cli.probe import CONTEXT, probe
+from vmselect.cli.probe import CONTEXT, Interrupted, probe
 from vmselect.cli.rank import rank
 from vmselect.cli.report import report
 from vmselect.cli.select import select
@@ -40,12 +40,17 @@ app.add_typer(prices.app, name="prices")
 
 
 def main() -> None:
-    """Run the command line: errors raised on purpose become one message and exit code 2."""
+    """Run the command line: errors raised on purpose, and files refused, become one message and exit code 2."""
     try:
         app()
-    except VmselectError as wrong:
+    except (VmselectError, OSError) as wrong:
         say([f"vmselect: {wrong}"])
         sys.exit(2)
+    except Interrupted:
+        # Out of here, Ctrl-C ends the process as it ends any Python script: by the signal, so that a shell stops too.
+        # The script's traceback has been printed.
+        sys.excepthook = lambda *_: None
+        raise KeyboardInterrupt from None
 
 
 def _print_version(wanted: bool) -> None:

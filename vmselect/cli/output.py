@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import enum
+import io
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -27,18 +29,35 @@ class Format(enum.StrEnum):
 FormatOption = Annotated[Format, typer.Option("--format", help="What to print rows as.")]
 
 
-def emit(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, format: Format, title: str = "") -> None:  # noqa: A002
-    """Print ``rows`` to standard output; numbers keep all digits in JSON and CSV, and are rounded in a table."""
+def emit(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    *,
+    format: Format,  # noqa: A002
+    title: str = "",
+    spare: Collection[str] = (),
+) -> None:
+    """Print ``rows`` to standard output; numbers keep all digits in JSON and CSV, and are rounded in a table.
+
+    Columns in ``spare`` are left off a table that is too wide for the terminal where all rows have the same there.
+    """
+    _tolerate_names()
     if format is Format.json:
         plain = [{c: _plain(row.get(c)) for c in columns} for row in rows]
-        sys.stdout.write(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(plain, indent=2) + "\n")
     elif format is Format.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
         for row in rows:
             writer.writerow([_cell(row.get(c)) for c in columns])
     else:
-        _print_table(rows, columns, title)
+        _print_table(rows, columns, title, spare)
+
+
+def tell(line: object) -> None:
+    """Print a line to standard output."""
+    _tolerate_names()
+    sys.stdout.write(_printable(str(line)) + "\n")
 
 
 def say(lines: Iterable[object]) -> None:
@@ -48,9 +67,12 @@ def say(lines: Iterable[object]) -> None:
         console.print(_printable(str(line)), markup=False)
 
 
-def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str) -> None:
+def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str, spare: Collection[str]) -> None:
     # A pipe has no width of its own: let lines be as long as they are instead of cutting cells.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 400)
+    widths = [max(map(cell_len, (column, *(_shown(row.get(column)) for row in rows)))) + 2 for column in columns]
+    if sum(widths) - 2 > console.width:
+        columns = [c for c in columns if c not in spare or len({_shown(row.get(c)) for row in rows}) > 1]
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         numeric = any(isinstance(v := row.get(column), int | float) and not isinstance(v, bool) for row in rows)
@@ -58,6 +80,12 @@ def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], titl
     for row in rows:
         table.add_row(*(Text(_shown(row.get(c))) for c in columns))
     console.print(table)
+
+
+def _tolerate_names() -> None:
+    """Let a name that standard output has no letters for show with question marks, and not end the command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _plain(value: Any) -> Any:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Prices of VM types: show them, refresh them, see what changed.", no_args_is_help=True)
 
+SPARE = ("provider", "service", "region", "market", "date", "retired", "source", "note")
 ProviderOption = Annotated[list[str] | None, typer.Option("--provider", help="aws, azure, gcp; may be repeated.")]
 RegionOption = Annotated[list[str] | None, typer.Option("--region", help="A region's name; may be repeated.")]
 
@@ -45,7 +46,8 @@ def show(
         instance_type=instance_type or None, retired=None if retired or instance_type or date else False,
     )  # fmt: skip
     rows = rows.sort_values("usd_per_hour", kind="stable")
-    emit(_records(rows), COLUMNS, format=format, title=f"{len(rows)} prices in USD per hour, {prices.origin}")
+    title = f"{len(rows)} prices in USD per hour, {prices.origin}"
+    emit(_records(rows), COLUMNS, format=format, title=title, spare=SPARE)
     age = describe_age(rows["date"].astype(str).unique())
     say([*prices.findings, *([age] if age else [])])
     if not len(rows):

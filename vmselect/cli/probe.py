@@ -23,6 +23,10 @@ CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Everything after the script's name belongs to the script."""
 
 
+class Interrupted(BaseException):
+    """Ctrl-C in the script, by a name of our own: typer would make an exit code of a KeyboardInterrupt."""
+
+
 def probe(
     script: Annotated[Path, typer.Argument(help="Your training script.", show_default=False)],
     arguments: Annotated[
@@ -71,7 +75,11 @@ def probe(
     new_probe()  # wrong options should fail now, not after the script has loaded its data
     probes.clear()
     add_to_every_fit(new_probe)
-    run_script(script, arguments or (), before=vmselect.mark_start)
+    try:
+        run_script(script, arguments or (), before=vmselect.mark_start)
+    except SystemExit as ended:
+        if ended.code not in (None, 0):
+            raise
     measured = sum(one.profile is not None for one in probes)
     if measured > 1 and path.suffix == ".json":
         say([f"vmselect: {measured} fits wrote to {path}, which now holds the last. Give a folder to keep them all."])
@@ -102,12 +110,12 @@ def run_script(script: Path, arguments: Sequence[str], *, before: Callable[[], N
     before()
     try:
         runpy.run_path(str(script), run_name="__main__")
-    except Exception as wrong:  # noqa: BLE001  # any error of the script ends it as it would have ended it alone
+    except (Exception, KeyboardInterrupt) as wrong:  # noqa: BLE001  # any error ends the script as it would have alone
         inside = wrong.__traceback__
         while inside and inside.tb_frame.f_code.co_filename != str(script):
             inside = inside.tb_next
         sys.excepthook(type(wrong), wrong.with_traceback(inside), inside)
-        raise SystemExit(1) from None
+        raise (Interrupted if isinstance(wrong, KeyboardInterrupt) else SystemExit(1)) from None
 
 
 def _probed(fit: Callable[..., Any], new_probe: Callable[[], Any]) -> Callable[..., Any]:

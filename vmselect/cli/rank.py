@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect.cli.options import ranks
-from vmselect.cli.output import Format, FormatOption, emit, say
+from vmselect.cli.output import Format, FormatOption, emit, say, tell
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
 
 TABLE = ("rank", "instance_type", "provider", "region", "market", "batch", "epochs", "time", "cost", "score", "")
+SPARE = ("provider", "region", "market", "batch", "epochs")
 COLUMNS = (
     "rank", "instance_type", "provider", "service", "region", "market", "batch_size", "epochs",
     "seconds", "seconds_low", "seconds_high", "usd_per_hour", "price_date", "cost_usd", "cost_low", "cost_high",
@@ -65,17 +66,18 @@ def print_ranking(
     """Rows to standard output, remarks to standard error; ``more`` adds columns after the epochs."""
     names = tuple(more(ranking.best)) if ranking else ()
     if format is Format.json:
-        sys.stdout.write(json.dumps(ranking.payload(), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(ranking.payload(), indent=1, allow_nan=False) + "\n")
     elif format is Format.csv:
         emit([vars(row) | more(row) for row in ranking], (*COLUMNS, *names), format=format)
     else:
-        typer.echo(ranking.verdict)
+        tell(ranking.verdict)
     if format is Format.table and ranking:
         column = ranking.deciding_column
         rows = [ranking.row(int(i), column) for i in ranking.assessment.order[column][:top]]
         tie = sum(row.tied_with_best for row in rows) > 1
         at = TABLE.index("epochs") + 1
-        emit([_shown(row, tie=tie) | more(row) for row in rows], (*TABLE[:at], *names, *TABLE[at:]), format=format)
+        shown = [_shown(row, tie=tie) | more(row) for row in rows]
+        emit(shown, (*TABLE[:at], *names, *TABLE[at:]), format=format, spare=SPARE)
     say(_remarks(ranking, top) if format is Format.table else ranking.findings)
     if not ranking:
         raise typer.Exit(1)
@@ -89,6 +91,7 @@ def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
     marks = [mark for mark, holds in (("tie", tie and row.tied_with_best), ("pareto", row.pareto)) if holds]
     return vars(row) | {
         "batch": row.batch_size,
+        "epochs": round(row.epochs, 1),
         "time": row.time_text,
         "cost": row.cost_text,
         "score": f"{row.score:.2f}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vmselect.cli.options import ranks
-from vmselect.cli.output import say
+from vmselect.cli.output import say, tell
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
@@ -32,6 +32,6 @@ def report(
     """
     page = ranking.report(output)
     say([ranking.verdict])
-    typer.echo(page.resolve().as_uri())
+    tell(page.resolve().as_uri())
     if not ranking:
         raise typer.Exit(1)

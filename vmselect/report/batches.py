@@ -8,7 +8,7 @@ import pandas as pd
 
 from vmselect.errors import RankingError
 from vmselect.ranking.selection import Selection
-from vmselect.report.drawing import ACCENT, SERIES, altair, themed
+from vmselect.report.drawing import ACCENT, SERIES, altair, require_some, themed
 from vmselect.units import hours
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def batch_time_chart(ranking: Ranking) -> Any:
     """Draw hours against batch size, a line per machine."""
     alt = altair()
     data = batch_points(ranking)
+    require_some(ranking, data)
     x, colour = _batch_axis(data), _colour(data)
     lines = alt.Chart(data).encode(x=x, color=colour)
     title = "Hours of training"
@@ -75,6 +76,7 @@ def cost_time_chart(ranking: Ranking) -> Any:
     """Draw cost against time, a line per machine through its batch sizes."""
     alt = altair()
     data = batch_points(ranking)
+    require_some(ranking, data)
     zero = alt.Scale(zero=True)
     x = alt.X("hours:Q", title="Hours of training", scale=zero)
     y = alt.Y("cost_usd:Q", title="Cost in USD", scale=zero)
@@ -91,6 +93,7 @@ def cost_time_chart(ranking: Ranking) -> Any:
 def batch_metric_chart(ranking: Ranking) -> Any:
     """Draw the final metric against the batch size, with what was demanded of it."""
     data = metric_points(ranking)
+    require_some(ranking, data)
     assert isinstance(ranking, Selection)
     alt = altair()
     title = f"Final {ranking.study.monitor}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmselect._optional import require
-from vmselect.errors import ArgumentError
+from vmselect.errors import ArgumentError, RankingError
+from vmselect.report.files import writing
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
@@ -26,6 +27,12 @@ SUFFIXES = (".png", ".svg", ".json", ".html")
 def altair() -> Any:
     """The drawing package, or the command that installs it."""
     return require("altair", extra="plots", needed_by="A chart")
+
+
+def require_some(ranking: Ranking, shown: Sized) -> None:
+    """Refuse to draw nothing."""
+    if not len(shown):
+        raise RankingError(f"There is nothing to draw. {ranking.verdict}")
 
 
 def themed(chart: Any, *, title: str, width: int = WIDTH, height: int = HEIGHT) -> Any:
@@ -49,16 +56,12 @@ def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) 
     suffix = target.suffix.lower()
     if suffix not in SUFFIXES:
         raise ArgumentError(f"{target.name} cannot be drawn: a chart is written as one of {', '.join(SUFFIXES)}.")
-    target.parent.mkdir(parents=True, exist_ok=True)
     if suffix != ".json":
         require("vl_convert", extra="plots", needed_by=f"A chart as {suffix}")
-    if suffix == ".png":
-        chart.save(str(target), scale_factor=scale)
-    elif suffix == ".html":
-        # Inline, so that the file needs no other host to be drawn.
-        chart.save(str(target), inline=True)
-    else:
-        chart.save(str(target))
+    # HTML holds its script, so that the file needs no other host to be drawn.
+    options: dict[str, dict[str, Any]] = {".png": {"scale_factor": scale}, ".html": {"inline": True}}
+    with writing(target):
+        chart.save(str(target), **options.get(suffix, {}))
     return target
 
 

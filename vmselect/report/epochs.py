@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from vmselect.report.drawing import SERIES, altair, labels, themed
+from vmselect.report.drawing import SERIES, altair, labels, require_some, themed
 from vmselect.units import hours
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def epochs_chart(ranking: Ranking, value: Value) -> Any:
     """Draw :func:`epochs_points`: a line per machine, the best one's interval, rings where the leader changes."""
     alt = altair()
     changes, data = crossover_points(ranking, value), epochs_points(ranking, value)
+    require_some(ranking, data)
     title = "Hours of training" if value == "time" else "Cost in USD"
     names = list(dict.fromkeys(data["machine"]))
     colour = alt.Color(

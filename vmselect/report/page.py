@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import vmselect
 from vmselect.report.content import page_content
+from vmselect.report.files import writing
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
@@ -35,13 +36,14 @@ def write_page(ranking: Ranking, path: str | os.PathLike[str]) -> Path:
     The file appears whole or not at all: it is written beside its final name and then renamed.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        unfinished.write_text(render_page(ranking), encoding="utf-8")
-        unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    page = render_page(ranking)
+    with writing(target):
+        unfinished = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            unfinished.write_text(page, encoding="utf-8")
+            unfinished.replace(target)
+        finally:
+            unfinished.unlink(missing_ok=True)
     return target
 
 

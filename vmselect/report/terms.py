@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vmselect.report.drawing import altair, deciding_rows, themed
+from vmselect.report.drawing import altair, deciding_rows, require_some, themed
 from vmselect.units import hours
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def terms_chart(ranking: Ranking) -> Any:
     """Draw :func:`terms_points`: cost where cost weighs more in the objective, otherwise time."""
     alt = altair()
     data = terms_points(ranking)
+    require_some(ranking, data)
     by_time = ranking.settings.objective["time"] > ranking.settings.objective["cost"]
     field, title = ("hours", "Hours of training") if by_time else ("cost_usd", "Cost in USD")
     shown = [term for term in COLOURS if term in set(data["term"])]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vmselect.report.drawing import ACCENT, HEIGHT, PLAIN, WIDTH, altair, deciding_rows, themed
+from vmselect.report.drawing import ACCENT, HEIGHT, PLAIN, WIDTH, altair, deciding_rows, require_some, themed
 from vmselect.units import hours
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def time_cost_chart(ranking: Ranking) -> Any:
     """Draw :func:`time_cost_points`: down and to the left is better."""
     alt = altair()
     data = time_cost_points(ranking)
+    require_some(ranking, data)
     kinds = alt.Scale(domain=["best", "Pareto front", "other"], range=[ACCENT, "#58a9e0", PLAIN])
     wide = max((_span(data[name]) for name in ("hours", "cost_usd")), default=1.0) > 12
     scale = alt.Scale(type="log", nice=False, padding=24) if wide else alt.Scale(zero=True)

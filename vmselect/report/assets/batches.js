@@ -75,10 +75,10 @@ function drawBatches(host, { caption, unit, lines, points, demanded }) {
   const sizes = [...new Set(points.map((point) => point.x))].sort((a, b) => a - b);
   const ends = sizes.length > 1 ? [sizes[0], sizes.at(-1)] : [sizes[0] / 2, sizes[0] * 2];
   const x = { scale: logScale(ends, [box.left + 12, box.right - 12]), ticks: thinned(sizes, narrow ? 4 : 7), unit: "count" };
-  const values = points.flatMap((point) => [point.low, point.high]);
+  const values = points.flatMap((point) => [point.low, point.high]).concat(demanded ?? []);
   // A metric moves within a narrow band, which an axis from zero would flatten.
   const flat = unit === "count" && Math.min(...values) > 0.5 * Math.max(...values);
-  const from = flat ? 0.98 * Math.min(...values, demanded ?? Infinity) : 0;
+  const from = flat ? 0.98 * Math.min(...values) : 0;
   const y = makeAxis(values, [box.bottom, box.top], { unit, logBeyond: named ? 20 : Infinity, from });
   drawBottomAxis(frame, x, "Batch size");
   drawLeftAxis(frame, y, "");
@@ -125,11 +125,11 @@ function thinned(values, most) {
 function studyTable(sizes, monitor) {
   const cell = (text, extra) => h("td", extra ?? null, text);
   const metric = (value) => (value === null ? "unknown" : significant(value, 4));
-  const range = ({ epochs_low, epochs_high }) => formatRange(epochs_low, epochs_high, (value) => significant(value, 4));
+  const range = ({ epochs_low, epochs_high }) => formatRange(epochs_low, epochs_high, formatEpochs);
   const head = ["Batch size", "Epochs", `Final ${monitor}`].map((text) => h("th", { scope: "col" }, text));
   const body = sizes.map((size) => h("tr", null,
     cell(formatCount(size.batch_size)),
-    cell([significant(size.epochs, 4), h("span", { class: "sub" }, range(size))]),
+    cell([formatEpochs(size.epochs), h("span", { class: "sub" }, range(size))]),
     cell(metric(size.metric)),
     cell(name(size.source), { class: "text" })));
   const from = h("th", { scope: "col", class: "text" }, "Known from");

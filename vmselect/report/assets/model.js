@@ -155,7 +155,7 @@ function score(seconds, usd, best, weights) {
 
 function limitBroken(row, { deadline_hours, budget_usd }) {
   const deadline = (deadline_hours ?? Infinity) * SECONDS_PER_HOUR;
-  const epochs = `${significant(row.epochs, 6)} epochs`;
+  const epochs = `${formatEpochs(row.epochs)} epochs`;
   if (row.seconds > deadline) {
     return `${epochs} take ${formatSeconds(row.seconds)}, over the deadline of ${formatSeconds(deadline)}`;
   }

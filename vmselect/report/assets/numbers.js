@@ -62,6 +62,11 @@ function formatCount(count) {
   return grouped(String(count));
 }
 
+/** A number of epochs, which may be a mean and so no whole number. */
+function formatEpochs(epochs) {
+  return grouped(fixed(epochs, 1)).replace(/\.0$/, "");
+}
+
 function formatShare(share) {
   return `${significant(share * 100, 3)} %`;
 }

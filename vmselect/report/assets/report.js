@@ -9,7 +9,7 @@ const TERM_TITLES = {
 /** The report: candidates ready to be ranked, the settings it was made with, and everything said beside the numbers. */
 function readReport(payload) {
   const candidates = payload.candidates.map((candidate) => readCandidate(candidate, payload));
-  const studied = candidates.some((candidate) => candidate.studied);
+  const studied = Boolean(payload.study);
   return {
     payload,
     candidates,

@@ -34,7 +34,7 @@ const SECTIONS = [
     lede:
       "Start-up costs the same however long you train, so the order can change with the number of epochs. " +
       "Rings mark where the lead changes hands. Deadline and budget are left aside here.",
-    shown: (report) => !report.candidates.some((candidate) => candidate.studied),
+    shown: (report) => !report.studied,
     build(host, report) {
       const [time, money] = [panel(), panel()];
       host.append(h("div", { class: "pairs" }, time.box, money.box));

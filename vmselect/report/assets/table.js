@@ -24,7 +24,7 @@ function machineCell(row) {
   const where = [
     candidate.provider, candidate.region, marketName(candidate.market),
     candidate.batch_size ? `batch ${candidate.batch_size}` : null,
-    candidate.studied ? `${significant(row.epochs, 4)} epochs` : null,
+    candidate.studied ? `${formatEpochs(row.epochs)} epochs` : null,
     candidate.metric,
   ];
   const badges = [

@@ -14,7 +14,7 @@ function verdictNodes({ rows, everyone, settings }) {
   if (!rows.length) return nothingFeasible(everyone, settings);
   const [best] = rows;
   const ties = rows.filter((row) => row.tied && row !== best);
-  const epochs = best.epochs === 1 ? "1 epoch takes" : `${epochText(best.epochs)} epochs take`;
+  const epochs = best.epochs === 1 ? "1 epoch takes" : `${formatEpochs(best.epochs)} epochs take`;
   const sure = formatShare(settings.confidence).replace(" ", "\u00a0");
   const interval = (low, high, format, words) => {
     const range = formatRange(low, high, format);
@@ -29,10 +29,6 @@ function verdictNodes({ rows, everyone, settings }) {
     ...interval(best.cost_low, best.cost_high, formatUsd, ""),
     ".",
   ];
-}
-
-function epochText(epochs) {
-  return grouped(significant(epochs, 6));
 }
 
 function nothingFeasible(everyone, { deadline_hours, budget_usd }) {
