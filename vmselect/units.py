@@ -63,6 +63,15 @@ def format_usd(usd: float) -> str:
     return f"${usd:,.2f}"
 
 
+def format_epochs(epochs: float) -> str:
+    """A number of epochs, which may be a mean and so no whole number.
+
+    >>> [format_epochs(n) for n in (50, 18.3333, 12.0, 12_500, 1.04)]
+    ['50', '18.3', '12', '12,500', '1']
+    """
+    return f"{epochs:,.1f}".removesuffix(".0")
+
+
 def format_bytes(count: float) -> str:
     """A memory size in binary units.
 

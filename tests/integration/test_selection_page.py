@@ -76,3 +76,13 @@ def test_the_browser_ranks_pairs_as_python_does(browser: Any, tmp_path: Path, ma
             assert (there["tied"], there["pareto"]) == (here.tied_with_best, here.pareto)
     assert browser.execute_script("return document.querySelectorAll('#batches svg').length") >= 3
     assert "val_accuracy" in browser.find_element("id", "batches").text
+
+
+def test_where_nothing_is_left_the_page_still_knows_that_epochs_come_from_the_study(
+    browser: Any, tmp_path: Path
+) -> None:
+    browser.get(make_selection(minimum_metric=0.999).report(tmp_path / "page.html").as_uri())
+    shown = browser.find_element("tag name", "body").text
+    assert "Nothing to rent" in shown
+    assert "Epochs needed" in shown
+    assert "If you train for longer" not in shown

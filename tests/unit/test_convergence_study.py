@@ -103,6 +103,14 @@ def test_final_metrics_are_averaged_and_interpolated() -> None:
         study.metric(32, "f1")
 
 
+def test_what_an_unfinished_run_logged_last_is_no_final_metric() -> None:
+    unfinished = {"stabilised_after": None, "ended": False, "metrics": {"val_accuracy": 0.1}}
+    runs = [make_run(32, metrics={"val_accuracy": 0.9}), make_run(32, **unfinished), make_run(64, **unfinished)]
+    study = vs.ConvergenceStudy.of(runs)
+    assert study.metric(32) == 0.9
+    assert study.metric(64) is None
+
+
 def test_best_and_final_value_come_from_the_run_until_it_stabilised() -> None:
     points = {1: 0.1, 2: 0.6, 3: 0.5, 4: 0.4, 5: 0.9}
     run = make_run(epochs=5, stabilised_after=4, curve=Curve.of(points), metrics={"val_accuracy": 0.4})

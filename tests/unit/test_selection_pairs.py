@@ -58,6 +58,15 @@ def test_the_interval_holds_both_uncertainties() -> None:
     assert narrow.seconds_high > fixed.seconds_high
 
 
+def test_mean_epochs_are_written_for_people() -> None:
+    study = vs.ConvergenceStudy.from_epochs({256: [18, 18, 19]})
+    best = vs.select(profile(), study, catalog=PRICES).best
+    assert best.epochs == pytest.approx(55 / 3)
+    assert ": 18.3 epochs in " in str(best)
+    late = vs.select(profile(), study, catalog=PRICES, deadline_hours=1e-5)
+    assert late.excluded[0].reason.startswith("18.3 epochs take")
+
+
 def test_a_size_without_a_probe_is_interpolated_and_says_so() -> None:
     selection = vs.select(machines(128, 512), STUDY, catalog=PRICES)
     between = [row for row in selection if row.batch_size == 256]

@@ -191,16 +191,17 @@ class ConvergenceStudy(Record):
     def metric(self, batch_size: int, name: str | None = None) -> float | None:
         """Mean final value of a metric at ``batch_size``; interpolated between measured sizes, None beyond them.
 
-        Without ``name`` it is the monitored metric. A name that no run logged is an :class:`ArgumentError`.
+        Without ``name`` it is the monitored metric. A name that no run logged is an :class:`ArgumentError`. What an
+        unfinished run logged last is no final value.
         """
         name = name or self.monitor
+        logged = sorted({key for run in self.runs for key in run.metrics})
+        if name not in logged:
+            raise ArgumentError(f"No run of this study has a metric {name!r}. It has: {', '.join(logged) or 'none'}.")
         known: dict[int, list[float]] = {}
         for run in self.runs:
-            if name in run.metrics:
+            if name in run.metrics and _tells(run):
                 known.setdefault(run.batch_size, []).append(float(run.metrics[name]))
-        if not known:
-            logged = sorted({key for run in self.runs for key in run.metrics})
-            raise ArgumentError(f"No run of this study has a metric {name!r}. It has: {', '.join(logged) or 'none'}.")
         means = {size: statistics.fmean(values) for size, values in known.items()}
         if batch_size in means:
             return means[batch_size]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, overload
 
 from vmselect.profile import Finding
-from vmselect.units import format_seconds, format_usd
+from vmselect.units import format_epochs, format_seconds, format_usd
 
 Item = TypeVar("Item")
 
@@ -47,8 +47,8 @@ class Row:
     def __str__(self) -> str:
         batch = f", batch {self.batch_size}" if self.batch_size else ""
         return (
-            f"{self.instance_type} ({self.provider}, {self.region}, {self.market}){batch}: {self.epochs:g} epochs in "
-            f"{self.time_text} for {self.cost_text}"
+            f"{self.instance_type} ({self.provider}, {self.region}, {self.market}){batch}: "
+            f"{format_epochs(self.epochs)} epochs in {self.time_text} for {self.cost_text}"
         )
 
     @property

@@ -22,6 +22,7 @@ const SECTIONS = [
       const note = h("p", { class: "lede" });
       host.append(note);
       return (view) => {
+        if (!someOf(host, view.rows)) return;
         const drawn = drawTimeCost(chart, view.rows, view.settings);
         const total = view.rows.length;
         note.textContent = drawn < total ? `Drawn: the best ${formatCount(drawn)} of ${formatCount(total)} candidates.` : "";
@@ -39,6 +40,7 @@ const SECTIONS = [
       const [time, money] = [panel(), panel()];
       host.append(h("div", { class: "pairs" }, time.box, money.box));
       return (view) => {
+        if (!someOf(host, view.everyone)) return;
         const panels = [[time, "seconds", "Training time"], [money, "cost_usd", "Cost"]];
         const most = Math.max(10, 2 * view.settings.epochs, report.mostEpochs);
         const everyone = view.everyone.map((row) => row.candidate);
@@ -61,6 +63,7 @@ const SECTIONS = [
       const legend = h("ul", { class: "legend", "aria-label": "Terms" });
       host.append(legend);
       return (view) => {
+        if (!someOf(host, view.rows)) return;
         const field = view.settings.weights.time > view.settings.weights.cost ? "seconds" : "cost_usd";
         const what = field === "seconds" ? "time" : "cost";
         lede.textContent = `The ${what} of the best candidates, split by what takes it. The thin bar is the interval.`;
@@ -118,6 +121,12 @@ const SECTIONS = [
   },
   { id: "method", title: "How this was computed", build: buildMethod },
 ];
+
+/** Whether there is anything to draw; a section about nothing is hidden. */
+function someOf(host, rows) {
+  host.hidden = rows.length === 0;
+  return !host.hidden;
+}
 
 function chartHost(host) {
   const chart = h("div", { class: "chart-host" });

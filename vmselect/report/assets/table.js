@@ -90,7 +90,8 @@ function buildTable(host) {
     });
     replace(body, chosen.slice(0, shown.most).map(tableRow));
     const [some, total] = [chosen.length, shown.rows.length];
-    count.textContent = some === total ? `${formatCount(total)} candidates` : `${formatCount(some)} of ${formatCount(total)} candidates`;
+    const counted = `${formatCount(total)} candidate${total === 1 ? "" : "s"}`;
+    count.textContent = some === total ? counted : `${formatCount(some)} of ${counted}`;
     const left = some - shown.most;
     const button = (text, most) => h("button", { type: "button", onclick: () => refresh({ most }) }, text);
     replace(more,

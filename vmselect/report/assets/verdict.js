@@ -35,7 +35,7 @@ function nothingFeasible(everyone, { deadline_hours, budget_usd }) {
   const limits = [];
   if (deadline_hours !== null) limits.push(`the deadline of ${formatSeconds(deadline_hours * SECONDS_PER_HOUR)}`);
   if (budget_usd !== null) limits.push(`the budget of ${formatUsd(budget_usd)}`);
-  if (!everyone.length || !limits.length) return ["Nothing to rent: no candidate is left to choose from."];
+  if (!everyone.length || !limits.length) return ["Nothing to rent: no candidate is left to choose from. Why stands below, under Left out."];
   const fastest = formatSeconds(least(everyone, "seconds"));
   const cheapest = formatUsd(least(everyone, "cost_usd"));
   const nearest = `The fastest takes ${fastest}, the cheapest costs ${cheapest}.`;
