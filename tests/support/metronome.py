@@ -19,16 +19,22 @@ Schedule = Callable[[str, int], float]
 
 @dataclass
 class Metronome:
-    """Sleeps by ``schedule`` while ``running``; ``slept`` holds the seconds of every beat, in order."""
+    """Sleeps by ``schedule`` while ``running``.
+
+    ``slept`` holds the seconds of every beat, in order, and ``ended`` the time at which it ended: a second clock, whose
+    intervals are steps from end to end as a probe should read them, whatever Keras does besides.
+    """
 
     schedule: Schedule
     running: bool = False
     slept: dict[str, list[float]] = field(default_factory=lambda: {"train": [], "test": []})
+    ended: dict[str, list[float]] = field(default_factory=lambda: {"train": [], "test": []})
 
     def start(self) -> None:
         """Begin to sleep, counting beats from 0."""
         self.running = True
         self.slept = {"train": [], "test": []}
+        self.ended = {"train": [], "test": []}
 
     def beat(self, kind: str) -> None:
         """One step: sleep as long as the schedule says."""
@@ -36,7 +42,9 @@ class Metronome:
             return
         began = time.perf_counter()
         time.sleep(self.schedule(kind, len(self.slept[kind])))
-        self.slept[kind].append(time.perf_counter() - began)
+        now = time.perf_counter()
+        self.slept[kind].append(now - began)
+        self.ended[kind].append(now)
 
 
 @keras.saving.register_keras_serializable("vmselect-tests")

@@ -1,8 +1,8 @@
 """How a training ends when Keras does not say so: an exception, a kill.
 
-Keras calls no hook when ``fit`` raises. Four nets catch what can happen, none of which costs anything until then:
+Keras calls no hook when ``fit`` raises. Nets catch what can happen, which cost nothing to speak of until then:
 
-* the compiled step functions are called through a guard that sees every exception of a step, memory above all;
+* what ``fit`` calls (the step functions, the hooks of all callbacks) it calls through a guard that sees exceptions;
 * the list of callbacks lives as long as ``fit`` does: when it dies, or the interpreter ends, ``fit`` is over;
 * SIGTERM, which by default ends a process without a word, is noted first and then does what it did;
 * whoever asks the probe for its profile asks whether ``fit`` still runs.
@@ -23,7 +23,13 @@ Note = Callable[[BaseException | None, str | None], None]
 """Takes the exception that ended the training, where known, or else what is known of it."""
 
 _MEMORY_ERRORS = {"ResourceExhaustedError", "OutOfMemoryError"}
-_MEMORY_WORDS = ("resource_exhausted", "out of memory", "can't allocate memory", "cannot allocate memory")
+_MEMORY_WORDS = (
+    "resource_exhausted",
+    "oom when allocating",
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+)
 
 
 class EndWatch:
@@ -32,49 +38,73 @@ class EndWatch:
     ``anchor`` is something that lives as long as the training does.
     """
 
-    def __init__(self, note: Note, *, anchor: object, model: Any = None) -> None:
+    def __init__(self, note: Note, *, anchor: object) -> None:
         self._note = note
-        self._model = model
-        self._guarded: dict[str, tuple[Any, Any]] = {}
+        self._guards: list[tuple[weakref.ref[Any], str, Any, Any]] = []
         self._signal_set = False
         # Where nothing dies with the training, the end of the interpreter is the net that remains.
         self._finalizer = weakref.finalize(anchor, self._forgotten)
         self._watch_signal()
 
-    def guard(self, name: Literal["train_function", "test_function"]) -> None:
-        """Call the model's step function through the guard from now on."""
-        function = getattr(self._model, name, None)
-        if function is None or name in self._guarded:
-            return
+    def guard(self, owner: Any, *names: str) -> None:
+        """From now on, see the exceptions that these functions of ``owner`` raise."""
+        for name in names:
+            before = vars(owner).get(name)
+            function = before if before is not None else getattr(type(owner), name, None)
+            if function is None or any(name == guarded[1] and guarded[0]() is owner for guarded in self._guards):
+                continue
+            # A method is found on the class and called with its owner weakly held: the guard must not keep it alive.
+            reference = weakref.ref(owner)
+            guarded = self._wrap(function) if before is not None else self._wrap_method(function, reference)
+            self._guards.append((reference, name, before, guarded))
+            setattr(owner, name, guarded)
 
-        def guarded(*arguments: Any) -> Any:
-            try:
-                return function(*arguments)
-            except StopIteration:  # how Keras' data loops end
-                raise
-            except BaseException as error:
-                if not _is_end_of_data(error):
-                    self._end(error, None)
-                raise
-
-        self._guarded[name] = (function, guarded)
-        setattr(self._model, name, guarded)
-
-    def release(self, name: Literal["train_function", "test_function"]) -> None:
-        """Give the model its own step function back."""
-        function, guarded = self._guarded.pop(name, (None, None))
-        if guarded is not None and getattr(self._model, name, None) is guarded:
-            setattr(self._model, name, function)
+    def release(self, name: str | None = None) -> None:
+        """Put back what was guarded: the function ``name``, or all."""
+        for guard in [guard for guard in self._guards if name in (None, guard[1])]:
+            self._guards.remove(guard)
+            reference, guarded_name, before, guarded = guard
+            owner = reference()
+            if owner is None or vars(owner).get(guarded_name) is not guarded:
+                continue
+            if before is None:
+                delattr(owner, guarded_name)
+            else:
+                setattr(owner, guarded_name, before)
 
     def stop(self) -> None:
         """The training has ended as it should, or its end was noted."""
-        self.release("train_function")
-        self.release("test_function")
+        self.release()
         self._finalizer.detach()
         if self._signal_set and threading.current_thread() is threading.main_thread():
             if signal.getsignal(signal.SIGTERM) == self._on_signal:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._signal_set = False
+
+    def _wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(*arguments: Any, **options: Any) -> Any:
+            try:
+                return function(*arguments, **options)
+            except BaseException as error:
+                self._see(error)
+                raise
+
+        return guarded
+
+    def _wrap_method(self, function: Callable[..., Any], reference: weakref.ref[Any]) -> Callable[..., Any]:
+        def guarded(*arguments: Any, **options: Any) -> Any:
+            try:
+                return function(reference(), *arguments, **options)
+            except BaseException as error:
+                self._see(error)
+                raise
+
+        return guarded
+
+    def _see(self, error: BaseException) -> None:
+        # These two are how Keras' loops over data end.
+        if not isinstance(error, StopIteration) and type(error).__name__ != "OutOfRangeError":
+            self._end(error, None)
 
     def _end(self, error: BaseException | None, detail: str | None) -> None:
         self.stop()
@@ -101,8 +131,10 @@ def classify(error: BaseException | None, detail: str | None = None) -> tuple[En
     """The outcome that ``error`` means, and one line about it."""
     if error is None:
         return "interrupted", detail
-    first_line = (str(error).strip().splitlines() or [""])[0]
-    text = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # TensorFlow opens with "Graph execution error:" and comes to the point much later.
+    telling = next((line for line in lines if _speaks_of_memory(line)), lines[0] if lines else "")
+    text = f"{type(error).__name__}: {telling}" if telling else type(error).__name__
     return ("out_of_memory" if is_out_of_memory(error) else "interrupted"), text[:300]
 
 
@@ -111,12 +143,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ in _MEMORY_ERRORS:
         return True
     # XLA and torch raise plain runtime errors; only their words tell.
-    if isinstance(error, RuntimeError) or type(error).__module__.partition(".")[0] in ("tensorflow", "jax", "torch"):
-        words = str(error).lower()
-        if any(word in words for word in _MEMORY_WORDS):
-            return True
+    technical = isinstance(error, RuntimeError) or type(error).__module__.startswith(("tensorflow", "jax", "torch"))
+    if technical and _speaks_of_memory(str(error)):
+        return True
     return error.__cause__ is not None and is_out_of_memory(error.__cause__)
 
 
-def _is_end_of_data(error: BaseException) -> bool:
-    return type(error).__name__ == "OutOfRangeError"
+def _speaks_of_memory(text: str) -> bool:
+    lowered = text.lower()
+    return any(words in lowered for words in _MEMORY_WORDS)

@@ -81,7 +81,7 @@ class EpochProbe(KerasProbe):
             return
         self._end_training(recording)
         if self._watch is not None:
-            self._watch.guard("test_function")
+            self._watch.guard(self._model, "test_function")
         self._validating = True
         recording.timer.begin_validation()
 

@@ -8,8 +8,9 @@ to "unknown" when a later Keras names it differently.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -23,7 +24,8 @@ class FitFacts:
 
     token: tuple[int, int] | None = None
     """Identity of the running call, see :func:`is_running`."""
-    callback_list: Any = None
+    callback_list: weakref.ref[Any] | None = None
+    """What calls the hooks; held weakly, for it lives exactly as long as the call."""
     threaded: bool = False
     """Whether Keras will call the batch hooks from worker threads."""
     batch_size: int | None = None
@@ -56,7 +58,7 @@ def read_fit(frame: FrameType | None) -> FitFacts:
         if frame.f_code.co_name == "fit" and "callbacks" in local:
             return _read_locals(local, callback_list, token=(id(frame), id(frame.f_code)))
         frame = frame.f_back
-    return FitFacts(callback_list=callback_list, threaded=bool(getattr(callback_list, "_async_train", False)))
+    return _describe_list(callback_list)
 
 
 def is_running(token: tuple[int, int], thread: int) -> bool:
@@ -75,10 +77,9 @@ def _read_locals(local: dict[str, Any], callback_list: Any, *, token: tuple[int,
     partial = _read(lambda: adapter.partial_batch_size)
     if partial is None and _read(lambda: adapter.has_partial_batch) is False:
         partial = 0
-    return FitFacts(
+    return replace(
+        _describe_list(callback_list),
         token=token,
-        callback_list=callback_list,
-        threaded=bool(getattr(callback_list, "_async_train", False)),
         batch_size=_positive(_read(lambda: adapter.batch_size)),
         partial_batch=partial if isinstance(partial, int) else None,
         validation_steps=_positive(local.get("validation_steps")),
@@ -86,6 +87,13 @@ def _read_locals(local: dict[str, Any], callback_list: Any, *, token: tuple[int,
         has_validation=local["validation_data"] is not None if "validation_data" in local else None,
         # Its worker threads outlive an epoch that was left early, and refuse to be started again.
         can_restart="PyDataset" not in type(adapter).__name__,
+    )
+
+
+def _describe_list(callback_list: Any) -> FitFacts:
+    return FitFacts(
+        callback_list=None if callback_list is None else weakref.ref(callback_list),
+        threaded=bool(getattr(callback_list, "_async_train", False)),
     )
 
 

@@ -152,7 +152,7 @@ class IterationProbe(KerasProbe):
         with recording.timer.leave_out():
             self._count_epoch(recording)
             if self._watch is not None:
-                self._watch.guard("test_function")
+                self._watch.guard(self._model, "test_function")
             self._validating = True
             self._cut_validation = False
             self._batches_in_validation = 0
@@ -222,7 +222,7 @@ class IterationProbe(KerasProbe):
             return
         with recording.timer.leave_out():
             if threading.get_ident() != self._thread:
-                raise ProbeError(THREADED)
+                self._abandon(THREADED)
             if recording.batch_size is None:
                 examples, steps = count_examples(self._model), batch - self._first_of_execution + 1
                 if examples is not None and examples % steps == 0:

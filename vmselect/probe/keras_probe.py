@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from vmselect.errors import ProbeError
 from vmselect.probe import arguments
@@ -24,6 +24,10 @@ class _OwnStop(int):
 
 
 OWN_STOP = _OwnStop(1)
+
+GUARDED_HOOKS = tuple(
+    f"on_{what}_{when}" for what in ("epoch", "train_batch", "test", "test_batch") for when in ("begin", "end")
+)
 
 THREADED = (
     "Keras would call this probe from worker threads, where step times mean nothing. "
@@ -100,10 +104,7 @@ class KerasProbe(PlainCallback):
         with recording.timer.leave_out():
             self._check_fit(recording)
             self._thread = threading.get_ident()
-            self._watch = EndWatch(
-                self._end_early, anchor=recording.fit.callback_list or self._model, model=self._model
-            )
-            self._watch.guard("train_function")
+            self._watch = self._watch_end(recording)
             self._recording = recording
             self._prepare(recording)
 
@@ -137,7 +138,23 @@ class KerasProbe(PlainCallback):
             self._cut_short = True
         self._model.stop_training = True
 
+    def _abandon(self, reason: str) -> NoReturn:
+        """Give the recording up: its numbers would be wrong."""
+        if self._watch is not None:
+            self._watch.stop()
+        self._reset()
+        raise ProbeError(reason)
+
     # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _watch_end(self, recording: Recording) -> EndWatch:
+        reference = recording.fit.callback_list
+        callback_list = None if reference is None else reference()
+        watch = EndWatch(self._end_early, anchor=self._model if callback_list is None else callback_list)
+        watch.guard(self._model, "train_function")
+        if callback_list is not None:
+            watch.guard(callback_list, *GUARDED_HOOKS)
+        return watch
 
     def _settle(self) -> None:
         """If the training that was being recorded is over without having said so, close its record."""

@@ -64,7 +64,7 @@ def _outcome(profile: Profile) -> Iterator[Finding]:
 
 
 def _threaded_dispatch(profile: Profile) -> Iterator[Finding]:
-    if profile.environment.dispatch == "threaded":
+    if profile.environment.dispatch == "threaded" and profile.probe != "epoch":  # whole epochs are waited for
         yield Finding(
             "threaded-dispatch",
             "Keras ran the probe's hooks on worker threads, where step times are not what they seem.",

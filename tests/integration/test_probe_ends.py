@@ -1,0 +1,59 @@
+"""Trainings that end badly, in processes of their own: what was measured is saved, and the process ends as it would."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import processes
+
+CASES = {
+    ("tensorflow", "sigterm"): (-signal.SIGTERM, 21),
+    ("tensorflow", "sigint"): (-signal.SIGINT, 21),
+    ("jax", "sigterm"): (-signal.SIGTERM, 21),
+    ("jax", "data"): (1, 25),
+    ("torch", "sigterm"): (-signal.SIGTERM, 21),
+    ("torch", "data"): (1, 25),
+    ("torch", "exit"): (7, 21),
+}
+DETAIL = {
+    "sigterm": "SIGTERM",
+    "sigint": "KeyboardInterrupt",
+    "data": "RuntimeError: nobody catches this",
+    "exit": "SystemExit: 7",
+}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[subprocess.Popen[str], Path]]:
+    """All of them at once: most of their time is spent importing."""
+    folder = tmp_path_factory.mktemp("ends")
+    return {
+        (backend, kind): (processes.start("ending.py", kind, path, KERAS_BACKEND=backend), path)
+        for (backend, kind), path in ((case, folder / f"{'-'.join(case)}.json") for case in CASES)
+        if importlib.util.find_spec(backend) is not None
+    }
+
+
+@pytest.mark.parametrize(("backend", "kind"), CASES)
+def test_what_was_measured_is_saved(backend: str, kind: str, running) -> None:
+    if (backend, kind) not in running:
+        pytest.skip(f"{backend} is not installed: its endings were left out")
+    process, path = running[backend, kind]
+    _, errors = process.communicate(timeout=200)
+    code, steps = CASES[backend, kind]
+    assert process.returncode == code, errors[-2000:]
+    profile = vs.Profile.load(path)
+    assert (profile.outcome, profile.detail) == ("interrupted", DETAIL[kind])
+    assert profile.timeline.steps.steps == steps
+    assert profile.timeline.init_source == "process start"
+    assert 0 < profile.timeline.init_seconds < 600
+    assert "interrupted" in {finding.code for finding in profile.findings}
