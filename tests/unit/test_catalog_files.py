@@ -81,6 +81,9 @@ def test_json_as_a_list_or_with_a_schema(write) -> None:
         (f"{GOOD}\n{GOOD}", r"line 3: repeats the price of aws ec2 g4dn\.xlarge .*given by prices\.csv line 2"),
         ("aws,p3.2xlarge,us-east-1,demand,3", r"line 2: market 'demand' is not one of"),
         (f"{GOOD}\naws,p3.2xlarge,us-east-1,on_demand,3,0", r"line 3 has 6 fields, the header 5"),
+        ("aws,p3.2xlarge,us-east-1,on_demand,3,06", r"line 2 has 6 fields, the header 5.*write 3\.06"),
+        ("aws,a,r,on_demand,3,06\naws,b,r,on_demand,3,07", r"line 2 has 6 fields, the header 5"),
+        ("aws,p3.2xlarge,us-east-1,on_demand,3a", r"'3a' is not a plain number in US dollars\. Correct it"),
         ('aws,"p3.2xlarge,us-east-1,on_demand,3', r"open quote"),
         (",,,,", r"provider is empty; instance_type is empty"),
     ],
@@ -126,12 +129,14 @@ def test_many_faults_are_counted_and_a_few_shown(write) -> None:
         (HEADER.encode(), r"no usable price row"),
         (b"provider,instance_type\naws,x\n", r"region, market, usd_per_hour is not there"),
         (f"{HEADER},gpu_modle\n".encode(), r"'gpu_modle' .*Did you mean 'gpu_model'"),
+        (HEADER.replace(",", ";").encode(), r"Separate the columns by commas"),
+        (f"{HEADER},date\n{GOOD},2026-W34-6\n".encode(), r"'2026-W34-6' is not a day written as"),
         (f"{HEADER},region\n".encode(), r"two columns named 'region'"),
         (HEADER.encode("utf-16"), r"UTF-16"),
         (b"\x00\x01\x02", r"not text"),
         (b"\xff\xfe\xfd garbage\n", r"UTF-16|UTF-8"),
         (f"{HEADER}\n".encode() + b"aws,\xe9,us-east-1,on_demand,3\n", r"not UTF-8"),
-        (b"x" * 70_000, r"no header line in its first 64 KiB"),
+        (b"x" * 70_000, r"line of more than 64 KiB"),
     ],
 )
 def test_a_file_that_is_no_price_file(write, content, fact) -> None:
@@ -149,6 +154,53 @@ def test_garbage_of_a_hundred_megabytes_is_refused_at_once(tmp_path) -> None:
         with pytest.raises(CatalogError) as refused:
             vs.Catalog.load(path)
         assert len(str(refused.value)) < 600
+
+
+def test_large_garbage_in_lines_is_told_by_its_first_rows(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "noise.csv"
+    line = "17ab,99cd,x,y,zz\n"
+    path.write_text(f"{HEADER}\n" + line * (10 * 2**20 // len(line)))
+    parsed = []
+    parse = files._parse_csv
+    monkeypatch.setattr(files, "_parse_csv", lambda *given: parsed.append(parse(*given)) or parsed[-1])
+    for skip in (False, True):
+        with pytest.raises(CatalogError, match=r"none of its first 1000 rows is a price.*noise\.csv line 2: market"):
+            vs.Catalog.load(path, skip_bad_rows=skip)
+    assert [len(rows) for rows in parsed] == [1000, 1000]
+
+
+def test_a_line_of_millions_of_commas_is_refused_at_once(tmp_path) -> None:
+    path = tmp_path / "commas.csv"
+    path.write_text(f"{HEADER}\n{GOOD}\n" + "," * 2**22)
+    with pytest.raises(CatalogError, match="a line of more than 64 KiB"):
+        vs.Catalog.load(path)
+
+
+def test_a_pipe_is_refused_since_it_can_be_read_only_once(write) -> None:
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, f"{HEADER}\n{GOOD}\n".encode())
+        with pytest.raises(CatalogError, match="not a plain file"):
+            vs.Catalog.load(f"/dev/fd/{reader}")
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_saving_over_a_private_file_keeps_it_private(write) -> None:
+    path = write(f"{HEADER}\n{GOOD}\n")
+    path.chmod(0o600)
+    vs.Catalog.load(path).save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_file_has_the_permissions_that_the_user_gives_to_new_files(tmp_path) -> None:
+    before = os.umask(0o077)
+    try:
+        path = vs.Catalog.embedded("2021-02-28").save(tmp_path / "new.csv")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_file_above_the_limit_is_not_opened(write, monkeypatch) -> None:
@@ -173,6 +225,7 @@ def test_no_file_and_a_folder(tmp_path) -> None:
         ('{"schema": 99, "offers": []}', "schema 99"),
         ("[" * 100_000, "not a JSON price file"),
         ('[\n{"provider": "aws", "price": 3}\n]', r"line 2 has an unknown field 'price'"),
+        ('[{"provider": "aws", "usd_per_hour": 1, "usd_per_hour": 2}]', "'usd_per_hour' stands twice in one object"),
         ('{"offers": [\n{"provider": ["aws"]}]}', r"line 2: provider must be one value"),
         ('[{"provider": "aws", "instance_type": "x", "region": "r", "market": "spot",\n"usd_per_hour": 1},\n\n'
          '{"provider": "aws", "instance_type": "y", "region": "r", "market": "spot", "usd_per_hour": NaN}]',

@@ -8,23 +8,27 @@ import io
 import json
 import os
 import re
-import tempfile
+import secrets
+import stat
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from vmselect.catalog import foreign, table
+from vmselect.catalog import foreign, json_file, table
 from vmselect.catalog.schema import COLUMNS, NUMBER_LIMITS, SCHEMA_VERSION
 from vmselect.errors import CatalogError
 from vmselect.profile import Finding
 
 MAX_BYTES = 256 * 1024**2
-_MAX_HEADER_BYTES = 64 * 1024
+_BLOCK_BYTES = 64 * 1024
 _ROWS_AT_ONCE = 100_000  # a whole file at once would need three times its size in memory
+_LARGE_BYTES = 8 * 1024**2  # above, a look at the first rows tells garbage before all of it is taken apart
+_ROWS_LOOKED_AT = 1000
 
 
 def read(
@@ -37,13 +41,14 @@ def read(
     rules: list[table.Rule] = []
     findings: list[Finding] = []
     if path.suffix.lower() == ".json":
-        raw, name_row = _read_json(path)
+        raw, name_row = json_file.read(path)
         source = "user"
     else:
         header = _read_header(path, head)
         layout = foreign.recognise(header)
         if layout is None:
             _check_header(path, header)
+            _check_first_rows(path, header)
             raw, name_row, rules = _read_csv(path, header, numbers=tuple(NUMBER_LIMITS))
             source = "user"
         else:
@@ -82,18 +87,19 @@ def write(frame: pd.DataFrame, path: str | Path) -> Path:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Put ``content`` at ``path`` in one step: whoever reads sees the old file or the new one, never half."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
         try:
-            with os.fdopen(handle, "wb") as out:
+            with beside.open("xb") as out:
                 out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
-            Path(beside).chmod(0o644)
-            Path(beside).replace(path)
+            if path.exists():
+                beside.chmod(stat.S_IMODE(path.stat().st_mode))  # negotiated prices may be for few eyes
+            beside.replace(path)
         except BaseException:
-            Path(beside).unlink(missing_ok=True)
+            beside.unlink(missing_ok=True)
             raise
     except OSError as failure:
         raise CatalogError(f"{path} could not be written ({failure}). Choose another place.") from failure
@@ -101,13 +107,16 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def _read_head(path: Path) -> bytes:
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):  # a pipe can be read only once, and prices are read in several goes
+            raise CatalogError(f"{path} cannot be read: it is not a plain file. Save the prices to one first.")
+        if about.st_size > MAX_BYTES:
             raise CatalogError(
-                f"{path.name} is {size / 1024**2:.0f} MiB; a price file may be {MAX_BYTES // 1024**2} MiB. Split it."
+                f"{path.name} is {about.st_size / 1024**2:.0f} MiB; a price file may be {MAX_BYTES // 1024**2} MiB. "
+                "Split it."
             )
         with path.open("rb") as file:
-            head = file.read(_MAX_HEADER_BYTES)
+            head = file.read(_BLOCK_BYTES)
     except OSError as failure:
         raise CatalogError(f"{path} cannot be read ({failure}). Give the path of a CSV or JSON file.") from failure
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -118,9 +127,11 @@ def _read_head(path: Path) -> bytes:
 
 
 def _read_header(path: Path, head: bytes) -> list[str]:
-    line, newline, _ = head.partition(b"\n")
-    if not newline and len(head) == _MAX_HEADER_BYTES:
-        raise CatalogError(f"{path.name} has no header line in its first 64 KiB. Give a CSV price file.")
+    with path.open("rb") as file:  # a line of millions of fields takes gigabytes to take apart
+        while len(block := file.read(_BLOCK_BYTES)) == _BLOCK_BYTES:
+            if b"\n" not in block:
+                raise CatalogError(f"{path.name} has a line of more than 64 KiB. Give a CSV price file.")
+    line = head.partition(b"\n")[0]
     try:
         header = next(csv.reader(io.StringIO(line.decode("utf-8-sig").rstrip("\r"))), [])
     except (UnicodeDecodeError, csv.Error) as failure:
@@ -137,17 +148,33 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
         if name not in (*COLUMNS, "currency"):
             near = get_close_matches(name, COLUMNS, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
+            if len(header) == 1 and re.search(r"[;\t|]", name):
+                hint = "Separate the columns by commas."
             raise CatalogError(f"{path.name} has a column {name[:40]!r} that a price file does not have. {hint}")
 
 
+def _check_first_rows(path: Path, header: Sequence[str]) -> None:
+    """Refuse a large file of which no row at the top is a price, before minutes go into counting its faults."""
+    if path.stat().st_size <= _LARGE_BYTES:
+        return
+    raw, name_row, _ = _read_csv(path, header, numbers=(), rows=_ROWS_LOOKED_AT)
+    kept, left_out = table.build(
+        raw, name_row=name_row, default_date="2000-01-01", default_source="user", skip_bad_rows=True
+    )
+    if not len(kept):
+        raise CatalogError(f"{path.name}: none of its first {len(raw)} rows is a price. {left_out[0].message}")
+
+
 def _read_csv(
-    path: Path, header: Sequence[str], *, numbers: Sequence[str]
+    path: Path, header: Sequence[str], *, numbers: Sequence[str], rows: int | None = None
 ) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
     """Rows of a CSV; columns in ``numbers`` as floats when every cell is one, all others as categories."""
+    if too_long := _find_long_row(path, header, rows=1):  # pandas would cut this one without a word
+        raise too_long
     failure: Exception | None = None
     for floats in (numbers, ()):
         try:
-            raw = _parse_csv(path, header, floats)
+            raw = _parse_csv(path, header, floats, rows)
             break
         except (pd.errors.ParserError, UnicodeDecodeError) as broken:
             raise _explain_broken_csv(path, header, broken) from broken
@@ -171,11 +198,11 @@ def _read_csv(
     return raw, name_row, rules
 
 
-def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str]) -> pd.DataFrame:
+def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: int | None) -> pd.DataFrame:
     """Columns in ``floats`` as numbers, all others as categories of exactly the text in the file."""
     options: dict[str, Any] = {
         "names": list(header), "header": 0, "index_col": False, "keep_default_na": False, "encoding": "utf-8-sig",
-        "na_values": {c: [""] for c in floats}, "low_memory": False,
+        "na_values": {c: [""] for c in floats}, "low_memory": False, "nrows": rows,
     }  # fmt: skip
     dtypes: dict[str, Any] = {c: "float64" if c in floats else "category" for c in header}
     parts = list(pd.read_csv(path, dtype=dtypes, chunksize=_ROWS_AT_ONCE, **options))
@@ -196,7 +223,7 @@ def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str]) -> pd.D
 def _is_cut_short(path: Path, fields: int) -> bool:
     """Whether the last line neither ends nor is complete, as after a broken download."""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _MAX_HEADER_BYTES))
+        file.seek(max(0, path.stat().st_size - _BLOCK_BYTES))
         last = re.split(rb"[\r\n]", file.read())[-1].decode("utf-8", "replace")
     return bool(last.strip()) and len(next(csv.reader([last]), [])) < fields
 
@@ -222,58 +249,22 @@ def _non_blank(reader: Any) -> Any:
 def _explain_broken_csv(path: Path, header: Sequence[str], failure: Exception) -> CatalogError:
     if isinstance(failure, UnicodeDecodeError):
         return CatalogError(f"{path.name} is not UTF-8 text ({failure.reason}). Save it as CSV UTF-8.")
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    return _find_long_row(path, header) or CatalogError(
+        f"{path.name} is not whole CSV ({str(failure).strip()[:120]}). Look for an open quote."
+    )
+
+
+def _find_long_row(path: Path, header: Sequence[str], *, rows: int | None = None) -> CatalogError | None:
+    """What is wrong when one of the first ``rows`` data rows has more fields than the header."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         reader = csv.reader(file)
-        for cells in _non_blank(reader):
+        for cells in islice(_non_blank(reader), None if rows is None else rows + 1):
             if len(cells) > len(header):
                 return CatalogError(
                     f"{path.name} line {reader.line_num} has {len(cells)} fields, the header {len(header)}. "
-                    "Put quotes around text that holds a comma."
+                    "Put quotes around text that holds a comma, and write 3.06, not 3,06."
                 )
-    return CatalogError(f"{path.name} is not whole CSV ({str(failure).strip()[:120]}). Look for an open quote.")
-
-
-def _read_json(path: Path) -> tuple[pd.DataFrame, table.RowNamer]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        rows, lines = _json_offers(text)
-    except (ValueError, RecursionError) as failure:
-        raise CatalogError(
-            f'{path.name} is not a JSON price file ({str(failure)[:160]}). Write {{"offers": [{{...}}, ...]}}.'
-        ) from failure
-    for row, line in zip(rows, lines, strict=True):
-        for name, value in row.items():
-            if name not in COLUMNS:
-                near = get_close_matches(name, COLUMNS, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise CatalogError(f"{path.name} line {line} has an unknown field {name[:40]!r}.{hint}")
-            if isinstance(value, list | dict):
-                raise CatalogError(f"{path.name} line {line}: {name} must be one value, not a list or object.")
-    raw = pd.DataFrame(rows, columns=[c for c in COLUMNS if any(c in r for r in rows)], dtype=object)
-    return raw, lambda positions: [f"{path.name} line {lines[p]}" for p in positions]
-
-
-def _json_offers(text: str) -> tuple[list[dict[str, Any]], list[int]]:
-    """The objects of the offers list and the line on which each begins."""
-    decoder = json.JSONDecoder(parse_constant=lambda word: f"{word}")
-    whole = decoder.decode(text)
-    if isinstance(whole, dict):
-        version = whole.get("schema", SCHEMA_VERSION)
-        if version != SCHEMA_VERSION:
-            raise ValueError(f"schema {version!r}; this release reads {SCHEMA_VERSION}")
-        rows = whole.get("offers")
-        at = text.index("[", text.index('"offers"')) + 1 if isinstance(rows, list) else 0
-    else:
-        rows, at = whole, text.find("[") + 1
-    if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
-        raise ValueError("no list of offers")
-    lines, line, counted = [], 1, 0
-    for _ in rows:
-        at = text.index("{", at)
-        line, counted = line + text.count("\n", counted, at), at
-        lines.append(line)
-        _, at = decoder.raw_decode(text, at)
-    return rows, lines
+    return None
 
 
 def _as_text(values: pd.Series) -> Any:

@@ -109,6 +109,6 @@ def describe_bad_number(column: str, value: float) -> str | None:
 def is_iso_date(text: str) -> bool:
     """Whether ``text`` is a day written as 2026-08-22."""
     try:
-        return len(text) == 10 and bool(dt.date.fromisoformat(text))
+        return dt.date.fromisoformat(text).isoformat() == text  # a week, 2026-W34-6, is ISO too
     except ValueError:
         return False

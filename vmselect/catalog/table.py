@@ -106,7 +106,7 @@ def key_codes(frames: Sequence[pd.DataFrame]) -> list[npt.NDArray[np.int64]]:
     for column in KEY:
         names: dict[str, int] = {}
         for f in frames:
-            for name in f[column].cat.categories:
+            for name in f[column].cat.categories.tolist():
                 names.setdefault(name, len(names))
         if bound * (len(names) + 1) > 2**62:  # too many names to number every combination: number those there are
             joined, used = pd.factorize(np.concatenate(codes))
@@ -114,7 +114,7 @@ def key_codes(frames: Sequence[pd.DataFrame]) -> list[npt.NDArray[np.int64]]:
             bound = len(used)
         bound *= len(names) + 1
         for i, f in enumerate(frames):
-            column_codes = np.array([names[n] for n in f[column].cat.categories], dtype=np.int64)
+            column_codes = np.array([names[n] for n in f[column].cat.categories.tolist()], dtype=np.int64)
             codes[i] = codes[i] * (len(names) + 1)
             if len(f):
                 codes[i] += column_codes[f[column].cat.codes.to_numpy()]
@@ -132,10 +132,11 @@ def _texts(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
     cleaned = given.cat.rename_categories(str)
     if cleaned.isna().any():
         cleaned = cleaned.cat.add_categories([""] if "" not in cleaned.cat.categories else []).fillna("")
-    stripped = [c.strip() for c in cleaned.cat.categories]
-    if stripped != list(cleaned.cat.categories):
+    names = cleaned.cat.categories.tolist()  # walking the index itself would box every name anew
+    if any(name != name.strip() for name in names):
         cleaned = cleaned.astype(object).str.strip().astype("category")
-    reasons = [describe_bad_text(column, c) if column != "date" or c else None for c in cleaned.cat.categories]
+        names = cleaned.cat.categories.tolist()
+    reasons = [describe_bad_text(column, name) if column != "date" or name else None for name in names]
     if not any(reasons):
         return cleaned, []
     codes = cleaned.cat.codes.to_numpy()
@@ -171,13 +172,15 @@ def _numbers(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
     fine = (values >= lowest) & (values <= highest)
     if column not in REQUIRED:
         fine |= np.isnan(values)
+    for already, _ in rules:
+        fine |= already  # what is no number is not missing as well
     if not fine.all():
         rules.append((~fine, lambda i: str(describe_bad_number(column, float(values[i])))))
     return pd.Series(values), rules
 
 
 def _fill(frame: pd.DataFrame, column: str, default: str) -> None:
-    categories = list(frame[column].cat.categories)
+    categories = frame[column].cat.categories
     if "" not in categories:
         return
     if default in categories:
