@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +10,7 @@ import pytest
 import vmselect as vs
 from vmselect.report import render_page
 
-webdriver = pytest.importorskip(
-    "selenium.webdriver", reason="the page was not opened in a browser: selenium is not installed"
-)
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-
-CHROME = next((found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None)
-CHROMEDRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    CHROME is None or CHROMEDRIVER is None,
-    reason="the page was not opened in a browser: no Chromium with chromedriver is installed",
-)
 FIELDS = ("epochs", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "score")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"):
-        options.add_argument(flag)
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chrome')}")
-    options.binary_location = CHROME
-    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
-    yield driver
-    driver.quit()
 
 
 def make_selection(**settings: Any) -> vs.Ranking:

@@ -105,7 +105,8 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
   const counts = sampleCounts(most, 60);
   const lines = candidates.map((candidate) => ({ candidate, points: counts.map((n) => evaluate(candidate, settings, n)) }));
   const x = countAxis(most, [box.left, box.right], narrow ? 3 : 5);
-  const values = lines.flatMap(({ points }) => points.map((point) => point[field]));
+  const top = (candidate) => (candidate === best ? high : field);
+  const values = lines.flatMap(({ candidate, points }) => points.map((point) => point[top(candidate)]));
   const y = makeAxis(values, [box.bottom, box.top], { unit, logBeyond: Infinity });
   drawBottomAxis(frame, x, "Epochs");
   drawLeftAxis(frame, y, "");
