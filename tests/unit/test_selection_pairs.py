@@ -137,13 +137,45 @@ def test_batch_sizes_whose_mean_epochs_may_be_alike_are_tied() -> None:
 
 def test_what_choosing_cost() -> None:
     cost = vs.select(machines(128, 256, 512), STUDY, catalog=PRICES).selection_cost()
-    assert cost.study_usd == 0  # times of the study's runs are not known here
+    assert cost.study_usd == 0  # times of the study's runs are not known here, which is told
+    assert cost.without_times == ("study, batch 128", "study, batch 256", "study, batch 512")
     assert 0 < cost.probe_usd < cost.exhaustive_usd
     assert cost.fraction == pytest.approx(cost.total_usd / cost.exhaustive_usd)
     run = STUDY.runs[0].model_copy(update={"fit_seconds": 3600.0, "instance_type": "g4dn.xlarge"})
     study = vs.ConvergenceStudy.of([run, *STUDY.runs[1:]])
     priced = vs.select(machines(128, 256, 512), study, catalog=PRICES).selection_cost()
     assert priced.study_usd == pytest.approx(PRICES.price("g4dn.xlarge"))
+
+
+def test_what_choosing_cost_does_not_depend_on_what_is_then_left_out() -> None:
+    everything = vs.select(machines(128, 256, 512), STUDY, catalog=PRICES).selection_cost()
+    for choice in ({"minimum_metric": 0.965}, {"minimum_metric": 0.999}, {"budget_usd": 0.001}):
+        assert vs.select(machines(128, 256, 512), STUDY, catalog=PRICES, **choice).selection_cost() == everything
+    between = vs.select(machines(128, 256, 512), STUDY, catalog=PRICES, batch_size=[200]).selection_cost()
+    assert between.probe_usd == everything.probe_usd
+    assert 0 < between.exhaustive_usd < everything.exhaustive_usd
+
+
+def test_what_is_left_out_is_said_once_and_as_part_of_a_sentence() -> None:
+    failed = profile("g4dn.xlarge", 256).model_copy(update={"outcome": "out_of_memory"})
+    given = [profile("g4dn.xlarge", 128), failed, *machines(128, 256, 512)[3:]]
+    told = [str(excluded) for excluded in vs.select(given, STUDY, catalog=PRICES).excluded]
+    assert told == [
+        "g4dn.xlarge, batch 256: the training ran out of memory",
+        "g4dn.xlarge, batch 512: a training with batch size 256 ran out of memory there. Use a smaller batch size",
+    ]
+    alone = vs.select(profile("my-pc", 128), STUDY, catalog=PRICES)
+    assert ".." not in alone.verdict
+
+
+def test_other_metrics_that_should_fall_are_bounded_from_above() -> None:
+    runs = [
+        run.model_copy(update={"metrics": {"val_accuracy": 0.9, "val_mae": run.batch_size / 1000}})
+        for run in STUDY.runs
+    ]
+    study = vs.ConvergenceStudy.of(runs)
+    selection = vs.select(machines(128, 256, 512), study, catalog=PRICES, minimum_metric={"val_mae": 0.2})
+    assert selection.batch_sizes == (128,)
 
 
 def test_the_payload_carries_the_study_and_reranking_keeps_it() -> None:
@@ -169,6 +201,12 @@ def test_the_payload_carries_the_study_and_reranking_keeps_it() -> None:
         ({"minimum_metric": "high"}, ArgumentError, "Give a number"),
         ({"study": vs.ConvergenceStudy.from_epochs({256: 13}, model="other")}, RankingError, "another model"),
         ({"study": vs.ConvergenceStudy.from_epochs({8192: 13})}, RankingError, "do not meet"),
+        ({"batch_size": 5000}, RankingError, "Nothing is known of batch size 5000"),
+        (
+            {"profiles": profile().model_copy(update={"outcome": "out_of_memory"})},
+            RankingError,
+            r"No profile tells.*ran out of memory",
+        ),
         ({"batch_size": 0}, ArgumentError, "batch_size"),
         ({"profiles": []}, RankingError, "no profiles"),
     ],

@@ -2,9 +2,10 @@
 
 from vmselect.ranking.comparison import Crossover, SelectionCost
 from vmselect.ranking.decision import rank
+from vmselect.ranking.methodology import MethodologyCost
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.rows import Excluded, Row
-from vmselect.ranking.selection import MethodologyCost, Selection, select
+from vmselect.ranking.selection import Selection, select
 from vmselect.ranking.spot import Interruptions
 
 __all__ = [

@@ -53,7 +53,7 @@ def measure_machines(
         try:
             machines.append(_measure(group, provider, settings, workload))
         except EstimateError as impossible:
-            left_out.append(Excluded(group[0].title, "no_estimate", str(impossible)))
+            left_out.append(Excluded.unestimated(group[0].title, impossible))
     machines.sort(key=lambda m: (m.instance_type, m.provider or "", m.batch_size or 0))
     return tuple(machines), left_out
 

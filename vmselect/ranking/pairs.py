@@ -16,6 +16,12 @@ from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings
 
 TOO_BAD, UNKNOWN_METRIC, UNKNOWN_EPOCHS = "below_minimum_metric", "metric_unknown", "epochs_unknown"
+FALLING = (
+    "loss", "error", "mae", "mse", "mape", "msle", "rmse", "crossentropy", "hinge", "divergence", "poisson", "logcosh",
+    "log_cosh", "perplexity", "false_",
+)  # fmt: skip
+"""Words in the names of metrics that should fall; of others than the monitored one nothing else tells."""
+
 Refused = dict[int, tuple[str, str]]
 """Batch size to reason code and reason."""
 
@@ -30,7 +36,10 @@ def make_pairs(
     epochs: Mapping[int, EpochsEstimate],
     refused: Refused,
 ) -> tuple[list[Machine], list[Excluded]]:
-    """Every measured machine at every size, with the epochs of that size; and the pairs that cannot be."""
+    """Every measured machine at every size, with the epochs of that size; and the pairs that are out of the question.
+
+    A pair of a size that is refused is in both.
+    """
     pairs: list[Machine] = []
     left_out: list[Excluded] = []
     for group in _by_machine(measured):
@@ -38,11 +47,11 @@ def make_pairs(
             title = f"{group[0].instance_type}, batch {size}"
             if size in refused:
                 left_out.append(Excluded(title, *refused[size]))
-                continue
             try:
                 machine = _at_size(group, size, profiles, settings, workload)
             except EstimateError as impossible:
-                left_out.append(Excluded(title, "no_estimate", str(impossible)))
+                if size not in refused:
+                    left_out.append(Excluded.unestimated(title, impossible))
                 continue
             value, low, high = epochs[size]
             doubts = dict.fromkeys([*machine.findings, *epochs[size].findings])
@@ -107,7 +116,7 @@ def known_epochs(
 def _smaller_is_better(study: ConvergenceStudy, name: str) -> bool:
     if name.removeprefix("val_") == study.monitor.removeprefix("val_"):
         return study.rule.mode == "min"
-    return "loss" in name or "error" in name
+    return any(word in name for word in FALLING)
 
 
 def _by_machine(machines: Sequence[Machine]) -> list[list[Machine]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, overload
 
+from vmselect.errors import EstimateError
 from vmselect.profile import Finding
 from vmselect.units import format_epochs, format_seconds, format_usd
 
@@ -74,6 +75,11 @@ class Excluded:
 
     def __str__(self) -> str:
         return f"{self.candidate}: {self.reason}"
+
+    @classmethod
+    def unestimated(cls, candidate: str, error: EstimateError) -> Excluded:
+        """A candidate whose time cannot be told, with the words of the error but not as a sentence of its own."""
+        return cls(candidate, "no_estimate", str(error).removeprefix(f"{candidate}: ").removesuffix("."))
 
 
 class Lazy(Sequence[Item], Generic[Item]):

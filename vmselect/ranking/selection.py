@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,12 +19,12 @@ from vmselect.errors import ArgumentError, RankingError
 from vmselect.profile import Finding, Profile
 from vmselect.ranking.assessment import time_and_cost
 from vmselect.ranking.candidates import Candidates, Machine
-from vmselect.ranking.comparison import SelectionCost, cheapest_usd_per_hour
 from vmselect.ranking.constraints import FEASIBLE
 from vmselect.ranking.decision import price_findings, read_catalog, read_profiles
 from vmselect.ranking.evaluation import Bools, Floats
 from vmselect.ranking.join import join_offers
 from vmselect.ranking.machines import check_comparable, measure_machines
+from vmselect.ranking.methodology import MethodologyCost, methodology_cost
 from vmselect.ranking.objectives import Objective, best_values, score
 from vmselect.ranking.pairs import (
     TOO_BAD,
@@ -40,30 +40,11 @@ from vmselect.ranking.result import Ranking
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings, read_batch_sizes
 from vmselect.ranking.spot import Interruptions
-from vmselect.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COSTS = ("study_seconds", "study_usd", "probe_seconds", "probe_usd", "exhaustive_seconds", "exhaustive_usd", "fraction")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MethodologyCost(SelectionCost):
-    """What methodology 1 cost: the study's trainings, and the probes; against running every pair to its end."""
-
-    study_seconds: float
-    study_usd: float
-
-    @property
-    def total_usd(self) -> float:
-        """Study and probes together."""
-        return self.study_usd + self.probe_usd
-
-    @property
-    def fraction(self) -> float:
-        """Total cost as a share of the exhaustive cost."""
-        return self.total_usd / self.exhaustive_usd if self.exhaustive_usd else float("nan")
 
 
 class Selection(Ranking):
@@ -80,6 +61,8 @@ class Selection(Ranking):
         study: ConvergenceStudy,
         demands: Mapping[str, float],
         catalog: Catalog,
+        measured: Sequence[Machine],
+        pairs: Sequence[Machine],
         left_out: Sequence[Excluded] = (),
         findings: Sequence[Finding] = (),
     ) -> None:
@@ -88,6 +71,7 @@ class Selection(Ranking):
         self.assessment = replace(self.assessment, tied=self._ties())
         self.demands = dict(demands)
         self.catalog = catalog
+        self._measured, self._pairs = tuple(measured), tuple(pairs)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -100,7 +84,8 @@ class Selection(Ranking):
             raise ArgumentError("epochs come from the study here; use vmselect.rank to give them yourself.")
         return Selection(
             self.candidates, self.settings.changed(**changes), study=self.study, demands=self.demands,
-            catalog=self.catalog, left_out=self.unusable, findings=self._findings,
+            catalog=self.catalog, measured=self._measured, pairs=self._pairs, left_out=self.unusable,
+            findings=self._findings,
         )  # fmt: skip
 
     def metric(self, batch_size: int | None) -> float | None:
@@ -131,24 +116,11 @@ class Selection(Ranking):
         return super().payload(rows=rows) | {"study": described}
 
     def selection_cost(self) -> MethodologyCost:
-        """What the study and the probes cost, against training every pair as often as the study did."""
-        machines, prices = self.candidates.machines, cheapest_usd_per_hour(self) / SECONDS_PER_HOUR
-        seconds = self.candidates.coefficients.seconds(self.assessment.epochs)[:, self.deciding_column]
-        runs = np.array([max(1, len(self.study.runs_at(m.batch_size or 0))) for m in machines], dtype=float)
-        sold = np.isfinite(prices)
-        cheapest = float(prices[sold].min()) if sold.any() else math.nan
-        study = [(run.fit_seconds, self._price_per_second(run.instance_type, cheapest)) for run in self.study.runs]
-        known = [(spent, price) for spent, price in study if spent is not None]
-        probes = super().selection_cost()
-        return MethodologyCost(
-            probe_seconds=probes.probe_seconds,
-            probe_usd=probes.probe_usd,
-            exhaustive_seconds=float((seconds * runs)[sold].sum()),
-            exhaustive_usd=float((seconds * runs * prices)[sold].sum()),
-            without_times=probes.without_times,
-            study_seconds=math.fsum(spent for spent, _ in known),
-            study_usd=math.fsum(spent * price for spent, price in known),
-        )
+        """What the study and all probes cost, against training every pair as often as the study did.
+
+        Pairs that end below the minimum metric count too: without a study, one learns that by training them.
+        """
+        return methodology_cost(self, measured=self._measured, pairs=self._pairs)
 
     def __str__(self) -> str:
         return f"{super().__str__()}\n\n{self.study}"
@@ -188,13 +160,6 @@ class Selection(Ranking):
         known = {"epochs": value, "epochs_low": low, "epochs_high": high, "source": estimate.source}
         known["doubt"] = estimate.doubt
         return {"batch_size": batch_size, **known, "metric": self.metric(batch_size)}
-
-    def _price_per_second(self, instance_type: str | None, otherwise: float) -> float:
-        """What the machine of a study's run costs; the cheapest candidate's price where that is not known."""
-        offers = self.catalog.offers(instance_type=instance_type) if instance_type else ()
-        if not len(offers):
-            return otherwise
-        return float(offers["usd_per_hour"].min()) / SECONDS_PER_HOUR  # type: ignore[call-overload]
 
 
 def select(
@@ -254,26 +219,32 @@ def select(
     measured, left_out = measure_machines(chosen, replace(settings, batch_sizes=None), **workload)
     sizes = settings.batch_sizes or candidate_sizes(measured, study)
     epochs, refused = known_epochs(sizes, study, demands, settings.confidence)
-    machines, missing = make_pairs(measured, sizes, chosen, settings, workload, epochs=epochs, refused=refused)
+    pairs, missing = make_pairs(measured, sizes, chosen, settings, workload, epochs=epochs, refused=refused)
+    machines = [pair for pair in pairs if pair.batch_size not in refused]
+    too_bad = [pair for pair in pairs if refused.get(pair.batch_size or 0, ("",))[0] == TOO_BAD]
     left_out += [excluded for excluded in missing if excluded.candidate not in {known.candidate for known in left_out}]
     if not machines and not any(excluded.reason_code in (TOO_BAD, UNKNOWN_METRIC) for excluded in left_out):
-        raise RankingError(_do_not_meet(measured, study, left_out))
+        raise RankingError(_do_not_meet(measured, study, settings.batch_sizes, left_out))
     catalog = read_catalog(catalog)
     candidates, unpriced = join_offers(machines, catalog, settings)
     findings = (*findings, *price_findings(catalog, candidates), *study.findings)
     return Selection(
-        candidates, settings, study=study, demands=demands, catalog=catalog,
-        left_out=[*left_out, *unpriced], findings=tuple(dict.fromkeys(findings)),
+        candidates, settings, study=study, demands=demands, catalog=catalog, measured=measured,
+        pairs=[*machines, *too_bad], left_out=[*left_out, *unpriced], findings=tuple(dict.fromkeys(findings)),
     )  # fmt: skip
 
 
-def _do_not_meet(machines: Sequence[Machine], study: ConvergenceStudy, left_out: Sequence[Excluded]) -> str:
+def _do_not_meet(
+    machines: Sequence[Machine], study: ConvergenceStudy, wanted: Sequence[int] | None, left_out: Sequence[Excluded]
+) -> str:
     probed = sorted({m.batch_size for m in machines if m.batch_size})
+    known = f"profiles ({list_values(probed) or 'none'}) and study ({list_values(study.batch_sizes)})"
     first = f" For one, {left_out[0]}." if left_out else ""
-    return (
-        f"The batch sizes of profiles ({list_values(probed) or 'none'}) and study "
-        f"({list_values(study.batch_sizes)}) do not meet.{first} Probe the machines at the batch sizes of the study."
-    )
+    if not machines:
+        return f"No profile tells how long a training takes.{first} Probe at batch sizes that fit the machines."
+    if wanted:
+        return f"Nothing is known of batch size {list_values(wanted)} from those of {known}.{first}"
+    return f"The batch sizes of {known} do not meet.{first} Probe the machines at the batch sizes of the study."
 
 
 def _finite(row: Mapping[str, Any]) -> dict[str, Any]:

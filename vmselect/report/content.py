@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vmselect.ranking.selection import MethodologyCost
+from vmselect.ranking.methodology import MethodologyCost
 from vmselect.report.steps import step_points
 from vmselect.units import format_seconds, format_usd
 
