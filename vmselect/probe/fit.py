@@ -100,7 +100,7 @@ def _describe_list(callback_list: Any) -> FitFacts:
 def _read(attribute: Callable[[], Any]) -> Any:
     try:
         return attribute()
-    except (AttributeError, TypeError, ValueError, IndexError, NotImplementedError):
+    except (AttributeError, TypeError, ValueError, IndexError, RuntimeError):
         return None
 
 

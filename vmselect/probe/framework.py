@@ -183,5 +183,5 @@ def _attempt(ask: Callable[[], Answer]) -> Answer | None:
     """An answer, or None where this version of the framework does not have it."""
     try:
         return ask()
-    except (AttributeError, TypeError, ValueError, KeyError, IndexError, RuntimeError, NotImplementedError):
+    except (AttributeError, TypeError, ValueError, KeyError, IndexError, RuntimeError):
         return None

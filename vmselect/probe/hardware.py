@@ -28,13 +28,13 @@ def read_machine() -> dict[str, Any]:
 def read_cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
     """The processor's name, or None where the system does not tell."""
     try:
-        with cpuinfo.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                name, _, value = line.partition(":")
-                if name.strip() in ("model name", "Model", "Hardware") and value.strip():
-                    return value.strip()[:200]
-    except OSError:
-        pass  # not Linux: ask Python instead
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not Linux
+        text = ""
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model", "Hardware") and value.strip():
+            return value.strip()[:200]
     return platform.processor()[:200] or None
 
 

@@ -1,0 +1,152 @@
+"""What measuring costs: the stopwatch alone, and a fit of a small CNN with and without a probe.
+
+    python tests/benchmarks/overhead.py [--pairs 12] [--backend tensorflow ...] [--json FILE]
+
+Three kinds of the same fit take turns: without any callback, with a callback whose batch hook does nothing, and with a
+probe that watches it whole. The second one shows what Keras itself does differently as soon as anyone looks at batches:
+on JAX and torch it then stops calling hooks from worker threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+KINDS = ("without", "idle hook", "probe")
+STEPS, BATCH = 40, 64
+
+
+def time_timer(steps: int = 200_000) -> float:
+    """Microseconds per step of the stopwatch, the loop around it taken off; the best of a few."""
+    from vmselect.probe.timer import StepTimer
+
+    best = float("inf")
+    for _ in range(7):
+        timer = StepTimer()
+        timer.start()
+        timer.begin_epoch(0)
+        began = time.perf_counter()
+        for batch in range(steps):
+            timer.begin_step()
+            timer.end_step(batch)
+        middle = time.perf_counter()
+        for _batch in range(steps):
+            pass
+        best = min(best, ((middle - began) - (time.perf_counter() - middle)) / steps)
+    return best * 1e6
+
+
+def time_hooks(steps: int = 100_000) -> float:
+    """Microseconds per step of the probe's two hooks, as Keras calls them."""
+    import vmselect as vs
+
+    class Model:
+        stop_training = False
+
+    best = float("inf")
+    for _ in range(7):
+        probe = vs.IterationProbe(stop=False, verbose=0, instance_type="none", region="none", batch_size=1)
+        probe.set_params({"epochs": 1, "steps": steps})
+        probe.set_model(Model())
+        probe.on_train_begin()
+        probe.on_epoch_begin(0)
+        logs = {"loss": 1.0}
+        began = time.perf_counter()
+        for batch in range(steps):
+            probe.on_train_batch_begin(batch, logs=logs)
+            probe.on_train_batch_end(batch, logs=logs)
+        best = min(best, (time.perf_counter() - began) / steps)
+        probe.on_epoch_end(0)
+        probe.on_train_end()
+    return best * 1e6
+
+
+def time_fits(pairs: int) -> dict[str, list[float]]:
+    """Seconds of one epoch of the small CNN, per kind, in the order in which they ran; on the backend of this process."""
+    import keras
+    import numpy as np
+
+    import vmselect as vs
+
+    class Idle(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            pass
+
+    model = keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            keras.layers.Conv2D(16, 3, activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(10, activation="softmax"),
+        ]
+    )
+    model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    rng = np.random.default_rng(1)
+    x, y = rng.random((STEPS * BATCH, 28, 28, 1), "float32"), rng.integers(0, 10, STEPS * BATCH)
+
+    def fit(kind: str) -> float:
+        callbacks = {"without": [], "idle hook": [Idle()], "probe": [vs.IterationProbe(stop=False, verbose=0)]}[kind]
+        began = time.perf_counter()
+        model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0, callbacks=callbacks)
+        return time.perf_counter() - began
+
+    for kind in KINDS:
+        fit(kind)  # compilation and first imports
+    seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for pair in range(pairs):
+        # The order turns, so that no kind always runs first.
+        for kind in (*KINDS[pair % 3 :], *KINDS[: pair % 3]):
+            seconds[kind].append(fit(kind))
+    return seconds
+
+
+def summarise(backend: str, seconds: dict[str, list[float]]) -> list[str]:
+    """Rows of the table: each kind's median step, and its ratios to the fits beside it."""
+    rows = []
+    for kind in KINDS:
+        step = statistics.median(seconds[kind]) / STEPS * 1e3
+        cells = [backend, kind, f"{step:.2f} ms"]
+        for other in ("without", "idle hook"):
+            ratios = sorted(mine / its for mine, its in zip(seconds[kind], seconds[other], strict=True))
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            cells.append("" if kind == other else f"{middle:.3f} ({low:.3f} to {high:.3f})")
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--backend", nargs="*", default=["tensorflow", "jax", "torch"])
+    parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inner:
+        print(json.dumps(time_fits(options.pairs)))
+        return
+    print(f"stopwatch alone: {time_timer():.2f} microseconds a step")
+    print(f"both hooks of the probe: {time_hooks():.2f} microseconds a step\n")
+    print(f"{options.pairs} rounds of {STEPS} steps; ratios are medians (and quartiles) over rounds\n")
+    print("| backend | fit | median step | against without | against idle hook |\n|---|---|---|---|---|")
+    for backend in options.backend:
+        done = subprocess.run(
+            [sys.executable, __file__, "--inner", "--pairs", str(options.pairs)],
+            env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            print(f"| {backend} | left out: {done.stderr.strip().splitlines()[-1][:100]} | | | |")
+            continue
+        print("\n".join(summarise(backend, json.loads(done.stdout.splitlines()[-1]))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Bad input gets a clear error when it is given, before any training."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import vmselect as vs
+
+BAD = {
+    "steps": [0, -1, 2.0, "20", None, True, math.nan],
+    "validations": [-1, 3, 1.0, "2", None, True],
+    "seconds": [0, -1, math.nan, math.inf, "5", True],
+    "batch_size": [0, -8, 1.5, "8", True],
+    "validation_steps": [0, -1, 1.5, "3"],
+    "instance_type": ["", "  ", 5, "x" * 201],
+    "region": ["", 5],
+    "metrics": [[("a", 1)], {"a": "text"}, {"a": math.nan}, {"a": None}, {1: 2.0}, {"": 1}, 7],
+    "verbose": [-1, "1", None, 0.5],
+    "path": [5, "", b"bytes", ["a"]],
+    "stop": ["no", None, 2],
+}
+SHARED = ("batch_size", "instance_type", "region", "metrics", "verbose", "path", "stop")
+LOOP = ("steps", "validations", "seconds", *SHARED)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value"),
+    [
+        *((vs.IterationProbe, name, value) for name, values in BAD.items() for value in values),
+        *((vs.EpochProbe, name, value) for name in SHARED for value in BAD[name]),
+        *((vs.EpochProbe, "epochs", value) for value in BAD["steps"]),
+        *((vs.probe_loop, name, value) for name in LOOP for value in BAD[name]),
+    ],
+)
+def test_a_bad_argument_is_named(make, name: str, value: object) -> None:
+    with pytest.raises(vs.errors.ArgumentError, match=name) as caught:
+        make(**{name: value})
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("name", ["seconds", "validation_steps"])
+def test_watching_whole_excludes_cutting_short(name: str) -> None:
+    with pytest.raises(vs.errors.ArgumentError, match="stop=False"):
+        vs.IterationProbe(stop=False, **{name: 3})
+
+
+def test_only_the_path_is_positional() -> None:
+    with pytest.raises(TypeError):
+        vs.IterationProbe("a.json", 20)
+
+
+def test_numpy_integers_are_integers() -> None:
+    import numpy as np
+
+    assert vs.IterationProbe(steps=np.int64(7), batch_size=np.int32(8)).steps == 7
+
+
+@pytest.mark.parametrize("probe", [vs.IterationProbe(), vs.EpochProbe(), vs.probe_loop()])
+def test_nothing_measured_yet(probe) -> None:
+    with pytest.raises(vs.errors.ProbeError, match="Nothing has been measured yet"):
+        _ = probe.profile

@@ -1,0 +1,130 @@
+"""The probe for loops written by hand, without any framework."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+
+
+def train(p, *, batches, epochs=9, validate=True, body=lambda batch: None):
+    seen = 0
+    for _ in p.epochs(epochs):
+        for batch in p.steps(batches):
+            body(batch)
+            seen += 1
+        if validate:
+            with p.validation():
+                pass
+    return seen
+
+
+def test_two_short_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with vs.probe_loop(tmp_path, steps=5, batch_size=64, instance_type="box", model="net") as p:
+        assert train(p, batches=range(100)) == 12
+    profile = p.profile
+    assert (profile.outcome, profile.probe, profile.model, profile.batch_size) == ("stopped", "loop", "net", 64)
+    assert (profile.setup.steps_per_epoch, profile.setup.epochs) == (100, 9)
+    assert profile.timeline.steps.label[0] == "first"
+    assert profile.timeline.steps.label[6] == "opening"
+    assert [v.epoch for v in profile.timeline.validations] == [0, 1]
+    assert [b.final for b in profile.timeline.boundaries] == [False, True]
+    assert vs.load_profiles(tmp_path) == [profile]
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_watching_a_whole_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    with vs.probe_loop(stop=False, batch_size=8, examples=76) as p:
+        assert train(p, batches=range(10), epochs=3) == 30
+    profile = p.profile
+    assert profile.outcome == "watched"
+    assert profile.total_seconds is not None
+    assert profile.setup.partial_batch == 4
+    assert profile.timeline.steps.label.count("partial") == 3
+    timeline = profile.timeline
+    parts = (timeline.fit_to_first_batch_seconds + timeline.steps.total_seconds
+             + sum(v.seconds for v in timeline.validations) + sum(b.seconds for b in timeline.boundaries))  # fmt: skip
+    assert parts == pytest.approx(timeline.wall_seconds)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_loop_without_epochs_of_its_own() -> None:
+    with vs.probe_loop(steps=3, verbose=0) as p:
+        for _ in range(50):
+            for _ in p.steps(itertools.count()):
+                pass
+            if p.finished:
+                break
+    assert p.profile.timeline.steps.steps == 8
+    assert p.profile.setup.steps_per_epoch is None
+    assert p.profile.outcome == "stopped"
+
+
+def test_a_loop_that_does_not_look_gets_no_more_steps() -> None:
+    with vs.probe_loop(steps=3, verbose=0) as p:
+        steps = [sum(1 for _ in p.steps(range(20))) for _ in range(5)]
+    assert steps == [4, 4, 0, 0, 0]
+    assert len(p.profile.timeline.epochs) == 2
+
+
+def test_short_epochs_are_whole() -> None:
+    with vs.probe_loop(verbose=0) as p:
+        assert train(p, batches=[1, 2, 3]) == 6
+    assert [epoch.complete for epoch in p.profile.timeline.epochs] == [True, True]
+    with vs.probe_loop(verbose=0) as p:
+        train(p, batches=(number for number in [1, 2, 3]), epochs=1)
+    assert (p.profile.setup.steps_per_epoch, p.profile.outcome) == (3, "watched")
+
+
+def test_one_validation_one_epoch_and_a_time_limit() -> None:
+    with vs.probe_loop(validations=1, steps=4, verbose=0) as p:
+        assert train(p, batches=range(100)) == 5
+    with vs.probe_loop(seconds=1e-9, verbose=0) as p:
+        assert train(p, batches=range(100)) <= 1
+
+
+def test_leaving_the_loop_early() -> None:
+    with vs.probe_loop(verbose=0) as p:
+        for batch in p.steps(range(100)):
+            if batch == 5:
+                break
+    assert [(e.steps, e.complete) for e in p.profile.timeline.epochs] == [(5, False)]
+
+
+@pytest.mark.parametrize(("error", "outcome"), [(KeyError("k"), "interrupted"), (MemoryError(), "out_of_memory")])
+def test_an_exception_goes_on_and_the_times_are_saved(tmp_path: Path, error: Exception, outcome: str) -> None:
+    def body(batch):
+        if batch == 7:
+            raise error
+
+    with pytest.raises(type(error)), vs.probe_loop(tmp_path / "p.json", verbose=0) as p:
+        train(p, batches=range(50), body=body)
+    profile = vs.Profile.load(tmp_path / "p.json")
+    assert (profile.outcome, profile.timeline.steps.steps) == (outcome, 7)
+    assert p.profile == profile
+
+
+def test_the_device_is_waited_for_at_every_step_and_validation() -> None:
+    waits = []
+    with vs.probe_loop(steps=2, verbose=0, synchronize=lambda: waits.append(1)) as p:
+        train(p, batches=range(9))
+    assert len(waits) == 8
+
+
+def test_outside_its_block_it_says_so(tmp_path: Path) -> None:
+    p = vs.probe_loop()
+    with pytest.raises(vs.errors.ProbeError, match="with vmselect.probe_loop"):
+        next(p.steps([1]))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(vs.errors.ProfileError, match="file"), vs.probe_loop(tmp_path / "file" / "p.json"):
+        pytest.fail("the path cannot be written, so nothing must run")
+
+
+def test_metrics_are_evaluated_at_the_end(tmp_path: Path) -> None:
+    values = iter([0.5])
+    with vs.probe_loop(metrics={"loss": lambda: next(values), "n": 3}, verbose=0) as p:
+        train(p, batches=range(3), epochs=1)
+    assert p.profile.metrics == {"loss": 0.5, "n": 3.0}

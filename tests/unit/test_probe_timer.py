@@ -1,0 +1,221 @@
+"""The stopwatch with a clock that the test turns by hand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from vmselect.probe import timer as timer_module
+from vmselect.probe.timeline import build_timeline
+from vmselect.probe.timer import StepTimer
+
+
+class Hand:
+    """A clock in nanoseconds that moves only when told."""
+
+    def __init__(self) -> None:
+        self.now = 10**15
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += round(seconds * 1e9)
+
+
+@pytest.fixture
+def clock() -> Hand:
+    return Hand()
+
+
+@pytest.fixture
+def timer(clock: Hand) -> StepTimer:
+    made = StepTimer(clock=clock, cpu_clock=lambda: clock.now // 2)
+    made.start()
+    return made
+
+
+def run_epoch(timer: StepTimer, clock: Hand, epoch: int, steps: list[float], *, gap: float = 0.5, fetch: float = 0.0,
+              validation: float | None = None, complete: bool = True) -> None:  # fmt: skip
+    timer.begin_epoch(epoch)
+    clock.pass_seconds(gap)
+    for batch, seconds in enumerate(steps):
+        if batch:
+            clock.pass_seconds(fetch)
+        timer.begin_step()
+        clock.pass_seconds(seconds)
+        timer.end_step(batch)
+    if validation is not None:
+        timer.begin_validation()
+        clock.pass_seconds(validation / 2)
+        timer.end_validation_batch()
+        clock.pass_seconds(validation / 2)
+        timer.end_validation_batch()
+        timer.end_validation()
+    timer.end_epoch(complete=complete)
+
+
+def test_every_second_belongs_to_exactly_one_reading(timer: StepTimer, clock: Hand) -> None:
+    run_epoch(timer, clock, 0, [3.0, 0.2, 0.2], fetch=0.1, validation=4.0)
+    run_epoch(timer, clock, 1, [0.4, 0.2], validation=1.0, complete=False)
+    clock.pass_seconds(0.25)
+    timer.finish()
+    timeline = build_timeline(timer, watched=True)
+    assert timeline.fit_to_first_batch_seconds == 0.5
+    # End to end: the fetch between two steps belongs to the second of them.
+    assert timeline.steps.seconds == pytest.approx((3.0, 0.3, 0.3, 0.4, 0.2))
+    assert timeline.steps.label == ("first", "steady", "steady", "opening", "steady")
+    assert [v.seconds for v in timeline.validations] == [4.0, 1.0]
+    assert [v.batch_seconds for v in timeline.validations] == [(2.0, 2.0), (0.5, 0.5)]
+    assert [(b.epoch, b.seconds, b.truncated, b.final) for b in timeline.boundaries] == [
+        (0, 0.5, False, False), (1, 0.25, True, True)]  # fmt: skip
+    assert [(e.steps, e.seconds, e.opening_seconds, e.closing_seconds, e.complete) for e in timeline.epochs] == [
+        (3, pytest.approx(3.6), 3.0, pytest.approx(0.3), True), (2, pytest.approx(0.6), 0.4, 0.2, False)]  # fmt: skip
+    assert timeline.wall_seconds == timeline.fit_seconds == pytest.approx(0.5 + 3.6 + 4 + 0.5 + 0.6 + 1 + 0.25)
+    assert timeline.cpu_seconds == pytest.approx(timeline.wall_seconds / 2)
+
+
+def test_the_probes_own_work_is_left_out(timer: StepTimer, clock: Hand) -> None:
+    with timer.leave_out():
+        clock.pass_seconds(100)
+    run_epoch(timer, clock, 0, [1.0, 1.0])
+    timer.begin_epoch(1)
+    with timer.leave_out():
+        clock.pass_seconds(100)
+    clock.pass_seconds(0.5)
+    timer.begin_step()
+    with timer.leave_out():
+        clock.pass_seconds(100)
+    clock.pass_seconds(2.0)
+    timer.end_step(0)
+    timer.begin_validation()
+    with timer.leave_out():
+        clock.pass_seconds(100)
+    clock.pass_seconds(1.0)
+    timer.end_validation_batch()
+    timer.end_validation()
+    timer.end_epoch(complete=True)
+    timer.finish()
+    timeline = build_timeline(timer)
+    assert timeline.wall_seconds == pytest.approx(0.5 + 2 + 0.5 + 2 + 1)
+    assert timeline.steps.seconds == (1.0, 1.0, 2.0)
+    assert timeline.validations[0].seconds == 1.0
+    assert timeline.validations[0].batch_seconds == (1.0,)
+    assert timeline.boundaries[0].seconds == 0.5
+    assert timeline.cpu_seconds == pytest.approx(3.0)
+
+
+def test_an_end_in_mid_epoch_keeps_what_was_seen(timer: StepTimer, clock: Hand) -> None:
+    run_epoch(timer, clock, 0, [1.0, 1.0])
+    timer.begin_epoch(1)
+    clock.pass_seconds(0.5)
+    timer.begin_step()
+    clock.pass_seconds(1.0)
+    timer.end_step(0)
+    clock.pass_seconds(7.0)  # a step that never ended
+    timer.finish()
+    timer.finish()
+    timeline = build_timeline(timer)
+    assert [(e.epoch, e.steps, e.complete) for e in timeline.epochs] == [(0, 2, True), (1, 1, False)]
+    assert [(b.epoch, b.final) for b in timeline.boundaries] == [(0, False)]
+    assert timeline.wall_seconds == pytest.approx(11.0)
+    assert timeline.fit_seconds is None
+
+
+@pytest.mark.parametrize("stage", range(6))
+def test_an_end_at_any_moment_gives_a_timeline(timer: StepTimer, clock: Hand, stage: int) -> None:
+    actions = [lambda: timer.begin_epoch(0), timer.begin_step, lambda: timer.end_step(0), timer.begin_validation,
+               timer.end_validation_batch]  # fmt: skip
+    for action in actions[:stage]:
+        action()
+        clock.pass_seconds(1)
+    timer.finish()
+    timeline = build_timeline(timer)
+    assert timeline.wall_seconds == stage
+    assert timeline.steps.steps == (1 if stage > 2 else 0)
+
+
+def test_hooks_out_of_place_are_passed_over(timer: StepTimer) -> None:
+    timer.end_epoch(complete=True)
+    timer.end_validation()
+    timer.finish()
+    assert build_timeline(timer).epochs == ()
+
+
+def test_several_steps_in_one_reading(timer: StepTimer, clock: Hand) -> None:
+    timer.begin_epoch(0)
+    for end, covers in ((3, 4), (7, 4), (9, 2)):
+        timer.begin_step()
+        clock.pass_seconds(covers)
+        timer.end_step(end, covers)
+    timer.end_epoch(complete=True)
+    timer.finish()
+    steps = build_timeline(timer, partial_batch=3).steps
+    assert (steps.covers, steps.batch, steps.steps, steps.readings) == ((4, 4, 2), (3, 7, 9), 10, 3)
+    assert steps.label == ("first", "steady", "partial")
+
+
+@pytest.mark.parametrize(("partial", "label"), [(None, "steady"), (0, "steady"), (5, "partial")])
+def test_the_last_step_is_partial_only_if_that_is_known(timer: StepTimer, clock: Hand, partial, label: str) -> None:
+    run_epoch(timer, clock, 0, [1.0] * 8)
+    run_epoch(timer, clock, 1, [1.0] * 8, complete=False)
+    timer.finish()
+    labels = build_timeline(timer, partial_batch=partial).steps.label
+    assert labels[7] == label
+    assert labels[15] == "steady"  # cut short, so its last step was an ordinary one
+
+
+def test_warm_up_is_labelled_not_dropped(timer: StepTimer, clock: Hand) -> None:
+    run_epoch(timer, clock, 0, [9.0, 3.0, 2.0, 1.0, 1.01, 0.99, 1.0, 1.0, 1.0, 1.0])
+    timer.finish()
+    assert build_timeline(timer).steps.label[:4] == ("first", "warmup", "warmup", "steady")
+
+
+def test_a_clock_that_goes_backwards_gives_no_negative_time(timer: StepTimer, clock: Hand) -> None:
+    run_epoch(timer, clock, 0, [1.0, -5.0, 1.0])
+    timer.finish()
+    assert min(build_timeline(timer).steps.seconds) == 0.0
+
+
+def test_a_million_steps_stay_small(timer: StepTimer, clock: Hand) -> None:
+    epochs, steps = 200, 5_000
+    for epoch in range(epochs):
+        timer.begin_epoch(epoch)
+        for batch in range(steps):
+            timer.begin_step()
+            clock.now += 1_000_000 + batch
+            timer.end_step(batch)
+        timer.end_epoch(complete=True)
+    timer.finish()
+    timeline = build_timeline(timer, partial_batch=1)
+    assert timeline.steps.steps == timeline.steps.readings == 1_000_000
+    assert len(timeline.steps) <= timer_module.STEPS_ALWAYS + timer_module.STEPS_SAMPLED + 2 * timer_module.EDGE_EPOCHS
+    assert timeline.steps.total_seconds == pytest.approx(sum(1e-3 + b * 1e-9 for b in range(steps)) * epochs)
+    assert [epoch.steps for epoch in timeline.epochs] == [steps] * epochs
+    assert timeline.steps.label.count("opening") == epochs - 1
+    assert timeline.steps.label.count("partial") == epochs
+    assert len(timeline.model_dump_json()) < 300_000
+    # The sample is a fair one: its middle lies near the middle of all batch numbers.
+    sampled = timeline.steps.batch[timer_module.STEPS_ALWAYS :]
+    assert 0.45 < sum(sampled) / len(sampled) / steps < 0.55
+
+
+def test_a_hundred_thousand_epochs_stay_small(timer: StepTimer, clock: Hand) -> None:
+    for epoch in range(20_000):
+        run_epoch(timer, clock, epoch, [0.001], gap=0.0001, validation=0.002)
+    timer.finish()
+    timeline = build_timeline(timer)
+    assert len(timeline.epochs) <= timer_module.EPOCHS_ALWAYS + timer_module.EPOCHS_SAMPLED + 1
+    assert timeline.epochs[-1].epoch == 19_999
+    assert timeline.boundaries[-1].final
+    assert timeline.steps.total_seconds == pytest.approx(20.0)
+    assert sum(len(v.batch_seconds) for v in timeline.validations) <= timer_module.BATCHES_ALTOGETHER
+    assert all(v.batches == 2 for v in timeline.validations)
+
+
+def test_the_global_random_numbers_are_left_alone(timer: StepTimer, clock: Hand) -> None:
+    random.seed(5)
+    before = random.getstate()
+    run_epoch(timer, clock, 0, [0.001] * 5_000)
+    assert random.getstate() == before
