@@ -72,6 +72,15 @@ def format_epochs(epochs: float) -> str:
     return f"{epochs:,.1f}".removesuffix(".0")
 
 
+def count_epochs(epochs: float) -> str:
+    """The same with its noun.
+
+    >>> [count_epochs(n) for n in (1, 13.5, 20)]
+    ['1 epoch', '13.5 epochs', '20 epochs']
+    """
+    return f"{format_epochs(epochs)} epoch{'' if epochs == 1 else 's'}"
+
+
 def format_bytes(count: float) -> str:
     """A memory size in binary units.
 

@@ -120,6 +120,8 @@ def test_limits_exclude_with_the_reason() -> None:
     ranking = rank(epochs=[10, 100], deadline_hours=0.2)
     assert [(e.reason_code, e.epochs) for e in ranking.excluded] == [("over_deadline", 100)]
     assert "small (lab, here, on_demand), batch 64" in str(ranking.excluded[0])
+    assert rank(epochs=1, deadline_hours=1e-6).excluded[0].reason.startswith("1 epoch takes ")
+    assert ": 1 epoch in " in str(rank(epochs=1).best)
     assert "over the deadline of 12 min" in ranking.excluded[0].reason
     all_over = rank(epochs=[10, 100], deadline_hours=0.001)
     assert [e.epochs for e in all_over.excluded] == [100, 100, 10, 10]
@@ -217,6 +219,8 @@ def test_a_profile_that_supports_no_estimate_is_left_out() -> None:
     empty = profile("big", steps_per_epoch=None, examples=None)
     ranking = rank([profile("small"), empty])
     assert [e.reason_code for e in ranking.excluded] == ["no_estimate"]
+    assert str(ranking.excluded[0]).count("batch 64") == 1
+    assert ".." not in ranking.verdict
 
 
 def test_retired_types_are_left_out_unless_asked_for_or_dated() -> None:
@@ -377,3 +381,16 @@ def test_rows_are_made_only_when_they_are_looked_at(monkeypatch: pytest.MonkeyPa
     made.clear()
     assert ranking.best.rank == ranking.rows[-2000 * 4].rank == 1
     assert len(made) == 2
+
+
+def test_why_nothing_is_feasible_is_counted_and_not_spelled_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    offers = [
+        {"provider": "lab", "instance_type": "small", "region": f"r{i}", "market": "on_demand", "usd_per_hour": 1.0}
+        for i in range(500)
+    ]
+    told: list[int] = []
+    usual = result.explain
+    monkeypatch.setattr(result, "explain", lambda *given, **facts: told.append(1) or usual(*given, **facts))
+    ranking = rank([profile("small", region=None)], deadline_hours=1e-6, catalog=CATALOG.with_offers(offers))
+    assert "502 candidates over deadline" in ranking.verdict
+    assert len(told) == 1

@@ -116,9 +116,12 @@ def test_names_say_what_tells_candidates_apart() -> None:
 
 
 def test_names_do_not_cover_one_another() -> None:
-    apart = choose_sides([1, 1, 1], [1, 1.01, 1.02], ["a long name"] * 3, log=False)
+    apart = choose_sides([1, 1, 1], [1, 1.01, 1.02], ["a long name"] * 3, most=(1, 1.02), log=False)
     assert len(set(apart)) == 3
-    assert choose_sides([], [], [], log=True) == []
+    assert choose_sides([], [], [], most=(1, 1), log=True) == []
+    # An interval that reaches far makes the axis long: what lies near its start has no room for a name on the left.
+    near = choose_sides([1, 1, 1], [1, 1.001, 1.002], ["a long name"] * 3, most=(9, 1.02), log=False)
+    assert {side[0] for side in near if side} == {"left"}, "text that starts at the point"
 
 
 def make_selection(**settings: Any) -> vs.Ranking:

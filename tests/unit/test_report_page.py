@@ -155,6 +155,7 @@ def test_of_very_many_candidates_the_page_holds_the_best() -> None:
     kept = {(candidate["instance_type"], candidate["region"]) for candidate in content["candidates"]}
     assert len(kept) <= 20
     assert len(kept) + content["page"]["candidates_left_off"] == 120
+    assert content["excluded"] == page_content(ranking.rerank(deadline_hours=1e-9))["excluded"] == []
     for objective in ("cost", "time"):
         best = ranking.rerank(objective=objective).best
         assert (best.instance_type, best.region) in kept

@@ -11,7 +11,7 @@ from vmselect.ranking.candidates import Candidates
 from vmselect.ranking.evaluation import Bools, Spread
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings
-from vmselect.units import SECONDS_PER_HOUR, format_epochs, format_seconds, format_usd
+from vmselect.units import SECONDS_PER_HOUR, count_epochs, format_seconds, format_usd
 
 FEASIBLE, OVER_DEADLINE, OVER_BUDGET, OTHER_MARKET = range(4)
 Codes = npt.NDArray[np.int8]
@@ -47,10 +47,11 @@ def name_unsold(candidates: Candidates, settings: Settings, *, wanted: Bools) ->
 
 def explain(settings: Settings, code: int, *, seconds: float, usd: float, epochs: float) -> dict[str, Any]:
     """Reason code and sentence for a candidate that breaks a limit."""
+    run, s = count_epochs(epochs), "s" if epochs == 1 else ""
     if code == OVER_DEADLINE:
         limit = format_seconds((settings.deadline_hours or 0.0) * SECONDS_PER_HOUR)
-        reason = f"{format_epochs(epochs)} epochs take {format_seconds(seconds)}, over the deadline of {limit}"
+        reason = f"{run} take{s} {format_seconds(seconds)}, over the deadline of {limit}"
     else:
         limit = format_usd(settings.budget_usd or 0.0)
-        reason = f"{format_epochs(epochs)} epochs cost {format_usd(usd)}, over the budget of {limit}"
+        reason = f"{run} cost{s} {format_usd(usd)}, over the budget of {limit}"
     return {"reason_code": REASON_CODES[code], "reason": reason, "epochs": epochs}

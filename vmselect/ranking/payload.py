@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def to_frame(ranking: Ranking) -> pd.DataFrame:
     return frame.astype({"epochs": int}) if whole else frame
 
 
-def to_payload(ranking: Ranking, *, rows: bool) -> dict[str, Any]:
+def to_payload(ranking: Ranking, *, rows: bool, which: Sequence[int] | None) -> dict[str, Any]:
     """Plain values, all of them finite: identities, prices, coefficients, settings, and with ``rows`` the results.
 
     Without them, what is excluded is only what no settings bring back.
@@ -86,14 +87,14 @@ def to_payload(ranking: Ranking, *, rows: bool) -> dict[str, Any]:
                 "billing_minimum_seconds": float(candidates.minimum_seconds[i]),
                 "findings": number(ranking.findings_of(i)),
             }
-            for i in range(len(candidates))
+            for i in (range(len(candidates)) if which is None else which)
         ],
         "excluded": [asdict(excluded) for excluded in (ranking.excluded if rows else ranking.unusable)],
     }
     if rows:
         plain["rows"] = [
-            asdict(row) | {"candidate": int(which), "findings": number(row.findings)}
-            for row, which in zip(ranking.rows, ranking.positions[0], strict=True)
+            asdict(row) | {"candidate": int(candidate), "findings": number(row.findings)}
+            for row, candidate in zip(ranking.rows, ranking.positions[0], strict=True)
         ]
     plain["ranking_findings"] = whole
     plain["findings"] = [asdict(finding) for finding in findings]

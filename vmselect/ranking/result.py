@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from vmselect.profile import Finding
 from vmselect.ranking import comparison, payload, wording
 from vmselect.ranking.assessment import Assessment, assess
 from vmselect.ranking.candidates import Candidates
-from vmselect.ranking.constraints import FEASIBLE, OTHER_MARKET, explain, name_unsold
+from vmselect.ranking.constraints import FEASIBLE, OTHER_MARKET, REASON_CODES, explain, name_unsold
 from vmselect.ranking.doubts import candidate_findings, limit_findings
 from vmselect.ranking.evaluation import Ints
 from vmselect.ranking.rows import Excluded, Lazy, Row
@@ -155,13 +156,11 @@ class Ranking:
     def _excluded(self, columns: Sequence[int]) -> Sequence[Excluded]:
         limits = self.assessment.limits[:, columns]
         position, which = np.nonzero(((limits != FEASIBLE) & (limits != OTHER_MARKET)).T)
-        unsold = name_unsold(self.candidates, self.settings, wanted=limits[:, 0] != OTHER_MARKET)
-        always = (*self.unusable, *unsold)
-        known = len(always)
+        known = len(self._out_at_all_epochs)
 
         def make(i: int) -> Excluded:
             if i < known:
-                return always[i]
+                return self._out_at_all_epochs[i]
             at = int(which[i - known]), columns[int(position[i - known])]
             epochs = _count(self.assessment.epochs[self.candidates.machine[at[0]], at[1]])
             seconds, usd = float(self.assessment.time.value[at]), float(self.assessment.cost.value[at])
@@ -169,6 +168,17 @@ class Ranking:
             return Excluded(self.candidates.title(at[0]), **why)
 
         return Lazy(known + len(which), make)
+
+    @cached_property
+    def _out_at_all_epochs(self) -> tuple[Excluded, ...]:
+        wanted = self.assessment.limits[:, 0] != OTHER_MARKET
+        return (*self.unusable, *name_unsold(self.candidates, self.settings, wanted=wanted))
+
+    def count_reasons(self) -> Counter[str]:
+        """How many were left out at the deciding epoch count, by reason code."""
+        codes = self.assessment.limits[:, self.deciding_column]
+        broken = {name: int((codes == code).sum()) for code, name in REASON_CODES.items()}
+        return Counter(excluded.reason_code for excluded in self._out_at_all_epochs) + Counter(broken)
 
     # -- doubts and words ----------------------------------------------------------------------------------------
 
@@ -211,9 +221,12 @@ class Ranking:
         """The rows as a DataFrame, with the fields of :class:`Row` as columns."""
         return payload.to_frame(self)
 
-    def payload(self, *, rows: bool = True) -> dict[str, Any]:
-        """Everything as plain values, enough to rank again elsewhere; see docs/reference/ranking.md."""
-        return payload.to_payload(self, rows=rows)
+    def payload(self, *, rows: bool = True, which: Sequence[int] | None = None) -> dict[str, Any]:
+        """Everything as plain values, enough to rank again elsewhere; see docs/reference/ranking.md.
+
+        ``which`` are the positions of the candidates to tell of, where not all of very many are wanted.
+        """
+        return payload.to_payload(self, rows=rows, which=which)
 
     def to_json(self, *, rows: bool = True, indent: int | None = None) -> str:
         """The payload as JSON text."""

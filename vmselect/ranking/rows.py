@@ -8,7 +8,7 @@ from typing import Generic, TypeVar, overload
 
 from vmselect.errors import EstimateError
 from vmselect.profile import Finding
-from vmselect.units import format_epochs, format_seconds, format_usd
+from vmselect.units import count_epochs, format_seconds, format_usd
 
 Item = TypeVar("Item")
 
@@ -49,7 +49,7 @@ class Row:
         batch = f", batch {self.batch_size}" if self.batch_size else ""
         return (
             f"{self.instance_type} ({self.provider}, {self.region}, {self.market}){batch}: "
-            f"{format_epochs(self.epochs)} epochs in {self.time_text} for {self.cost_text}"
+            f"{count_epochs(self.epochs)} in {self.time_text} for {self.cost_text}"
         )
 
     @property

@@ -101,7 +101,7 @@ class Selection(Ranking):
         frame.insert(list(frame.columns).index("batch_size") + 1, "metric", metrics)
         return frame
 
-    def payload(self, *, rows: bool = True) -> dict[str, Any]:
+    def payload(self, *, rows: bool = True, which: Sequence[int] | None = None) -> dict[str, Any]:
         """The ranking's payload, with ``study``: rule, demands and a row per batch size."""
         sizes = sorted({m.batch_size for m in self.candidates.machines if m.batch_size})
         cost = self.selection_cost()
@@ -113,7 +113,7 @@ class Selection(Ranking):
             "sizes": [_finite(self._describe(size)) for size in sizes],
             "cost": _finite({name: getattr(cost, name) for name in COSTS}),
         }
-        return super().payload(rows=rows) | {"study": described}
+        return super().payload(rows=rows, which=which) | {"study": described}
 
     def selection_cost(self) -> MethodologyCost:
         """What the study and all probes cost, against training every pair as often as the study did.

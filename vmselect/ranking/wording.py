@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from vmselect.ranking.objectives import name_of
@@ -59,7 +58,7 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
 
 def nothing_feasible(ranking: Ranking) -> str:
     """Why there is no answer."""
-    reasons = Counter(excluded.reason_code for excluded in ranking.left_out)
+    reasons = ranking.count_reasons()
     counted = ", ".join(f"{_count(n, 'candidate')} {code.replace('_', ' ')}" for code, n in reasons.most_common())
     most = reasons.most_common(1)[0][0]
     example = next(excluded for excluded in ranking.left_out if excluded.reason_code == most)

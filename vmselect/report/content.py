@@ -26,9 +26,8 @@ MOST_PROFILES_SHOWN = 60
 
 def page_content(ranking: Ranking, *, most: int = MOST_CANDIDATES) -> dict[str, Any]:
     """The ranking's payload without its rows, which the page computes, and a part named ``page``."""
-    content = ranking.payload(rows=False)
     kept = _worth_showing(ranking, most)
-    content["candidates"] = [content["candidates"][i] for i in kept]
+    content = ranking.payload(rows=False, which=kept)
     subject = _subject(ranking)
     content["page"] = {
         "title": f"vmselect report: {' · '.join(subject)}",

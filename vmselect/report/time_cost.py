@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vmselect.report.drawing import ACCENT, HEIGHT, PLAIN, WIDTH, altair, deciding_rows, require_some, themed
-from vmselect.units import hours
+from vmselect.units import count_epochs, hours
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
@@ -63,7 +63,8 @@ def time_cost_chart(ranking: Ranking) -> Any:
         base.mark_circle(size=80, opacity=1).encode(x=x, y=y, tooltip=tooltip),
     ]
     named = data.head(MOST_NAMES)
-    sides = choose_sides(named["hours"], named["cost_usd"], named["machine"], log=wide)
+    most = (data["hours_high"].max(), data["cost_high"].max())
+    sides = choose_sides(named["hours"], named["cost_usd"], named["machine"], most=most, log=wide)
     for align, dx, dy in SIDES:
         here = named[[side == (align, dx, dy) for side in sides]]
         text = alt.Chart(here).mark_text(align=align, dx=dx, dy=dy, color="#1b1f24")
@@ -72,10 +73,14 @@ def time_cost_chart(ranking: Ranking) -> Any:
 
 
 def choose_sides(
-    x: Iterable[float], y: Iterable[float], texts: Iterable[str], *, log: bool
+    x: Iterable[float], y: Iterable[float], texts: Iterable[str], *, most: tuple[float, float], log: bool
 ) -> list[tuple[str, int, int] | None]:
-    """For each point, the side on which its name covers no other name or point, or None where there is none."""
-    across, up = (_pixels(values, size, log=log) for values, size in ((x, WIDTH), (y, HEIGHT)))
+    """For each point, the side on which its name covers no other name or point, or None where there is none.
+
+    ``most`` is how far the axes reach. Names stay right of the vertical one.
+    """
+    across = _pixels(x, WIDTH, most=most[0], log=log)
+    up = _pixels(y, HEIGHT, most=most[1], log=log)
     taken = [(a - 5, a + 5, b - 5, b + 5) for a, b in zip(across, up, strict=True)]
     chosen: list[tuple[str, int, int] | None] = []
     for a, b, text in zip(across, up, texts, strict=True):
@@ -84,23 +89,23 @@ def choose_sides(
         for align, dx, dy in SIDES:
             left = a + dx - (width if align == "right" else 0)
             area = (left, left + width, b - dy - 6, b - dy + 6)
-            if all(area[1] < t[0] or area[0] > t[1] or area[3] < t[2] or area[2] > t[3] for t in taken):
+            if left >= 0 and all(area[1] < t[0] or area[0] > t[1] or area[3] < t[2] or area[2] > t[3] for t in taken):
                 taken.append(area)
                 chosen[-1] = (align, dx, dy)
                 break
     return chosen
 
 
-def _pixels(values: Iterable[float], size: int, *, log: bool) -> list[float]:
+def _pixels(values: Iterable[float], size: int, *, most: float, log: bool) -> list[float]:
     """Where values come to lie on an axis of ``size`` pixels, near enough to tell which names collide."""
-    placed = [math.log(max(value, 1e-12)) if log else value for value in values]
-    low, high = (min(placed, default=0.0) if log else 0.0), max(placed, default=1.0)
+    *placed, high = [math.log(max(value, 1e-12)) if log else value for value in (*values, most)]
+    low = min(placed, default=0.0) if log else 0.0
     return [size * (value - low) / ((high - low) or 1.0) for value in placed]
 
 
 def _at(ranking: Ranking) -> str:
     count = ranking.settings.decide_at
-    return f"{count} epochs" if count else "epochs of the study"
+    return count_epochs(count) if count else "epochs of the study"
 
 
 def _span(values: pd.Series[float]) -> float:

@@ -155,12 +155,12 @@ function score(seconds, usd, best, weights) {
 
 function limitBroken(row, { deadline_hours, budget_usd }) {
   const deadline = (deadline_hours ?? Infinity) * SECONDS_PER_HOUR;
-  const epochs = `${formatEpochs(row.epochs)} epochs`;
+  const [epochs, ending] = row.epochs === 1 ? ["1 epoch", "s"] : [`${formatEpochs(row.epochs)} epochs`, ""];
   if (row.seconds > deadline) {
-    return `${epochs} take ${formatSeconds(row.seconds)}, over the deadline of ${formatSeconds(deadline)}`;
+    return `${epochs} take${ending} ${formatSeconds(row.seconds)}, over the deadline of ${formatSeconds(deadline)}`;
   }
   if (row.cost_usd > (budget_usd ?? Infinity)) {
-    return `${epochs} cost ${formatUsd(row.cost_usd)}, over the budget of ${formatUsd(budget_usd)}`;
+    return `${epochs} cost${ending} ${formatUsd(row.cost_usd)}, over the budget of ${formatUsd(budget_usd)}`;
   }
   return null;
 }
