@@ -131,6 +131,12 @@ def test_the_same_price_twice_is_a_question(catalog) -> None:
         catalog.with_offers([NEGOTIATED, {**NEGOTIATED, "usd_per_hour": 0.3}])
 
 
+def test_the_market_is_on_demand_wherever_it_is_left_out(catalog) -> None:
+    plain = {k: v for k, v in NEGOTIATED.items() if k != "market"}
+    mixed = catalog.with_offers([plain, {**plain, "market": "spot", "usd_per_hour": 0.1}])
+    assert (mixed.price("g4dn.xlarge"), mixed.price("g4dn.xlarge", market="spot")) == (0.4, 0.1)
+
+
 def test_no_offers(catalog) -> None:
     with pytest.raises(ArgumentError, match="at least one"):
         catalog.with_offers([])

@@ -14,7 +14,7 @@ import pandas as pd
 
 from vmselect.catalog import files, snapshot, store, table
 from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, age_days
-from vmselect.catalog.schema import COLUMNS, MARKETS, NUMBER_LIMITS
+from vmselect.catalog.schema import COLUMNS, MARKETS, NUMBER_LIMITS, describe_nearest
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.profile import Finding
 
@@ -70,15 +70,17 @@ class Catalog:
     def refreshed(cls, *, alone: bool = False) -> Catalog:
         """The user's own refreshed prices over the embedded ones, or ``alone``; ``findings`` says what is old.
 
+        An embedded price that is newer, as after an update of vmselect, stays.
+
         >>> catalog = Catalog.refreshed()  # doctest: +SKIP
         """
-        fresh, findings = store.read_parts()
+        parts, findings = store.read_parts()
+        if not parts:
+            nothing = "No prices were refreshed on this machine yet. Run `vmselect prices refresh`."
+            raise CatalogError(" ".join(map(str, findings)) or nothing)
         if alone:
-            return cls(fresh, origin="refreshed prices", findings=findings)
-        newest = cls.embedded()
-        return cls(
-            table.merge(newest._frame, fresh), origin=f"refreshed prices over the {newest.origin}", findings=findings
-        )
+            return cls(table.concat(parts), origin="refreshed prices", findings=findings)
+        return cls._over_embedded(parts, findings)
 
     @classmethod
     def default(cls) -> Catalog:
@@ -87,21 +89,21 @@ class Catalog:
         >>> Catalog.default().price("g4dn.xlarge") > 0
         True
         """
-        return cls.refreshed() if store.exists() else cls.embedded()
+        return cls._over_embedded(*store.read_parts())
 
     def refresh(
         self,
-        providers: Sequence[str] | None = None,
+        providers: Names = None,
         *,
-        regions: Sequence[str] | None = None,
+        regions: Names = None,
         progress: Callable[[Progress], None] | None = None,
         max_age_hours: float = 6.0,
     ) -> Catalog:
         """This catalog with fresh prices from the providers' APIs, which are also kept for later runs.
 
         ``providers`` None means all that can be asked with the credentials at hand. ``regions`` None means each
-        provider's reference region. What failed is in ``findings``; its old prices stay. What was fetched less than
-        ``max_age_hours`` ago is not fetched again.
+        provider's reference region. What failed is in ``findings``, and the prices of an earlier refresh, else those
+        of this catalog, stay in its place. What was fetched less than ``max_age_hours`` ago is not fetched again.
 
         >>> fresh = Catalog.embedded().refresh(providers=["azure"], regions=["eastus"])  # doctest: +SKIP
         """
@@ -262,6 +264,15 @@ class Catalog:
 
     # Helpers
 
+    @classmethod
+    def _over_embedded(cls, parts: Sequence[pd.DataFrame], findings: Sequence[Finding]) -> Catalog:
+        newest = cls.embedded()
+        if not parts:
+            return cls(newest._frame, origin=newest.origin, findings=findings)
+        fresh = table.drop_older(table.concat(parts), than=newest._frame)
+        origin = f"refreshed prices over the {newest.origin}"
+        return cls(table.merge(newest._frame, fresh), origin=origin, findings=findings)
+
     def _matches(self, column: str, names: Sequence[str]) -> np.ndarray:
         values = self._frame[column]
         for name in names:
@@ -283,9 +294,7 @@ class Catalog:
                 raise ArgumentError(f"market {name!r} is not one of {', '.join(MARKETS)}.")
         elif name not in known:
             what = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
-            near = _nearest(name, [k for k in known if k])
-            hint = f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(sorted(known)[:12])}."
-            raise CatalogError(f"No {what} {name!r} in the catalog ({self.origin}). {hint}")
+            raise CatalogError(f"No {what} {name!r} in the catalog ({self.origin}). {describe_nearest(name, known)}")
 
     def _as_offer(self, label: Any, frame: pd.DataFrame) -> Offer:
         row = frame.loc[label]
@@ -298,11 +307,6 @@ class Catalog:
 def _is_reference(provider: str, region: str) -> bool:
     terms = snapshot.provider_terms(provider)
     return terms is not None and terms.reference_region == region
-
-
-def _nearest(name: str, known: Sequence[str]) -> list[str]:
-    by_lower = {k.lower(): k for k in known}
-    return [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
 
 
 def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> tuple[pd.DataFrame, list[Finding]]:
@@ -318,8 +322,8 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
             near = get_close_matches(str(column), COLUMNS, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
             raise CatalogError(f"An offer has no {column!r}. {hint}")
-    if "market" not in raw.columns:
-        raw = raw.assign(market="on_demand")
+    given = raw["market"].astype(object) if "market" in raw.columns else pd.Series(pd.NA, raw.index, dtype=object)
+    raw = raw.assign(market=given.where(given.notna(), "on_demand"))
     return table.build(
         raw,
         name_row=lambda positions: [f"{what} {p + 1}" for p in positions],

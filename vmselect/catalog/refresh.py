@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import queue
 import re
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ import pandas as pd
 
 from vmselect.catalog import store, table
 from vmselect.catalog.schema import KEY
-from vmselect.catalog.snapshot import provider_terms
+from vmselect.catalog.snapshot import provider_terms, read_snapshot, snapshot_at
 from vmselect.catalog.sources import REGISTRY, Row, Source, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
 from vmselect.profile import Finding
@@ -44,74 +44,74 @@ class RefreshOutcome:
 
 
 def refresh_prices(
-    providers: Sequence[str] | None = None,
+    providers: str | Sequence[str] | None = None,
     *,
-    regions: Sequence[str] | None = None,
+    regions: str | Sequence[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
     max_age_hours: float = 6.0,
     sources: Mapping[str, Source] | None = None,
 ) -> RefreshOutcome:
     """Fetch prices and keep each part that succeeds; an error only when nothing at all could be had.
 
-    ``sources`` replaces the clouds' own APIs, for a mirror or a test.
+    Of a part that fails, the prices fetched earlier count on. ``sources`` replaces the clouds' own APIs, for a mirror
+    or a test.
     """
     report = progress or (lambda _: None)
+    providers, regions = _as_list(providers), _as_list(regions)
     opened = dict(sources) if sources is not None else {name: open_source(name) for name in providers or REGISTRY}
     wanted = list(dict.fromkeys(providers or opened))
     for name in wanted:
         if name not in opened:
             raise ArgumentError(f"No price source for {name!r}. Known: {', '.join(opened)}.")
+    tasks = _plan(wanted, regions, opened)
     ended: list[Progress] = []
     findings: list[Finding] = []
+    fresh: list[pd.DataFrame] = []
+    old: list[pd.DataFrame] = []
+    waiting: list[tuple[str, str]] = []
 
     def end(part: Progress) -> None:
         ended.append(part)
         report(part)
 
-    usable = []
     for name in wanted:
-        reason = opened[name].missing()
-        if reason is None:
-            usable.append(name)
-        elif providers is not None:
-            raise RefreshError(f"{name} prices cannot be fetched. {reason}")
-        else:
+        if reason := opened[name].missing():
+            if providers is not None:
+                raise RefreshError(f"{name} prices cannot be fetched. {reason}")
             findings.append(Finding("provider-left-out", f"{name} prices were not fetched.", reason, "note"))
             end(Progress(name, "", "skipped", reason))
-    tasks = _plan(usable, regions, opened)
-    frames: list[pd.DataFrame] = []
-    with ExitStack() as stack:
-        pools = {name: ThreadPoolExecutor(REGIONS_AT_ONCE, f"prices-{name}") for name in usable}
-        for pool in pools.values():
-            stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-        futures: dict[Future[list[Row]], tuple[str, str]] = {}
-        for name, region in tasks:
-            age = store.age_hours(name, region)
-            if age is not None and age < max_age_hours and (kept := _read_kept(name, region)) is not None:
-                frames.append(kept)
-                end(Progress(name, region, "reused", f"fetched {age:.1f} h ago", len(kept)))
-                continue
+            tasks = [task for task in tasks if task[0] != name]
+    for name, region in tasks:
+        age = store.age_hours(name, region)
+        if age is not None and age < max_age_hours and (kept := _read_kept(name, region)) is not None:
+            fresh.append(kept)
+            end(Progress(name, region, "reused", f"fetched {age:.1f} h ago", len(kept)))
+        else:
             report(Progress(name, region, "waiting"))
-            futures[pools[name].submit(_fetch, opened[name], region, report)] = (name, region)
-        for future in as_completed(futures):
-            name, region = futures[future]
-            try:
-                frame, left_out = _check(future.result(), name, region)
-                store.write_part(name, region, frame)
-            except VmselectError as failure:
-                findings.append(
-                    Finding("not-refreshed", f"{name} {region} was not refreshed: {failure}", _what_stays(name, region))
-                )
-                end(Progress(name, region, "failed", str(failure)))
-            else:
-                frames.append(frame)
-                findings += left_out
-                end(Progress(name, region, "fetched", "", len(frame)))
-    if not frames:
+            waiting.append((name, region))
+    for name, region, answer in _fetch_all(waiting, opened, report):
+        try:
+            frame, left_out = _check(answer, name, region)
+            store.write_part(name, region, frame)
+        except VmselectError as failure:
+            kept = _read_kept(name, region)
+            old += [kept] if kept is not None else []
+            stays = _describe_what_stays(name, region, kept)
+            findings.append(Finding("not-refreshed", f"{name} {region} was not refreshed: {failure}", stays))
+            end(Progress(name, region, "failed", str(failure)))
+        else:
+            fresh.append(frame)
+            findings += left_out
+            end(Progress(name, region, "fetched", "", len(frame)))
+    if not fresh:
         raise RefreshError(
             " ".join(map(str, findings)) or "There was nothing to refresh. Name a provider and a region."
         )
-    return RefreshOutcome(table.concat(frames), tuple(ended), tuple(findings))
+    return RefreshOutcome(table.concat([*fresh, *old]), tuple(ended), tuple(findings))
+
+
+def _as_list(names: str | Sequence[str] | None) -> list[str] | None:
+    return [names] if isinstance(names, str) else list(names) if names is not None else None
 
 
 def _plan(
@@ -130,26 +130,54 @@ def _plan(
             unclaimed.pop(region, None)
     if unclaimed:
         raise ArgumentError(
-            f"{', '.join(unclaimed)} does not look like a region of {', '.join(providers) or 'any provider asked'}. "
+            f"{', '.join(unclaimed)} does not look like a region of {', '.join(providers)}. "
             "Write us-east-1 (aws), eastus (azure) or us-central1 (gcp)."
         )
     return tasks
 
 
-def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> list[Row]:
+def _fetch_all(
+    tasks: Collection[tuple[str, str]], sources: Mapping[str, Source], report: Callable[[Progress], None]
+) -> Iterator[tuple[str, str, list[Row] | VmselectError]]:
+    """The answer to each task as it comes, or why there is none; a few regions of each provider at a time.
+
+    The threads only read. They are daemons so that Ctrl-C need not wait for a server that hangs.
+    """
+    answers: queue.SimpleQueue[tuple[str, str, list[Row] | VmselectError]] = queue.SimpleQueue()
+    turns = {name: threading.Semaphore(REGIONS_AT_ONCE) for name, _ in tasks}
+    abandoned = threading.Event()
+
+    def fetch(name: str, region: str) -> None:
+        with turns[name]:
+            if not abandoned.is_set():
+                answers.put((name, region, _fetch(sources[name], region, report)))
+
+    for name, region in tasks:
+        threading.Thread(target=fetch, args=(name, region), name=f"prices-{name}-{region}", daemon=True).start()
+    try:
+        for _ in tasks:
+            yield answers.get()
+    finally:
+        abandoned.set()
+
+
+def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> list[Row] | VmselectError:
     def tell(detail: str = "") -> None:
         report(Progress(source.provider, region, "fetching", detail))
 
-    tell()
     try:
+        tell()
         return source.fetch(region, progress=tell)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as surprise:
-        # An answer of a shape nobody foresaw costs this part alone.
-        raise RefreshError(f"The answer has an unknown shape ({surprise!r:.80}). Update vmselect.") from surprise
+    except VmselectError as failure:
+        return failure
+    except Exception as surprise:  # noqa: BLE001  # whatever an answer does to its reader costs this part alone
+        return RefreshError(f"The answer has an unknown shape ({surprise!r:.80}). Update vmselect.")
 
 
-def _check(rows: list[Row], provider: str, region: str) -> tuple[pd.DataFrame, list[Finding]]:
+def _check(rows: list[Row] | VmselectError, provider: str, region: str) -> tuple[pd.DataFrame, list[Finding]]:
     """The rows of an answer, typed; a zero, negative or absurd price is left out by name."""
+    if isinstance(rows, VmselectError):
+        raise rows
     if not rows:
         raise RefreshError("The answer held no VM price at all.")
     raw = pd.DataFrame(rows, dtype=object)
@@ -174,8 +202,9 @@ def _read_kept(provider: str, region: str) -> pd.DataFrame | None:
         return None  # a damaged part is simply fetched again
 
 
-def _what_stays(provider: str, region: str) -> str:
-    kept = _read_kept(provider, region)
-    if kept is None:
-        return "The embedded prices stay."
-    return f"Its prices of {max(kept['date'].astype(str).unique())} stay."
+def _describe_what_stays(provider: str, region: str, kept: pd.DataFrame | None) -> str:
+    if kept is not None:
+        return f"Its prices of {max(kept['date'].astype(str).unique())} stay."
+    shipped = read_snapshot(snapshot_at().file)
+    here = (shipped["provider"] == provider) & (shipped["region"] == region)
+    return "The embedded prices stay." if here.any() else "There are no older ones."

@@ -9,6 +9,8 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 SCHEMA_VERSION = 1
 
@@ -104,6 +106,17 @@ def describe_bad_number(column: str, value: float) -> str | None:
     if not lowest <= value <= highest:
         return f"{column} {value:g} is outside {lowest:g} to {highest:g}"
     return None
+
+
+def describe_nearest(name: str, known: Iterable[str]) -> str:
+    """The known names that ``name`` may have been meant to be, else some of those there are.
+
+    >>> describe_nearest("US-EST-1", ["us-east-1", "eastus", "mars"])
+    'Nearest: us-east-1, eastus.'
+    """
+    by_lower = {k.lower(): k for k in known if k}
+    near = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
+    return f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(sorted(by_lower.values())[:12])}."
 
 
 def is_iso_date(text: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from vmselect.catalog import files, table
+from vmselect.catalog import files
 from vmselect.catalog.offer import STALE_AFTER_DAYS, age_days
 from vmselect.errors import CatalogError
 from vmselect.profile import Finding
@@ -41,11 +41,6 @@ def part_path(provider: str, region: str) -> Path:
     return cache_folder() / "prices" / f"{provider}_{region}.csv"
 
 
-def exists() -> bool:
-    """Whether anything was ever refreshed here."""
-    return bool(_parts())
-
-
 def age_hours(provider: str, region: str) -> float | None:
     """Hours since this part was fetched; None when it never was, or is dated in the future."""
     try:
@@ -63,8 +58,8 @@ def write_part(provider: str, region: str, frame: pd.DataFrame) -> None:
         try:
             if time.time() - left.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
                 left.unlink()
-        except FileNotFoundError:
-            continue  # its writer finished just now
+        except OSError:
+            continue  # its writer finished just now, or it is another user's
 
 
 def read_part(provider: str, region: str) -> pd.DataFrame:
@@ -72,11 +67,11 @@ def read_part(provider: str, region: str) -> pd.DataFrame:
     return files.read(part_path(provider, region))[0]
 
 
-def read_parts() -> tuple[pd.DataFrame, list[Finding]]:
-    """Every refreshed price, and what is old or unreadable."""
+def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
+    """The refreshed prices of each provider and region, and what is old or unreadable."""
     frames: list[pd.DataFrame] = []
     findings: list[Finding] = []
-    for path in _parts():
+    for path in sorted((cache_folder() / "prices").glob("[!.]*.csv")):
         name = path.stem.replace("_", " ")
         try:
             frame, left_out = files.read(path, skip_bad_rows=True)
@@ -93,10 +88,4 @@ def read_parts() -> tuple[pd.DataFrame, list[Finding]]:
             findings.append(
                 Finding("old-prices", f"Refreshed prices of {name} are of {newest}, {age} days old.", _REMEDY)
             )
-    if not frames:
-        raise CatalogError(" ".join(map(str, findings)) or f"No prices were refreshed on this machine yet. {_REMEDY}")
-    return table.concat(frames), findings
-
-
-def _parts() -> list[Path]:
-    return sorted((cache_folder() / "prices").glob("[!.]*.csv"))
+    return frames, findings

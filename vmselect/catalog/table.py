@@ -87,6 +87,13 @@ def merge(below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:
     return concat([kept, above])
 
 
+def drop_older(frame: pd.DataFrame, *, than: pd.DataFrame) -> pd.DataFrame:
+    """The rows of ``frame`` but those of which ``than`` has a price of a later day."""
+    keys, others = key_codes([frame, than])
+    later = pd.Series(than["date"].astype(str).to_numpy(), index=others).reindex(keys).fillna("").to_numpy()
+    return frame[frame["date"].astype(str).to_numpy() >= later].reset_index(drop=True)
+
+
 def concat(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Frames below each other, their categories united."""
     columns: dict[str, object] = {}

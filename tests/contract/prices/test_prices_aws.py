@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from vmselect.catalog.refresh import Progress, refresh_prices
 from vmselect.catalog.sources.aws import AwsPrices, parse_sagemaker_product
 from vmselect.errors import RefreshError
 
@@ -124,6 +128,24 @@ def aws(cloud, answer) -> Aws:
 def prices(cloud) -> AwsPrices:
     session = boto3.session.Session(aws_access_key_id="hidden-id", aws_secret_access_key="hidden-key")
     return AwsPrices(session=session, endpoint_url=cloud.url)
+
+
+def refresh_parts(prices: AwsPrices) -> list[Progress]:
+    """How the parts of a refresh end that asks AWS and a cloud that always answers."""
+
+    class Other:
+        provider = "azure"
+        region_pattern = "[a-z]+"
+
+        def missing(self) -> None:
+            return None
+
+        def fetch(self, region: str, *, progress: Any) -> list[dict[str, Any]]:
+            row = {"provider": "azure", "instance_type": "x", "market": "spot", "usd_per_hour": 1.0}
+            return [{**row, "region": region}]
+
+    outcome = refresh_prices(sources={"aws": prices, "azure": Other()}, max_age_hours=0)
+    return [part for part in outcome.parts if part.provider == "aws"]
 
 
 def fetch(prices: AwsPrices) -> dict[tuple[str, str], dict[str, Any]]:
@@ -255,6 +277,47 @@ def test_an_empty_answer_is_an_error(aws, prices) -> None:
         fetch(prices)
 
 
+def test_no_instance_type_at_all_is_an_error(cloud, answer, prices) -> None:
+    cloud.reply = lambda _: answer(xml("DescribeInstanceTypes", "instanceTypeSet", ""))
+    with pytest.raises(RefreshError, match=r"no instance type in 'us-est-1'\. Nearest: .*us-east-1"):
+        prices.fetch("us-est-1", progress=lambda _: None)
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00noise", b"{}", b"<DescribeInstanceTypesResponse><instanceTypeSet><item>"])
+def test_an_answer_that_is_no_xml_costs_aws_alone(cloud, answer, prices, body) -> None:
+    cloud.reply = lambda _: answer(body)
+    (part,) = refresh_parts(prices)
+    assert part.state == "failed"
+    assert "unknown shape" in part.detail
+
+
+def test_what_ec2_no_longer_describes_stays_retired(aws, prices) -> None:
+    aws.ec2_pages = [[product("p3.2xlarge", "3.06"), product("g4dn.xlarge", "0.526")]]
+    found = fetch(prices)
+    assert found["p3.2xlarge", "on_demand"]["retired"] is True
+    assert found["g4dn.xlarge", "on_demand"]["retired"] is False
+
+
+def test_pages_that_go_in_circles_end(cloud, answer, prices) -> None:
+    cloud.reply = lambda _: answer(xml("DescribeInstanceTypes", "instanceTypeSet", MACHINES[0], "again"))
+    with pytest.raises(RefreshError, match="in circles"):
+        fetch(prices)
+
+
+def test_clients_are_made_one_at_a_time(monkeypatch) -> None:
+    inside = threading.Semaphore(1)
+
+    class Session:
+        def client(self, *_: Any, **__: Any) -> None:
+            assert inside.acquire(blocking=False), "two threads at once"
+            time.sleep(0.01)
+            inside.release()
+
+    prices = AwsPrices(session=Session())
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: prices._client("ec2", "us-east-1"), range(8)))
+
+
 def test_a_broken_product_is_an_error(aws, prices) -> None:
     aws.ec2_pages = [['{"product": ']]
     with pytest.raises(RefreshError, match="not JSON"):
@@ -263,6 +326,14 @@ def test_a_broken_product_is_an_error(aws, prices) -> None:
 
 def test_without_credentials_it_says_so() -> None:
     assert "no AWS credentials" in str(AwsPrices().missing())
+
+
+@pytest.mark.parametrize(("name", "value"), [("AWS_PROFILE", "typo"), ("AWS_ACCESS_KEY_ID", "half-a-key")])
+def test_credentials_that_cannot_be_used_are_missing_ones(monkeypatch, name, value) -> None:
+    monkeypatch.setenv(name, value)
+    missing = str(AwsPrices().missing())
+    assert "AWS credentials cannot be used" in missing
+    assert value not in missing
 
 
 def test_without_boto3_it_names_the_extra(monkeypatch) -> None:

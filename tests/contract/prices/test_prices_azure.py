@@ -83,6 +83,13 @@ def test_a_reservation_is_the_price_of_the_whole_term(cloud, answer, prices) -> 
     assert len(found) == 2
 
 
+def test_a_size_that_can_no_longer_be_rented_stays_retired(cloud, answer, prices) -> None:
+    cloud.reply = lambda _: answer(page(item("Standard_NC6", 0.9), item("Standard_D8s_v3", 0.384)))
+    found = fetch(prices)
+    assert found["Standard_NC6", "on_demand"]["retired"] is True
+    assert found["Standard_D8s_v3", "on_demand"]["retired"] is False
+
+
 def test_a_size_outside_its_primary_meter_region_is_kept(cloud, answer, prices) -> None:
     cloud.reply = lambda _: answer(page(item("Standard_D8s_v3", 0.384, isPrimaryMeterRegion=False)))
     assert ("Standard_D8s_v3", "on_demand") in fetch(prices)

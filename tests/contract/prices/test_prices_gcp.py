@@ -116,6 +116,24 @@ def test_all_pages_are_read_once_for_all_regions_and_the_key_stays_out_of_addres
     assert "hidden-key" not in str([request.query for request in cloud.asked])
 
 
+def test_pages_that_go_in_circles_end(cloud, answer, prices) -> None:
+    cloud.reply = lambda _: answer({"skus": [CORE], "nextPageToken": "again"})
+    with pytest.raises(RefreshError, match="in circles"):
+        fetch(prices)
+    assert len(cloud.asked) == 2
+
+
+def test_a_part_for_nothing_makes_no_machine(cloud, answer, prices) -> None:
+    serve(cloud, answer, sku("N1 Predefined Instance Core", 0.0, "N1Standard"), RAM)
+    with pytest.raises(RefreshError, match="prices no machine"):
+        fetch(prices)
+
+
+def test_the_key_stays_with_google_when_a_client_is_shared(client) -> None:
+    GcpPrices(api_key="hidden-key", client=client)
+    assert client.headers == {}
+
+
 def test_an_empty_answer_is_an_error_and_never_no_offers(cloud, answer, prices) -> None:
     cloud.reply = lambda _: answer({})
     with pytest.raises(RefreshError, match="empty price list"):
@@ -124,7 +142,7 @@ def test_an_empty_answer_is_an_error_and_never_no_offers(cloud, answer, prices) 
 
 def test_a_region_without_machines(cloud, answer, prices) -> None:
     serve(cloud, answer, CORE, RAM)
-    with pytest.raises(RefreshError, match="no machine in 'us-centrall1'"):
+    with pytest.raises(RefreshError, match=r"no machine that we know in 'us-centrall1'\. Nearest: us-central1"):
         fetch(prices, "us-centrall1")
 
 

@@ -86,4 +86,4 @@ def test_an_answer_may_not_be_endless(cloud, answer, client, monkeypatch) -> Non
 
 def test_pages_may_not_be_endless() -> None:
     with pytest.raises(RefreshError, match="more than 3 pages"):
-        list(follow_pages({}, lambda page: page, most=3))
+        list(follow_pages(lambda link: {"next": f"{link}+"}, link="next", most=3))

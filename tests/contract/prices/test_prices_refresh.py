@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -103,6 +104,50 @@ def test_what_was_fetched_lately_is_used_again(aws) -> None:
     assert [p.state for p in refresh_prices(sources={"aws": aws}).parts] == ["fetched"]
 
 
+def test_a_failed_part_gives_what_was_fetched_before(aws, azure) -> None:
+    refresh_prices(sources={"aws": aws, "azure": azure})
+    aws.fault = RefreshError("AWS is down.")
+    outcome = refresh_prices(sources={"aws": aws, "azure": azure}, max_age_hours=0)
+    assert outcome.frame["provider"].value_counts().to_dict() == {"aws": 2, "azure": 2}
+
+
+def test_a_failed_region_that_never_had_prices_says_so(aws, azure) -> None:
+    aws.fault = RefreshError("AWS is down.")
+    outcome = refresh_prices(regions=["eu-west-1", "us-east-1", "eastus"], sources={"aws": aws, "azure": azure})
+    assert sorted(map(str, outcome.findings)) == [
+        "aws eu-west-1 was not refreshed: AWS is down. There are no older ones.",
+        "aws us-east-1 was not refreshed: AWS is down. The embedded prices stay.",
+    ]
+
+
+def test_with_nothing_readable_in_the_cache_the_embedded_prices_serve(aws) -> None:
+    refresh_prices(sources={"aws": aws})
+    store.part_path("aws", "us-east-1").write_bytes(b"\x00garbage")
+    catalog = vs.Catalog.default()
+    assert catalog == vs.Catalog.embedded()
+    assert "aws us-east-1 cannot be read" in str(catalog.findings[0])
+    with pytest.raises(CatalogError, match="cannot be read"):
+        vs.Catalog.refreshed()
+
+
+def test_an_embedded_price_newer_than_the_refreshed_one_stays() -> None:
+    row = {"provider": "aws", "instance_type": "g4dn.xlarge", "region": "us-east-1", "date": "2020-01-01"}
+    old = vs.Catalog.embedded().with_offers(
+        [{**row, "usd_per_hour": 9.0}, {**row, "market": "reserved_1y", "usd_per_hour": 3.0}]
+    )
+    store.write_part("aws", "us-east-1", old.offers(instance_type="g4dn.xlarge", market=["on_demand", "reserved_1y"]))
+    catalog = vs.Catalog.default()
+    assert catalog.price("g4dn.xlarge") == 0.526
+    assert catalog.price("g4dn.xlarge", market="reserved_1y") == 3.0
+
+
+@pytest.mark.parametrize("fault", [RecursionError("deep"), RuntimeError("odd"), MemoryError()])
+def test_whatever_goes_wrong_in_one_cloud_costs_it_alone(aws, azure, fault) -> None:
+    aws.fault = fault
+    outcome = refresh_prices(sources={"aws": aws, "azure": azure})
+    assert {(p.provider, p.state) for p in outcome.parts} == {("aws", "failed"), ("azure", "fetched")}
+
+
 def test_a_damaged_part_is_named_and_fetched_again(aws, azure) -> None:
     refresh_prices(sources={"aws": aws, "azure": azure})
     store.part_path("aws", "us-east-1").write_bytes(b"\x00\x01garbage")
@@ -134,6 +179,19 @@ def test_regions_go_to_the_cloud_whose_names_they_look_like(aws, azure) -> None:
     assert azure.asked == ["westeurope"]
     with pytest.raises(ArgumentError, match="NOWHERE does not look like a region"):
         refresh_prices(regions=["NOWHERE"], sources={"aws": aws})
+
+
+def test_a_region_of_a_cloud_without_credentials_is_told_so(aws, azure) -> None:
+    aws.lacks = "There is no key. Put one there."
+    with pytest.raises(RefreshError, match=r"aws prices were not fetched\. There is no key"):
+        refresh_prices(regions=["us-east-1"], sources={"aws": aws, "azure": azure})
+    outcome = refresh_prices(regions=["us-east-1", "eastus"], sources={"aws": aws, "azure": azure})
+    assert [(p.provider, p.state) for p in outcome.parts] == [("aws", "skipped"), ("azure", "fetched")]
+
+
+def test_one_provider_and_one_region_need_no_list(aws, azure) -> None:
+    refresh_prices("azure", regions="westeurope", sources={"aws": aws, "azure": azure})
+    assert (aws.asked, azure.asked) == ([], ["westeurope"])
 
 
 @pytest.mark.parametrize(
@@ -237,7 +295,7 @@ def test_killed_at_any_moment_and_two_at_once_the_catalog_stays_whole() -> None:
     for pause in (0.0, 0.013, 0.029, 0.047):
         writers = [start_writer(), start_writer()]
         try:
-            while not store.exists():
+            while not store.part_path("aws", "us-east-1").exists():
                 time.sleep(0.005)
             for _ in range(5):
                 assert len(vs.Catalog.refreshed(alone=True)) == whole
@@ -247,6 +305,34 @@ def test_killed_at_any_moment_and_two_at_once_the_catalog_stays_whole() -> None:
                 writer.kill()
                 writer.communicate()
         assert len(vs.Catalog.refreshed(alone=True)) == whole
+
+
+INTERRUPTED = """
+import sys
+from vmselect.catalog.refresh import refresh_prices
+from vmselect.catalog.sources.azure import AzurePrices
+from vmselect.catalog.sources.http import JsonClient
+patient = AzurePrices(base_url=sys.argv[1], client=JsonClient(timeout_seconds=600))
+refresh_prices(sources={"azure": patient}, progress=lambda part: print(part.state, flush=True))
+"""
+
+
+def test_ctrl_c_does_not_wait_for_a_server_that_hangs(cloud, answer) -> None:
+    hung = threading.Event()
+    cloud.reply = lambda _: hung.wait(120) and answer({})
+    asking = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, cloud.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        while not cloud.asked:
+            time.sleep(0.01)
+            assert asking.poll() is None
+        asking.send_signal(signal.SIGINT)
+        _, said = asking.communicate(timeout=60)  # the server would keep it for ten minutes
+    finally:
+        asking.kill()
+        hung.set()
+    assert "KeyboardInterrupt" in said
 
 
 def test_what_a_killed_writer_left_is_cleared_later(aws) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from vmselect import _optional
+from vmselect.catalog.schema import describe_nearest
 from vmselect.catalog.sources import Row
+from vmselect.catalog.sources.http import follow_pages
 from vmselect.catalog.sources.machines import known_machines
 from vmselect.errors import MissingPackageError, RefreshError
 
@@ -37,13 +40,17 @@ class AwsPrices:
     def __init__(self, *, session: Any = None, endpoint_url: str | None = None) -> None:
         self._session = session
         self._endpoint_url = endpoint_url
+        self._lock = threading.Lock()
 
     def missing(self) -> str | None:
         """boto3 or credentials, when there are none."""
         try:
+            botocore = _optional.require("botocore.exceptions", extra="aws", needed_by="AWS prices")
             found = self._open_session().get_credentials() is not None
         except MissingPackageError as missing:
             return str(missing)
+        except botocore.BotoCoreError as fault:  # a profile that is not there, half a key
+            return f"The AWS credentials cannot be used ({type(fault).__name__}). Look at AWS_PROFILE and the keys."
         return None if found else "There are no AWS credentials. Set AWS_PROFILE, or run `aws configure`."
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
@@ -53,21 +60,24 @@ class AwsPrices:
             pricing = self._client("pricing", _PRICING_REGION)
             ec2 = self._client("ec2", region)
             progress("instance types")
-            machines = {**known_machines("aws"), **dict(_describe_machines(ec2))}
+            offered = dict(_describe_machines(ec2))
+            if not offered:
+                raise RefreshError(f"AWS describes no instance type in {region!r}. {self._hint(region)}")
+            machines = {**known_machines("aws"), **offered}
             prices: list[tuple[str, str, Any]] = []
             for number, product in enumerate(_products(pricing, "AmazonEC2", region, _EC2_FILTERS)):
                 prices += parse_ec2_product(product, region)
                 if number % 100 == 0:
                     progress(f"{number} EC2 products")
             if not prices:
-                raise RefreshError(f"AWS lists no EC2 price in {region!r}. Check the region's name, such as us-east-1.")
+                raise RefreshError(f"AWS lists no EC2 price in {region!r}. {self._hint(region)}")
             progress("spot prices")
             prices += [(name, "spot", price) for name, price in _spot_prices(ec2).items()]
             progress("SageMaker")
             for product in _products(pricing, "AmazonSageMaker", region, {}):
                 prices += parse_sagemaker_product(product, region)
         except (botocore.BotoCoreError, botocore.ClientError) as fault:
-            raise RefreshError(f"AWS refused or broke off: {_describe_fault(fault)}.") from None
+            raise RefreshError(f"AWS refused or broke off: {_describe_fault(fault)}. {self._hint(region)}") from None
         return [_row(name, market, price, region, machines) for name, market, price in prices]
 
     def _open_session(self) -> Any:
@@ -76,11 +86,21 @@ class AwsPrices:
             self._session = boto3.session.Session()
         return self._session
 
+    def _hint(self, region: str) -> str:
+        session = self._open_session()
+        known = {r for p in session.get_available_partitions() for r in session.get_available_regions("ec2", p)}
+        if region in known:
+            return "Check the network, the credentials and their permissions."
+        return describe_nearest(region, known)
+
     def _client(self, service: str, region: str) -> Any:
         config = _optional.require("botocore.config", extra="aws", needed_by="AWS prices").Config(
             connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 6}
         )
-        return self._open_session().client(service, region_name=region, endpoint_url=self._endpoint_url, config=config)
+        with self._lock:  # a session may serve several threads, but not make clients for them at once
+            return self._open_session().client(
+                service, region_name=region, endpoint_url=self._endpoint_url, config=config
+            )
 
 
 def parse_ec2_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
@@ -130,6 +150,7 @@ def describe_machine(info: dict[str, Any]) -> Row:
         "memory_gib": info["MemoryInfo"]["SizeInMiB"] / 1024,
         "gpu_model": "",
         "gpu_count": 0,
+        "retired": False,  # what EC2 describes can be launched
     }
     devices = (
         info.get("GpuInfo", {}).get("Gpus")
@@ -185,19 +206,11 @@ def _products(pricing: Any, service: str, region: str, filters: dict[str, str]) 
 
 
 def _pages(call: Callable[..., dict[str, Any]], key: str, **arguments: Any) -> Iterator[Any]:
-    token = ""
-    for _ in range(5000):
-        answer = call(**arguments, **({"NextToken": token} if token else {}))
-        yield from answer.get(key, ())
-        following = answer.get("NextToken") or ""  # the last page says "" or nothing
-        if following == token:
-            if token:
-                raise RefreshError("The AWS answer goes in circles: a page links to itself. Try again later.")
-            return
-        token = following
-        if not token:
-            return
-    raise RefreshError("The AWS answer had more than 5000 pages. Ask for fewer regions.")
+    def read_page(token: str) -> dict[str, Any]:
+        return call(**arguments, **({"NextToken": token} if token else {}))
+
+    for page in follow_pages(read_page, link="NextToken"):
+        yield from page.get(key, ())
 
 
 def _hourly(terms: Iterable[dict[str, Any]]) -> Iterator[Any]:
@@ -220,7 +233,7 @@ def _load(text: str) -> dict[str, Any]:
 
 def _row(name: str, market: str, price: Any, region: str, machines: dict[str, Row]) -> Row:
     service = "sagemaker" if name.startswith("ml.") else "ec2"
-    facts = machines.get(name) or machines.get(name.removeprefix("ml.")) or {}
+    facts = machines.get(name) or {**machines.get(name.removeprefix("ml."), {}), "retired": False}
     row = {"provider": "aws", "service": service, "instance_type": name, "region": region}
     return {**row, "market": market, "usd_per_hour": price, **facts}
 

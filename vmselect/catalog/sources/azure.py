@@ -42,15 +42,18 @@ class AzurePrices:
             "$filter": f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}'",
         }
         newest: dict[tuple[str, str], tuple[str, Row]] = {}
-        seen = set()
-        for number, page in enumerate(follow_pages(self._client.get(self._base_url, query), self._next_page), 1):
+
+        def read_page(link: str) -> dict[str, Any]:
+            if not link:
+                return self._client.get(self._base_url, query)
+            if _host(link) != _host(self._base_url):
+                raise RefreshError(f"The Azure answer points to another host, {urlsplit(link).hostname}.")
+            return self._client.get(link)
+
+        for number, page in enumerate(follow_pages(read_page, link="NextPageLink"), 1):
             items = page.get("Items")
             if not isinstance(items, list):
                 raise RefreshError("A page of the Azure answer has no Items. Update vmselect.")
-            link = page.get("NextPageLink")
-            if link in seen:
-                raise RefreshError("The Azure answer goes in circles: a page links back. Try again later.")
-            seen.add(link)
             progress(f"page {number}")
             for item in items:
                 row = parse_item(item, region)
@@ -63,14 +66,6 @@ class AzurePrices:
         if not newest:
             raise RefreshError(f"Azure lists no VM price in {region!r}. Check the region's name, such as eastus.")
         return [row for _, row in newest.values()]
-
-    def _next_page(self, page: dict[str, Any]) -> dict[str, Any] | None:
-        link = page.get("NextPageLink")
-        if not link:
-            return None
-        if _host(str(link)) != _host(self._base_url):
-            raise RefreshError(f"The Azure answer points to another host, {urlsplit(str(link)).hostname}.")
-        return self._client.get(str(link))
 
 
 def parse_item(item: dict[str, Any], region: str) -> Row | None:

@@ -6,8 +6,10 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from vmselect.catalog.schema import describe_nearest
 from vmselect.catalog.sources import Row
 from vmselect.catalog.sources.http import JsonClient, follow_pages
 from vmselect.catalog.sources.machines import known_machines
@@ -66,8 +68,7 @@ class GcpPrices:
         self._base_url = base_url
         self._key = api_key or os.environ.get("GOOGLE_API_KEY")
         # In a header the key stays out of addresses, and so out of logs and messages.
-        self._client = client or JsonClient()
-        self._client.headers = {**self._client.headers, **({"X-Goog-Api-Key": self._key} if self._key else {})}
+        self._client = replace(client or JsonClient(), headers={"X-Goog-Api-Key": self._key} if self._key else {})
         self._lock = threading.Lock()
         self._skus: list[dict[str, Any]] | None = None
 
@@ -90,19 +91,20 @@ class GcpPrices:
                     note = "without its local SSD" if name.startswith(_LOCAL_SSD_INSIDE) else ""
                     rows.append({**row, "market": market, "usd_per_hour": price, **facts, "note": note})
         if not rows:
-            raise RefreshError(f"Google Cloud prices no machine in {region!r}. Check its name, such as us-central1.")
+            regions = {str(place) for sku in self._skus for place in sku.get("serviceRegions") or ()}
+            hint = "Update vmselect." if region in regions else describe_nearest(region, regions)
+            raise RefreshError(f"Google Cloud prices no machine that we know in {region!r}. {hint}")
         return rows
 
     def _download(self, progress: Callable[[str], None]) -> list[dict[str, Any]]:
         url = f"{self._base_url}/services/{COMPUTE_ENGINE}/skus"
         query = {"pageSize": "5000", "currencyCode": "USD"}
 
-        def read_next(page: dict[str, Any]) -> dict[str, Any] | None:
-            token = page.get("nextPageToken")
-            return self._client.get(url, {**query, "pageToken": token}) if token else None
+        def read_page(token: str) -> dict[str, Any]:
+            return self._client.get(url, {**query, "pageToken": token} if token else query)
 
         skus: list[dict[str, Any]] = []
-        for number, page in enumerate(follow_pages(self._client.get(url, query), read_next), 1):
+        for number, page in enumerate(follow_pages(read_page, link="nextPageToken"), 1):
             skus += page.get("skus") or []
             progress(f"page {number}")
         if not skus:
@@ -134,13 +136,14 @@ def collect_parts(skus: list[dict[str, Any]], region: str) -> Parts:
 
 
 def read_unit_price(sku: dict[str, Any]) -> float | None:
-    """USD for one unit and hour: the last tier, since free tiers come first; None when the shape is unknown."""
+    """USD for one unit and hour: the last tier, since free tiers come first; None when there is no such price."""
     try:
         expression = sku["pricingInfo"][-1]["pricingExpression"]
         money = expression["tieredRates"][-1]["unitPrice"]
         if expression["usageUnit"] not in ("h", "GiBy.h") or money.get("currencyCode", "USD") != "USD":
             return None
-        return int(money.get("units") or 0) + int(money.get("nanos") or 0) / 1e9
+        price = int(money.get("units") or 0) + int(money.get("nanos") or 0) / 1e9
+        return price if price > 0 else None  # a core for nothing would make a machine too cheap, not an absurd one
     except (KeyError, IndexError, TypeError, ValueError):
         return None
 

@@ -90,15 +90,19 @@ class JsonClient:
 
 
 def follow_pages(
-    first: dict[str, Any], read_next: Callable[[dict[str, Any]], dict[str, Any] | None], *, most: int = 5000
+    read_page: Callable[[str], dict[str, Any]], *, link: str, most: int = 5000
 ) -> Iterator[dict[str, Any]]:
-    """``first`` and the pages after it, until ``read_next`` says None; never more than ``most``."""
-    page: dict[str, Any] | None = first
+    """Every page of an answer; each names the next in its field ``link``, and "" asks ``read_page`` for the first."""
+    following, seen = "", set()
     for _ in range(most):
-        if page is None:
-            return
+        page = read_page(following)
         yield page
-        page = read_next(page)
+        following = str(page.get(link) or "")  # the last page says "", null or nothing
+        if not following:
+            return
+        if following in seen:
+            raise RefreshError("The answer goes in circles: a page links back. Try again later.")
+        seen.add(following)
     raise RefreshError(f"The answer had more than {most} pages. Ask for fewer regions.")
 
 
