@@ -82,6 +82,7 @@ class Pairs(keras.utils.PyDataset):
         return self.pairs[index]
 
 
+MODELS = (small,) if "quick" in sys.argv else (small, deeper)
 VARIANTS: list[dict[str, Any]] = [
     {"monitor": "val_accuracy", "patience": 5},
     {"monitor": "val_loss", "patience": 2, "mode": "min"},
@@ -93,7 +94,7 @@ def real_trainings() -> int:
     """Two models, three batch sizes, three seeds; the count and the training itself are those of EarlyStopping."""
     stopped = 0
     with tempfile.TemporaryDirectory() as folder:
-        for number, (build, size, seed) in enumerate(itertools.product((small, deeper), SIZES, SEEDS)):
+        for number, (build, size, seed) in enumerate(itertools.product(MODELS, SIZES, SEEDS)):
             frequency = 2 if number % 4 == 3 else 1
             probes = [ConvergenceProbe(Path(folder) / build.__name__ / str(i), **r) for i, r in enumerate(VARIANTS)]
             watched = train(build, size, seed, probes, validation_freq=frequency)

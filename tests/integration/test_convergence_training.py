@@ -14,19 +14,25 @@ SCRIPT = Path(__file__).with_name("convergence_trainings.py")
 BACKENDS = [name for name in ("torch", "jax", "tensorflow") if importlib.util.find_spec(name)]
 
 
-def run(backend: str, *arguments: str) -> str:
+def start(backend: str, *arguments: str) -> subprocess.Popen[str]:
     environment = os.environ | {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, str(SCRIPT), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3_000:]
-    return done.stdout
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_real_trainings_and_scripted_curves_are_judged_as_early_stopping_judges_them() -> None:
-    # Tiny models train fastest where nothing is compiled, so the whole programme runs on the first backend.
-    assert "trainings stopped early" in run(BACKENDS[0])
+@pytest.fixture(scope="module")
+def trainings() -> dict[str, subprocess.Popen[str]]:
+    """A process for each backend, side by side.
+
+    Tiny models train fastest where nothing is compiled, so the whole programme runs on the first backend.
+    """
+    return {backend: start(backend, *(["quick"] if i else [])) for i, backend in enumerate(BACKENDS)}
 
 
-@pytest.mark.parametrize("backend", BACKENDS[1:])
-def test_the_other_backends_judge_the_same(backend: str) -> None:
-    assert "trainings stopped early" in run(backend, "quick")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_trainings_and_curves_are_judged_as_early_stopping_judges_them(
+    trainings: dict[str, subprocess.Popen[str]], backend: str
+) -> None:
+    printed, errors = trainings[backend].communicate()
+    assert trainings[backend].returncode == 0, errors[-3_000:]
+    assert "trainings stopped early" in printed
