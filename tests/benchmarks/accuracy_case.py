@@ -54,7 +54,7 @@ def main() -> int:
         from accuracy_patterns import LATE, PATTERNS, run_pattern
 
         profile, late = run_pattern(PATTERNS[options.case], make_probe())
-        if late > LATE * PATTERNS[options.case].step and not options.accept_late:
+        if late > LATE * (profile.total_seconds or 0.0) and not options.accept_late:
             return DISTURBED
         profiles.append(profile)
     unfinished = options.out.with_suffix(".part")

@@ -9,8 +9,8 @@ from typing import Any
 
 BATCH = 16
 STEP = 0.020
-LATE = 0.3
-"""Share of a step by which a beat may come late; more shows that the machine was busy with something else."""
+LATE = 0.01
+"""Share of a training by which its beats may come late; more shows that the machine was busy with something else."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ OUTLIERS = Pattern(steps=50, epochs=6, step=0.006, first=0.1, validation_batches
 class Metronome:
     """A callback that sleeps until each step was as long as it should be, whatever the step itself took.
 
-    It keeps a schedule within an epoch and within a validation, so that a late step makes the next one shorter instead
-    of making the training longer. It stands before the probe in the list.
+    It stands before the probe in the list. ``late`` sums up what the machine made steps longer than they should be.
     """
 
     def __init__(self, pattern: Pattern, backend: str, *, seed: int) -> None:
@@ -63,7 +62,7 @@ class Metronome:
         self.per_execution = 1 if backend == "torch" else pattern.per_execution
         self.rng = random.Random(seed)
         self.step = self.validations = 0
-        self.due = self.latest = 0.0
+        self.beat = self.late = 0.0
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("on_", "set_")):
@@ -76,7 +75,7 @@ class Metronome:
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         if batch == 0:
-            self.due = time.perf_counter()
+            self.beat = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         for _ in range(min(self.per_execution, self.pattern.steps - self.step % self.pattern.steps)):
@@ -85,11 +84,12 @@ class Metronome:
 
     def _wait(self, seconds: float, extra: float = 0.0) -> None:
         """Wait until ``seconds`` after the last beat; ``extra`` lies beyond, and whatever was compiled meanwhile."""
-        self.due += seconds
+        due = self.beat + seconds
         if extra:
-            self.due = max(self.due, time.perf_counter()) + extra
-        time.sleep(max(0.0, self.due - time.perf_counter()))
-        self.latest = max(self.latest, time.perf_counter() - self.due)
+            due = max(due, time.perf_counter()) + extra
+        time.sleep(max(0.0, due - time.perf_counter()))
+        self.beat = time.perf_counter()
+        self.late += self.beat - due
 
     def _next(self) -> tuple[float, float]:
         pattern, number = self.pattern, self.step
@@ -111,7 +111,7 @@ class Metronome:
         return seconds, extra
 
     def on_test_begin(self, logs: object = None) -> None:
-        self.due = time.perf_counter()
+        self.beat = time.perf_counter()
         self.validations += 1
 
     def on_test_batch_end(self, batch: int, logs: object = None) -> None:
@@ -122,7 +122,7 @@ class Metronome:
 
 
 def run_pattern(pattern: Pattern, probe: Any, *, seed: int = 0) -> tuple[Any, float]:
-    """Fit a tiny model that keeps the time of ``pattern``; the probe's profile, and how late the latest beat was."""
+    """Fit a tiny model that keeps the time of ``pattern``; the probe's profile, and how late beats were in all."""
     import keras
 
     backend = keras.backend.backend()
@@ -137,7 +137,7 @@ def run_pattern(pattern: Pattern, probe: Any, *, seed: int = 0) -> tuple[Any, fl
         verbose=0,
         callbacks=[metronome, probe],
     )
-    return probe.profile, metronome.latest
+    return probe.profile, metronome.late
 
 
 def _data(backend: str, examples: int, *, validation: bool = False) -> Any:
