@@ -62,6 +62,53 @@ def test_gpuhunt(tmp_path) -> None:
     assert catalog.offer("plain").gpu_count == 0
 
 
+def test_gpuhunt_names_google_hosts_without_the_gpus_added_to_them(tmp_path) -> None:
+    header = GPUHUNT.splitlines()[0]
+    rows = [
+        "n1-standard-4,us-central1-a,0.19,4,15.0,0,,,False,,",
+        "n1-standard-4,us-central1-a,0.54,4,15.0,1,T4,16.0,False,,nvidia",
+        "n1-standard-4,us-central1-b,0.54,4,15.0,1,T4,16.0,False,,nvidia",
+        "n1-standard-4,us-central1-a,0.89,4,15.0,2,T4,16.0,False,,nvidia",
+        "n1-standard-4,us-central1-a,2.67,4,15.0,1,V100,16.0,False,,nvidia",
+        "a2-highgpu-1g,us-central1-a,3.67,12,85.0,1,A100,40.0,False,,nvidia",
+        "a2-highgpu-1g,us-central1-b,3.60,12,85.0,1,A100,40.0,False,,nvidia",
+    ]
+    path = tmp_path / "gcp.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    found = vs.Catalog.load(path).offers()
+    assert dict(zip(found["instance_type"], found["usd_per_hour"], strict=True)) == {
+        "n1-standard-4": 0.19,
+        "n1-standard-4+1xT4": 0.54,
+        "n1-standard-4+2xT4": 0.89,
+        "n1-standard-4+1xV100": 2.67,
+        "a2-highgpu-1g": 3.60,  # the cheapest zone
+    }
+
+
+def test_skypilot_types_and_regions_named_in_other_ways(tmp_path) -> None:
+    folder = tmp_path / "vast"
+    folder.mkdir()
+    header = "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region"
+    rows = [
+        '1x-H200-32-65536,H200,1,32,64.0,"{\'Gpus\': []}",2.65,0.00,"France, FR, EU"',
+        'VM.Standard.E4.Flex$_2_8,,,2,8,,0.037,0.0185,", US, NA"',
+    ]
+    (folder / "vms.csv").write_text("\n".join([header, *rows]) + "\n")
+    catalog = vs.Catalog.load(folder / "vms.csv")
+    assert catalog.price("1x-H200-32-65536", region="France, FR, EU") == 2.65
+    assert catalog.price("VM.Standard.E4.Flex$_2_8", region="US, NA", market="spot") == 0.0185
+    assert len(catalog) == 3  # 0.00 says that there is no spot market
+
+
+@pytest.mark.parametrize("place", ["data/vms.csv", "prices.csv", "downloads/instances.csv"])
+def test_a_folder_or_file_of_any_name_is_not_a_provider(tmp_path, place) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(SKYPILOT_8)
+    with pytest.raises(CatalogError, match="does not say whose prices"):
+        vs.Catalog.load(path)
+
+
 def test_gpuhunt_zones_of_google_become_regions(tmp_path) -> None:
     path = tmp_path / "gcp.csv"
     path.write_text(GPUHUNT.replace("mars-1", "us-central1-a") + "plain,us-central1-b,0.1,2,4.0,0,,,False,,\n")

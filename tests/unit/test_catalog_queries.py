@@ -120,7 +120,9 @@ def test_an_offer_that_cannot_be_used(catalog, change, fact) -> None:
         catalog.with_offers([{**NEGOTIATED, **change}])
 
 
-@pytest.mark.parametrize("change", [{"usd_per_hour": -1}, {"market": "x"}, {"nonsense": 1}, {"region": "@x"}])
+@pytest.mark.parametrize(
+    "change", [{"usd_per_hour": -1}, {"usd_per_hour": True}, {"market": "x"}, {"nonsense": 1}, {"region": "@x"}]
+)
 def test_the_offer_itself_keeps_the_same_rules(change) -> None:
     with pytest.raises(CatalogError, match="This offer cannot be used"):
         vs.Offer(**{**NEGOTIATED, **change})
@@ -135,6 +137,28 @@ def test_the_market_is_on_demand_wherever_it_is_left_out(catalog) -> None:
     plain = {k: v for k, v in NEGOTIATED.items() if k != "market"}
     mixed = catalog.with_offers([plain, {**plain, "market": "spot", "usd_per_hour": 0.1}])
     assert (mixed.price("g4dn.xlarge"), mixed.price("g4dn.xlarge", market="spot")) == (0.4, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("slip", "remedy"),
+    [(NEGOTIATED, "Put it in a list"), (vs.Offer(**NEGOTIATED), "Put it in a list"), ("mine.csv", "Catalog.load")],
+)
+def test_what_is_no_list_of_offers_gets_a_remedy(catalog, slip, remedy) -> None:
+    with pytest.raises(ArgumentError, match=remedy):
+        catalog.with_offers(slip)
+
+
+def test_a_type_that_two_services_sell_can_be_asked_for_by_service(catalog) -> None:
+    two = catalog.with_offers([{**NEGOTIATED, "service": "batch", "usd_per_hour": 0.3}])
+    with pytest.raises(CatalogError, match=r"aws ec2 us-east-1, aws batch us-east-1\)\. Pass .*service="):
+        two.price("g4dn.xlarge")
+    assert two.price("g4dn.xlarge", service="batch") == 0.3
+
+
+def test_names_may_come_from_anything_that_gives_them(catalog) -> None:
+    assert len(catalog.offers(instance_type=(name for name in ["g4dn.xlarge"]))) == 1
+    with pytest.raises(CatalogError, match="No instance type '5'"):
+        catalog.price(5)
 
 
 def test_no_offers(catalog) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import hashlib
 import json
 
@@ -115,10 +116,13 @@ def test_the_snapshot_in_force_at_a_date() -> None:
     assert vs.Catalog.embedded("2021-02-01") == vs.Catalog.embedded("2024-06-30")
     assert vs.Catalog.embedded("2999-01-01") == vs.Catalog.embedded()
     assert vs.Catalog.embedded("2021-02-28").price_dates == ("2021-02-01", "2021-02-01")
+    assert vs.Catalog.embedded(dt.date(2021, 2, 28)) == vs.Catalog.embedded("2021-02-28")
     with pytest.raises(CatalogError, match="earliest snapshot is of 2021-02-01"):
         vs.Catalog.embedded("2021-01-31")
     with pytest.raises(ArgumentError, match="not a day"):
         vs.Catalog.embedded("February 2021")
+    with pytest.raises(ArgumentError, match="not a day"):
+        vs.Catalog.embedded("2021-W08-7")
 
 
 def test_accelerators_sold_without_a_host_are_no_vms() -> None:

@@ -43,13 +43,13 @@ class Catalog:
     # Where catalogs come from
 
     @classmethod
-    def embedded(cls, date: str | None = None) -> Catalog:
+    def embedded(cls, date: str | dt.date | None = None) -> Catalog:
         """The prices that ship with vmselect: the newest snapshot, or the one in force at ``date``.
 
         >>> Catalog.embedded(date="2021-02-28").price_dates
         ('2021-02-01', '2021-02-01')
         """
-        entry = snapshot.snapshot_at(date)
+        entry = snapshot.snapshot_at(None if date is None else str(date))
         return cls(snapshot.read_snapshot(entry.file), origin=f"embedded snapshot of {entry.date}")
 
     @classmethod
@@ -171,7 +171,8 @@ class Catalog:
         mask: np.ndarray | None = None
         for column, names in wanted.items():
             if names is not None:
-                hit = self._matches(column, (names,) if isinstance(names, str) else names)
+                several = not isinstance(names, str) and isinstance(names, Iterable)
+                hit = self._matches(column, list(names) if several else [str(names)])
                 mask = hit if mask is None else mask & hit
         if retired is not None:
             hit = self._frame["retired"].to_numpy() == retired
@@ -187,13 +188,14 @@ class Catalog:
         region: str | None = None,
         market: str = "on_demand",
         provider: str | None = None,
+        service: str | None = None,
     ) -> Offer:
         """The one offer of ``instance_type``; without ``region``, that of the provider's reference region.
 
         >>> Catalog.embedded().offer("g4dn.xlarge").date
         '2026-08-22'
         """
-        rows = self.offers(instance_type=instance_type, market=None, provider=provider)
+        rows = self.offers(instance_type=instance_type, market=None, provider=provider, service=service)
         self._check_known("region", region)
         self._check_known("market", market)
         here = rows[rows["market"] == market]
@@ -205,8 +207,10 @@ class Catalog:
         if len(here) == 1:
             return self._as_offer(here.index[0], rows)
         if len(here) > 1:
-            places = ", ".join(f"{r.provider} {r.region}" for r in here.head(8).itertuples())
-            raise CatalogError(f"{instance_type} is sold in several places ({places}). Pass region= or provider=.")
+            places = ", ".join(f"{r.provider} {r.service} {r.region}" for r in here.head(8).itertuples())
+            raise CatalogError(
+                f"{instance_type} is sold in several places ({places}). Pass region=, provider= or service=."
+            )
         sold = sorted({f"{r.region} {r.market}" for r in rows.itertuples()})
         shown = ", ".join(sold[:8]) + (f" and {len(sold) - 8} more" if len(sold) > 8 else "")
         raise CatalogError(
@@ -221,13 +225,15 @@ class Catalog:
         region: str | None = None,
         market: str = "on_demand",
         provider: str | None = None,
+        service: str | None = None,
     ) -> float:
         """USD per hour of ``instance_type``.
 
         >>> Catalog.embedded().price("g4dn.xlarge", region="us-east-1", market="on_demand")
         0.526
         """
-        return self.offer(instance_type, region=region, market=market, provider=provider).usd_per_hour
+        offer = self.offer(instance_type, region=region, market=market, provider=provider, service=service)
+        return offer.usd_per_hour
 
     @property
     def price_dates(self) -> tuple[str, str]:
@@ -312,6 +318,10 @@ def _is_reference(provider: str, region: str) -> bool:
 def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> tuple[pd.DataFrame, list[Finding]]:
     if isinstance(offers, pd.DataFrame):
         raw, what = offers.reset_index(drop=True), "row"
+    elif isinstance(offers, str | Path):
+        raise ArgumentError(f"{str(offers)!r} is no offer. Read a file with Catalog.load first.")
+    elif isinstance(offers, Offer | Mapping):
+        raise ArgumentError("One offer was given where several are taken. Put it in a list: [offer].")
     else:
         rows = [o.model_dump() if isinstance(o, Offer) else dict(o) for o in offers]
         raw, what = pd.DataFrame(rows, dtype=object), "offer"

@@ -18,6 +18,15 @@ from vmselect.profile import Finding
 Origin = npt.NDArray[np.intp]
 Converted = tuple[pd.DataFrame, Origin, list[Finding]]
 
+# Names that SkyPilot gives to folders and gpuhunt to files. Any other folder or file is just where someone put it.
+_PROVIDERS = re.compile(
+    r"""
+    aws|azure|cloudrift|crusoe|cudo|datacrunch|daytona|digitalocean|do|fluidstack|gcp|hotaisle|hyperbolic|
+    hyperstack|ibm|jarvislabs|lambda|lambdalabs|lium|mithril|nebius|oci|ovhcloud|paperspace|primeintellect|
+    runpod|scaleway|scp|seeweb|shadeform|simplepod|spheron|tensordock|vast|vastai|verda|vsphere|vultr|yotta
+    """,
+    re.X,
+)
 # On Google Cloud SkyPilot prices the host of these families without its GPUs.
 _GCP_HOST_ONLY = r"(?:a2|a3|a4|a4x|g2|g4)-"
 
@@ -46,7 +55,7 @@ def _provider_of(path: Path) -> str:
     # SkyPilot keeps <provider>/vms.csv, gpuhunt keeps <provider>.csv.
     resolved = path.resolve()
     name = resolved.parent.name if resolved.stem in ("vms", "instances") else resolved.stem
-    if not re.fullmatch(r"[a-z][a-z0-9]{1,30}", name) or name.startswith("tmp"):
+    if not _PROVIDERS.fullmatch(name):
         raise CatalogError(f'{path.name} does not say whose prices it holds. Pass provider="aws", for example.')
     return name
 
@@ -56,7 +65,7 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
         {
             "provider": provider,
             "instance_type": raw["InstanceType"].astype(str),
-            "region": raw["Region"].astype(str),
+            "region": raw["Region"].astype(str).str.strip(" ,"),  # Vast writes ", US, NA" where it knows no city
             "vcpus": _floats(raw, "vCPUs"),
             "memory_gib": _floats(raw, "MemoryGiB"),
             "gpu_model": _models(raw["AcceleratorName"].astype(str)),
@@ -81,12 +90,12 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
     for market, column in (("on_demand", "Price"), ("spot", "SpotPrice")):
         # A cell that is no number stays as it is, so that the check of the rows can name it.
         priced = rows.assign(market=market, usd_per_hour=raw[column].astype(str).to_numpy())
-        priced = priced[~apart & ~priced["usd_per_hour"].isin(["", "nan"])]
-        # Zones of a region differ in spot price; a region's price is that of its cheapest zone.
-        priced = priced.assign(rank=pd.to_numeric(priced["usd_per_hour"], errors="coerce").fillna(-1))
-        markets.append(priced.sort_values("rank", kind="stable").drop_duplicates(["instance_type", "region"]))
+        absent = (
+            ["", "nan", "0", "0.0", "0.00"] if market == "spot" else ["", "nan"]
+        )  # no spot market is written as 0 too
+        markets.append(_keep_cheapest(priced[~apart & ~priced["usd_per_hour"].isin(absent)]))
     joined = pd.concat(markets).sort_values(["row", "market"], kind="stable", ignore_index=True)
-    return joined.drop(columns=["row", "rank"]), joined["row"].to_numpy(dtype=np.intp), findings
+    return joined.drop(columns="row"), joined["row"].to_numpy(dtype=np.intp), findings
 
 
 def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
@@ -107,11 +116,20 @@ def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
             "gpu_memory_gib": memory,
         }
     )
-    # Google's prices are given per zone but are the same in all zones of a region.
     google = rows["provider"] == "gcp"
+    # A GPU can be added to an N1 host; gpuhunt then has several machines of the host's name.
+    added = google & rows["instance_type"].str.startswith("n1-") & (rows["gpu_count"] > 0)
+    gpus = rows["gpu_count"].map("+{:g}x".format) + rows["gpu_model"]
+    rows["instance_type"] = rows["instance_type"].where(~added, rows["instance_type"] + gpus)
     rows["region"] = rows["region"].mask(google, rows["region"].str.replace(r"-[a-z]$", "", regex=True))
-    first = ~(google & rows.duplicated(["provider", "instance_type", "region", "market", "usd_per_hour"]))
-    return rows[first].reset_index(drop=True), np.flatnonzero(first), []
+    kept = pd.concat([rows[~google], _keep_cheapest(rows[google])]).sort_index()
+    return kept.reset_index(drop=True), kept.index.to_numpy(dtype=np.intp), []
+
+
+def _keep_cheapest(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of the zones of a region the cheapest; a price that is no number comes first, so that it is named."""
+    rank = pd.to_numeric(rows["usd_per_hour"], errors="coerce").fillna(-1)
+    return rows.loc[rank.sort_values(kind="stable").index].drop_duplicates(["instance_type", "region", "market"])
 
 
 def _floats(raw: pd.DataFrame, column: str) -> Any:

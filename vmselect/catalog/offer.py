@@ -66,6 +66,9 @@ class Offer(BaseModel):
             if not values.get("service"):
                 values["service"] = default_service(str(values.get("provider")), str(values.get("instance_type")))
             values["date"] = str(values.get("date") or dt.date.today().isoformat())
+            for column in NUMBER_LIMITS:
+                if isinstance(values.get(column), bool):
+                    raise ValueError(f"{column} {values[column]} is not a number")
         return values
 
     @model_validator(mode="after")

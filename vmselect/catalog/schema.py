@@ -50,6 +50,8 @@ NUMBER_LIMITS: dict[str, tuple[float, float]] = {
 TEXT_COLUMNS = tuple(c for c in COLUMNS if c not in NUMBER_LIMITS)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+# Oracle's types hold a dollar sign, and some marketplaces name a region as people do: "Texas, US".
+_PLACE = re.compile(r"[^\W_][\w .,:$()+-]{0,127}")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:/()-]{0,127}")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 _DEFAULT_SERVICE = {"aws": "ec2", "azure": "vm", "gcp": "gce"}
@@ -88,9 +90,13 @@ def describe_bad_text(column: str, value: str) -> str | None:
         return None if fine else f"note {shown} is longer than 300 characters or holds control characters"
     if value == "":
         return f"{column} is empty" if column in REQUIRED else None
-    pattern = _LABEL if column in ("gpu_model", "source") else _NAME
+    pattern, signs = _NAME, ". _ + -"
+    if column in ("instance_type", "region"):
+        pattern, signs = _PLACE, ". _ + - , : $ ( )"
+    elif column in ("gpu_model", "source"):
+        pattern, signs = _LABEL, ". _ + - : / ( )"
     if not pattern.fullmatch(value):
-        return f"{column} {shown} may hold only letters, digits and . _ + - and must start with a letter or digit"
+        return f"{column} {shown} may hold only letters, digits and {signs} and must start with a letter or digit"
     return None
 
 
@@ -112,7 +118,7 @@ def describe_nearest(name: str, known: Iterable[str]) -> str:
     """The known names that ``name`` may have been meant to be, else some of those there are.
 
     >>> describe_nearest("US-EST-1", ["us-east-1", "eastus", "mars"])
-    'Nearest: us-east-1, eastus.'
+    'Nearest: us-east-1.'
     """
     by_lower = {k.lower(): k for k in known if k}
     near = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
