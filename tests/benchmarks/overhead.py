@@ -67,7 +67,7 @@ def time_hooks(steps: int = 100_000) -> float:
 
 
 def time_fits(pairs: int) -> dict[str, list[float]]:
-    """Seconds of one epoch of the small CNN, per kind, in the order in which they ran; on the backend of this process."""
+    """Seconds of one epoch of the small CNN, per kind and round, on the backend of this process."""
     import keras
     import numpy as np
 

@@ -120,6 +120,37 @@ def scenario_an_exception_of_another_callback(folder):
     assert fit(vs.IterationProbe(steps=4, verbose=0)).timeline.steps.steps == 10
 
 
+def scenario_a_mistake_before_the_first_step_leaves_nothing(folder):
+    probe = vs.IterationProbe(folder / "p.json", verbose=0)
+    wrong = make_data(5)[0][:, :3]
+    expect(Exception, lambda: make_model().fit(wrong, wrong, callbacks=[probe], verbose=0))
+    assert not list(folder.iterdir())
+    expect(vs.errors.ProbeError, lambda: probe.profile)
+    assert fit(probe).timeline.steps.steps == 42
+
+
+def scenario_a_fit_without_epochs_leaves_nothing(folder):
+    probe = vs.IterationProbe(folder / "p.json", verbose=0)
+    expect(vs.errors.ProbeError, lambda: fit(probe, initial_epoch=9, epochs=9))
+    assert not list(folder.iterdir())
+
+
+def scenario_a_loop_of_ones_own_that_calls_the_hooks(folder):
+    probe = vs.IterationProbe(folder / "p.json", steps=2, stop=False, verbose=0)
+    hooks = keras.callbacks.CallbackList([probe], model=MODEL, epochs=2, steps=5)
+    hooks.on_train_begin()
+    for epoch in range(2):
+        hooks.on_epoch_begin(epoch)
+        for batch in range(5):
+            hooks.on_train_batch_begin(batch)
+            hooks.on_train_batch_end(batch, {"loss": 1.0})
+        hooks.on_epoch_end(epoch)
+        expect(vs.errors.ProbeError, lambda: probe.profile)
+    hooks.on_train_end()
+    assert probe.profile.timeline.steps.steps == 10
+    assert vs.Profile.load(folder / "p.json") == probe.profile
+
+
 def scenario_the_profile_is_there_while_the_exception_is_handled(folder):
     probe, log = vs.IterationProbe(folder / "p.json", verbose=0), Log(("epoch", 0), raiser(Boom("in an epoch hook")))
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import time
 
 import keras
 import numpy as np
@@ -89,6 +90,23 @@ def scenario_a_time_limit_ends_the_probe(folder):
     assert profile.outcome == "stopped"
     probe = vs.IterationProbe(steps=50, seconds=3600, verbose=0)
     assert fit(probe, callbacks=[probe, log]).timeline.steps.steps == 102
+
+
+def scenario_a_time_limit_cuts_a_long_validation(folder):
+    class Slow(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch, logs=None):
+            time.sleep(0.1)
+
+    probe = vs.IterationProbe(steps=2, seconds=0.35, verbose=0)
+    profile = fit(probe, callbacks=[probe, Slow()], validation=60)
+    (validation,) = profile.timeline.validations
+    assert validation.truncated
+    assert validation.batches < 10
+
+
+def scenario_an_epoch_that_is_not_one_pass_over_the_data(folder):
+    setup = fit(vs.IterationProbe(steps=3, verbose=0), steps=30, partial=5, steps_per_epoch=12).setup
+    assert (setup.steps_per_epoch, setup.partial_batch, setup.examples) == (12, None, None)
 
 
 def scenario_epochs_shorter_than_the_steps_asked_for(folder):

@@ -22,8 +22,16 @@ def fake_driver(**answers):
     def refuse(*_):
         raise NVMLError("not supported")
 
-    names = ("nvmlInit", "nvmlShutdown", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex",
-             "nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPowerManagementLimit")  # fmt: skip
+    names = [
+        "nvmlInit",
+        "nvmlShutdown",
+        "nvmlSystemGetDriverVersion",
+        "nvmlDeviceGetCount",
+        "nvmlDeviceGetHandleByIndex",
+        "nvmlDeviceGetName",
+        "nvmlDeviceGetMemoryInfo",
+        "nvmlDeviceGetPowerManagementLimit",
+    ]
     return SimpleNamespace(NVMLError=NVMLError, **{name: answers.get(name, refuse) for name in names})
 
 
@@ -96,10 +104,16 @@ def test_worker_number_and_replicas() -> None:
 
 def test_a_model_that_counts_no_examples() -> None:
     for model in (None, SimpleNamespace(), SimpleNamespace(_loss_tracker=SimpleNamespace(count=None))):
-        assert framework.count_examples(model) is None
-    for value, expected in ((8.0, 8), (0.0, None), (7.5, None), (float("nan"), None)):
+        assert framework.count_examples(model, steps=None) is None
+    for value, steps, expected in (
+        (8.0, 1, 8),
+        (0.0, 1, None),
+        (7.5, 1, None),
+        (float("nan"), None, None),
+        (3.0, 3, None),
+    ):
         tracker = SimpleNamespace(count=SimpleNamespace(value=value))
-        assert framework.count_examples(SimpleNamespace(_loss_tracker=tracker)) == expected
+        assert framework.count_examples(SimpleNamespace(_loss_tracker=tracker), steps=steps) == expected
 
 
 @pytest.fixture
@@ -141,7 +155,10 @@ def test_what_a_notebook_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_age_of_a_process_is_exact() -> None:
     before = time.monotonic()
-    code = "import time; from vmselect.probe.start import process_age_seconds as age; print(age()); time.sleep(0.5); print(age())"
+    code = (
+        "import time, vmselect.probe.start as s; print(s.process_age_seconds()); "
+        "time.sleep(0.5); print(s.process_age_seconds())"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     first, second = map(float, out)
     assert 0 < first < second <= time.monotonic() - before + 0.02

@@ -90,13 +90,14 @@ class EpochProbe(KerasProbe):
         recording = self._recording
         if recording is None or not self._validating:
             return
-        recording.timer.end_validation(batches=count_validation_batches(self._model))
+        batches = count_validation_batches(self._model)
+        recording.timer.end_validation(batches=batches)
         self._validating = False
         if self._watch is not None:
             self._watch.release("test_function")
         with recording.timer.leave_out():
             if recording.validation_examples is None:
-                recording.validation_examples = count_examples(self._model)
+                recording.validation_examples = count_examples(self._model, steps=batches)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """An epoch has ended: go on to the next, or end the training."""
@@ -116,4 +117,4 @@ class EpochProbe(KerasProbe):
         recording.timer.end_training(steps=recording.steps)
         with recording.timer.leave_out():
             if recording.examples is None:
-                recording.counted_examples = count_examples(self._model)
+                recording.counted_examples = count_examples(self._model, steps=recording.steps)

@@ -77,6 +77,8 @@ def _read_locals(local: dict[str, Any], callback_list: Any, *, token: tuple[int,
     partial = _read(lambda: adapter.partial_batch_size)
     if partial is None and _read(lambda: adapter.has_partial_batch) is False:
         partial = 0
+    if local.get("steps_per_epoch") not in (None, _read(lambda: adapter.num_batches)):
+        partial = None  # an epoch is not one pass over the data: its last batch may be any
     return replace(
         _describe_list(callback_list),
         token=token,

@@ -149,18 +149,20 @@ def synchronise(model: Any = None) -> None:
         tensorflow.test.experimental.sync_devices()
 
 
-def count_examples(model: Any) -> int | None:
-    """Examples that the model has trained or validated on since its metrics were last reset.
+def count_examples(model: Any, *, steps: int | None = None) -> int | None:
+    """Examples that the model has seen since its metrics were last reset, ``steps`` ago if that is known.
 
     Keras weighs each batch's loss by its number of examples, so its running mean of the loss has counted them.
-    None when the model keeps no such count (a training step of its own).
+    None when the model keeps no such count (a training step of its own), or when it may have counted batches.
     """
     tracker = getattr(model, "_loss_tracker", None)
     count = getattr(tracker, "count", None)
     if count is None:
         return None
     value = _attempt(lambda: float(_read_variable(model, count)))
-    return int(value) if value is not None and value >= 1 and value == int(value) else None
+    if value is None or not value > (steps or 0) or value != int(value):
+        return None
+    return int(value)
 
 
 def count_validation_batches(model: Any) -> int | None:

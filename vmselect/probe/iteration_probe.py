@@ -86,7 +86,8 @@ class IterationProbe(KerasProbe):
         self._first_of_execution = 0
         self._first_step = True
         self._epochs_wanted = self._epochs_seen = self._validations_seen = 0
-        self._cut_epoch = self._epoch_counted = False
+        self._cut_epoch = False
+        self._whole_epoch: bool | None = None
         self._cut_validation = self._validating = False
         self._batches_in_validation = 0
         self._whole_validation: int | None = None
@@ -95,9 +96,10 @@ class IterationProbe(KerasProbe):
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         """A step begins."""
-        if self._timer is not None:
-            self._first_of_execution = batch
-            self._timer.begin_step()
+        self._first_of_execution = batch
+        timer = self._timer
+        if timer is not None and timer.opening:
+            timer.open()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """A step has ended: Keras has fetched its loss, so the device has done its work."""
@@ -125,9 +127,9 @@ class IterationProbe(KerasProbe):
             return
         if batch > self._last_test_batch:
             batch = int(self._last_test_batch)
-        timer.end_validation_batch(batch - self._first_of_execution + 1)
+        now = timer.end_validation_batch(batch - self._first_of_execution + 1)
         self._batches_in_validation = batch + 1
-        if self.stop and (batch + 1 >= self._enough_batches or timer.mark > self._deadline_ns):
+        if self.stop and (batch + 1 >= self._enough_batches or now > self._deadline_ns):
             self._cut_validation = True
             self._model.stop_evaluating = True
 
@@ -136,7 +138,7 @@ class IterationProbe(KerasProbe):
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """An epoch begins."""
         super().on_epoch_begin(epoch)
-        self._cut_epoch = self._epoch_counted = False
+        self._cut_epoch, self._whole_epoch = False, None
         recording = self._recording
         if recording is None or not self.stop:
             return
@@ -178,7 +180,7 @@ class IterationProbe(KerasProbe):
                 self._watch.release("test_function")
             if not truncated and self._whole_validation is None:
                 self._whole_validation = batches
-                recording.validation_examples = count_examples(self._model)
+                recording.validation_examples = count_examples(self._model, steps=batches)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """An epoch has ended: go on to the next, or end the training."""
@@ -187,8 +189,7 @@ class IterationProbe(KerasProbe):
             return
         with recording.timer.leave_out():
             self._count_epoch(recording)
-            whole = self._is_whole(recording)
-        recording.timer.end_epoch(complete=whole)
+        recording.timer.end_epoch(complete=bool(self._whole_epoch))
         if not self.stop:
             return
         self._epochs_seen += 1
@@ -222,9 +223,11 @@ class IterationProbe(KerasProbe):
             return
         with recording.timer.leave_out():
             if threading.get_ident() != self._thread:
-                self._abandon(THREADED)
+                self._give_up()
+                raise ProbeError(THREADED)
             if recording.batch_size is None:
-                examples, steps = count_examples(self._model), batch - self._first_of_execution + 1
+                steps = batch - self._first_of_execution + 1
+                examples = count_examples(self._model, steps=steps)
                 if examples is not None and examples % steps == 0:
                     recording.counted_batch_size = examples // steps
 
@@ -246,14 +249,16 @@ class IterationProbe(KerasProbe):
         return not self._model.stop_training
 
     def _count_epoch(self, recording: Recording) -> None:
-        """Learn from the first whole epoch how many steps and examples an epoch has."""
-        if self._epoch_counted or recording.counted_steps is not None or not self._is_whole(recording):
+        """When the last step has been: was it all of the epoch? The first whole one tells what an epoch has."""
+        if self._whole_epoch is not None:  # counted before its validation
             return
-        self._epoch_counted = True
+        self._whole_epoch = self._is_whole(recording)
         last = recording.timer.last
-        recording.counted_steps = None if last is None else last[1] + 1
+        if not self._whole_epoch or last is None or recording.counted_steps is not None:
+            return
+        recording.counted_steps = last[1] + 1
         if recording.examples is None:
-            recording.counted_examples = count_examples(self._model)
+            recording.counted_examples = count_examples(self._model, steps=recording.counted_steps)
 
     def _has_enough(self, recording: Recording, epoch: int) -> bool:
         if recording.timer.mark > self._deadline_ns or (self._cut_epoch and not recording.fit.can_restart):

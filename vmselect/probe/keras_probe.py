@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vmselect.errors import ProbeError
 from vmselect.probe import arguments
@@ -80,7 +80,9 @@ class KerasProbe(PlainCallback):
     @property
     def profile(self) -> Profile:
         """The :class:`~vmselect.Profile` of the last training that was recorded."""
-        self._settle()
+        recording = self._recording
+        if recording is not None and recording.fit.token and not is_running(recording.fit.token, self._thread):
+            self._end_early(sys.exc_info()[1], None)
         if self._profile is None:
             raise ProbeError("Nothing has been measured yet. Train with model.fit(..., callbacks=[probe]) first.")
         return self._profile
@@ -89,7 +91,7 @@ class KerasProbe(PlainCallback):
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Start recording."""
-        self._settle()
+        self._end_early(None, None)  # a training before this one that ended without a word
         self._reset()
         check_path(self.path)
         recording = Recording(
@@ -138,12 +140,11 @@ class KerasProbe(PlainCallback):
             self._cut_short = True
         self._model.stop_training = True
 
-    def _abandon(self, reason: str) -> NoReturn:
-        """Give the recording up: its numbers would be wrong."""
+    def _give_up(self) -> None:
+        """Forget the recording without a profile."""
         if self._watch is not None:
             self._watch.stop()
         self._reset()
-        raise ProbeError(reason)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -156,27 +157,16 @@ class KerasProbe(PlainCallback):
             watch.guard(callback_list, *GUARDED_HOOKS)
         return watch
 
-    def _settle(self) -> None:
-        """If the training that was being recorded is over without having said so, close its record."""
-        recording = self._recording
-        if recording is None:
-            return
-        if recording.fit.token is not None and is_running(recording.fit.token, self._thread):
-            return
-        self._end_early(sys.exc_info()[1], None)
-
     def _end_early(self, error: BaseException | None, detail: str | None) -> None:
-        recording = self._recording
-        if recording is not None:
-            recording.timer.finish()
+        if self._recording is not None:
+            self._recording.timer.finish()
             self._close(*classify(error, detail))
 
     def _close(self, outcome: Outcome, detail: str | None = None) -> None:
-        recording, watch = self._recording, self._watch
-        self._reset()
-        if watch is not None:
-            watch.stop()
-        if recording is None:
+        recording = self._recording
+        self._give_up()
+        # Without a single step there is nothing to keep, unless that itself is the news.
+        if recording is None or (not recording.saw_anything and outcome != "out_of_memory"):
             return
         self._profile = keep_profile(
             recording, outcome, detail=detail, metrics=self.metrics, path=self.path, verbose=self.verbose

@@ -66,6 +66,11 @@ class Recording:
         return int(self._environment["workers"])
 
     @property
+    def saw_anything(self) -> bool:
+        """Whether any step or epoch has ended."""
+        return bool(self.timer.steps or self.timer.epochs_ended)
+
+    @property
     def batch_size(self) -> int | None:
         """Examples per step, as given, as the data says, or as counted."""
         return self.given_batch_size or self.fit.batch_size or self.counted_batch_size

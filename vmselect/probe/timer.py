@@ -87,7 +87,7 @@ class StepTimer:
         self._number = 0
         self._start = self._cpu_start = 0
         self._own = self._own_cpu = 0
-        self._opening = self._at_opening = False
+        self.opening = self._at_opening = False
         self._validating: int | None = None
         self._batch_mark = self._batch_count = 0
         self._batch_readings: list[int] = []
@@ -114,11 +114,11 @@ class StepTimer:
         """Epoch number ``epoch`` begins; its first step is still to come."""
         self.current = EpochTally(epoch, steps_before=self.steps, taken_before=self.steps_taken)
         self._number = epoch
-        self._opening = True
+        self.opening = True
 
     def begin_step(self) -> None:
-        """A step begins; only the first of an epoch is looked at."""
-        if self._opening:
+        """A step begins. Only the first of an epoch matters: a caller in a hurry may look at ``opening`` itself."""
+        if self.opening:
             self.open()
 
     def open(self) -> None:
@@ -129,7 +129,7 @@ class StepTimer:
         else:
             self.previous.boundary = now - self.mark
         self.mark = now
-        self._opening = False
+        self.opening = False
         self._at_opening = True
 
     def end_step(self, batch: int, covers: int = 1) -> None:
@@ -161,14 +161,15 @@ class StepTimer:
         self._batch_count = 0
         self._batch_readings = []
 
-    def end_validation_batch(self, covers: int = 1) -> None:
-        """``covers`` batches of the running validation have ended."""
+    def end_validation_batch(self, covers: int = 1) -> int:
+        """``covers`` batches of the running validation have ended; returns the time at which they did."""
         now = self._clock()
         if len(self._batch_readings) < BATCHES_PER_VALIDATION and self._batch_budget > 0:
             self._batch_readings.append(now - self._batch_mark)
             self._batch_budget -= 1
         self._batch_mark = now
         self._batch_count += covers
+        return now
 
     def end_validation(self, *, truncated: bool = False, batches: int | None = None) -> None:
         """The running validation has ended: ``truncated`` if cut short, of ``batches`` if they were not watched."""
@@ -186,7 +187,7 @@ class StepTimer:
         """The epoch has ended; ``complete`` unless it was cut short."""
         tally = self.current
         self.current = None
-        self._opening = self._at_opening = False
+        self.opening = self._at_opening = False
         if tally is None:
             return
         self._sum_up(tally)
