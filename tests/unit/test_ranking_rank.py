@@ -367,6 +367,13 @@ def test_old_prices_are_a_finding() -> None:
     assert "old-prices" in {f.code for f in ranking.findings}
 
 
+def test_only_prices_of_the_markets_that_are_ranked_can_be_too_old() -> None:
+    offer = {"provider": "lab", "instance_type": "small", "region": "here", "market": "spot", "usd_per_hour": 0.3}
+    ranking = rank([profile("small")], catalog=CATALOG.with_offers([{**offer, "date": "2021-02-01"}]))
+    for market, old in (("on_demand", False), ("spot", True), (None, True)):
+        assert ("old-prices" in {f.code for f in ranking.rerank(market=market).findings}) == old
+
+
 def test_the_default_catalog_is_used_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vs.Catalog, "default", classmethod(lambda cls: CATALOG))
     assert vs.rank(profile(created=datetime(2026, 1, 1, tzinfo=UTC)), epochs=10).best.provider == "lab"

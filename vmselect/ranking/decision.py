@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from vmselect.catalog import Catalog, describe_age
+from vmselect.catalog import Catalog
 from vmselect.errors import ArgumentError
-from vmselect.profile import Finding, Profile
-from vmselect.ranking.candidates import Candidates
+from vmselect.profile import Profile
 from vmselect.ranking.join import join_offers
 from vmselect.ranking.machines import check_batch_sizes, check_comparable, measure_machines
 from vmselect.ranking.objectives import Objective
@@ -72,7 +71,7 @@ def rank(
     workload = {"examples": examples, "validation_examples": validation_examples, "boot_seconds": boot_seconds}
     machines, unusable = measure_machines(chosen, settings, **workload)
     candidates, unpriced = join_offers(machines, catalog, settings)
-    findings = (*findings, *price_findings(catalog, candidates))
+    findings = (*findings, *catalog.findings)
     return Ranking(candidates, settings, left_out=[*unusable, *unpriced], findings=findings)
 
 
@@ -105,10 +104,3 @@ def read_catalog(catalog: Catalog | None) -> Catalog:
             "Load a price file first, with vmselect.Catalog.load(...)."
         )
     return catalog
-
-
-def price_findings(catalog: Catalog, candidates: Candidates) -> tuple[Finding, ...]:
-    """Old prices, and what the catalog itself has to say."""
-    used = candidates.offers["date"].astype(str).to_numpy()
-    age = describe_age(set(used[candidates.offer]))
-    return (*([age] if age else []), *catalog.findings)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
 from vmselect.profile import Finding
 from vmselect.ranking import comparison, payload, wording
@@ -200,9 +201,11 @@ class Ranking:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """Doubts about the ranking as a whole, and about its winner."""
+        """Doubts about the ranking as a whole, the age of its prices, and its winner."""
+        ranked = self.assessment.limits[:, 0] != OTHER_MARKET
+        age = describe_age(set(self.candidates.offers["date"].astype(str).to_numpy()[self.candidates.offer[ranked]]))
         winner = self.best.findings if self else ()
-        return tuple(dict.fromkeys([*self._findings, *winner]))
+        return tuple(dict.fromkeys([*self._findings, *([age] if age else []), *winner]))
 
     @property
     def verdict(self) -> str:

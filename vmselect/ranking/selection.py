@@ -20,7 +20,7 @@ from vmselect.profile import Finding, Profile
 from vmselect.ranking.assessment import time_and_cost
 from vmselect.ranking.candidates import Candidates, Machine
 from vmselect.ranking.constraints import FEASIBLE
-from vmselect.ranking.decision import price_findings, read_catalog, read_profiles
+from vmselect.ranking.decision import read_catalog, read_profiles
 from vmselect.ranking.evaluation import Bools, Floats
 from vmselect.ranking.join import join_offers
 from vmselect.ranking.machines import check_comparable, measure_machines
@@ -227,7 +227,7 @@ def select(
         raise RankingError(_do_not_meet(measured, study, settings.batch_sizes, left_out))
     catalog = read_catalog(catalog)
     candidates, unpriced = join_offers(machines, catalog, settings)
-    findings = (*findings, *price_findings(catalog, candidates), *study.findings)
+    findings = (*findings, *catalog.findings, *study.findings)
     return Selection(
         candidates, settings, study=study, demands=demands, catalog=catalog, measured=measured,
         pairs=[*machines, *too_bad], left_out=[*left_out, *unpriced], findings=tuple(dict.fromkeys(findings)),
