@@ -6,6 +6,7 @@ import datetime as dt
 import queue
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -90,18 +91,18 @@ def refresh_prices(
             report(Progress(name, region, "waiting"))
             waiting.append((name, region))
     for name, region, answer in _fetch_all(waiting, opened, report):
+        kept = _read_kept(name, region)
         try:
             frame, left_out = _check(answer, name, region)
             store.write_part(name, region, frame)
         except VmselectError as failure:
-            kept = _read_kept(name, region)
             old += [kept] if kept is not None else []
             stays = _describe_what_stays(name, region, kept)
             findings.append(Finding("not-refreshed", f"{name} {region} was not refreshed: {failure}", stays))
             end(Progress(name, region, "failed", str(failure)))
         else:
             fresh.append(frame)
-            findings += left_out
+            findings += [*left_out, *_describe_losses(name, region, kept, frame)]
             end(Progress(name, region, "fetched", "", len(frame)))
     if not fresh:
         raise RefreshError(
@@ -200,6 +201,21 @@ def _read_kept(provider: str, region: str) -> pd.DataFrame | None:
         return store.read_part(provider, region)
     except CatalogError:
         return None  # a damaged part is simply fetched again
+
+
+def _describe_losses(provider: str, region: str, before: pd.DataFrame | None, now: pd.DataFrame) -> Iterator[Finding]:
+    """A finding for each market of which more than half is gone: an answer may come empty and still look fine."""
+    if before is None:
+        return
+    had, has = (Counter(zip(f["service"], f["market"], strict=True)) for f in (before, now))
+    for (service, market), count in had.items():
+        left = has[service, market]
+        if left < count / 2:
+            yield Finding(
+                "prices-lost",
+                f"{provider} {region} now lists {left} {market} prices of {service}, before it were {count}.",
+                "If that cannot be, run `vmselect prices refresh --max-age-hours 0`.",
+            )
 
 
 def _describe_what_stays(provider: str, region: str, kept: pd.DataFrame | None) -> str:

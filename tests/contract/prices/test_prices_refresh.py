@@ -111,6 +111,15 @@ def test_a_failed_part_gives_what_was_fetched_before(aws, azure) -> None:
     assert outcome.frame["provider"].value_counts().to_dict() == {"aws": 2, "azure": 2}
 
 
+def test_an_answer_that_lost_most_of_a_market_is_doubted(aws) -> None:
+    refresh_prices(sources={"aws": aws})
+    assert refresh_prices(sources={"aws": aws}, max_age_hours=0).findings == ()
+    spot = {"provider": "aws", "region": "us-east-1", "market": "spot", "usd_per_hour": 0.1, "instance_type": "small"}
+    aws.fetch = lambda region, *, progress: [spot]
+    (finding,) = refresh_prices(sources={"aws": aws}, max_age_hours=0).findings
+    assert finding.message == "aws us-east-1 now lists 0 on_demand prices of ec2, before it were 2."
+
+
 def test_a_failed_region_that_never_had_prices_says_so(aws, azure) -> None:
     aws.fault = RefreshError("AWS is down.")
     outcome = refresh_prices(regions=["eu-west-1", "us-east-1", "eastus"], sources={"aws": aws, "azure": azure})
