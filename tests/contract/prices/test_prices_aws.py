@@ -264,6 +264,44 @@ def test_throttling_is_waited_out(aws, prices, answer) -> None:
     assert ("g4dn.xlarge", "on_demand") in fetch(prices)
 
 
+def test_a_page_that_breaks_in_the_middle_is_asked_for_again(aws, prices, answer) -> None:
+    whole = xml("DescribeInstanceTypes", "instanceTypeSet", MACHINES[0])
+    aws.first = [answer(whole, cut_after=len(whole) // 2)]
+    assert fetch(prices)["g4dn.xlarge", "on_demand"]["gpu_model"] == "T4"
+
+
+def test_half_a_page_of_prices_is_not_taken_for_the_last_one(cloud, answer, prices, aws) -> None:
+    aws.ec2_pages = [[product("g4dn.xlarge", "0.526")], [product("c5.large", "0.085")]]
+    broken = 1
+
+    def reply(request: Any) -> Any:
+        nonlocal broken
+        found = aws(request)
+        if broken and b'"NextToken": "1"' in request.body:
+            broken -= 1
+            return answer(found.body, cut_after=len(found.encoded()) // 2)
+        return found
+
+    cloud.reply = reply
+    assert ("c5.large", "on_demand") in fetch(prices)
+    broken = 9
+    with pytest.raises(RefreshError, match="broke off, 3 times over"):
+        fetch(prices)
+
+
+def test_a_server_that_hangs_is_given_up(cloud, answer, monkeypatch) -> None:
+    import botocore.config
+
+    config = botocore.config.Config
+    quick = {"read_timeout": 0.1, "retries": {"mode": "standard", "total_max_attempts": 2}}
+    monkeypatch.setattr(botocore.config, "Config", lambda **given: config(**{**given, **quick}))
+    session = boto3.session.Session(aws_access_key_id="hidden-id", aws_secret_access_key="hidden-key")
+    cloud.reply = lambda _: answer(b"", hang_seconds=1.0)
+    with pytest.raises(RefreshError, match=r"AWS refused or broke off: ReadTimeoutError\. Check the network"):
+        fetch(AwsPrices(session=session, endpoint_url=cloud.url))
+    assert len(cloud.asked) == 2
+
+
 def test_a_refusal_names_the_call_and_no_credential(cloud, answer, prices) -> None:
     cloud.reply = lambda _: answer(fault("UnauthorizedOperation", "hidden-id"), status=403)
     with pytest.raises(RefreshError, match="UnauthorizedOperation on DescribeInstanceTypes") as refused:
@@ -288,7 +326,7 @@ def test_an_answer_that_is_no_xml_costs_aws_alone(cloud, answer, prices, body) -
     cloud.reply = lambda _: answer(body)
     (part,) = refresh_parts(prices)
     assert part.state == "failed"
-    assert "unknown shape" in part.detail
+    assert "A page of the AWS answer broke off, 3 times over" in part.detail
 
 
 def test_what_ec2_no_longer_describes_stays_retired(aws, prices) -> None:

@@ -25,6 +25,7 @@ _EC2_FILTERS = {
     "marketoption": "OnDemand",  # the others are Capacity Blocks, listed at 0.00
     "licenseModel": "No License required",
 }
+_ATTEMPTS_AT_A_PAGE = 3
 _LEASES = {"1yr": "reserved_1y", "3yr": "reserved_3y"}
 _SAGEMAKER_TYPE = re.compile(r"(ml\.[a-z0-9-]+\.[a-z0-9-]*?(?:xlarge|large|medium|metal))(?:-(.+))?")
 _GPU_NAMES = {"t4g": "T4G", "radeon pro v520": "Radeon-Pro-V520", "gaudi hl-205": "Gaudi"}
@@ -206,11 +207,21 @@ def _products(pricing: Any, service: str, region: str, filters: dict[str, str]) 
 
 
 def _pages(call: Callable[..., dict[str, Any]], key: str, **arguments: Any) -> Iterator[Any]:
+    parsers = _optional.require("botocore.parsers", extra="aws", needed_by="AWS prices")
+
     def read_page(token: str) -> dict[str, Any]:
-        return call(**arguments, **({"NextToken": token} if token else {}))
+        # boto3 asks again when a connection fails, but takes half a page for a page: then the list is not in it.
+        for _ in range(_ATTEMPTS_AT_A_PAGE):
+            try:
+                page = call(**arguments, **({"NextToken": token} if token else {}))
+            except parsers.ResponseParserError:
+                continue
+            if key in page:
+                return page
+        raise RefreshError(f"A page of the AWS answer broke off, {_ATTEMPTS_AT_A_PAGE} times over. Try again later.")
 
     for page in follow_pages(read_page, link="NextToken"):
-        yield from page.get(key, ())
+        yield from page[key]
 
 
 def _hourly(terms: Iterable[dict[str, Any]]) -> Iterator[Any]:
