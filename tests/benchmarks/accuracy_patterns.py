@@ -74,8 +74,7 @@ class Metronome:
             time.sleep(self.pattern.boundary)
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        if batch == 0:
-            self.beat = time.perf_counter()
+        self.beat = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         for _ in range(min(self.per_execution, self.pattern.steps - self.step % self.pattern.steps)):
@@ -111,8 +110,10 @@ class Metronome:
         return seconds, extra
 
     def on_test_begin(self, logs: object = None) -> None:
-        self.beat = time.perf_counter()
         self.validations += 1
+
+    def on_test_batch_begin(self, batch: int, logs: object = None) -> None:
+        self.beat = time.perf_counter()
 
     def on_test_batch_end(self, batch: int, logs: object = None) -> None:
         opening = batch < self.per_execution and self.validations == 1
