@@ -6,6 +6,7 @@ import importlib.util
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,14 +34,21 @@ DETAIL = {
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[subprocess.Popen[str], Path]]:
+def running(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[tuple[str, str], tuple[subprocess.Popen[str], Path]]]:
     """All of them at once: most of their time is spent importing."""
     folder = tmp_path_factory.mktemp("ends")
-    return {
+    started = {
         (backend, kind): (processes.start("ending.py", kind, path, KERAS_BACKEND=backend), path)
         for (backend, kind), path in ((case, folder / f"{'-'.join(case)}.json") for case in CASES)
         if importlib.util.find_spec(backend) is not None
     }
+    yield started
+    for process, _ in started.values():  # those that no selected test has waited for
+        if process.returncode is None:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.parametrize(("backend", "kind"), CASES)

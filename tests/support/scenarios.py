@@ -54,6 +54,6 @@ if __name__ == "__main__":
     from scenarios import main  # not this copy: scenarios import Skip from there
 
     main(*sys.argv[1:])
-    # The results are written. TensorFlow can take minutes to tear down the input pipelines of epochs that were cut short.
+    # The results are written, and TensorFlow can take minutes to tear down the input of epochs that were cut short.
     sys.stderr.flush()
     os._exit(0)
