@@ -261,7 +261,8 @@ class IterationProbe(KerasProbe):
             recording.counted_examples = count_examples(self._model, steps=recording.counted_steps)
 
     def _has_enough(self, recording: Recording, epoch: int) -> bool:
-        if recording.timer.mark > self._deadline_ns or (self._cut_epoch and not recording.fit.can_restart):
+        late = self.seconds is not None and recording.timer.elapsed_seconds() > self.seconds
+        if late or (self._cut_epoch and not recording.fit.can_restart):
             return True
         if self._epochs_seen < self._epochs_wanted:
             return False
