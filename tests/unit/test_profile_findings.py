@@ -68,6 +68,7 @@ def test_a_clean_measurement_raises_no_doubt() -> None:
         ("few-steps", {"seconds": [0.1, 0.1]}),
         ("contention", {"timeline": {"cpu_seconds": 3.0}}),
         ("threaded-dispatch", {"environment": {"dispatch": "threaded"}}),
+        ("direct-dispatch", {"seconds": [0.002] * 20, "environment": {"dispatch": "direct", "backend": "jax"}}),
         ("unknown-initialization", {"timeline": {"init_seconds": None, "init_source": None}}),
         ("no-validation", {"timeline": {"validations": ()}}),
         ("unused-gpu", {"environment": {"gpus": (Gpu(name="Tesla T4"),), "framework_gpus": 0}}),

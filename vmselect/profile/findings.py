@@ -18,6 +18,9 @@ CONTENTION_RATIO = 0.6
 
 FEW_STEPS = 5
 
+SHORT_STEP_SECONDS = 0.005
+"""Under this, Keras' threaded dispatch on JAX and torch made a difference when it was measured."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -69,6 +72,20 @@ def _threaded_dispatch(profile: Profile) -> Iterator[Finding]:
             "threaded-dispatch",
             "Keras ran the probe's hooks on worker threads, where step times are not what they seem.",
             "Pass the probe in a list: model.fit(..., callbacks=[probe]).",
+        )
+
+
+def _direct_dispatch(profile: Profile) -> Iterator[Finding]:
+    environment, steady = profile.environment, steady_step_seconds(profile)
+    if profile.probe != "iteration" or environment.dispatch != "direct" or environment.backend not in ("jax", "torch"):
+        return
+    if steady and statistics.median(steady) < SHORT_STEP_SECONDS:
+        yield Finding(
+            "direct-dispatch",
+            "Steps are so short that watching them changes them: a batch hook turns Keras' threaded dispatch off, and "
+            f"the probed steps may be faster than unprobed ones on {environment.backend}.",
+            "If no other callback watches batches in the real training, compare with EpochProbe, which leaves steps alone.",
+            "note",
         )
 
 
@@ -173,6 +190,7 @@ def _unused_gpu(profile: Profile) -> Iterator[Finding]:
 _CHECKS: tuple[Callable[[Profile], Iterator[Finding]], ...] = (
     _outcome,
     _threaded_dispatch,
+    _direct_dispatch,
     _unused_gpu,
     _placement,
     _unknown_setup,
