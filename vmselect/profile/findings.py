@@ -84,7 +84,7 @@ def _direct_dispatch(profile: Profile) -> Iterator[Finding]:
             "direct-dispatch",
             "Steps are so short that watching them changes them: a batch hook turns Keras' threaded dispatch off, and "
             f"the probed steps may be faster than unprobed ones on {environment.backend}.",
-            "If no other callback watches batches in the real training, compare with EpochProbe, which leaves steps alone.",
+            "If nothing else watches batches in the real training, compare with EpochProbe, which leaves steps alone.",
             "note",
         )
 
