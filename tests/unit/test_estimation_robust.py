@@ -258,8 +258,8 @@ def test_the_first_boundary_is_kept_apart_once_later_ones_were_seen() -> None:
 
 
 def test_a_lone_boundary_that_is_very_long_is_not_believed_to_recur() -> None:
-    estimate = vs.estimate(make(QUIET, boundary=100 * STEP), epochs=10)
-    assert estimate.terms["epoch_boundaries"] == pytest.approx((9 * 64 + 36) * STEP)
+    estimate = vs.estimate(make(QUIET, boundary=200 * STEP), epochs=10)
+    assert estimate.terms["epoch_boundaries"] == pytest.approx((9 * 128 + 72) * STEP)
     assert "long-boundary" in {finding.code for finding in estimate.findings}
 
 

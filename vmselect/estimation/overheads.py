@@ -14,7 +14,7 @@ from vmselect.profile import Profile
 BOUNDARY_SPREAD = 0.25
 """Relative spread of the time between epochs, before any was seen."""
 
-LONE_BOUNDARY_STEPS = 64.0
+LONE_BOUNDARY_STEPS = 128.0
 """A boundary seen once counts for no more steps than this: longer ones were stalls more often than not."""
 
 TRUNCATED_BOUNDARY = 0.3
