@@ -30,7 +30,7 @@ def profile_of(instance_type: str) -> dict[str, object]:
     init_seconds, first, others = MEASURED[instance_type]
     steps = [first, *others]
     return {
-        "format": 1,
+        "format": 2,
         "created": datetime.now(UTC).isoformat(),
         "writer": "my-scheduler 3.2",
         "outcome": "given",

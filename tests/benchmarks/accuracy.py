@@ -23,8 +23,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from accuracy_case import DISTURBED, PROBE_STEPS
-from accuracy_patterns import PATTERNS
+from accuracy_case import DISTURBED
+from accuracy_patterns import PATTERNS, PROBE_STEPS
 from accuracy_promises import broken_promises
 from accuracy_scores import HEADER, Score, as_markdown, first_epochs, predict, score, table
 from accuracy_trainings import TRAININGS
@@ -36,7 +36,7 @@ BACKENDS = ("tensorflow", "jax", "torch")
 PARTS = ("metronome", "outliers", "in-run", "cross-run")
 CROSS_RUN = ("cnn", "lstm", "gru-text-tfdata")
 FULL_RUNS = 3
-ATTEMPTS = 3
+ATTEMPTS = 4
 THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
 SEEDS = 30
 
@@ -88,7 +88,7 @@ def measure(run: Run, cache: Path, *, timeout: float) -> str | None:
     threads = dict.fromkeys(THREADS, str(len(os.sched_getaffinity(0))))
     environment = {**os.environ, **threads, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     for attempt in range(1, ATTEMPTS + 1):
-        command = [*run.command(out), *(["--accept-late"] if attempt == ATTEMPTS else [])]
+        command = [*run.command(out), *(["--accept-disturbed"] if attempt == ATTEMPTS else [])]
         try:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
         except subprocess.TimeoutExpired:

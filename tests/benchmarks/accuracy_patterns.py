@@ -10,8 +10,8 @@ from typing import Any
 
 BATCH = 16
 STEP = 0.020
-LATE = 0.01
-"""Share of a training by which its beats may come late; more shows that the machine was busy with something else."""
+PROBE_STEPS = 20
+"""Steady steps that a probe sees of each of two epochs."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,11 @@ OUTLIERS = Pattern(steps=50, epochs=6, step=0.006, first=0.1, validation_batches
 
 
 class Metronome:
-    """A callback that sleeps until each step was as long as it should be, whatever the step itself took.
+    """A callback that sleeps until each step was as long as it should be, whatever the step and its data took.
 
-    It stands before the probe in the list. ``late`` sums up what the machine made steps longer than they should be.
+    It stands before the probe in the list. Beats are due at times of their own, so that one that came late does not
+    delay those after it. ``disturbed`` says that one of those that a probe sees came more than a step late: the machine
+    was busy with something else.
     """
 
     def __init__(self, pattern: Pattern, backend: str, *, seed: int) -> None:
@@ -63,7 +65,8 @@ class Metronome:
         self.per_execution = 1 if backend == "torch" else pattern.per_execution
         self.rng = random.Random(seed)
         self.step = self.validations = 0
-        self.beat = self.late = 0.0
+        self.beat = 0.0
+        self.disturbed = False
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("on_", "set_")):
@@ -75,7 +78,8 @@ class Metronome:
             time.sleep(self.pattern.boundary)
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        self.beat = time.perf_counter()
+        if batch == 0:  # later ones are counted from beat to beat
+            self.beat = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         for _ in range(min(self.per_execution, self.pattern.steps - self.step % self.pattern.steps)):
@@ -88,8 +92,10 @@ class Metronome:
         if extra:
             due = max(due, time.perf_counter()) + extra
         time.sleep(max(0.0, due - time.perf_counter()))
-        self.beat = time.perf_counter()
-        self.late += self.beat - due
+        self.beat = due
+        epoch, within = divmod(self.step - 1, self.pattern.steps)
+        if epoch < 2 and (within <= PROBE_STEPS or within == self.pattern.steps - 1):
+            self.disturbed |= time.perf_counter() - due > self.pattern.step
 
     def _next(self) -> tuple[float, float]:
         pattern, number = self.pattern, self.step
@@ -114,7 +120,8 @@ class Metronome:
         self.validations += 1
 
     def on_test_batch_begin(self, batch: int, logs: object = None) -> None:
-        self.beat = time.perf_counter()
+        if batch == 0:
+            self.beat = time.perf_counter()
 
     def on_test_batch_end(self, batch: int, logs: object = None) -> None:
         opening = batch < self.per_execution and self.validations == 1
@@ -123,8 +130,8 @@ class Metronome:
         )
 
 
-def run_pattern(pattern: Pattern, probe: Any, *, seed: int = 0) -> tuple[Any, float]:
-    """Fit a tiny model that keeps the time of ``pattern``; the probe's profile, and how late beats were in all."""
+def run_pattern(pattern: Pattern, probe: Any, *, seed: int = 0) -> tuple[Any, bool]:
+    """Fit a tiny model that keeps the time of ``pattern``; the probe's profile, and whether it was disturbed."""
     import keras
 
     backend = keras.backend.backend()
@@ -141,7 +148,7 @@ def run_pattern(pattern: Pattern, probe: Any, *, seed: int = 0) -> tuple[Any, fl
         verbose=0,
         callbacks=[metronome, probe],
     )
-    return probe.profile, metronome.late
+    return probe.profile, metronome.disturbed
 
 
 def _data(backend: str, examples: int, *, validation: bool = False) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import vmselect as vs
 from vmselect.errors import VmselectError
-from vmselect.profile import Profile
+from vmselect.profile import Boundary, Profile
 
 PROBE_EPOCHS = 2
 
@@ -85,15 +85,20 @@ def cut(profile: Profile, *, steps: int, epochs: int = PROBE_EPOCHS) -> Profile:
             "steps": part,
             "epochs": tuple(e for e in timeline.epochs if e.epoch < epochs and whole[e.epoch]),
             "validations": tuple(v for v in timeline.validations if v.epoch < epochs),
-            "boundaries": tuple(
-                b.model_copy(update={"truncated": not whole[b.epoch]})
-                for b in timeline.boundaries
-                if b.epoch < epochs - 1 and not b.final
-            ),
+            "boundaries": tuple(_boundaries(timeline.boundaries, epochs)),
             "fit_seconds": None,
         }
     )
     return profile.model_copy(update={"timeline": cut_timeline, "outcome": "stopped"})
+
+
+def _boundaries(seen: Iterable[Boundary], epochs: int) -> Iterator[Boundary]:
+    """Those before the probe's end, and what its last epoch spent before its validation: all after whole epochs."""
+    for boundary in seen:
+        if boundary.epoch < epochs - 1 and not boundary.final:
+            yield boundary
+        elif boundary.epoch == epochs - 1 and boundary.before_validation_seconds is not None:
+            yield boundary.model_copy(update={"seconds": boundary.before_validation_seconds, "final": True})
 
 
 def score(part: str, backend: str, case: str, watched: Profile, *, steps: int) -> list[Score]:

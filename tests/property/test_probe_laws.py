@@ -69,6 +69,7 @@ def test_the_parts_are_the_whole(training, ends_well: bool) -> None:
             *(boundary.seconds for boundary in timeline.boundaries),
         ]
     )
+    assert all((boundary.before_validation_seconds or 0.0) <= boundary.seconds for boundary in timeline.boundaries)
     assert timeline.wall_seconds == (now - own) / 1e9
     if timeline.steps.steps:
         assert math.isclose(parts, timeline.wall_seconds, rel_tol=1e-9, abs_tol=1e-9)

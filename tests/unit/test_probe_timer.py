@@ -76,6 +76,27 @@ def test_every_second_belongs_to_exactly_one_reading(timer: StepTimer, clock: Ha
     assert timeline.cpu_seconds == pytest.approx(timeline.wall_seconds / 2)
 
 
+def test_a_boundary_tells_what_lies_before_the_validation(timer: StepTimer, clock: Hand) -> None:
+    for epoch, validated in enumerate([True, False, True]):
+        timer.begin_epoch(epoch)
+        timer.begin_step()
+        clock.pass_seconds(1.0)
+        timer.end_step(0)
+        clock.pass_seconds(0.25)  # summing up the epoch
+        with timer.leave_out():
+            clock.pass_seconds(8.0)
+        if validated:
+            timer.begin_validation()
+            clock.pass_seconds(2.0)
+            timer.end_validation()
+            clock.pass_seconds(0.5)  # saving a checkpoint
+        timer.end_epoch(complete=True)
+        clock.pass_seconds(0.125)  # opening the next epoch
+    timer.finish()
+    assert [(b.before_validation_seconds, b.seconds) for b in build_timeline(timer).boundaries] == [
+        (0.25, 0.875), (0.25, 0.375), (0.25, 0.875)]  # fmt: skip
+
+
 def test_the_probes_own_work_is_left_out(timer: StepTimer, clock: Hand) -> None:
     with timer.leave_out():
         clock.pass_seconds(100)

@@ -81,7 +81,7 @@ def edited(tmp_path: Path, **changes: object) -> Path:
         ({"created": "yesterday"}, "created"),
         ({"metrics": {"loss": "low"}}, "metrics.loss"),
         ({"surprise": 1}, "surprise"),
-        ({"format": 2}, "format 2"),
+        ({"format": 3}, "format 3"),
         ({"format": 0}, "format 0"),
         ({"format": "1"}, "no format number"),
         ({"format": True}, "no format number"),

@@ -39,8 +39,8 @@ def find_doubts(
     if boundaries.shortened:
         yield Finding(
             "long-boundary",
-            f"{title}: the one boundary between epochs that was seen took over {LONE_BOUNDARY_STEPS:.0f} steps; every "
-            "later one counts as that many, and the high end of the interval allows for all of it.",
+            f"{title}: the one opening of a later epoch that was seen took over {LONE_BOUNDARY_STEPS:.0f} steps; every "
+            "other counts as that many, and the high end of the interval allows for part of the rest.",
             "Probe twice and estimate from both profiles: what recurs is then believed.",
             "note",
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vmselect.estimation.location import NOTHING, Level, locate, predict_once
-from vmselect.estimation.readings import Opening, Readings
+from vmselect.estimation.readings import Readings
 from vmselect.estimation.workload import Workload
 from vmselect.profile import Profile
 
@@ -20,24 +20,22 @@ LONE_BOUNDARY_STEPS = 128.0
 TRUNCATED_BOUNDARY = 0.3
 """How much longer, as a share of what was seen, the boundary of a whole epoch may be than that of one cut short."""
 
+TENSORFLOW_STALL = 0.8
+"""Seconds beyond that: TensorFlow takes the pipeline of a whole epoch down with random stalls, that of a short one
+without. Nine in ten trainings of short epochs on CPUs lost less than this per boundary."""
+
 STALL_RECURS = 0.3
-"""Share of what was cut off, or set aside as compilation, that the high end allows to recur at every boundary."""
-
-COMPILING_BOUNDARY = 0.5
-"""On JAX the first boundary compiles. What it took beyond the final one counts as that, up to this share of what the
-first step took beyond an ordinary one..."""
-
-COMPILING_SHARE = 0.09
-"""...and where no final one was seen, or it took more, this share of it is set aside."""
+"""Share of what was cut off that the high end allows to recur at every boundary."""
 
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Seconds of every boundary, of the first one beyond that, and after the last epoch."""
+    """Seconds in which every epoch is closed and every later one opened; of the first closing; and what comes once."""
 
-    each: Level
+    closing: Level = NOTHING
+    opening: Level = NOTHING
+    first_closing: Level = NOTHING
     once: float = 0.0
-    final: float = 0.0
     shortened: bool = False
 
 
@@ -49,39 +47,30 @@ class PartialBatch:
     once: Level = NOTHING
 
 
-def time_boundaries(
-    profile: Profile, readings: Readings, *, step: Level, first: Level, confidence: float
-) -> Boundaries:
-    """Boundaries from those that were seen: the first is kept apart, as the first step and validation are."""
-    final = statistics.median(readings.finals) if readings.finals else 0.0
-
-    def lost(opening: Opening) -> float:
-        return max(0.0, opening.boundary_seconds + opening.step_seconds - step.value * opening.covers)
-
-    firsts = [lost(opening) for opening in readings.openings if opening.first]
-    laters = [lost(opening) for opening in readings.openings if not opening.first]
-    if laters:
-        each = locate(laters, prior_spread=BOUNDARY_SPREAD, unseen=False, confidence=confidence)
-        # Never so far below that a training of one epoch would gain time.
-        beyond = max(-final, statistics.fmean(firsts) - each.value) if firsts else 0.0
-        return Boundaries(each, once=beyond + each.stall, final=final)
-    if not firsts:
-        return Boundaries(NOTHING, final=final)
-    once = 0.0
-    if profile.environment.backend == "jax":
-        compiling = max(0.0, first.value - step.value * readings.first_units)
-        extra = min(firsts) - final
-        known = bool(readings.finals) and extra <= COMPILING_BOUNDARY * compiling
-        once = max(0.0, min(extra if known else COMPILING_SHARE * compiling, *firsts))
-        firsts = [seconds - once for seconds in firsts]
+def time_boundaries(profile: Profile, readings: Readings, *, step: Level, confidence: float) -> Boundaries:
+    """Boundaries from those that were seen. The first closing is kept apart, as the first step and validation are."""
+    closing = NOTHING
+    if readings.later_closings:
+        closing = locate(readings.later_closings, prior_spread=BOUNDARY_SPREAD, unseen=False, confidence=confidence)
+    elif readings.first_closings:
+        # All of it may be what frameworks compile to sum up an epoch, or none of it.
+        closing = Level(0.0, 0.0, max(readings.first_closings), 0.0)
+    once = closing.stall + (statistics.median(readings.finals) if readings.finals else 0.0)
+    first_closing = predict_once(readings.first_closings, confidence=confidence)
+    lost = [max(0.0, o.before_seconds + o.step_seconds - step.value * o.covers) for o in readings.openings]
+    if not lost:
+        return Boundaries(closing, NOTHING, first_closing, once)
     beyond = 0.0
-    if len(firsts) == 1 and readings.unit == "step":
+    if len(lost) == 1 and readings.unit == "step":
         limit = LONE_BOUNDARY_STEPS * step.value
-        beyond, firsts = max(0.0, firsts[0] - limit), [min(firsts[0], limit)]
-    each = locate(firsts, prior_spread=BOUNDARY_SPREAD, unseen=False, confidence=confidence)
-    longer = TRUNCATED_BOUNDARY * each.value if readings.truncated_boundaries else 0.0
-    high = math.hypot(each.high, longer, STALL_RECURS * beyond, STALL_RECURS * once)
-    return Boundaries(Level(each.value, each.low, high, each.noise), once + beyond, final, shortened=beyond > 0)
+        beyond, lost = max(0.0, lost[0] - limit), [min(lost[0], limit)]
+    opening = locate(lost, prior_spread=BOUNDARY_SPREAD, unseen=False, confidence=confidence)
+    longer = stalls = 0.0
+    if readings.truncated_boundaries:
+        longer = TRUNCATED_BOUNDARY * opening.value
+        stalls = TENSORFLOW_STALL if profile.environment.backend == "tensorflow" else 0.0
+    opening = replace(opening, high=math.hypot(opening.high, longer, stalls, STALL_RECURS * beyond))
+    return Boundaries(closing, opening, first_closing, once + opening.stall + beyond, shortened=beyond > 0)
 
 
 def time_partial_batch(

@@ -14,12 +14,11 @@ WARMUP_READINGS = 1_000
 
 @dataclass(frozen=True)
 class Opening:
-    """The way into an epoch: the boundary before it, and its first step with the steps that this one covers."""
+    """The way into an epoch: what lies before its first step, and that step with the steps that it covers."""
 
-    boundary_seconds: float
-    step_seconds: float
-    covers: int
-    first: bool
+    before_seconds: float
+    step_seconds: float = 0.0
+    covers: int = 0
 
 
 @dataclass
@@ -27,7 +26,8 @@ class Readings:
     """Readings of one setup, over all its repetitions.
 
     ``blocks`` holds, per repetition and epoch, the steady readings in order: seconds and steps covered. In profiles
-    of whole epochs the unit is the epoch, and ``unit`` says so.
+    of whole epochs the unit is the epoch, and ``unit`` says so. A boundary has two parts: the closing of an epoch,
+    before its validation, and the opening of the next one, after it; ``finals`` come after the last validation.
     """
 
     unit: str = "step"
@@ -38,6 +38,8 @@ class Readings:
     blocks: list[list[tuple[float, int]]] = field(default_factory=list)
     first_partials: list[float] = field(default_factory=list)
     later_partials: list[float] = field(default_factory=list)
+    first_closings: list[float] = field(default_factory=list)
+    later_closings: list[float] = field(default_factory=list)
     openings: list[Opening] = field(default_factory=list)
     truncated_boundaries: bool = False
     finals: list[float] = field(default_factory=list)
@@ -90,7 +92,7 @@ def _collect_epochs(profile: Profile, readings: Readings) -> None:
         if boundary.final:
             readings.finals.append(boundary.seconds)
         else:
-            readings.openings.append(Opening(boundary.seconds, 0.0, 0, first=boundary.epoch == whole[0].epoch))
+            readings.openings.append(Opening(boundary.seconds))
 
 
 def _collect_steps(profile: Profile, readings: Readings) -> None:
@@ -143,11 +145,14 @@ def _collect_boundaries(profile: Profile, readings: Readings) -> None:
         for epoch, seconds, covers, label in zip(steps.epoch, steps.seconds, steps.covers, steps.label, strict=True)
         if label == "opening"
     }
-    first_epoch = min((boundary.epoch for boundary in timeline.boundaries), default=0)
     by_number: dict[int, Epoch] = {epoch.epoch: epoch for epoch in timeline.epochs}
-    for boundary in timeline.boundaries:
+    for number, boundary in enumerate(timeline.boundaries):
+        closing = boundary.before_validation_seconds
+        if closing is not None:
+            (readings.later_closings if number else readings.first_closings).append(closing)
+        rest = max(0.0, boundary.seconds - (closing or 0.0))
         if boundary.final:
-            readings.finals.append(boundary.seconds)
+            readings.finals.append(rest)
             continue
         following = boundary.epoch + 1
         if following in opened:
@@ -156,5 +161,5 @@ def _collect_boundaries(profile: Profile, readings: Readings) -> None:
             opening, covers = by_number[following].opening_seconds or 0.0, profile.setup.steps_per_execution
         else:
             opening, covers = 0.0, 0
-        readings.openings.append(Opening(boundary.seconds, opening, covers, first=boundary.epoch == first_epoch))
+        readings.openings.append(Opening(rest, opening, covers))
         readings.truncated_boundaries |= boundary.truncated

@@ -33,6 +33,9 @@ def build_timeline(
             Boundary(
                 epoch=tally.epoch,
                 seconds=_seconds(tally.boundary),
+                before_validation_seconds=None
+                if tally.before_validation is None
+                else _seconds(tally.before_validation),
                 truncated=not tally.complete,
                 final=tally is timer.previous and timer.taken is not None and timer.current is None,
             )

@@ -41,8 +41,8 @@ class EpochTally:
     """What one epoch took, in nanoseconds."""
 
     __slots__ = (
-        "boundary", "closing", "complete", "epoch", "opening", "steps", "steps_before", "taken", "taken_before",
-        "validations",
+        "before_validation", "boundary", "closing", "complete", "epoch", "opening", "steps", "steps_before", "taken",
+        "taken_before", "validations",
     )  # fmt: skip
 
     def __init__(self, epoch: int, *, steps_before: int = 0, taken_before: int = 0) -> None:
@@ -55,6 +55,7 @@ class EpochTally:
         self.closing: Reading | None = None
         self.complete = False
         self.validations: list[ValidationTally] = []
+        self.before_validation: int | None = None
         self.boundary: int | None = None
 
 
@@ -157,7 +158,9 @@ class StepTimer:
 
     def begin_validation(self) -> None:
         """A validation begins."""
-        self._validating = self._batch_mark = self._clock()
+        self._validating = self._batch_mark = now = self._clock()
+        if self.current is not None:
+            self._leave_steps(self.current, now)
         self._batch_count = 0
         self._batch_readings = []
 
@@ -190,6 +193,7 @@ class StepTimer:
         self.opening = self._at_opening = False
         if tally is None:
             return
+        self._leave_steps(tally, self._clock())
         self._sum_up(tally)
         tally.complete = complete
         if tally.closing is not None and self.epochs_ended < EDGE_EPOCHS:
@@ -250,6 +254,10 @@ class StepTimer:
             self.current.opening = reading
             if self.epochs_ended < EDGE_EPOCHS:
                 self._edges.append(reading)
+
+    def _leave_steps(self, tally: EpochTally, now: int) -> None:
+        if tally.opening is not None and tally.before_validation is None:
+            tally.before_validation = now - self.mark
 
     def _sum_up(self, tally: EpochTally) -> None:
         if tally.opening is not None:

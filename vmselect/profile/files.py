@@ -32,7 +32,9 @@ REMEDIES = {
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 Model = TypeVar("Model", bound=BaseModel)
 
-PROFILE_UPGRADES: Mapping[int, Upgrade] = {}
+PROFILE_UPGRADES: Mapping[int, Upgrade] = {
+    1: lambda data: {**data, "format": 2},  # boundaries did not say how much of them lies before validation
+}
 """Format number to the function that turns a record of that format into the next one."""
 
 
@@ -113,7 +115,7 @@ def read_record(
     other = noun_of(text.encode())
     if other is not None and other != noun:
         raise ProfileError(f"{path}: this is a {other}, not a {noun}. {REMEDIES[other]}")
-    number = data["format"]
+    number = written = data["format"]
     if number > newest:
         raise ProfileError(
             f"{path}: this {noun} has format {number}, and this version of vmselect reads up to {newest}. "
@@ -129,7 +131,7 @@ def read_record(
         number += 1
     try:
         # Strictness must be that of JSON (a list is a tuple, text is a date), hence from text.
-        return model.model_validate_json(text if data.get("format") == newest and not upgrades else json.dumps(data))
+        return model.model_validate_json(text if data["format"] == written else json.dumps(data))
     except ValidationError as invalid:
         raise ProfileError(f"{path}: {_describe(invalid, noun)}") from None
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from vmselect.profile.findings import Finding, find_doubts
 
-FORMAT = 1
+FORMAT = 2
 """Number of the file format that this version writes; :attr:`Profile.format` repeats it."""
 
 MAX_STEP_READINGS = 20_000
@@ -112,12 +112,15 @@ class Validation(Record):
 class Boundary(Record):
     """Time outside steps and validation, from the last step of ``epoch`` to the first of the next one.
 
+    ``before_validation_seconds`` of that lie before the validation, or before the end of the epoch where there was
+    none: frameworks sum up the epoch there, and compile for that once. It is None where that was not watched.
     ``final`` marks the time between the last step and the end of the fit; ``truncated`` an epoch that a probe cut
     short, whose boundary may be shorter than that of a whole epoch.
     """
 
     epoch: Count
     seconds: Seconds
+    before_validation_seconds: Seconds | None = None
     truncated: bool = False
     final: bool = False
 
@@ -218,7 +221,7 @@ class Profile(Record):
     ('p3.2xlarge', 256)
     """
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     created: datetime
     writer: Text
     probe: Literal["iteration", "epoch", "loop"] | None = None
