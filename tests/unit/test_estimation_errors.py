@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vmselect as vs
@@ -138,6 +140,19 @@ def test_steps_are_counted_in_full_unless_the_input_drops_the_remainder() -> Non
     dropping = dropping.model_copy(update={"setup": dropping.setup.model_copy(update={"partial_batch": 0})})
     assert vs.Workload.of(dropping, examples=9_999).steps_per_epoch == 156
     assert vs.Workload.of(steps(), steps_per_epoch=40_512 / 256).steps_per_epoch == 158.25
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    ours = vs.estimate(steps(), epochs=3, examples=3_200, validation_examples=0, confidence=0.75, boot_seconds=60.0)
+    theirs = vs.estimate(
+        steps(),
+        epochs=np.int32(3),
+        examples=np.int64(3_200),
+        validation_examples=np.uint16(0),
+        confidence=np.float32(0.75),
+        boot_seconds=np.float32(60),
+    )
+    assert json.dumps(theirs.to_dict()) == json.dumps(ours.to_dict())
 
 
 def test_boot_is_a_term_of_its_own() -> None:

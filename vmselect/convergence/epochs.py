@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 from vmselect.errors import ArgumentError
@@ -85,8 +86,9 @@ def predict_epochs(
     """
     if not 0 < confidence < 1:
         raise ArgumentError(f"confidence={confidence!r} is not between 0 and 1. Give for example 0.9.")
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
         raise ArgumentError(f"batch_size={batch_size!r} is not a positive whole number.")
+    batch_size = int(batch_size)
     spread = pool_spread(epochs)
     sizes = sorted(epochs)
     if batch_size in epochs:

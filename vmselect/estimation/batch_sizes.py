@@ -14,6 +14,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from statistics import NormalDist
 from typing import Literal
 
@@ -111,8 +112,9 @@ def fit_runtime_at(
     >>> round(fit_runtime_at(profiles, 64).epoch_seconds, 6)
     30.0
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
         raise ArgumentError(f"batch_size={batch_size!r} is not a batch size. Give a whole number, 1 or more.")
+    batch_size = int(batch_size)
     groups = group_by_batch_size(profiles, batch_size)
 
     def fit(group: Sequence[Profile]) -> RuntimeModel:

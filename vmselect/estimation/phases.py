@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from vmselect.errors import ArgumentError
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
-from vmselect.estimation.workload import check_epochs
+from vmselect.estimation.workload import check_epochs, is_number
 from vmselect.profile import Profile
 
 ONCE = ("boot", "initialization")
@@ -65,7 +65,7 @@ def estimate_phases(
 
 
 def _check_factor(factor: object, title: str) -> float:
-    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor < math.inf:
+    if not is_number(factor) or not 0 < factor < math.inf:
         raise ArgumentError(f"{title}: {factor!r} describes no phase. Give a profile, or a factor above zero.")
     return float(factor)
 

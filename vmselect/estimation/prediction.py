@@ -11,7 +11,7 @@ from vmselect.estimation.malta import fit_malta
 from vmselect.estimation.phases import estimate_phases
 from vmselect.estimation.robust import fit_robust
 from vmselect.estimation.runtime import RuntimeEstimate, RuntimeModel
-from vmselect.estimation.workload import Workload, agree, check_confidence, check_epochs
+from vmselect.estimation.workload import Workload, agree, check_confidence, check_epochs, is_number
 from vmselect.profile import Profile
 
 Profiles: TypeAlias = Profile | Sequence[Profile]
@@ -55,8 +55,9 @@ def fit_runtime(
     title = profiles[0].title
     if method not in METHODS:
         raise ArgumentError(f"method={method!r} is not known. Choose one of: {', '.join(METHODS)}.")
-    if isinstance(boot_seconds, bool) or not 0 <= boot_seconds < float("inf"):
+    if not is_number(boot_seconds) or not 0 <= boot_seconds < float("inf"):
         raise ArgumentError(f"{title}: boot_seconds={boot_seconds!r} is not a time. Give seconds, 0 or more.")
+    boot_seconds = float(boot_seconds)
     confidence = check_confidence(confidence, title=title)
 
     def fit(some: Sequence[Profile]) -> RuntimeModel:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from numbers import Real
+from typing import Any, TypeGuard
 
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.profile import Profile
@@ -47,9 +48,15 @@ validation_steps=None, validation_freq=1)
         drops the remainder; ``steps_per_epoch`` overrides both.
         """
         title = profile.title if profile is not None else "workload"
-        _check_counts(title, batch_size=batch_size, examples=examples, steps_per_epoch=steps_per_epoch)
-        if validation_examples is not None:
-            _check_counts(title, least=0, validation_examples=validation_examples)
+        batch_size = _count(title, "batch_size", batch_size)
+        examples = _count(title, "examples", examples)
+        validation_examples = _count(title, "validation_examples", validation_examples, least=0)
+        if steps_per_epoch is not None:
+            if not is_number(steps_per_epoch) or not 1 <= steps_per_epoch < math.inf:
+                raise ArgumentError(
+                    f"{title}: steps_per_epoch={steps_per_epoch!r} cannot be used. Give a number, 1 or more."
+                )
+            steps_per_epoch = steps_per_epoch if isinstance(steps_per_epoch, int) else float(steps_per_epoch)
         setup = profile.setup if profile is not None else None
         measured = setup.batch_size if setup else None
         if batch_size is not None and measured is not None and batch_size != measured:
@@ -104,9 +111,14 @@ def check_epochs(epochs: Any, *, title: str) -> int:
 
 def check_confidence(confidence: float, *, title: str) -> float:
     """``confidence`` as a share between 0.5 and 0.999."""
-    if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0.5 <= confidence <= 0.999:
+    if not is_number(confidence) or not 0.5 <= confidence <= 0.999:
         raise ArgumentError(f"{title}: confidence={confidence!r} is not usable. Give a share from 0.5 to 0.999.")
     return float(confidence)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether ``value`` is a number of Python's or numpy's, and no truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _is_whole(value: Any) -> bool:
@@ -116,15 +128,12 @@ def _is_whole(value: Any) -> bool:
         return False
 
 
-def _check_counts(title: str, *, least: int = 1, **counts: float | None) -> None:
-    for name, value in counts.items():
-        if value is None:
-            continue
-        fractional = name == "steps_per_epoch"
-        usable = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        if not usable or value < least or not (fractional or _is_whole(value)):
-            kind = "a number" if fractional else "a whole number"
-            raise ArgumentError(f"{title}: {name}={value!r} cannot be used. Give {kind}, {least} or more.")
+def _count(title: str, name: str, value: Any, *, least: int = 1) -> int | None:
+    if value is None:
+        return None
+    if not is_number(value) or not _is_whole(value) or value < least:
+        raise ArgumentError(f"{title}: {name}={value!r} cannot be used. Give a whole number, {least} or more.")
+    return int(value)
 
 
 def _drops_remainder(profile: Profile | None) -> bool:

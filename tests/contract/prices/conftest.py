@@ -33,6 +33,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     hang_seconds: float = 0.0
     cut_after: int | None = None  # bytes actually sent, though more were promised
+    drip_seconds: float = 0.0  # pause after every byte
 
     def encoded(self) -> bytes:
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
@@ -62,7 +63,12 @@ class Cloud:
                         self.send_header(name, value)
                     self.send_header("Content-Length", str(len(content)))
                     self.end_headers()
-                    self.wfile.write(content[: answer.cut_after])
+                    if not answer.drip_seconds:
+                        self.wfile.write(content[: answer.cut_after])
+                        return
+                    for byte in content:
+                        self.wfile.write(bytes([byte]))
+                        time.sleep(answer.drip_seconds)
                 except OSError:
                     self.close_connection = True  # the client gave up waiting, as a test wanted
 

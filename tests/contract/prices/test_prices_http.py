@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+
 import pytest
 
 from vmselect.catalog.sources.http import JsonClient, follow_pages
@@ -46,6 +49,19 @@ def test_a_server_that_hangs_is_given_up(cloud, answer, waits) -> None:
     cloud.reply = lambda _: answer({}, hang_seconds=0.5)
     with pytest.raises(RefreshError, match="did not answer in time, 2 times over"):
         client.get(cloud.url)
+
+
+def test_a_server_that_drips_is_given_up(cloud, answer, waits) -> None:
+    client = JsonClient(attempts=2, timeout_seconds=1.0, answer_seconds=0.2, sleep=waits.append)
+    cloud.reply = lambda _: answer({"rows": "x" * 1000}, drip_seconds=0.02)
+    with pytest.raises(RefreshError, match="did not finish its answer in time, 2 times over"):
+        client.get(cloud.url)
+
+
+def test_a_compressed_answer(cloud, answer, client) -> None:
+    packed = gzip.compress(json.dumps({"rows": list(range(100_000))}).encode())
+    cloud.reply = lambda _: answer(packed, headers={"Content-Encoding": "gzip"})
+    assert client.get(cloud.url) == {"rows": list(range(100_000))}
 
 
 def test_nobody_there(waits) -> None:

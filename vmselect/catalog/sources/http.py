@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import requests
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from vmselect.errors import RefreshError
 
@@ -65,9 +66,10 @@ class JsonClient:
                         "Check the region, the credentials and their permissions."
                     )
                 body = self._read(answer)
-        except (requests.Timeout, requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as fault:
-            kind = "did not answer in time" if isinstance(fault, requests.Timeout) else "broke the connection"
-            raise _TryAgainError(kind) from None
+        except (requests.Timeout, ReadTimeoutError):
+            raise _TryAgainError("did not answer in time") from None
+        except (requests.ConnectionError, HTTPError):
+            raise _TryAgainError("broke the connection") from None
         except requests.RequestException as fault:
             raise RefreshError(f"{_place(url)} could not be asked ({type(fault).__name__}).") from None
         try:
@@ -80,7 +82,8 @@ class JsonClient:
 
     def _read(self, answer: requests.Response) -> bytes:
         started, body = time.monotonic(), bytearray()
-        for chunk in answer.iter_content(64 * 1024):
+        # One read of the socket at a time: a server that drips would fill a chunk of any size in hours.
+        while chunk := answer.raw.read1(64 * 1024, decode_content=True):
             body += chunk
             if len(body) > _MAX_ANSWER_BYTES:
                 raise RefreshError(f"{_place(answer.url)} answered more than {_MAX_ANSWER_BYTES // 1024**2} MiB.")
