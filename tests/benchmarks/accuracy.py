@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from accuracy_case import DISTURBED
-from accuracy_patterns import PATTERNS, PROBE_STEPS
+from accuracy_patterns import OUTLIERS, PATTERNS, PROBE_STEPS
 from accuracy_promises import broken_promises
 from accuracy_scores import HEADER, Score, as_markdown, first_epochs, predict, score, table
 from accuracy_trainings import TRAININGS
@@ -34,7 +34,7 @@ from vmselect.profile import Profile
 
 BACKENDS = ("tensorflow", "jax", "torch")
 PARTS = ("metronome", "outliers", "in-run", "cross-run")
-CROSS_RUN = ("cnn", "lstm", "gru-text-tfdata")
+CROSS_RUN = ("dense", "lstm", "gru-text-tfdata")
 FULL_RUNS = 3
 ATTEMPTS = 4
 THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
@@ -82,7 +82,7 @@ def plan(parts: list[str], backends: list[str], *, quick: bool) -> Iterator[Run]
 def measure(run: Run, cache: Path, *, timeout: float) -> str | None:
     """Start one run unless it is kept; what went wrong, or None."""
     out = cache / run.name
-    if out.exists():
+    if is_kept(run, cache):
         return None
     # As many threads as cores that may be used: more of them only wait for each other.
     threads = dict.fromkeys(THREADS, str(len(os.sched_getaffinity(0))))
@@ -96,6 +96,7 @@ def measure(run: Run, cache: Path, *, timeout: float) -> str | None:
         if done.returncode != DISTURBED:
             break
         print("disturbed, again;", end=" ", flush=True)
+    print(done.stdout.strip(), end=" ")
     if done.returncode or not out.exists():
         return (done.stderr.strip().splitlines() or ["no output"])[-1]
     return None
@@ -107,10 +108,20 @@ def load(run: Run, cache: Path) -> list[Profile]:
     return [Profile.model_validate_json(json.dumps(row)) for row in rows]
 
 
+def is_kept(run: Run, cache: Path) -> bool:
+    """Whether a run of that very training is in the cache."""
+    try:
+        profiles = load(run, cache)
+    except (OSError, ValueError):  # not there, or of another version
+        return False
+    trained = TRAININGS.get(run.case) or PATTERNS.get(run.case, OUTLIERS)
+    return all(profile.setup.epochs == trained.epochs for profile in profiles)
+
+
 def score_all(runs: list[Run], cache: Path) -> list[Score]:
     """Scores of every run that is there."""
     scores: list[Score] = []
-    present = [run for run in runs if (cache / run.name).exists()]
+    present = [run for run in runs if is_kept(run, cache)]
     for run in present:
         if run.part != "cross-run":
             for profile in load(run, cache):
@@ -132,7 +143,7 @@ def spread_of_truth(runs: list[Run], cache: Path) -> dict[tuple[str, str], float
     """Per backend and case, how far repeated identical trainings lie from their mean, in shares of it."""
     totals: dict[tuple[str, str], list[float]] = {}
     for run in runs:
-        if run.part == "cross-run" and not run.probe and (cache / run.name).exists():
+        if run.part == "cross-run" and not run.probe and is_kept(run, cache):
             totals.setdefault((run.backend, run.case), []).append(load(run, cache)[0].total_seconds or 0.0)
     return {key: (max(some) - min(some)) / (sum(some) / len(some)) for key, some in totals.items() if len(some) > 1}
 
@@ -161,14 +172,13 @@ def main() -> int:
     cache = options.cache / "quick" if options.quick else options.cache
     cache.mkdir(parents=True, exist_ok=True)
     runs = list(plan(options.parts, options.backends, quick=options.quick))
-    failed = 0
     for number, run in enumerate(runs, 1):
         if options.score_only:
             break
         print(f"[{number}/{len(runs)}] {run.name.removesuffix('.json')}", end=" ", flush=True)
         problem = measure(run, cache, timeout=options.timeout)
-        failed += problem is not None
         print(problem or "ok", flush=True)
+    failed = [run.name for run in runs if not is_kept(run, cache)]
     scores = score_all(runs, cache)
     rows = table(scores)
     widths = [max(len(row[column]) for row in [HEADER, *rows]) for column in range(len(HEADER))]
@@ -180,6 +190,8 @@ def main() -> int:
     print(f"1,000 profiles estimated in {time_estimates():.2f} s")
     if options.out:
         options.out.write_text(as_markdown(rows), encoding="utf-8")
+    if failed:
+        print(f"MISSING: {len(failed)} of {len(runs)} runs, so nothing is shown for them: {', '.join(failed)}")
     broken = broken_promises(scores, spreads, quick=options.quick)
     for promise in broken:
         print(f"BROKEN: {promise}")

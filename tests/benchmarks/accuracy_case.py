@@ -57,6 +57,8 @@ def main() -> int:
                 profile, disturbed = run_pattern(OUTLIERS, make_probe(), seed=seed)
                 if not disturbed:
                     break
+            else:
+                print(f"seed {seed} disturbed, and kept;")
             profiles.append(profile)
     else:
         from accuracy_patterns import PATTERNS, run_pattern
@@ -64,6 +66,8 @@ def main() -> int:
         profile, disturbed = run_pattern(PATTERNS[options.case], make_probe())
         if disturbed and not options.accept_disturbed:
             return DISTURBED
+        if disturbed:
+            print("disturbed, and kept;")
         profiles.append(profile)
     unfinished = options.out.with_suffix(".part")
     unfinished.write_text(json.dumps([profile.model_dump(mode="json") for profile in profiles]), encoding="utf-8")

@@ -18,8 +18,8 @@ PROBE_STEPS = 20
 class Pattern:
     """Sleeps of a training; all but ``step`` and ``validation_batch`` beyond those."""
 
-    steps: int = 60
-    epochs: int = 8
+    steps: int = 50
+    epochs: int = 7
     step: float = STEP
     first: float = 0.5
     ramp: tuple[float, ...] = ()
@@ -27,6 +27,8 @@ class Pattern:
     validation_batches: int = 10
     validation_batch: float = 0.008
     first_validation: float = 0.3
+    wrap_up: float = 0.0
+    first_wrap_up: float = 0.0
     boundary: float = 0.0
     partial: int = 0
     recompile: float = 0.0
@@ -41,6 +43,7 @@ PATTERNS = {
     "hiccup": Pattern(hiccup_at=9),
     "slow-first-validation": Pattern(first_validation=1.5),
     "boundary": Pattern(boundary=0.3),
+    "wrap-up": Pattern(wrap_up=0.1, first_wrap_up=0.8),
     "partial-recompile": Pattern(steps=18, epochs=24, partial=8, recompile=0.8),
     "partial-unseen": Pattern(partial=8, recompile=0.5, recompile_on=("jax",)),
     "steps-per-execution": Pattern(per_execution=5, steps=120, epochs=6, step=0.012),
@@ -117,6 +120,7 @@ class Metronome:
         return seconds, extra
 
     def on_test_begin(self, logs: object = None) -> None:
+        time.sleep(self.pattern.wrap_up if self.validations else max(self.pattern.wrap_up, self.pattern.first_wrap_up))
         self.validations += 1
 
     def on_test_batch_begin(self, batch: int, logs: object = None) -> None:

@@ -61,6 +61,7 @@ def cut(profile: Profile, *, steps: int, epochs: int = PROBE_EPOCHS) -> Profile:
     """The profile as a probe would have left it: ``steps`` steady steps of each of the first ``epochs`` epochs.
 
     A probe stops an epoch after its first step and ``steps`` more, sees the validation and goes on with the next one.
+    Unlike a probe's, the boundaries here come after whole epochs, and are not marked as truncated.
     """
     timeline = profile.timeline
     column = timeline.steps

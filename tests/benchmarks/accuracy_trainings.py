@@ -20,7 +20,7 @@ class Training:
     examples: int = 2_048
     validation: int = 512
     batch: int = 64
-    epochs: int = 6
+    epochs: int = 4
     dataset: bool = False
     fit: dict[str, Any] = field(default_factory=dict)
     compile: dict[str, Any] = field(default_factory=dict)

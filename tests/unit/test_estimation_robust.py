@@ -266,19 +266,29 @@ def boundaries_of(profile: Profile, *parts: tuple[float | None, float], epochs: 
     return vs.estimate(profile.model_copy(update={"timeline": timeline}), epochs=epochs).terms["epoch_boundaries"]
 
 
-def test_the_first_epoch_is_closed_more_slowly_and_the_last_opens_no_other() -> None:
+def test_the_first_epoch_is_wrapped_up_more_slowly_and_the_last_opens_no_other() -> None:
     """As on JAX, which compiles there: what two short epochs show of two boundaries is enough."""
-    closings, openings, final = 0.12 + 9 * 0.01, 9 * 0.3, 0.002
-    assert boundaries_of(make(QUIET), (0.12, 0.3), (0.01, 0.002)) == pytest.approx(closings + openings + final)
+    wrap_ups, openings, final = 0.12 + 9 * 0.01, 9 * 0.3, 0.002
+    assert boundaries_of(make(QUIET), (0.12, 0.3), (0.01, 0.002)) == pytest.approx(wrap_ups + openings + final)
     assert boundaries_of(make(QUIET), (0.12, 0.3), (0.01, 0.002), epochs=1) == pytest.approx(0.12 + final)
 
 
-def test_a_first_closing_alone_counts_once() -> None:
+def test_a_first_wrap_up_alone_counts_once() -> None:
     assert boundaries_of(make([[STEP] * 20]), (0.12, 0.002)) == pytest.approx(0.122)
 
 
 def test_boundaries_that_were_not_watched_in_parts_count_whole() -> None:
     assert boundaries_of(make(QUIET), (None, 0.3), (None, 0.002)) == pytest.approx(9 * 0.3 + 0.002)
+    assert boundaries_of(make(QUIET), (0.1, 0.2), (None, 0.002)) == pytest.approx(9 * 0.3 + 0.002)
+    profile = make([[STEP] * 20] * 3)
+    assert boundaries_of(profile, (None, 1.0), (None, 0.3), (None, 0.002)) == pytest.approx(1.0 + 8 * 0.3 + 0.002)
+
+
+def test_with_a_validation_every_few_epochs_boundaries_count_whole() -> None:
+    """A callback that takes 0.2 s lies before the end of an epoch without validation, and after a validation."""
+    profile = make([[STEP] * 20] * 4, validation_freq=2)
+    parts = ((0.21, 0.0), (0.01, 0.2), (0.21, 0.0), (0.01, 0.2))
+    assert boundaries_of(profile, *parts) == pytest.approx(0.21 + 8 * 0.21 + 0.21)
 
 
 def test_the_high_end_allows_for_stalls_of_tensorflow_that_short_epochs_do_not_show() -> None:

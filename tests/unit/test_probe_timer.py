@@ -90,11 +90,31 @@ def test_a_boundary_tells_what_lies_before_the_validation(timer: StepTimer, cloc
             clock.pass_seconds(2.0)
             timer.end_validation()
             clock.pass_seconds(0.5)  # saving a checkpoint
+        timer.leave_steps()
         timer.end_epoch(complete=True)
         clock.pass_seconds(0.125)  # opening the next epoch
     timer.finish()
     assert [(b.before_validation_seconds, b.seconds) for b in build_timeline(timer).boundaries] == [
         (0.25, 0.875), (0.25, 0.375), (0.25, 0.875)]  # fmt: skip
+
+
+def test_what_lies_before_the_validation_is_unknown_where_a_loop_does_not_tell(timer: StepTimer, clock: Hand) -> None:
+    for epoch, validated_after in enumerate([0, None]):
+        timer.begin_epoch(epoch)
+        for batch in range(3):
+            timer.begin_step()
+            clock.pass_seconds(1.0)
+            timer.end_step(batch)
+            if batch == validated_after:
+                clock.pass_seconds(0.25)
+                timer.begin_validation()
+                clock.pass_seconds(2.0)
+                timer.end_validation()
+        clock.pass_seconds(0.5)
+        timer.end_epoch(complete=True)
+    timer.finish()
+    assert [(b.before_validation_seconds, b.seconds) for b in build_timeline(timer).boundaries] == [
+        (None, 0.5), (None, 0.5)]  # fmt: skip
 
 
 def test_the_probes_own_work_is_left_out(timer: StepTimer, clock: Hand) -> None:

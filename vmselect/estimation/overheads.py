@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vmselect.estimation.location import NOTHING, Level, locate, predict_once
-from vmselect.estimation.readings import Readings
+from vmselect.estimation.readings import Opening, Readings
 from vmselect.estimation.workload import Workload
 from vmselect.profile import Profile
 
@@ -30,11 +31,11 @@ STALL_RECURS = 0.3
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Seconds in which every epoch is closed and every later one opened; of the first closing; and what comes once."""
+    """Seconds that wrap up every epoch and open every later one; of the first wrap-up; and what comes once."""
 
-    closing: Level = NOTHING
+    wrap_up: Level = NOTHING
     opening: Level = NOTHING
-    first_closing: Level = NOTHING
+    first_wrap_up: Level = NOTHING
     once: float = 0.0
     shortened: bool = False
 
@@ -48,29 +49,44 @@ class PartialBatch:
 
 
 def time_boundaries(profile: Profile, readings: Readings, *, step: Level, confidence: float) -> Boundaries:
-    """Boundaries from those that were seen. The first closing is kept apart, as the first step and validation are."""
-    closing = NOTHING
-    if readings.later_closings:
-        closing = locate(readings.later_closings, prior_spread=BOUNDARY_SPREAD, unseen=False, confidence=confidence)
-    elif readings.first_closings:
+    """Boundaries from those that were seen. The first wrap-up is kept apart, as the first step and validation are."""
+
+    def lost(opening: Opening) -> float:
+        return max(0.0, opening.before_seconds + opening.step_seconds - step.value * opening.covers)
+
+    def find(seconds: Sequence[float]) -> Level:
+        if not seconds:
+            return NOTHING
+        return locate(seconds, prior_spread=BOUNDARY_SPREAD, unseen=False, confidence=confidence)
+
+    wrap_up = find(readings.later_wrap_ups)
+    if readings.first_wrap_ups and not readings.later_wrap_ups:
         # All of it may be what frameworks compile to sum up an epoch, or none of it.
-        closing = Level(0.0, 0.0, max(readings.first_closings), 0.0)
-    once = closing.stall + (statistics.median(readings.finals) if readings.finals else 0.0)
-    first_closing = predict_once(readings.first_closings, confidence=confidence)
-    lost = [max(0.0, o.before_seconds + o.step_seconds - step.value * o.covers) for o in readings.openings]
-    if not lost:
-        return Boundaries(closing, NOTHING, first_closing, once)
-    beyond = 0.0
-    if len(lost) == 1 and readings.unit == "step":
+        wrap_up = replace(wrap_up, high=max(readings.first_wrap_ups))
+    seen, beyond = [lost(one) for one in readings.openings], 0.0
+    if len(seen) == 1 and readings.unit == "step" and not readings.first_openings:
         limit = LONE_BOUNDARY_STEPS * step.value
-        beyond, lost = max(0.0, lost[0] - limit), [min(lost[0], limit)]
-    opening = locate(lost, prior_spread=BOUNDARY_SPREAD, unseen=False, confidence=confidence)
-    longer = stalls = 0.0
+        beyond, seen = max(0.0, seen[0] - limit), [min(seen[0], limit)]
+    opening = find(seen)
+    once = wrap_up.stall + opening.stall + beyond + (statistics.median(readings.finals) if readings.finals else 0.0)
+    if readings.first_openings:
+        # Never so far below that a training of one epoch would gain time.
+        once += max(-once, statistics.fmean(lost(one) for one in readings.first_openings) - opening.value)
+    return Boundaries(
+        wrap_up=wrap_up,
+        opening=replace(opening, high=math.hypot(opening.high, *_unseen(profile, readings, opening, beyond))),
+        first_wrap_up=predict_once(readings.first_wrap_ups, confidence=confidence),
+        once=once,
+        shortened=beyond > 0,
+    )
+
+
+def _unseen(profile: Profile, readings: Readings, opening: Level, beyond: float) -> Iterator[float]:
+    """By how much the opening of an epoch may be longer than what was seen, for each reason to think so."""
+    yield STALL_RECURS * beyond
     if readings.truncated_boundaries:
-        longer = TRUNCATED_BOUNDARY * opening.value
-        stalls = TENSORFLOW_STALL if profile.environment.backend == "tensorflow" else 0.0
-    opening = replace(opening, high=math.hypot(opening.high, longer, stalls, STALL_RECURS * beyond))
-    return Boundaries(closing, opening, first_closing, once + opening.stall + beyond, shortened=beyond > 0)
+        yield TRUNCATED_BOUNDARY * opening.value
+        yield TENSORFLOW_STALL if profile.environment.backend == "tensorflow" else 0.0
 
 
 def time_partial_batch(

@@ -26,8 +26,9 @@ class Readings:
     """Readings of one setup, over all its repetitions.
 
     ``blocks`` holds, per repetition and epoch, the steady readings in order: seconds and steps covered. In profiles
-    of whole epochs the unit is the epoch, and ``unit`` says so. A boundary has two parts: the closing of an epoch,
-    before its validation, and the opening of the next one, after it; ``finals`` come after the last validation.
+    of whole epochs the unit is the epoch, and ``unit`` says so. A boundary has two parts: the wrap-up of an epoch,
+    before its validation, and the opening of the next one, after it; ``finals`` come after the last validation. Where
+    the parts were not told apart, an opening is a whole boundary; ``first_openings`` are those that others followed.
     """
 
     unit: str = "step"
@@ -38,8 +39,9 @@ class Readings:
     blocks: list[list[tuple[float, int]]] = field(default_factory=list)
     first_partials: list[float] = field(default_factory=list)
     later_partials: list[float] = field(default_factory=list)
-    first_closings: list[float] = field(default_factory=list)
-    later_closings: list[float] = field(default_factory=list)
+    first_wrap_ups: list[float] = field(default_factory=list)
+    later_wrap_ups: list[float] = field(default_factory=list)
+    first_openings: list[Opening] = field(default_factory=list)
     openings: list[Opening] = field(default_factory=list)
     truncated_boundaries: bool = False
     finals: list[float] = field(default_factory=list)
@@ -55,6 +57,7 @@ class Readings:
 def collect(profiles: Sequence[Profile]) -> Readings:
     """Sort the readings of repetitions by what they measure."""
     readings = Readings(unit="epoch" if all(_only_epochs(profile) for profile in profiles) else "step")
+    in_parts = all(_boundaries_in_parts(profile) for profile in profiles)
     for profile in profiles:
         timeline = profile.timeline
         if timeline.init_seconds is not None or timeline.fit_to_first_batch_seconds is not None:
@@ -63,7 +66,7 @@ def collect(profiles: Sequence[Profile]) -> Readings:
             _collect_epochs(profile, readings)
         else:
             _collect_steps(profile, readings)
-            _collect_boundaries(profile, readings)
+            _collect_boundaries(profile, readings, in_parts=in_parts)
         if not _epochs_include_validation(profile, readings.unit):
             readings.first_validations.extend(timeline.validations[:1])
             readings.later_validations.extend(timeline.validations[1:])
@@ -137,7 +140,16 @@ def _epoch_aggregates(profile: Profile, *, partials: bool) -> list[tuple[float, 
     return rows
 
 
-def _collect_boundaries(profile: Profile, readings: Readings) -> None:
+def _boundaries_in_parts(profile: Profile) -> bool:
+    """Whether every boundary says what lies before validation, and means the same by it.
+
+    With a validation only every few epochs it does not: what callbacks do lies before the end of the others.
+    """
+    known = [boundary.before_validation_seconds is not None for boundary in profile.timeline.boundaries]
+    return all(known) and profile.setup.validation_freq == 1
+
+
+def _collect_boundaries(profile: Profile, readings: Readings, *, in_parts: bool) -> None:
     timeline = profile.timeline
     steps = timeline.steps
     opened = {
@@ -146,11 +158,13 @@ def _collect_boundaries(profile: Profile, readings: Readings) -> None:
         if label == "opening"
     }
     by_number: dict[int, Epoch] = {epoch.epoch: epoch for epoch in timeline.epochs}
+    several = len([boundary for boundary in timeline.boundaries if not boundary.final]) > 1
     for number, boundary in enumerate(timeline.boundaries):
-        closing = boundary.before_validation_seconds
-        if closing is not None:
-            (readings.later_closings if number else readings.first_closings).append(closing)
-        rest = max(0.0, boundary.seconds - (closing or 0.0))
+        wrap_up = min(boundary.before_validation_seconds or 0.0, boundary.seconds) if in_parts else 0.0
+        if in_parts:
+            (readings.later_wrap_ups if number else readings.first_wrap_ups).append(wrap_up)
+        rest = boundary.seconds - wrap_up
+        readings.truncated_boundaries |= boundary.truncated
         if boundary.final:
             readings.finals.append(rest)
             continue
@@ -161,5 +175,5 @@ def _collect_boundaries(profile: Profile, readings: Readings) -> None:
             opening, covers = by_number[following].opening_seconds or 0.0, profile.setup.steps_per_execution
         else:
             opening, covers = 0.0, 0
-        readings.openings.append(Opening(rest, opening, covers))
-        readings.truncated_boundaries |= boundary.truncated
+        apart = several and number == 0 and not in_parts
+        (readings.first_openings if apart else readings.openings).append(Opening(rest, opening, covers))

@@ -43,14 +43,14 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     partial = time_partial_batch(profiles[0], readings, workload, step=step, first=first, confidence=confidence)
     full = units - (1 if workload.partial_batch and readings.unit == "step" else 0)
     init = predict_once(readings.init, confidence=confidence)
-    between = boundaries.closing.value + boundaries.opening.value
+    between = boundaries.wrap_up.value + boundaries.opening.value
 
     terms: dict[str, tuple[float, float]] = {
         "initialization": (init.value, 0.0),
         "first_iteration": (first.value, 0.0),
         "steady_iterations": (step.stall - step.value * readings.first_units, step.value * full),
         "partial_batch": (partial.once.value, partial.each.value),
-        "epoch_boundaries": (boundaries.once + boundaries.first_closing.value - between, between),
+        "epoch_boundaries": (boundaries.once + boundaries.first_wrap_up.value - between, between),
     }
     spread = Spread()
     spread.add_level(init, once=1.0)
@@ -59,8 +59,8 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     spread.add_noise(quantile(confidence, 30.0) * step.noise, per_epoch=full)
     spread.add_level(partial.each, per_epoch=1.0)
     spread.add_level(partial.once, once=1.0)
-    spread.add_level(boundaries.first_closing, once=1.0)
-    spread.add_level(boundaries.closing, once=-1.0, per_epoch=1.0)
+    spread.add_level(boundaries.first_wrap_up, once=1.0)
+    spread.add_level(boundaries.wrap_up, once=-1.0, per_epoch=1.0)
     spread.add_level(boundaries.opening, once=-1.0, per_epoch=1.0)
     spread.add_level(validation.first, once=1.0)
     spread.add_level(validation.later, once=-1.0, per_epoch=1.0 / workload.validation_freq)

@@ -172,8 +172,8 @@ class RuntimeModel:
         return (
             Finding(
                 "repetitions-disagree",
-                f"{self.title}: {len(totals)} repetitions lie {apart} apart, more than each of them alone let expect, "
-                "so the interval is wider than that of any one.",
+                f"{self.title}: {len(totals)} repetitions, {apart} apart, show together what none of them shows alone "
+                "(another speed, or a stall that recurs), so the interval is wider than that of any one.",
                 "Look for what changed between them (other programs, another machine of the same type), or add more.",
             ),
         )

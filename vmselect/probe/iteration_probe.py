@@ -187,6 +187,7 @@ class IterationProbe(KerasProbe):
         recording = self._recording
         if recording is None:
             return
+        recording.timer.leave_steps()
         with recording.timer.leave_out():
             self._count_epoch(recording)
         recording.timer.end_epoch(complete=bool(self._whole_epoch))

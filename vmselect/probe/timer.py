@@ -41,8 +41,8 @@ class EpochTally:
     """What one epoch took, in nanoseconds."""
 
     __slots__ = (
-        "before_validation", "boundary", "closing", "complete", "epoch", "opening", "steps", "steps_before", "taken",
-        "taken_before", "validations",
+        "before_validation", "boundary", "closing", "complete", "epoch", "left_after", "opening", "steps",
+        "steps_before", "taken", "taken_before", "validations",
     )  # fmt: skip
 
     def __init__(self, epoch: int, *, steps_before: int = 0, taken_before: int = 0) -> None:
@@ -56,6 +56,7 @@ class EpochTally:
         self.complete = False
         self.validations: list[ValidationTally] = []
         self.before_validation: int | None = None
+        self.left_after: int | None = None
         self.boundary: int | None = None
 
 
@@ -159,10 +160,13 @@ class StepTimer:
     def begin_validation(self) -> None:
         """A validation begins."""
         self._validating = self._batch_mark = now = self._clock()
-        if self.current is not None:
-            self._leave_steps(self.current, now)
+        self._leave_steps(now)
         self._batch_count = 0
         self._batch_readings = []
+
+    def leave_steps(self) -> None:
+        """The framework has left the steps of the epoch and summed it up, and no validation has come."""
+        self._leave_steps(self._clock())
 
     def end_validation_batch(self, covers: int = 1) -> int:
         """``covers`` batches of the running validation have ended; returns the time at which they did."""
@@ -193,9 +197,10 @@ class StepTimer:
         self.opening = self._at_opening = False
         if tally is None:
             return
-        self._leave_steps(tally, self._clock())
         self._sum_up(tally)
         tally.complete = complete
+        if tally.left_after != self.readings:  # steps came after a validation in mid-epoch
+            tally.before_validation = None
         if tally.closing is not None and self.epochs_ended < EDGE_EPOCHS:
             self._edges.append(tally.closing)
         self.epochs_ended += 1
@@ -255,9 +260,10 @@ class StepTimer:
             if self.epochs_ended < EDGE_EPOCHS:
                 self._edges.append(reading)
 
-    def _leave_steps(self, tally: EpochTally, now: int) -> None:
-        if tally.opening is not None and tally.before_validation is None:
-            tally.before_validation = now - self.mark
+    def _leave_steps(self, now: int) -> None:
+        tally = self.current
+        if tally is not None and tally.opening is not None and tally.left_after != self.readings:
+            tally.before_validation, tally.left_after = now - self.mark, self.readings
 
     def _sum_up(self, tally: EpochTally) -> None:
         if tally.opening is not None:

@@ -113,7 +113,7 @@ class Boundary(Record):
     """Time outside steps and validation, from the last step of ``epoch`` to the first of the next one.
 
     ``before_validation_seconds`` of that lie before the validation, or before the end of the epoch where there was
-    none: frameworks sum up the epoch there, and compile for that once. It is None where that was not watched.
+    none: frameworks wrap up the epoch there, and may compile for that once. It is None where that was not watched.
     ``final`` marks the time between the last step and the end of the fit; ``truncated`` an epoch that a probe cut
     short, whose boundary may be shorter than that of a whole epoch.
     """
