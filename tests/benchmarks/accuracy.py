@@ -69,9 +69,9 @@ def plan(parts: list[str], backends: list[str], *, quick: bool) -> Iterator[Run]
             for case in ("hiccup", "boundary") if quick else PATTERNS:
                 yield Run("metronome", backend, case)
         if "outliers" in parts:
-            yield Run("outliers", backend, "outliers", number=4 if quick else SEEDS)
+            yield Run("outliers", backend, "outliers", number=2 if quick else SEEDS)
         if "in-run" in parts:
-            for case in ("cnn", "lstm", "dense") if quick else TRAININGS:
+            for case in ("dense",) if quick else TRAININGS:
                 yield Run("in-run", backend, case)
         if "cross-run" in parts and not quick:
             for case in CROSS_RUN:

@@ -14,6 +14,7 @@ import pytest
 import vmselect as vs
 from vmselect.estimation import fit_runtime
 from vmselect.estimation.location import locate
+from vmselect.estimation.overheads import longest_wait
 from vmselect.profile import Boundary, Environment, Epoch, Profile, Setup, Steps, Timeline, Validation
 
 STEP = 0.1
@@ -291,17 +292,42 @@ def test_with_a_validation_every_few_epochs_boundaries_count_whole() -> None:
     assert boundaries_of(profile, *parts) == pytest.approx(0.21 + 8 * 0.21 + 0.21)
 
 
-def test_the_high_end_allows_for_stalls_of_tensorflow_that_short_epochs_do_not_show() -> None:
+def test_the_high_end_allows_for_a_self_tuning_input_that_short_epochs_do_not_show_waiting() -> None:
     estimates = {
-        (backend, truncated): vs.estimate(make(QUIET, boundary=0.1, backend=backend, truncated=truncated), epochs=100)
-        for backend in ("tensorflow", "torch")
+        (tuning, truncated): vs.estimate(
+            make(QUIET, boundary=0.1, self_tuning_input=tuning, truncated=truncated), epochs=100
+        )
+        for tuning in (True, False)
         for truncated in (True, False)
     }
     slack = {case: estimate.high - estimate.seconds for case, estimate in estimates.items()}
     assert len({estimate.seconds for estimate in estimates.values()}) == 1
     assert len({estimate.low for estimate in estimates.values()}) == 1
-    assert slack["torch", False] == slack["tensorflow", False] < slack["torch", True] < slack["tensorflow", True]
-    assert math.hypot(slack["torch", True], 99 * 0.8) == pytest.approx(slack["tensorflow", True])
+    assert slack[False, False] == slack[True, False] < slack[False, True] < slack[True, True]
+    wait = 20.47 - 1.1 * 100 * STEP  # an epoch that is a little longer just misses a look
+    assert math.hypot(slack[False, True], 99 * wait) == pytest.approx(slack[True, True])
+    said = {case for case, e in estimates.items() if "waits-between-epochs" in {f.code for f in e.findings}}
+    assert said == {(True, True)}
+
+
+def test_an_idle_processor_makes_a_self_tuning_input_wait_less() -> None:
+    """Four cores of which one is busy: a quarter of the wait is allowed for."""
+    profile = make(QUIET, boundary=0.1, self_tuning_input=True)
+    timeline = profile.timeline.model_copy(update={"cpu_seconds": 50.0, "wall_seconds": 50.0})
+    environment = profile.environment.model_copy(update={"usable_cores": 4})
+    idle = vs.estimate(profile.model_copy(update={"timeline": timeline, "environment": environment}), epochs=100)
+    plain = vs.estimate(make(QUIET, boundary=0.1), epochs=100)
+    wait = (20.47 - 1.1 * 100 * STEP) / 4
+    assert idle.high - idle.seconds == pytest.approx(math.hypot(plain.high - plain.seconds, 99 * wait))
+
+
+@pytest.mark.parametrize(
+    ("epoch_seconds", "wait"),
+    [(12.6, 20.47 - 12.6), (19.4, 40.95 - 1.1 * 19.4), (20.5, 40.95 - 20.5), (60.0, 81.91 - 60), (1_000.0, 41.91)],
+)
+def test_how_long_a_self_tuning_input_may_wait(epoch_seconds: float, wait: float) -> None:
+    """Its thread looks at 0.01, 0.03, 0.07 ... 81.91 s and then every minute; the epoch ends when it looks next."""
+    assert longest_wait(epoch_seconds) == pytest.approx(wait)
 
 
 def test_openings_are_averaged() -> None:

@@ -9,14 +9,18 @@ from vmselect.estimation.location import Level
 from vmselect.estimation.overheads import LONE_BOUNDARY_STEPS, Boundaries
 from vmselect.estimation.readings import Readings
 from vmselect.profile import Finding, Profile
+from vmselect.units import format_seconds
 
 FEW_READINGS = 3
+LONG_WAIT = 0.05
+"""Share of an epoch beyond which waiting after it is worth a word."""
+
 CHANGE = 0.1
 """Share by which later epochs must differ from earlier ones to be called another recipe."""
 
 
 def find_doubts(
-    profiles: Sequence[Profile], readings: Readings, *, step: Level, boundaries: Boundaries
+    profiles: Sequence[Profile], readings: Readings, *, step: Level, boundaries: Boundaries, epoch_seconds: float
 ) -> Iterator[Finding]:
     """Every doubt that the readings give reason for."""
     title = profiles[0].title
@@ -43,6 +47,15 @@ def find_doubts(
             "other counts as that many, and the high end of the interval allows for part of the rest.",
             "Probe twice and estimate from both profiles: what recurs is then believed.",
             "note",
+        )
+    if boundaries.waits > LONG_WAIT * epoch_seconds:
+        yield Finding(
+            "waits-between-epochs",
+            f"{title}: its tf.data pipeline tunes itself, and may then idle up to {format_seconds(boundaries.waits)} "
+            f"after each epoch of {format_seconds(epoch_seconds)}. Short epochs do not show whether it does: only the "
+            "high end of the interval allows for it.",
+            "Turn it off (options = tf.data.Options(); options.autotune.enabled = False; data.with_options(options)), "
+            "or watch two whole epochs with EpochProbe.",
         )
     yield from _changing_epochs(title, profiles)
 

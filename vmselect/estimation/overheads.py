@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vmselect.estimation.location import NOTHING, Level, locate, predict_once
@@ -21,9 +21,12 @@ LONE_BOUNDARY_STEPS = 128.0
 TRUNCATED_BOUNDARY = 0.3
 """How much longer, as a share of what was seen, the boundary of a whole epoch may be than that of one cut short."""
 
-TENSORFLOW_STALL = 0.8
-"""Seconds beyond that: TensorFlow takes the pipeline of a whole epoch down with random stalls, that of a short one
-without. Nine in ten trainings of short epochs on CPUs lost less than this per boundary."""
+TUNING_FIRST, TUNING_LONGEST = 0.01, 60.0
+"""Seconds between two looks of tf.data's tuning thread, which double from the first to the longest. When an epoch ends,
+TensorFlow wakes the thread; on a busy processor it fails to, and waits for the next look before it opens another..."""
+
+TUNING_MARGIN = 1.1
+"""...and an epoch longer than predicted by this factor may just miss one."""
 
 STALL_RECURS = 0.3
 """Share of what was cut off that the high end allows to recur at every boundary."""
@@ -31,13 +34,17 @@ STALL_RECURS = 0.3
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Seconds that wrap up every epoch and open every later one; of the first wrap-up; and what comes once."""
+    """Seconds that wrap up every epoch and open every later one; of the first wrap-up; and what comes once.
+
+    ``shortened`` says that what was seen is not believed to recur in full, ``waits`` how long each may take beyond it.
+    """
 
     wrap_up: Level = NOTHING
     opening: Level = NOTHING
     first_wrap_up: Level = NOTHING
     once: float = 0.0
     shortened: bool = False
+    waits: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -48,8 +55,13 @@ class PartialBatch:
     once: Level = NOTHING
 
 
-def time_boundaries(profile: Profile, readings: Readings, *, step: Level, confidence: float) -> Boundaries:
-    """Boundaries from those that were seen. The first wrap-up is kept apart, as the first step and validation are."""
+def time_boundaries(
+    profile: Profile, readings: Readings, *, step: Level, epoch_seconds: float, confidence: float
+) -> Boundaries:
+    """Boundaries from those that were seen. The first wrap-up is kept apart, as the first step and validation are.
+
+    ``epoch_seconds`` are those of steps and validation, on which it depends how long a self-tuning input may wait.
+    """
 
     def lost(opening: Opening) -> float:
         return max(0.0, opening.before_seconds + opening.step_seconds - step.value * opening.covers)
@@ -72,21 +84,43 @@ def time_boundaries(profile: Profile, readings: Readings, *, step: Level, confid
     if readings.first_openings:
         # Never so far below that a training of one epoch would gain time.
         once += max(-once, statistics.fmean(lost(one) for one in readings.first_openings) - opening.value)
+    longer = waits = 0.0
+    if readings.truncated_boundaries:
+        longer = TRUNCATED_BOUNDARY * opening.value
+        waits = _busy_share(profile) * longest_wait(epoch_seconds) if profile.setup.self_tuning_input else 0.0
     return Boundaries(
         wrap_up=wrap_up,
-        opening=replace(opening, high=math.hypot(opening.high, *_unseen(profile, readings, opening, beyond))),
+        opening=replace(opening, high=math.hypot(opening.high, longer, waits, STALL_RECURS * beyond)),
         first_wrap_up=predict_once(readings.first_wrap_ups, confidence=confidence),
         once=once,
         shortened=beyond > 0,
+        waits=waits,
     )
 
 
-def _unseen(profile: Profile, readings: Readings, opening: Level, beyond: float) -> Iterator[float]:
-    """By how much the opening of an epoch may be longer than what was seen, for each reason to think so."""
-    yield STALL_RECURS * beyond
-    if readings.truncated_boundaries:
-        yield TRUNCATED_BOUNDARY * opening.value
-        yield TENSORFLOW_STALL if profile.environment.backend == "tensorflow" else 0.0
+def longest_wait(epoch_seconds: float) -> float:
+    """Seconds that a self-tuning tf.data pipeline may idle after an epoch of about ``epoch_seconds``.
+
+    >>> [round(longest_wait(seconds), 2) for seconds in (0.2, 2.0, 12.6, 3600.0)]
+    [0.11, 0.55, 7.87, 21.91]
+    """
+    return max(_next_look(seconds) - seconds for seconds in (epoch_seconds, TUNING_MARGIN * epoch_seconds))
+
+
+def _busy_share(profile: Profile) -> float:
+    """How busy the training kept the processor: tf.data forgets to wake its thread the more often, the busier it is."""
+    timeline, cores = profile.timeline, profile.environment.usable_cores
+    if not timeline.cpu_seconds or not timeline.wall_seconds or not cores:
+        return 1.0
+    return min(1.0, timeline.cpu_seconds / timeline.wall_seconds / cores)
+
+
+def _next_look(seconds: float) -> float:
+    doublings = math.ceil(math.log2(TUNING_LONGEST / TUNING_FIRST))
+    if seconds <= TUNING_FIRST * (2**doublings - 1):
+        return TUNING_FIRST * (2 ** max(1, math.ceil(math.log2(seconds / TUNING_FIRST + 1))) - 1)
+    rest = seconds - TUNING_FIRST * (2**doublings - 1)
+    return seconds - rest + TUNING_LONGEST * math.ceil(rest / TUNING_LONGEST)
 
 
 def time_partial_batch(

@@ -39,9 +39,10 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     step = _steady_level(profiles, readings, confidence)
     first = _first_iteration(readings, step, units, confidence)
     validation = time_validations(profiles, readings, workload, step=step, confidence=confidence)
-    boundaries = time_boundaries(profiles[0], readings, step=step, confidence=confidence)
     partial = time_partial_batch(profiles[0], readings, workload, step=step, first=first, confidence=confidence)
     full = units - (1 if workload.partial_batch and readings.unit == "step" else 0)
+    inside = step.value * full + partial.each.value + validation.later.value / workload.validation_freq
+    boundaries = time_boundaries(profiles[0], readings, step=step, epoch_seconds=inside, confidence=confidence)
     init = predict_once(readings.init, confidence=confidence)
     between = boundaries.wrap_up.value + boundaries.opening.value
 
@@ -64,8 +65,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     spread.add_level(boundaries.opening, once=-1.0, per_epoch=1.0)
     spread.add_level(validation.first, once=1.0)
     spread.add_level(validation.later, once=-1.0, per_epoch=1.0 / workload.validation_freq)
-    moving = step.value * full + partial.each.value + between
-    moving += validation.later.value / workload.validation_freq
+    moving = inside + between
     priors = (DRIFT_FASTER, DRIFT_SLOWER) if readings.unit == "step" else (EPOCH_DRIFT, EPOCH_DRIFT)
     faster, slower = (_drift(readings, prior, confidence) * moving for prior in priors)
     spread.add_sides(faster, slower, per_epoch=1.0)
@@ -79,7 +79,10 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
         validation_freq=workload.validation_freq,
         low=spread.low,
         high=spread.high,
-        findings=(*validation.findings, *find_doubts(profiles, readings, step=step, boundaries=boundaries)),
+        findings=(
+            *validation.findings,
+            *find_doubts(profiles, readings, step=step, boundaries=boundaries, epoch_seconds=inside),
+        ),
     )
 
 

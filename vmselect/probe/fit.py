@@ -35,6 +35,8 @@ class FitFacts:
     has_validation: bool | None = None
     can_restart: bool = True
     """Whether an epoch that was cut short can be followed by another."""
+    self_tuning_input: bool | None = None
+    """Whether the data come from a tf.data pipeline that tunes itself as it runs."""
 
     def validates_between(self, first: int, end: int) -> bool:
         """Whether a validation will follow any of the epochs from ``first`` to before ``end``, as far as known."""
@@ -89,7 +91,16 @@ def _read_locals(local: dict[str, Any], callback_list: Any, *, token: tuple[int,
         has_validation=local["validation_data"] is not None if "validation_data" in local else None,
         # Its worker threads outlive an epoch that was left early, and refuse to be started again.
         can_restart="PyDataset" not in type(adapter).__name__,
+        self_tuning_input=None if adapter is None else _tunes_itself(local["epoch_iterator"], adapter),
     )
+
+
+def _tunes_itself(iterator: Any, adapter: Any) -> bool:
+    enabled = _read(lambda: [adapter._dataset.options().autotune.enabled])
+    if enabled is not None:  # a tf.data dataset: on, unless somebody turned it off
+        return bool(enabled[0] is not False)
+    # On TensorFlow Keras makes one of whatever data there are, and turns tuning off for a PyDataset only.
+    return type(iterator).__name__.startswith("TF") and "PyDataset" not in type(adapter).__name__
 
 
 def _describe_list(callback_list: Any) -> FitFacts:

@@ -147,6 +147,7 @@ class Recording:
             validation_examples=self.validation_examples,
             validation_steps=self.fit.validation_steps,
             validation_freq=frequency if isinstance(frequency, int) and frequency > 0 else 1,
+            self_tuning_input=self.fit.self_tuning_input,
         )
 
     def _read_facts(self, instance_type: str | None, region: str | None) -> None:

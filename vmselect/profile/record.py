@@ -162,6 +162,8 @@ class Setup(Record):
     validation_examples: Count | None = None
     validation_steps: PositiveCount | None = None
     validation_freq: PositiveCount = 1
+    self_tuning_input: bool | None = None
+    """Whether the data come from a tf.data pipeline that tunes itself as it runs."""
 
 
 class Gpu(Facts):
