@@ -25,8 +25,8 @@ TUNING_FIRST, TUNING_LONGEST = 0.01, 60.0
 """Seconds between two looks of tf.data's tuning thread, which double from the first to the longest. When an epoch ends,
 TensorFlow wakes the thread; on a busy processor it fails to, and waits for the next look before it opens another..."""
 
-TUNING_MARGIN = 1.1
-"""...and an epoch longer than predicted by this factor may just miss one."""
+TUNING_MARGIN = 1.25
+"""...and an epoch longer than predicted by up to this factor may just miss one, and wait for the one after it."""
 
 STALL_RECURS = 0.3
 """Share of what was cut off that the high end allows to recur at every boundary."""
@@ -102,9 +102,11 @@ def longest_wait(epoch_seconds: float) -> float:
     """Seconds that a self-tuning tf.data pipeline may idle after an epoch of about ``epoch_seconds``.
 
     >>> [round(longest_wait(seconds), 2) for seconds in (0.2, 2.0, 12.6, 3600.0)]
-    [0.11, 0.55, 7.87, 21.91]
+    [0.11, 0.55, 7.87, 60.0]
     """
-    return max(_next_look(seconds) - seconds for seconds in (epoch_seconds, TUNING_MARGIN * epoch_seconds))
+    look = _next_look(epoch_seconds)
+    just_missed = look < TUNING_MARGIN * epoch_seconds
+    return max(look - epoch_seconds, _next_look(look + TUNING_FIRST / 2) - look if just_missed else 0.0)
 
 
 def _busy_share(profile: Profile) -> float:
