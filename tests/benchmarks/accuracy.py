@@ -36,7 +36,7 @@ BACKENDS = ("tensorflow", "jax", "torch")
 PARTS = ("metronome", "outliers", "in-run", "cross-run")
 CROSS_RUN = ("dense", "lstm", "gru-text-tfdata")
 FULL_RUNS = 3
-ATTEMPTS = 4
+ATTEMPTS = 6
 THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC")
 SEEDS = 30
 

@@ -13,6 +13,9 @@ STEP = 0.020
 PROBE_STEPS = 20
 """Steady steps that a probe sees of each of two epochs."""
 
+LATE = 0.25
+"""Share of a step by which a beat that a probe sees may come late."""
+
 
 @dataclass(frozen=True)
 class Pattern:
@@ -58,8 +61,8 @@ class Metronome:
     """A callback that sleeps until each step was as long as it should be, whatever the step and its data took.
 
     It stands before the probe in the list. Beats are due at times of their own, so that one that came late does not
-    delay those after it. ``disturbed`` says that one of those that a probe sees came more than a step late: the machine
-    was busy with something else.
+    delay those after it. ``disturbed`` says that one of those that a probe sees came too late: the machine was busy
+    with something else.
     """
 
     def __init__(self, pattern: Pattern, backend: str, *, seed: int) -> None:
@@ -81,7 +84,8 @@ class Metronome:
             time.sleep(self.pattern.boundary)
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        if batch == 0:  # later ones are counted from beat to beat
+        # From beat to beat, but for the first, and for the second: a probe's own work after the first is no part of it.
+        if batch == 0 or self.step == self.per_execution:
             self.beat = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
@@ -98,7 +102,7 @@ class Metronome:
         self.beat = due
         epoch, within = divmod(self.step - 1, self.pattern.steps)
         if epoch < 2 and (within <= PROBE_STEPS or within == self.pattern.steps - 1):
-            self.disturbed |= time.perf_counter() - due > self.pattern.step
+            self.disturbed |= time.perf_counter() - due > LATE * self.pattern.step
 
     def _next(self) -> tuple[float, float]:
         pattern, number = self.pattern, self.step
