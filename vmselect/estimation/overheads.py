@@ -119,9 +119,9 @@ def _busy_share(profile: Profile) -> float:
 
 def _next_look(seconds: float) -> float:
     doublings = math.ceil(math.log2(TUNING_LONGEST / TUNING_FIRST))
-    if seconds <= TUNING_FIRST * (2**doublings - 1):
-        return TUNING_FIRST * (2 ** max(1, math.ceil(math.log2(seconds / TUNING_FIRST + 1))) - 1)
-    rest = seconds - TUNING_FIRST * (2**doublings - 1)
+    if seconds <= TUNING_FIRST * (2.0**doublings - 1):
+        return TUNING_FIRST * (2.0 ** max(1, math.ceil(math.log2(seconds / TUNING_FIRST + 1))) - 1)
+    rest = seconds - TUNING_FIRST * (2.0**doublings - 1)
     return seconds - rest + TUNING_LONGEST * math.ceil(rest / TUNING_LONGEST)
 
 
