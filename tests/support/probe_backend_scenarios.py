@@ -37,6 +37,15 @@ def scenario_tf_data_of_known_size(folder):
         assert whole.timeline.steps.label.count("partial") == (0 if drop else 2)
 
 
+def scenario_tf_data_that_does_not_tune_itself(folder):
+    need("tensorflow")
+    data = tf.data.Dataset.from_tensor_slices(make_data(30)).batch(BATCH)
+    assert probe_dataset(data).setup.self_tuning_input is True
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    assert probe_dataset(data.with_options(options)).setup.self_tuning_input is False
+
+
 def scenario_tf_data_of_unknown_size(folder):
     need("tensorflow")
     data = tf.data.Dataset.from_tensor_slices(make_data(30)).batch(BATCH).filter(lambda x, y: True)

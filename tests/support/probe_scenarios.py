@@ -252,10 +252,15 @@ def scenario_python_datasets_get_one_short_epoch(folder):
         assert [(epoch.steps, epoch.complete) for epoch in profile.timeline.epochs] == [(5, False)]
         assert len(profile.timeline.validations) == 1
         assert (profile.setup.batch_size, profile.setup.steps_per_epoch) == (BATCH, 30)
+        assert profile.setup.self_tuning_input is False
     probe = vs.IterationProbe(steps=40, verbose=0)
     MODEL.fit(Batches(), epochs=5, verbose=0, callbacks=[probe], validation_data=make_data(2))
     assert [epoch.steps for epoch in probe.profile.timeline.epochs] == [30, 30]
     assert probe.profile.setup.examples == 240
+
+
+def scenario_whether_the_input_tunes_itself(folder):
+    assert fit(vs.IterationProbe(steps=4, verbose=0)).setup.self_tuning_input is (BACKEND == "tensorflow")
 
 
 def scenario_several_steps_per_execution(folder):
