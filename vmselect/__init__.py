@@ -29,32 +29,34 @@ if TYPE_CHECKING:
     from vmselect.estimation import Workload as Workload
     from vmselect.estimation import equations as equations
     from vmselect.estimation import estimate as estimate
+    from vmselect.findings import Finding as Finding
     from vmselect.probe import ConvergenceProbe as ConvergenceProbe
     from vmselect.probe import EpochProbe as EpochProbe
     from vmselect.probe import IterationProbe as IterationProbe
     from vmselect.probe import mark_start as mark_start
     from vmselect.probe import probe_loop as probe_loop
-    from vmselect.profile import Finding as Finding
-    from vmselect.profile import Profile as Profile
-    from vmselect.profile import load_profiles as load_profiles
     from vmselect.ranking import Ranking as Ranking
     from vmselect.ranking import rank as rank
     from vmselect.ranking import select as select
+    from vmselect.records import Profile as Profile
+    from vmselect.records import load_profiles as load_profiles
+    from vmselect.records import load_records as load_records
 
 _HOME = {
     "Catalog": "vmselect.catalog",
     "ConvergenceProbe": "vmselect.probe",
     "ConvergenceStudy": "vmselect.convergence",
     "EpochProbe": "vmselect.probe",
-    "Finding": "vmselect.profile",
+    "Finding": "vmselect.findings",
     "IterationProbe": "vmselect.probe",
     "Offer": "vmselect.catalog",
-    "Profile": "vmselect.profile",
+    "Profile": "vmselect.records",
     "Ranking": "vmselect.ranking",
     "RuntimeEstimate": "vmselect.estimation",
     "Workload": "vmselect.estimation",
     "estimate": "vmselect.estimation",
-    "load_profiles": "vmselect.profile",
+    "load_profiles": "vmselect.records",
+    "load_records": "vmselect.records",
     "mark_start": "vmselect.probe",
     "probe_loop": "vmselect.probe",
     "rank": "vmselect.ranking",

@@ -25,6 +25,7 @@ NAMES = [
     "errors",
     "estimate",
     "load_profiles",
+    "load_records",
     "mark_start",
     "probe_loop",
     "rank",

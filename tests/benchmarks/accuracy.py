@@ -30,7 +30,7 @@ from accuracy_scores import HEADER, Score, as_markdown, first_epochs, predict, s
 from accuracy_trainings import TRAININGS
 
 from vmselect.estimation import estimate
-from vmselect.profile import Profile
+from vmselect.records import Profile
 
 BACKENDS = ("tensorflow", "jax", "torch")
 PARTS = ("metronome", "outliers", "in-run", "cross-run")

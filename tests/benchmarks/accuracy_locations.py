@@ -22,8 +22,8 @@ from accuracy_scores import cut
 
 from vmselect.estimation.location import locate
 from vmselect.estimation.readings import collect
-from vmselect.profile import Profile
-from vmselect.profile.warmup import detect_warmup
+from vmselect.records import Profile
+from vmselect.records.warmup import detect_warmup
 
 Readings = Sequence[float]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import vmselect as vs
 from vmselect.errors import VmselectError
-from vmselect.profile import Boundary, Profile
+from vmselect.records import Boundary, Profile
 
 PROBE_EPOCHS = 2
 

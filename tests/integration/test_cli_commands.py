@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import vmselect as vs
 from vmselect.cli import app, main
 from vmselect.errors import ArgumentError
-from vmselect.profile import Environment
+from vmselect.records import Environment
 
 CLI = [sys.executable, "-c", "from vmselect.cli import main; main()"]
 runner = CliRunner()

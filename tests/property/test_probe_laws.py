@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vmselect.probe.reservoir import Reservoir
 from vmselect.probe.timeline import build_timeline
 from vmselect.probe.timer import StepTimer
-from vmselect.profile.warmup import detect_warmup
+from vmselect.records.warmup import detect_warmup
 
 nanoseconds = st.integers(0, 10**10)
 epochs = st.lists(

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vmselect.errors import ProfileError
-from vmselect.profile import Profile
+from vmselect.records import Profile
 
 VALID = json.loads(
     Profile.from_times(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import vmselect as vs
-from vmselect.profile import Boundary, Epoch, Profile, Setup, Steps, Timeline, Validation
+from vmselect.records import Boundary, Epoch, Profile, Setup, Steps, Timeline, Validation
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

@@ -15,7 +15,7 @@ import vmselect as vs
 from vmselect.estimation import fit_runtime
 from vmselect.estimation.location import locate
 from vmselect.estimation.overheads import longest_wait
-from vmselect.profile import Boundary, Environment, Epoch, Profile, Setup, Steps, Timeline, Validation
+from vmselect.records import Boundary, Environment, Epoch, Profile, Setup, Steps, Timeline, Validation
 
 STEP = 0.1
 

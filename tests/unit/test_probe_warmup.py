@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from vmselect.profile.warmup import detect_warmup
+from vmselect.records.warmup import detect_warmup
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import vmselect as vs
-from vmselect.profile import Profile, files
+from vmselect import _files
+from vmselect.records import Profile, folder, training
 
 DATA = Path(__file__).parents[1] / "data" / "profiles"
 PROFILE = Profile.from_times(
@@ -50,7 +51,7 @@ def test_a_hostile_instance_type_cannot_leave_its_folder(tmp_path: Path) -> None
 @pytest.mark.parametrize("path", sorted(DATA.glob("format-*.json")), ids=lambda path: path.name)
 def test_files_of_every_format_ever_written_stay_readable(path: Path) -> None:
     profile = Profile.load(path)
-    assert profile.format == files.FORMAT
+    assert profile.format == training.FORMAT
     assert profile.timeline.steps.readings > 0
 
 
@@ -71,7 +72,7 @@ def edited(tmp_path: Path, **changes: object) -> Path:
     ("change", "named"),
     [
         ({"timeline__init_seconds": -1.0}, "timeline.init_seconds"),
-        ({"timeline__init_seconds": float("nan")}, "NaN"),
+        ({"timeline__init_seconds": float("nan")}, "timeline.init_seconds"),
         ({"timeline__init_seconds": "1"}, "timeline.init_seconds"),
         ({"timeline__steps__seconds": [1.0]}, "timeline.steps"),
         ({"timeline__steps__seconds": [0.1, 0.1, 0.1, 1e300]}, "timeline.steps.seconds.3"),
@@ -81,7 +82,7 @@ def edited(tmp_path: Path, **changes: object) -> Path:
         ({"created": "yesterday"}, "created"),
         ({"metrics": {"loss": "low"}}, "metrics.loss"),
         ({"surprise": 1}, "surprise"),
-        ({"format": 3}, "format 3"),
+        ({"format": 4}, "format 4"),
         ({"format": 0}, "format 0"),
         ({"format": "1"}, "no format number"),
         ({"format": True}, "no format number"),
@@ -136,7 +137,7 @@ def test_a_truncated_profile_is_refused_at_every_length(tmp_path: Path) -> None:
 def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "huge.json"
     with path.open("wb") as file:
-        file.truncate(10 * files.MAX_FILE_BYTES)  # sparse: costs no disk
+        file.truncate(10 * folder.MAX_FILE_BYTES)  # sparse: costs no disk
     with pytest.raises(vs.errors.ProfileError, match="larger than"):
         Profile.load(path)
 
@@ -153,14 +154,14 @@ def test_missing_files_and_empty_folders_are_named(tmp_path: Path) -> None:
 def test_an_unwritable_path_is_found_before_it_is_needed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(vs.errors.ProfileError, match="cannot write"):
-        files.check_writable(tmp_path / "file" / "profile.json")
-    files.check_writable(tmp_path / "new" / "profile.json")
+        _files.check_writable(tmp_path / "file" / "profile.json")
+    _files.check_writable(tmp_path / "new" / "profile.json")
     assert list((tmp_path / "new").iterdir()) == []
 
 
 SAVE_FOR_EVER = """
 import sys
-from vmselect.profile import Profile
+from vmselect.records import Profile
 profiles = [Profile.from_times(iteration_seconds=[float(n)] * 3000, instance_type="m") for n in (1, 2)]
 print("ready", flush=True)
 while True:

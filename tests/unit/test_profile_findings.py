@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vmselect.profile import Environment, Fact, Gpu, Placement, Profile, Setup, Steps, Timeline, Validation
+from vmselect.records import Environment, Fact, Gpu, Placement, Profile, Setup, Steps, Timeline, Validation
 
 
 def measured(

@@ -6,7 +6,7 @@ import pydantic
 import pytest
 
 import vmselect as vs
-from vmselect.profile import Profile, Steps, Timeline
+from vmselect.records import Profile, Steps, Timeline
 
 
 def given(**changes: object) -> Profile:

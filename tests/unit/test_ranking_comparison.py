@@ -10,7 +10,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError, RankingError
-from vmselect.profile import Setup
+from vmselect.records import Setup
 
 
 def line(name: str, intercept: float, slope: float, **changes: Any) -> vs.Profile:

@@ -12,8 +12,8 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError, RankingError
-from vmselect.profile import Environment, Profile
 from vmselect.ranking import result
+from vmselect.records import Environment, Profile
 
 CATALOG = vs.Catalog.embedded(date="2021-02-28").with_offers(
     [

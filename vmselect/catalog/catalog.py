@@ -16,7 +16,7 @@ from vmselect.catalog import files, snapshot, store, table
 from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, age_days
 from vmselect.catalog.schema import COLUMNS, MARKETS, NUMBER_LIMITS, describe_nearest
 from vmselect.errors import ArgumentError, CatalogError
-from vmselect.profile import Finding
+from vmselect.findings import Finding
 
 if TYPE_CHECKING:
     from vmselect.catalog.refresh import Progress

@@ -22,7 +22,7 @@ import pandas as pd
 from vmselect.catalog import foreign, json_file, table
 from vmselect.catalog.schema import COLUMNS, NUMBER_LIMITS, SCHEMA_VERSION
 from vmselect.errors import CatalogError
-from vmselect.profile import Finding
+from vmselect.findings import Finding
 
 MAX_BYTES = 256 * 1024**2
 _BLOCK_BYTES = 64 * 1024

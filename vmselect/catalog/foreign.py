@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vmselect.errors import CatalogError
-from vmselect.profile import Finding
+from vmselect.findings import Finding
 
 Origin = npt.NDArray[np.intp]
 Converted = tuple[pd.DataFrame, Origin, list[Finding]]

@@ -17,7 +17,7 @@ from vmselect.catalog.schema import (
     describe_bad_text,
 )
 from vmselect.errors import CatalogError
-from vmselect.profile import Finding
+from vmselect.findings import Finding
 
 STALE_AFTER_DAYS = 90
 

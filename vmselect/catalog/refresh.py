@@ -18,7 +18,7 @@ from vmselect.catalog.schema import KEY
 from vmselect.catalog.snapshot import provider_terms, read_snapshot, snapshot_at
 from vmselect.catalog.sources import REGISTRY, Row, Source, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
-from vmselect.profile import Finding
+from vmselect.findings import Finding
 
 REGIONS_AT_ONCE = 4  # per provider: more gets throttled, not faster
 State = Literal["waiting", "fetching", "fetched", "reused", "failed", "skipped"]

@@ -15,7 +15,7 @@ import pandas as pd
 from vmselect.catalog import files
 from vmselect.catalog.offer import STALE_AFTER_DAYS, age_days
 from vmselect.errors import CatalogError
-from vmselect.profile import Finding
+from vmselect.findings import Finding
 
 # A writer that was killed leaves its unfinished file behind; after an hour nobody is writing it any more.
 _ABANDONED_AFTER_SECONDS = 3600.0

@@ -22,7 +22,7 @@ from vmselect.catalog.schema import (
     describe_bad_text,
 )
 from vmselect.errors import CatalogError
-from vmselect.profile import Finding
+from vmselect.findings import Finding
 
 SHOWN_PROBLEMS = 5
 _YES_NO = {True: "yes", False: "no"}

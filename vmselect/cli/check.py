@@ -27,17 +27,14 @@ def check(
 
       vmselect check profiles/g4dn.xlarge-64-20260901T101500.json --format json
     """
-    from vmselect.errors import ProfileError
-    from vmselect.profile import Profile
-    from vmselect.profile.files import find_files
+    from vmselect.records import Profile
+    from vmselect.records.folder import walk_records
 
     rows: list[dict[str, Any]] = []
     unreadable: list[str] = []
-    for file in find_files(paths, noun="profile"):
-        try:
-            profile = Profile.load(file)
-        except ProfileError as damaged:
-            unreadable.append(str(damaged))
+    for file, profile in walk_records(paths, kind="training"):
+        if not isinstance(profile, Profile):
+            unreadable.append(str(profile))
             continue
         about = {
             "file": str(file),

@@ -10,7 +10,8 @@ from vmselect.cli.options import ProfilesArgument, read_numbers
 from vmselect.cli.output import Format, FormatOption, emit, say
 
 if TYPE_CHECKING:
-    from vmselect.profile import Finding, Profile
+    from vmselect.findings import Finding
+    from vmselect.records import Profile
 
 COLUMNS = ("instance_type", "batch_size", "model", "epochs", "seconds", "low", "high", "method", "repetitions")
 
@@ -41,7 +42,7 @@ def estimate(
     """
     from vmselect.estimation import fit_runtime
     from vmselect.estimation.runtime import TERMS
-    from vmselect.profile import load_profiles
+    from vmselect.records import load_profiles
 
     rows: list[dict[str, Any]] = []
     findings: dict[Finding, None] = {}

@@ -111,8 +111,8 @@ def read_request(
     restart_minutes: Annotated[float, typer.Option(help="To be training again.", rich_help_panel=SPOT)] = 5.0,
 ) -> dict[str, Any]:
     """What every command that ranks is asked for, as arguments of :func:`vmselect.rank` and its like."""
-    from vmselect.profile import load_profiles
     from vmselect.ranking import Interruptions
+    from vmselect.records import load_profiles
 
     interruptions = None
     if interruptions_per_hour is not None:

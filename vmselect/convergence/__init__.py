@@ -1,8 +1,8 @@
-"""How many epochs each batch size needs: the study, its runs and its file format. Imports no framework and no numpy."""
+"""How many epochs each batch size needs: the study and its forecasts. Imports no framework and no numpy."""
 
 from vmselect.convergence.epochs import EpochsEstimate
-from vmselect.convergence.rule import StoppingRule
-from vmselect.convergence.run import ConvergenceRun, Curve
-from vmselect.convergence.study import FORMAT, ConvergenceStudy
+from vmselect.convergence.study import ConvergenceStudy
+from vmselect.records.convergence import ConvergenceRun, Curve
+from vmselect.records.rule import StoppingRule
 
-__all__ = ["FORMAT", "ConvergenceRun", "ConvergenceStudy", "Curve", "EpochsEstimate", "StoppingRule"]
+__all__ = ["ConvergenceRun", "ConvergenceStudy", "Curve", "EpochsEstimate", "StoppingRule"]

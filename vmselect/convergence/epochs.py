@@ -16,7 +16,7 @@ from numbers import Integral
 from typing import Literal
 
 from vmselect.errors import ArgumentError
-from vmselect.profile.findings import Finding
+from vmselect.findings import Finding
 
 USUAL_SPREAD = 0.2
 """Spread of epochs between repetitions (standard deviation of their logarithm) before any was seen."""

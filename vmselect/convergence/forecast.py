@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from vmselect.convergence.rule import Patience
-from vmselect.convergence.run import ConvergenceRun
 from vmselect.errors import ArgumentError
+from vmselect.records.convergence import ConvergenceRun
+from vmselect.records.rule import Patience
 
 POWERS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 DRAWS = 400

@@ -10,41 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
-
-from vmselect import __version__
 from vmselect.convergence.epochs import EpochsEstimate, predict_epochs
-from vmselect.convergence.rule import StoppingRule
-from vmselect.convergence.run import ConvergenceRun
 from vmselect.errors import ArgumentError, ProfileError
-from vmselect.profile.files import (
-    Upgrade,
-    find_files,
-    is_folder,
-    read_record,
-    safe_name,
-    to_json,
-    unused_name,
-    write_text,
-)
-from vmselect.profile.findings import Finding
-from vmselect.profile.record import Record, Text
+from vmselect.findings import Finding
+from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, check_same
+from vmselect.records.folder import find_records, save_record
+from vmselect.records.rule import StoppingRule
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT: Final = 1
-"""Number of the file format that this version writes."""
 
-MAX_RUNS = 10_000
-
-STUDY_UPGRADES: Mapping[int, Upgrade] = {}
-"""Format number to the function that turns a study of that format into the next one."""
-
-
-class ConvergenceStudy(Record):
+class ConvergenceStudy(ConvergenceRecord):
     """How many epochs each batch size needs: a property of the training, measured once on any machine.
 
     >>> study = ConvergenceStudy.from_epochs({256: [13, 15], 1024: [14]}, metrics={256: 0.97, 1024: 0.96})
@@ -53,17 +32,6 @@ class ConvergenceStudy(Record):
     >>> study.epochs(256).value
     14.0
     """
-
-    kind: Literal["convergence"] = "convergence"
-    format: Literal[1] = FORMAT
-    created: datetime
-    writer: Text
-    runs: tuple[ConvergenceRun, ...] = Field(min_length=1, max_length=MAX_RUNS)
-
-    @model_validator(mode="after")
-    def _runs_are_of_one_training(self) -> ConvergenceStudy:
-        check_same(self.runs)
-        return self
 
     # -- making ----------------------------------------------------------------------------------------------------
 
@@ -77,7 +45,7 @@ class ConvergenceStudy(Record):
             check_same(ordered)
         except ValueError as differ:
             raise ProfileError(f"These runs cannot be one study: {differ}") from None
-        return cls(created=datetime.now(UTC), writer=f"vmselect {__version__}", runs=ordered)
+        return cls(runs=ordered)
 
     @classmethod
     def from_epochs(
@@ -124,9 +92,8 @@ class ConvergenceStudy(Record):
         are a :class:`ProfileError`.
         """
         texts: Counter[str] = Counter()
-        for file in find_files(*paths, noun="convergence study"):
-            study = read_record(file, cls, newest=FORMAT, upgrades=STUDY_UPGRADES, noun="convergence study")
-            texts |= Counter(run.model_dump_json() for run in study.runs)
+        for record in find_records(*paths, kind="convergence"):
+            texts |= Counter(run.model_dump_json() for run in record.runs)
         return cls.of(ConvergenceRun.model_validate_json(text) for text in texts.elements())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -134,21 +101,9 @@ class ConvergenceStudy(Record):
 
         The file appears whole or not at all.
         """
-        target = Path(path)
-        if is_folder(target):
-            tried = [run.batch_size for run in self.runs]
-            sizes = "-".join(str(size) for size in dict.fromkeys((min(tried), max(tried))))
-            stem = f"{safe_name(self.model or 'unnamed')}-{sizes}-{self.created:%Y%m%dT%H%M%S}"
-            target = unused_name(target, stem)
-        write_text(target, to_json(self))
-        return target
+        return save_record(self, path)
 
     # -- what it knows ---------------------------------------------------------------------------------------------
-
-    @property
-    def model(self) -> str | None:
-        """Name of the model that was trained, if the runs tell."""
-        return next((run.model for run in self.runs if run.model), None)
 
     @property
     def rule(self) -> StoppingRule:
@@ -294,26 +249,6 @@ class ConvergenceStudy(Record):
             if _tells(run):
                 known.setdefault(run.batch_size, []).append(run.epochs_to_stabilise)
         return known
-
-
-def check_same(runs: Sequence[ConvergenceRun]) -> None:
-    """Raise ValueError unless all runs are of one model, judged by one rule."""
-    models = sorted({run.model for run in runs if run.model})
-    if len(models) > 1:
-        raise ValueError(f"they are of different models ({', '.join(models)}). Load the runs of one model.")
-    parameters = sorted({run.parameters for run in runs if run.parameters is not None})
-    if len(parameters) > 1:
-        counts = ", ".join(f"{count:,}" for count in parameters)
-        raise ValueError(f"their models differ in size ({counts} parameters). Load the runs of one model.")
-    rules = {run.rule.model_dump_json(): run.rule for run in runs}
-    if len(rules) > 1:
-        first, second, *_ = rules.values()
-        differing = [
-            f"{name} {getattr(first, name)!r} and {getattr(second, name)!r}"
-            for name in StoppingRule.model_fields
-            if getattr(first, name) != getattr(second, name)
-        ]
-        raise ValueError(f"they were judged by different rules ({'; '.join(differing)}). Load the runs of one rule.")
 
 
 def _tells(run: ConvergenceRun) -> bool:

@@ -22,7 +22,8 @@ from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.prediction import fit_runtime
 from vmselect.estimation.runtime import Quadratic, RuntimeModel
 from vmselect.estimation.workload import Workload
-from vmselect.profile import Finding, Profile
+from vmselect.findings import Finding
+from vmselect.records import Profile
 
 REACH = 2.0
 """How far beyond the probed sizes a time is still given, as a factor."""

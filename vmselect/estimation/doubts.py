@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from vmselect.estimation.location import Level
 from vmselect.estimation.overheads import LONE_BOUNDARY_STEPS, Boundaries
 from vmselect.estimation.readings import Readings
-from vmselect.profile import Finding, Profile
+from vmselect.findings import Finding
+from vmselect.records import Profile
 from vmselect.units import format_seconds
 
 FEW_READINGS = 3

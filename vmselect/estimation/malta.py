@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from vmselect.errors import EstimateError
 from vmselect.estimation.runtime import RuntimeModel
 from vmselect.estimation.workload import Workload
-from vmselect.profile import Finding, Profile
+from vmselect.findings import Finding
+from vmselect.records import Profile
 
 NO_INTERVAL = Finding(
     "no-interval",
@@ -73,19 +74,18 @@ def _epoch_row(profile: Profile) -> tuple[float, float, float, float, float]:
 def _iteration_row(profile: Profile, iteration: str) -> tuple[float, float, float, float, float]:
     """Initialization, first and ordinary iteration, first and second validation."""
     timeline = profile.timeline
-    steps = timeline.steps
-    rows = list(zip(steps.seconds, steps.covers, steps.label, strict=True))
+    rows = timeline.steps.rows
     if not rows:
         raise EstimateError(
             f'{profile.title}: it holds whole epochs and no single step. Use method="malta-epoch" or "robust", or '
             "probe with IterationProbe."
         )
-    first = rows[0][0] / rows[0][1] if rows[0][2] == "first" else None
-    after = [(seconds, covers) for seconds, covers, _ in (rows[1:] if first is not None else rows)]
+    first = rows[0].each if rows[0].label == "first" else None
+    after = rows[1:] if first is not None else rows
     if not after:
         raise EstimateError(f"{profile.title}: it holds one step and the equations need a second. Probe more steps.")
     chosen = after[:9] if iteration == "mean-2-10" else after[:1]
-    ordinary = math.fsum(seconds for seconds, _ in chosen) / sum(covers for _, covers in chosen)
+    ordinary = math.fsum(step.seconds for step in chosen) / sum(step.covers for step in chosen)
     validations = [one.seconds for one in timeline.validations[:2]] or [0.0]
     init = (timeline.init_seconds or 0.0) + (timeline.fit_to_first_batch_seconds or 0.0)
     return init, first if first is not None else ordinary, ordinary, validations[0], validations[-1]

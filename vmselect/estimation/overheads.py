@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from vmselect.estimation.location import NOTHING, Level, locate, predict_once
 from vmselect.estimation.readings import Opening, Readings
 from vmselect.estimation.workload import Workload
-from vmselect.profile import Profile
+from vmselect.records import Profile
 
 BOUNDARY_SPREAD = 0.25
 """Relative spread of the time between epochs, before any was seen."""

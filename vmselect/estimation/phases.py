@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from vmselect.errors import ArgumentError
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
 from vmselect.estimation.workload import check_epochs, is_number
-from vmselect.profile import Profile
+from vmselect.records import Profile
 
 ONCE = ("boot", "initialization")
 """Terms that the whole training spends once, however many phases it has."""

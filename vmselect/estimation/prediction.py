@@ -12,7 +12,7 @@ from vmselect.estimation.phases import estimate_phases
 from vmselect.estimation.robust import fit_robust
 from vmselect.estimation.runtime import RuntimeEstimate, RuntimeModel
 from vmselect.estimation.workload import Workload, agree, check_confidence, check_epochs, is_number
-from vmselect.profile import Profile
+from vmselect.records import Profile
 
 Profiles: TypeAlias = Profile | Sequence[Profile]
 Phase: TypeAlias = tuple[int, Profile | float]

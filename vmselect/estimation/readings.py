@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vmselect.profile import Epoch, Profile, Validation
-from vmselect.profile.warmup import detect_warmup
+from vmselect.records import Epoch, Profile, Validation
+from vmselect.records.warmup import detect_warmup
 
 WARMUP_READINGS = 1_000
 """Warm-up is looked for among this many first readings, all of which a profile keeps."""
@@ -100,18 +100,16 @@ def _collect_epochs(profile: Profile, readings: Readings) -> None:
 
 def _collect_steps(profile: Profile, readings: Readings) -> None:
     steps = profile.timeline.steps
-    rows = list(zip(steps.epoch, steps.seconds, steps.covers, steps.label, strict=True))
-    partials = [seconds for _, seconds, _, label in rows if label == "partial"]
+    partials = [step.seconds for step in steps.labelled("partial")]
     readings.first_partials.extend(partials[:1])
     readings.later_partials.extend(partials[1:])
-    for _, seconds, covers, label in rows:
-        if label == "first":
-            readings.first.append(seconds)
-            readings.first_units = covers
-    ordinary = [(epoch, seconds, covers) for epoch, seconds, covers, label in rows if label in ("steady", "warmup")]
-    opening_epoch = ordinary[0][0] if ordinary else 0
-    head = [(seconds, covers) for epoch, seconds, covers in ordinary if epoch == opening_epoch]
-    tail = [(epoch, seconds, covers) for epoch, seconds, covers in ordinary if epoch != opening_epoch]
+    for first in steps.labelled("first"):
+        readings.first.append(first.seconds)
+        readings.first_units = first.covers
+    ordinary = steps.labelled("steady", "warmup")
+    opening_epoch = ordinary[0].epoch if ordinary else 0
+    head = [(step.seconds, step.covers) for step in ordinary if step.epoch == opening_epoch]
+    tail = [step for step in ordinary if step.epoch != opening_epoch]
     warm = detect_warmup([seconds / covers for seconds, covers in head[:WARMUP_READINGS]])
     readings.warmup.append(head[:warm])
     dropped = steps.readings > len(steps)
@@ -120,8 +118,8 @@ def _collect_steps(profile: Profile, readings: Readings) -> None:
     if aggregates:
         blocks = [aggregates]
     else:
-        for epoch in sorted({epoch for epoch, _, _ in tail}):
-            blocks.append([(seconds, covers) for number, seconds, covers in tail if number == epoch])
+        for epoch in sorted({step.epoch for step in tail}):
+            blocks.append([(step.seconds, step.covers) for step in tail if step.epoch == epoch])
     readings.blocks.extend(block for block in blocks if block)
 
 
@@ -151,12 +149,7 @@ def _boundaries_in_parts(profile: Profile) -> bool:
 
 def _collect_boundaries(profile: Profile, readings: Readings, *, in_parts: bool) -> None:
     timeline = profile.timeline
-    steps = timeline.steps
-    opened = {
-        epoch: (seconds, covers)
-        for epoch, seconds, covers, label in zip(steps.epoch, steps.seconds, steps.covers, steps.label, strict=True)
-        if label == "opening"
-    }
+    opened = {step.epoch: (step.seconds, step.covers) for step in timeline.steps.labelled("opening")}
     by_number: dict[int, Epoch] = {epoch.epoch: epoch for epoch in timeline.epochs}
     several = len([boundary for boundary in timeline.boundaries if not boundary.final]) > 1
     for number, boundary in enumerate(timeline.boundaries):

@@ -18,7 +18,7 @@ from vmselect.estimation.runtime import RuntimeModel
 from vmselect.estimation.spread import Spread
 from vmselect.estimation.validation import time_validations
 from vmselect.estimation.workload import Workload
-from vmselect.profile import Profile
+from vmselect.records import Profile
 
 DRIFT_FASTER, DRIFT_SLOWER = 0.03, 0.06
 """Relative standard deviations of a machine's speed over a run that are assumed before any was seen: machines slow down

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vmselect.estimation.workload import check_epochs
-from vmselect.profile import Finding
+from vmselect.findings import Finding
 from vmselect.units import format_seconds
 
 TERMS = (

@@ -10,7 +10,8 @@ from vmselect.errors import EstimateError
 from vmselect.estimation.location import NOTHING, Level, locate, predict_once
 from vmselect.estimation.readings import Readings
 from vmselect.estimation.workload import Workload
-from vmselect.profile import Finding, Profile, Validation
+from vmselect.findings import Finding
+from vmselect.records import Profile, Validation
 
 VALIDATION_SHARE = 0.35
 """What validating one example costs against training on it, where no validation was measured: other people's runs."""

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any, TypeGuard
 
 from vmselect.errors import ArgumentError, EstimateError
-from vmselect.profile import Profile
+from vmselect.records import Profile
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from vmselect._files import check_writable
 from vmselect.convergence import ConvergenceRun, ConvergenceStudy, Curve, StoppingRule
-from vmselect.convergence.run import as_logged
 from vmselect.errors import ArgumentError, ProbeError, ProfileError
 from vmselect.probe import arguments, fit, framework, placement
 from vmselect.probe.callback import Logs, PlainCallback
-from vmselect.profile.files import check_writable
-from vmselect.profile.record import MAX_EPOCHS
+from vmselect.records.convergence import as_logged
+from vmselect.records.training import MAX_EPOCHS
 
 SAVE_EVERY_SECONDS = 2.0
 """How often at most a run that is still going is saved, so that an interrupted one is not lost."""

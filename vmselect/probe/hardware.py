@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vmselect.profile.record import Gpu
+from vmselect.records.base import Gpu
 
 
 def read_machine() -> dict[str, Any]:

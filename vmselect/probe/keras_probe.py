@@ -16,7 +16,7 @@ from vmselect.probe.recording import Recording
 from vmselect.probe.saving import check_path, keep_profile
 
 if TYPE_CHECKING:
-    from vmselect.profile.record import Outcome, Profile
+    from vmselect.records.training import Outcome, Profile
 
 
 class _OwnStop(int):

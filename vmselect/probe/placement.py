@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from vmselect.profile.record import Fact, Placement
+from vmselect.records.base import Fact, Placement
 
 DMI_FOLDER = Path("/sys/class/dmi/id")
 METADATA_URL = "http://169.254.169.254"

@@ -13,7 +13,7 @@ from vmselect.probe.timer import StepTimer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vmselect.profile.record import Outcome, Profile, Setup
+    from vmselect.records.training import Outcome, Profile, Setup
 
 Kind = Literal["iteration", "epoch", "loop"]
 
@@ -103,15 +103,14 @@ class Recording:
         self, outcome: Outcome, *, detail: str | None = None, metrics: Mapping[str, float] | None = None
     ) -> Profile:
         """The profile of what was seen until now."""
-        from vmselect import __version__
         from vmselect.probe.framework import read_peak_gpu_memory
         from vmselect.probe.hardware import read_peak_memory
         from vmselect.probe.timeline import build_timeline
-        from vmselect.profile.record import Environment, Profile
+        from vmselect.records.base import Environment
+        from vmselect.records.training import Profile
 
         return Profile(
             created=datetime.now(UTC),
-            writer=f"vmselect {__version__}",
             probe=self.kind,
             outcome=outcome,
             detail=detail,
@@ -129,7 +128,7 @@ class Recording:
         )
 
     def _build_setup(self) -> Setup:
-        from vmselect.profile.record import Setup
+        from vmselect.records.training import Setup
 
         source: Literal["argument", "data"] | None = "argument" if self.given_batch_size else "data"
         frequency = self.fit.validation_freq

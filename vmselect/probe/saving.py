@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vmselect.probe import arguments
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from vmselect.probe.recording import Recording
-    from vmselect.profile.record import Outcome, Profile
+    from vmselect.records.training import Outcome, Profile
 
 
 def check_path(path: str | None) -> None:
     """Find out now, before any training, whether the profile can be written later."""
-    from vmselect.profile.files import check_writable
+    from vmselect._files import check_writable, is_folder
+    from vmselect.records.folder import check_replaceable
 
     if path is not None:
         check_writable(path)
+        if not is_folder(Path(path)):
+            check_replaceable(Path(path))
 
 
 def keep_profile(

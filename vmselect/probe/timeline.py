@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vmselect.probe.start import InitSource
 from vmselect.probe.timer import EpochTally, Reading, StepTimer
-from vmselect.profile.record import Boundary, Epoch, Label, Steps, Timeline, Validation
-from vmselect.profile.warmup import detect_warmup
+from vmselect.records.training import Boundary, Epoch, Label, Step, Steps, Timeline, Validation
+from vmselect.records.warmup import detect_warmup
 
 
 def build_timeline(
@@ -79,12 +79,11 @@ def label_steps(readings: list[Reading], tallies: list[EpochTally], *, has_parti
 def _build_steps(timer: StepTimer, tallies: list[EpochTally], *, has_partial_batch: bool) -> Steps:
     readings = timer.step_readings()
     labels = label_steps(readings, tallies, has_partial_batch=has_partial_batch)
-    return Steps(
-        epoch=tuple(reading[0] for reading in readings),
-        batch=tuple(reading[1] for reading in readings),
-        seconds=tuple(_seconds(reading[2]) for reading in readings),
-        covers=tuple(reading[3] for reading in readings),
-        label=tuple(labels),
+    return Steps.of(
+        (
+            Step(epoch, batch, _seconds(taken), covers, label)
+            for (epoch, batch, taken, covers), label in zip(readings, labels, strict=True)
+        ),
         readings=timer.readings,
         steps=timer.steps,
         total_seconds=_seconds(timer.steps_taken),

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vmselect.estimation.runtime import TERMS
-from vmselect.profile import Finding, Profile
+from vmselect.findings import Finding
 from vmselect.ranking.evaluation import Bools, Coefficients, Floats, Ints
+from vmselect.records import Profile
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from vmselect.catalog import Catalog
 from vmselect.errors import ArgumentError
-from vmselect.profile import Profile
 from vmselect.ranking.join import join_offers
 from vmselect.ranking.machines import check_batch_sizes, check_comparable, measure_machines
 from vmselect.ranking.objectives import Objective
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.settings import Settings, read_batch_sizes
 from vmselect.ranking.spot import Interruptions
+from vmselect.records import Profile
 
 
 def rank(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vmselect.profile import Finding
+from vmselect.findings import Finding
 from vmselect.ranking.candidates import Candidates, Machine
 from vmselect.ranking.settings import Settings
 from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd

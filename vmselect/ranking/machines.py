@@ -9,10 +9,11 @@ from typing import Any
 
 from vmselect.errors import EstimateError, RankingError
 from vmselect.estimation import fit_runtime
-from vmselect.profile import Finding, Profile
+from vmselect.findings import Finding
 from vmselect.ranking.candidates import Machine
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings
+from vmselect.records import Profile
 
 # What must be the same for profiles to be repetitions of one another: name, and how to read it.
 REPETITION_FACTS: tuple[tuple[str, Callable[[Profile], Any]], ...] = (
@@ -197,9 +198,9 @@ def _single_iterations(group: Sequence[Profile]) -> dict[str, float]:
     """First iteration, second, and mean of 2..10, averaged over the repetitions that recorded them."""
     found: dict[str, list[float]] = defaultdict(list)
     for profile in group:
-        steps = profile.timeline.steps
-        times = [seconds / covers for seconds, covers in zip(steps.seconds[:10], steps.covers[:10], strict=True)]
-        if times and steps.label[0] == "first":
+        steps = profile.timeline.steps.rows[:10]
+        times = [step.each for step in steps]
+        if steps and steps[0].label == "first":
             found["first_iteration"].append(times[0])
         if len(times) > 1:
             found["second_iteration"].append(times[1])

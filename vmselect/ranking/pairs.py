@@ -10,10 +10,10 @@ from typing import Any
 from vmselect.convergence import ConvergenceStudy, EpochsEstimate
 from vmselect.errors import ArgumentError, EstimateError, RankingError
 from vmselect.estimation.batch_sizes import REACH, fit_runtime_at
-from vmselect.profile import Profile
 from vmselect.ranking.candidates import Machine
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings
+from vmselect.records import Profile
 
 TOO_BAD, UNKNOWN_METRIC, UNKNOWN_EPOCHS = "below_minimum_metric", "metric_unknown", "epochs_unknown"
 FALLING = (

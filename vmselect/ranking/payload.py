@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from vmselect import __version__
-from vmselect.profile import Finding
+from vmselect.findings import Finding
 from vmselect.ranking.rows import Row
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
-from vmselect.profile import Finding
+from vmselect.findings import Finding
 from vmselect.ranking import comparison, payload, wording
 from vmselect.ranking.assessment import Assessment, assess
 from vmselect.ranking.candidates import Candidates

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, overload
 
 from vmselect.errors import EstimateError
-from vmselect.profile import Finding
+from vmselect.findings import Finding
 from vmselect.units import count_epochs, format_seconds, format_usd
 
 Item = TypeVar("Item")

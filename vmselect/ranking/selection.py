@@ -16,7 +16,7 @@ import numpy as np
 from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, RankingError
-from vmselect.profile import Finding, Profile
+from vmselect.findings import Finding
 from vmselect.ranking.assessment import time_and_cost
 from vmselect.ranking.candidates import Candidates, Machine
 from vmselect.ranking.constraints import FEASIBLE
@@ -40,6 +40,7 @@ from vmselect.ranking.result import Ranking
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings, read_batch_sizes
 from vmselect.ranking.spot import Interruptions
+from vmselect.records import Profile
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,9 +14,8 @@ from vmselect.report.drawing import altair, themed
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
-    from vmselect.profile import Profile
-    from vmselect.profile.record import Steps
     from vmselect.ranking import Ranking
+    from vmselect.records import Profile, Steps
 
 LABELS = ("first", "warmup", "opening", "steady", "partial")
 COLOURS = ("#d55e00", "#a67c00", "#b04e8a", "#0072b2", "#5b6470")
@@ -30,13 +29,13 @@ def step_points(profile: Profile, *, most: int = 2_000) -> dict[str, Any]:
     steps = profile.timeline.steps
     positions = _positions(steps)
     kept = _thin(steps.label, most)
-    seconds = [steps.seconds[i] / steps.covers[i] for i in range(len(steps))]
-    steady = [value for value, label in zip(seconds, steps.label, strict=True) if label == "steady"]
+    rows = steps.rows
+    steady = [step.each for step in rows if step.label == "steady"]
     return {
         "title": profile.title,
         "position": [positions[i] for i in kept],
-        "seconds": [seconds[i] for i in kept],
-        "label": [steps.label[i] for i in kept],
+        "seconds": [rows[i].each for i in kept],
+        "label": [rows[i].label for i in kept],
         "steady_seconds": statistics.median(steady) if steady else None,
         "readings": steps.readings,
     }
@@ -48,7 +47,7 @@ def _positions(steps: Steps) -> list[int]:
         return list(accumulate(steps.covers))
     # Some readings were not kept, so they are placed by the epoch and the batch they belong to.
     per_epoch = max(steps.batch, default=0) + 1
-    return [epoch * per_epoch + batch + 1 for epoch, batch in zip(steps.epoch, steps.batch, strict=True)]
+    return [step.epoch * per_epoch + step.batch + 1 for step in steps.rows]
 
 
 def _thin(labels: Sequence[str], most: int) -> list[int]:

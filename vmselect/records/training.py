@@ -1,6 +1,5 @@
-"""The profile: what one probe saw on one machine, as it was seen.
+"""The profile: what one probe saw of one training on one machine, as it was seen.
 
-A profile keeps the raw timeline rather than averages, so that a better estimator can be applied to an old file.
 The readings of a fit cover its whole wall time without overlap::
 
     init | fit_to_first_batch | step step ... step | validation | boundary | step ... | validation | boundary (final)
@@ -11,27 +10,22 @@ so that their sum, when the whole fit was watched, is the time the training took
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
-from vmselect.profile.findings import Finding, find_doubts
+from vmselect.findings import Finding
+from vmselect.records.base import Count, Facts, Number, Part, PositiveCount, Record, Seconds, Text
+from vmselect.records.usage import Usage
 
-FORMAT = 2
+FORMAT: Final = 3
 """Number of the file format that this version writes; :attr:`Profile.format` repeats it."""
 
 MAX_STEP_READINGS = 20_000
 MAX_EPOCHS = 20_000
 MAX_BATCH_READINGS = 4_000
-
-Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0, le=2**62)]
-PositiveCount = Annotated[int, Field(ge=1, le=2**62)]
-Text = Annotated[str, StringConstraints(max_length=1_000)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
 
 Label = Literal["first", "warmup", "opening", "steady", "partial"]
 """What a step reading is: the very first step (tracing and compilation), a later warm-up step, the first step of a
@@ -42,19 +36,22 @@ Outcome = Literal["stopped", "watched", "interrupted", "out_of_memory", "given"]
 measured elsewhere."""
 
 
-class Record(BaseModel):
-    """A frozen, strictly checked part of a profile; unknown fields are errors."""
+class Step(NamedTuple):
+    """One step reading: ``covers`` steps took ``seconds``, the last of them is number ``batch`` of its epoch."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    epoch: int
+    batch: int
+    seconds: float
+    covers: int
+    label: Label
+
+    @property
+    def each(self) -> float:
+        """Seconds of a single step."""
+        return self.seconds / self.covers
 
 
-class Facts(Record):
-    """A part that later versions may extend without a new format number: unknown fields are passed over."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
-
-
-class Steps(Record):
+class Steps(Part):
     """Step readings, end to end, one column a fact; bounded however long the fit was.
 
     Every reading covers ``covers`` training steps (more than one under ``steps_per_execution``), the last of which
@@ -80,11 +77,32 @@ class Steps(Record):
             raise ValueError("readings and steps are smaller than the number of readings kept")
         return self
 
+    @classmethod
+    def of(cls, rows: Iterable[Step], **sums: Any) -> Steps:
+        """Steps from rows; ``sums`` are the exact sums where not every reading is among the rows."""
+        rows = tuple(rows)
+        columns: dict[str, Any] = dict(zip(Step._fields, zip(*rows, strict=True), strict=True)) if rows else {}
+        exact = {
+            "readings": len(rows),
+            "steps": sum(row.covers for row in rows),
+            "total_seconds": sum(row.seconds for row in rows),
+        }
+        return cls(**columns, **(exact | sums))
+
+    @property
+    def rows(self) -> tuple[Step, ...]:
+        """The readings that were kept, in order."""
+        return tuple(map(Step, self.epoch, self.batch, self.seconds, self.covers, self.label))
+
+    def labelled(self, *labels: Label) -> list[Step]:
+        """The readings with one of these labels."""
+        return [row for row in self.rows if row.label in labels]
+
     def __len__(self) -> int:
         return len(self.seconds)
 
 
-class Epoch(Record):
+class Epoch(Part):
     """One epoch's training part, exact even where single steps were not kept.
 
     ``seconds`` is the sum of the step readings; ``opening_seconds`` the first of them, ``closing_seconds`` the last.
@@ -99,7 +117,7 @@ class Epoch(Record):
     complete: bool = True
 
 
-class Validation(Record):
+class Validation(Part):
     """One validation pass: ``seconds`` in all, and its batches end to end (the first counted from the start)."""
 
     epoch: Count
@@ -109,11 +127,13 @@ class Validation(Record):
     truncated: bool = False
 
 
-class Boundary(Record):
+class Boundary(Part):
     """Time outside steps and validation, from the last step of ``epoch`` to the first of the next one.
 
     ``before_validation_seconds`` of that lie before the validation, or before the end of the epoch where there was
-    none: frameworks wrap up the epoch there, and may compile for that once. It is None where that was not watched.
+    none: frameworks wrap up the epoch there, and may compile for that once. ``epoch_end_seconds`` are those in which
+    other callbacks did their work at the end of the epoch, such as saving the model. Either is None where that was not
+    watched.
     ``final`` marks the time between the last step and the end of the fit; ``truncated`` an epoch that a probe cut
     short, whose boundary may be shorter than that of a whole epoch.
     """
@@ -121,11 +141,35 @@ class Boundary(Record):
     epoch: Count
     seconds: Seconds
     before_validation_seconds: Seconds | None = None
+    epoch_end_seconds: Seconds | None = None
     truncated: bool = False
     final: bool = False
 
 
-class Timeline(Record):
+class Pause(Part):
+    """Time inside the step ``batch`` of ``epoch`` with a known cause; the step's own reading is without it."""
+
+    cause: Literal["garbage collection"]
+    epoch: Count
+    batch: Count
+    seconds: Seconds
+
+
+class InputWait(Facts):
+    """How long steps waited for their data: ``seconds`` of the ``wall_seconds`` that ``steps`` of them took."""
+
+    seconds: Seconds
+    wall_seconds: Seconds
+    steps: Count
+    method: Text
+
+    @property
+    def share(self) -> float:
+        """The share of the time that went into waiting."""
+        return min(1.0, self.seconds / self.wall_seconds) if self.wall_seconds else 0.0
+
+
+class Timeline(Part):
     """Every recorded time, in seconds."""
 
     init_seconds: Seconds | None = None
@@ -135,6 +179,8 @@ class Timeline(Record):
     epochs: tuple[Epoch, ...] = Field(default=(), max_length=MAX_EPOCHS)
     validations: tuple[Validation, ...] = Field(default=(), max_length=MAX_EPOCHS)
     boundaries: tuple[Boundary, ...] = Field(default=(), max_length=MAX_EPOCHS)
+    pauses: tuple[Pause, ...] = Field(default=(), max_length=MAX_STEP_READINGS)
+    input_wait: InputWait | None = None
     wall_seconds: Seconds | None = None
     cpu_seconds: Seconds | None = None
     fit_seconds: Seconds | None = None
@@ -146,13 +192,17 @@ class Timeline(Record):
         return self
 
 
-class Setup(Record):
+class Setup(Part):
     """What was trained: the part of the workload that the machine does not change."""
 
     model: Text | None = None
     parameters: Count | None = None
+    structure: Text | None = None
+    """A digest of the model's layers and of which of them are trained: frozen and fine-tuned differ in it."""
     batch_size: PositiveCount | None = None
     batch_size_source: Literal["argument", "data", "given"] | None = None
+    worker_batch_size: PositiveCount | None = None
+    """Examples per step of one worker; ``batch_size`` is that of all of them together."""
     steps_per_epoch: PositiveCount | None = None
     steps_per_execution: PositiveCount = 1
     epochs: PositiveCount | None = None
@@ -166,55 +216,16 @@ class Setup(Record):
     """Whether the data come from a tf.data pipeline that tunes itself as it runs."""
 
 
-class Gpu(Facts):
-    """One GPU, as its driver describes it."""
+class Fit(Part):
+    """Which training of its process this was: the ``number``-th, in the order of the program."""
 
-    name: Text
-    memory_bytes: Count | None = None
-    driver: Text | None = None
-    power_limit_watts: Annotated[float, Field(ge=0)] | None = None
-
-
-class Environment(Facts):
-    """Software and hardware of the machine that was measured."""
-
-    backend: Text | None = None
-    versions: Mapping[Text, Text] = Field(default_factory=dict, max_length=50)
-    precision: Text | None = None
-    jit: bool | None = None
-    dispatch: Literal["direct", "threaded"] | None = None
-    replicas: PositiveCount = 1
-    worker_index: Count = 0
-    workers: PositiveCount = 1
-    notebook: bool = False
-    operating_system: Text | None = None
-    cpu_model: Text | None = None
-    cpu_cores: PositiveCount | None = None
-    usable_cores: PositiveCount | None = None
-    memory_bytes: Count | None = None
-    gpus: tuple[Gpu, ...] = Field(default=(), max_length=1_000)
-    framework_gpus: Count | None = None
-    peak_memory_bytes: Count | None = None
-    peak_gpu_memory_bytes: Count | None = None
-
-
-class Fact(Record):
-    """A value and how it was learnt."""
-
-    value: Annotated[str, StringConstraints(min_length=1, max_length=200)]
-    source: Literal["argument", "environment", "dmi", "metadata", "given"]
-
-
-class Placement(Record):
-    """Where the machine stands, as far as it is known; never guessed."""
-
-    instance_type: Fact | None = None
-    region: Fact | None = None
-    provider: Fact | None = None
+    number: PositiveCount
+    process: Text
+    name: Text | None = None
 
 
 class Profile(Record):
-    """What a probe saw on one machine: the only thing that travels between machines.
+    """What a probe saw of a training on one machine.
 
     >>> profile = Profile.from_times(instance_type="p3.2xlarge", batch_size=256, steps_per_epoch=159,
     ...     init_seconds=0.2, first_iteration_seconds=3.4, iteration_seconds=[0.13, 0.13],
@@ -223,34 +234,18 @@ class Profile(Record):
     ('p3.2xlarge', 256)
     """
 
-    format: Literal[2] = 2
-    created: datetime
-    writer: Text
+    kind: Literal["training"] = "training"
+    format: Literal[3] = FORMAT
     probe: Literal["iteration", "epoch", "loop"] | None = None
     outcome: Outcome
     detail: Text | None = None
     setup: Setup = Setup()
     timeline: Timeline
-    environment: Environment = Environment()
-    placement: Placement = Placement()
+    fit: Fit | None = None
+    usage: Usage | None = None
     metrics: Mapping[Text, Number] = Field(default_factory=dict, max_length=1_000)
 
     # -- what most readers ask for -------------------------------------------------------------------------------
-
-    @property
-    def instance_type(self) -> str | None:
-        """The machine's instance type, or None when unknown."""
-        return self.placement.instance_type.value if self.placement.instance_type else None
-
-    @property
-    def region(self) -> str | None:
-        """The machine's region, or None when unknown."""
-        return self.placement.region.value if self.placement.region else None
-
-    @property
-    def provider(self) -> str | None:
-        """The machine's cloud (aws, azure, gcp), or None when unknown."""
-        return self.placement.provider.value if self.placement.provider else None
 
     @property
     def model(self) -> str | None:
@@ -283,7 +278,14 @@ class Profile(Record):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Doubts about this profile, each with a remedy."""
+        from vmselect.records.doubts import find_doubts
+
         return find_doubts(self)
+
+    @property
+    def file_stem(self) -> str:
+        """Instance type and batch size."""
+        return f"{self.instance_type or 'unknown'}-{self.batch_size or 'x'}"
 
     # -- files ---------------------------------------------------------------------------------------------------
 
@@ -292,14 +294,14 @@ class Profile(Record):
 
         The file appears whole or not at all: it is written beside its final name and then renamed.
         """
-        from vmselect.profile.files import save_profile
+        from vmselect.records.folder import save_record
 
-        return save_profile(self, path)
+        return save_record(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
         """Read a profile, of this format or an older one; anything else is a :class:`ProfileError`."""
-        from vmselect.profile.files import load_profile
+        from vmselect.records.folder import load_profile
 
         return load_profile(path)
 
@@ -332,7 +334,7 @@ class Profile(Record):
         Give either iterations (``first_iteration_seconds`` and ``iteration_seconds``) or epochs
         (``first_epoch_seconds`` and ``later_epoch_seconds``, each with its validation), or both.
         """
-        from vmselect.profile.elsewhere import profile_from_times
+        from vmselect.records.elsewhere import profile_from_times
 
         given: dict[str, Any] = {k: v for k, v in locals().items() if k not in ("cls", "profile_from_times")}
         return profile_from_times(**given)
@@ -342,7 +344,7 @@ class Profile(Record):
         cls, path: str | os.PathLike[str], *, instance_type: str | None = None, batch_size: int | None = None
     ) -> Profile:
         """A profile from the ``summary.json`` that SkyPilot's benchmark callback wrote."""
-        from vmselect.profile.elsewhere import profile_from_skypilot_summary
+        from vmselect.records.elsewhere import profile_from_skypilot_summary
 
         return profile_from_skypilot_summary(path, instance_type=instance_type, batch_size=batch_size)
 
@@ -350,16 +352,16 @@ class Profile(Record):
 
     def summary(self) -> dict[str, str]:
         """What a person wants to see of this profile: name to printable value, in reading order."""
-        from vmselect.profile.summary import summarise
+        from vmselect.records.summary import summarise
 
         return summarise(self)
 
     def __str__(self) -> str:
-        from vmselect.profile.summary import as_text
+        from vmselect.records.summary import as_text
 
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        from vmselect.profile.summary import as_html
+        from vmselect.records.summary import as_html
 
         return as_html(self)

@@ -6,11 +6,11 @@ import html
 import statistics
 from typing import TYPE_CHECKING
 
-from vmselect.profile.findings import steady_step_seconds
+from vmselect.records.doubts import steady_step_seconds
 from vmselect.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from vmselect.profile.record import Profile
+    from vmselect.records.training import Profile
 
 
 def summarise(profile: Profile) -> dict[str, str]:
@@ -74,9 +74,8 @@ def _backend(profile: Profile) -> str | None:
 
 
 def _first_step(profile: Profile) -> str | None:
-    steps = profile.timeline.steps
-    first = [s for s, label in zip(steps.seconds, steps.label, strict=True) if label == "first"]
-    return format_seconds(first[0]) if first else None
+    first = profile.timeline.steps.labelled("first")
+    return format_seconds(first[0].seconds) if first else None
 
 
 def _steady_step(profile: Profile) -> str | None:

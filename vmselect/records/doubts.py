@@ -1,14 +1,12 @@
-"""Doubts about a measurement: what is odd, why it matters, what to do."""
+"""Doubts that a profile gives reason for by itself."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from vmselect.profile.record import Profile
+from vmselect.findings import Finding, gravest_first
+from vmselect.records.training import Profile
 
 UNSTABLE_SPREAD = 0.25
 """Spread of steady steps (interquartile range over median) from which they are called unstable."""
@@ -22,32 +20,14 @@ SHORT_STEP_SECONDS = 0.005
 """Under this, Keras' threaded dispatch on JAX and torch made a difference when it was measured."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One doubt: a short ``code`` for programs, a ``message`` with the fact, a ``remedy``, and how grave it is.
-
-    A ``doubt`` can make the numbers wrong; a ``note`` is worth knowing.
-    """
-
-    code: str
-    message: str
-    remedy: str
-    severity: Literal["doubt", "note"] = "doubt"
-
-    def __str__(self) -> str:
-        return f"{self.message} {self.remedy}"
-
-
 def find_doubts(profile: Profile) -> tuple[Finding, ...]:
     """Every doubt that the profile itself gives reason for, gravest first."""
-    found = [finding for check in _CHECKS for finding in check(profile)]
-    return tuple(sorted(found, key=lambda finding: finding.severity != "doubt"))
+    return gravest_first(finding for check in _CHECKS for finding in check(profile))
 
 
 def steady_step_seconds(profile: Profile) -> list[float]:
     """Seconds per step of the steady readings."""
-    steps = profile.timeline.steps
-    return [s / n for s, n, label in zip(steps.seconds, steps.covers, steps.label, strict=True) if label == "steady"]
+    return [step.each for step in profile.timeline.steps.labelled("steady")]
 
 
 def _outcome(profile: Profile) -> Iterator[Finding]:

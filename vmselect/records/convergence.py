@@ -1,25 +1,31 @@
-"""One training that was watched until it stabilised, or for as long as it ran."""
+"""Trainings that were watched until they stabilised, or for as long as they ran; a study keeps several in a record."""
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from vmselect.convergence.rule import StoppingRule
-from vmselect.profile.record import MAX_EPOCHS, Count, Number, PositiveCount, Record, Seconds, Text
+from vmselect.records.base import Count, Moment, Number, Part, PositiveCount, Record, Seconds, Text
+from vmselect.records.rule import StoppingRule
+from vmselect.records.training import MAX_EPOCHS
 
 if TYPE_CHECKING:
     from vmselect.convergence.forecast import EpochsForecast
+
+FORMAT: Final = 2
+"""Number of the file format that this version writes."""
+
+MAX_RUNS = 10_000
 
 Logged = Number | Literal["nan", "inf", "-inf"]
 """A logged value; JSON has no word for what is not a number, so it is spelt out."""
 
 
-class Curve(Record):
+class Curve(Part):
     """The monitored metric: epoch (counted from 1) and value, wherever it was logged."""
 
     epoch: tuple[PositiveCount, ...] = Field(default=(), max_length=MAX_EPOCHS)
@@ -44,7 +50,7 @@ class Curve(Record):
         return list(zip(self.epoch, (float(value) for value in self.value), strict=True))
 
 
-class ConvergenceRun(Record):
+class ConvergenceRun(Part):
     """One training at one batch size: the metric's curve and the epochs it took to stabilise.
 
     ``stabilised_after`` is the number of epochs after which early stopping would have ended the training, or None if
@@ -52,7 +58,7 @@ class ConvergenceRun(Record):
     interrupted, when the record was written. ``metrics`` are all logged metrics where the rule stops, else at the end.
     """
 
-    created: datetime
+    created: Moment
     batch_size: PositiveCount
     rule: StoppingRule
     model: Text | None = None
@@ -90,14 +96,40 @@ class ConvergenceRun(Record):
 
     def forecast(self, *, confidence: float = 0.9) -> EpochsForecast:
         """Epochs until the metric stabilises, foreseen from the curve so far; says when it cannot tell yet."""
-        from vmselect.convergence.forecast import forecast_epochs
-
-        return forecast_epochs(self, confidence=confidence)
+        # What foresees stands above the records and imports them, so it is looked up when it is asked for.
+        forecast: EpochsForecast = importlib.import_module("vmselect.convergence.forecast").forecast_epochs(
+            self, confidence=confidence
+        )
+        return forecast
 
     @property
     def title(self) -> str:
         """A short name for messages: model and batch size."""
         return f"{self.model or 'unnamed model'}, batch {self.batch_size}"
+
+
+class ConvergenceRecord(Record):
+    """Runs of one model, judged by one rule, at one batch size or several."""
+
+    kind: Literal["convergence"] = "convergence"
+    format: Literal[2] = FORMAT
+    runs: tuple[ConvergenceRun, ...] = Field(min_length=1, max_length=MAX_RUNS)
+
+    @model_validator(mode="after")
+    def _runs_are_of_one_training(self) -> ConvergenceRecord:
+        check_same(self.runs)
+        return self
+
+    @property
+    def model(self) -> str | None:
+        """Name of the model that was trained, if the runs tell."""
+        return next((run.model for run in self.runs if run.model), None)
+
+    @property
+    def file_stem(self) -> str:
+        """Model, smallest and largest batch size."""
+        tried = [run.batch_size for run in self.runs]
+        return "-".join([self.model or "unnamed", *(str(size) for size in dict.fromkeys((min(tried), max(tried))))])
 
 
 def as_logged(value: float) -> Logged:
@@ -107,3 +139,23 @@ def as_logged(value: float) -> Logged:
     if math.isinf(value):
         return "inf" if value > 0 else "-inf"
     return value
+
+
+def check_same(runs: Sequence[ConvergenceRun]) -> None:
+    """Raise ValueError unless all runs are of one model, judged by one rule."""
+    models = sorted({run.model for run in runs if run.model})
+    if len(models) > 1:
+        raise ValueError(f"they are of different models ({', '.join(models)}). Load the runs of one model.")
+    parameters = sorted({run.parameters for run in runs if run.parameters is not None})
+    if len(parameters) > 1:
+        counts = ", ".join(f"{count:,}" for count in parameters)
+        raise ValueError(f"their models differ in size ({counts} parameters). Load the runs of one model.")
+    rules = {run.rule.model_dump_json(): run.rule for run in runs}
+    if len(rules) > 1:
+        first, second, *_ = rules.values()
+        differing = [
+            f"{name} {getattr(first, name)!r} and {getattr(second, name)!r}"
+            for name in StoppingRule.model_fields
+            if getattr(first, name) != getattr(second, name)
+        ]
+        raise ValueError(f"they were judged by different rules ({'; '.join(differing)}). Load the runs of one rule.")

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from vmselect.profile.record import Count, Record
+from vmselect.records.base import Count, Name, Part
 
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class StoppingRule(Record):
+class StoppingRule(Part):
     """The rule that decides when the monitored metric has stabilised.
 
     It stands for ``EarlyStopping(monitor, min_delta, patience, mode, start_from_epoch)``: training ends at the first
@@ -26,7 +26,7 @@ class StoppingRule(Record):
     4
     """
 
-    monitor: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    monitor: Name
     mode: Literal["min", "max"]
     patience: Count = 5
     min_delta: Number = 0.0

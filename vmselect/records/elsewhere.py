@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
 
-from vmselect import __version__
+from vmselect._checks import check_count, check_mapping, check_name, check_number, check_path, check_seconds, maybe
+from vmselect._files import read_text
 from vmselect.errors import ArgumentError, ProfileError
-from vmselect.profile.files import read_text
-from vmselect.profile.record import Epoch, Fact, Label, Placement, Profile, Setup, Steps, Timeline, Validation
+from vmselect.records.base import Fact, Placement, describe_invalid
+from vmselect.records.training import Epoch, Profile, Setup, Step, Steps, Timeline, Validation
+
+MAX_SUMMARY_BYTES = 1024 * 1024
 
 
 def profile_from_times(
@@ -38,11 +41,13 @@ def profile_from_times(
     metrics: Mapping[str, float] | None,
 ) -> Profile:
     """See :meth:`vmselect.Profile.from_times`."""
-    iterations = _numbers("iteration_seconds", iteration_seconds)
-    validations = _numbers("validation_seconds", validation_seconds)
-    later_epochs = _numbers("later_epoch_seconds", later_epoch_seconds)
-    first_iteration = _numbers("first_iteration_seconds", first_iteration_seconds)
-    first_epoch = _numbers("first_epoch_seconds", first_epoch_seconds)
+    iterations = _times("iteration_seconds", iteration_seconds)
+    validations = _times("validation_seconds", validation_seconds)
+    later_epochs = _times("later_epoch_seconds", later_epoch_seconds)
+    first_iteration = _times("first_iteration_seconds", first_iteration_seconds)
+    first_epoch = _times("first_epoch_seconds", first_epoch_seconds)
+    init = maybe(check_seconds, "init_seconds", init_seconds)
+    total = maybe(check_seconds, "total_seconds", total_seconds)
     if not iterations and not later_epochs:
         raise ArgumentError(
             "No steady time was given. Give iteration_seconds= (steps after the first) or later_epoch_seconds= "
@@ -50,41 +55,45 @@ def profile_from_times(
         )
     if later_epochs and not first_epoch:
         raise ArgumentError("later_epoch_seconds= needs first_epoch_seconds= beside it: the first epoch is slower.")
+    if total is not None and total < (init or 0.0):
+        raise ArgumentError("total_seconds is less than init_seconds, which is a part of it. Correct one of them.")
+    batch_size = maybe(check_count, "batch_size", batch_size)
+    examples = maybe(check_count, "examples", examples)
+    steps_per_epoch = maybe(check_count, "steps_per_epoch", steps_per_epoch)
     if steps_per_epoch is None and examples is not None and batch_size is not None:
         steps_per_epoch = math.ceil(examples / batch_size)
+    numbers = {} if metrics is None else check_mapping("metrics", metrics)
     try:
         return Profile(
             created=datetime.now(UTC).replace(microsecond=0),
-            writer=f"vmselect {__version__}",
             outcome="given",
             setup=Setup(
-                model=model,
+                model=maybe(check_name, "model", model),
                 batch_size=batch_size,
                 batch_size_source=None if batch_size is None else "given",
                 steps_per_epoch=steps_per_epoch,
-                epochs=epochs,
+                epochs=maybe(check_count, "epochs", epochs),
                 examples=examples,
-                validation_examples=validation_examples,
+                validation_examples=maybe(check_count, "validation_examples", validation_examples, least=0),
             ),
             timeline=Timeline(
-                init_seconds=None if init_seconds is None else float(init_seconds),
-                init_source=None if init_seconds is None else "given",
+                init_seconds=init,
+                init_source=None if init is None else "given",
                 steps=_steps(first_iteration, iterations),
                 epochs=tuple(Epoch(epoch=n, seconds=s) for n, s in enumerate(first_epoch + later_epochs)),
                 validations=tuple(Validation(epoch=n, seconds=s) for n, s in enumerate(validations)),
-                fit_seconds=None if total_seconds is None else float(total_seconds) - (init_seconds or 0.0),
+                fit_seconds=None if total is None else total - (init or 0.0),
             ),
             placement=Placement(
                 instance_type=_given("instance_type", instance_type),
                 provider=_given("provider", provider),
                 region=_given("region", region),
             ),
-            metrics=dict(metrics or {}),
+            metrics={name: check_number(f"metrics: {name}", value) for name, value in numbers.items()},
         )
     except ValidationError as invalid:
-        problem = invalid.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in problem["loc"])
-        raise ArgumentError(f"These times make no profile: {field}: {problem['msg']}. Correct the value.") from None
+        problem = describe_invalid(invalid.errors(include_url=False)[0])
+        raise ArgumentError(f"These times make no profile: {problem}. Correct the value.") from None
 
 
 def profile_from_skypilot_summary(
@@ -106,76 +115,55 @@ def profile_from_skypilot_summary(
     if not boot <= created <= first <= warm <= last:
         raise ProfileError(f"{path}: its time stamps are out of order. Is the file whole?")
     steady = steps - warmup
-    rows: list[tuple[float, int, Label]] = [(first - created, 1, "first")]
+    rows = [Step(0, 0, first - created, 1, "first")]
     if warmup > 1:
-        rows.append((warm - first, warmup - 1, "warmup"))
-    rows.append((last - warm, steady, "steady"))
-    seconds, covers, labels = zip(*rows, strict=True)
-    total = summary.get("total_steps")
+        rows.append(Step(0, warmup - 1, warm - first, warmup - 1, "warmup"))
+    rows.append(Step(0, rows[-1].batch + steady, last - warm, steady, "steady"))
+    total = maybe(_check_whole, "total_steps", summary.get("total_steps"), path=path)
     return Profile(
         created=datetime.now(UTC).replace(microsecond=0),
-        writer=f"vmselect {__version__}",
         outcome="given",
         detail="SkyPilot benchmark summary: step times are means, validation was not measured",
         setup=Setup(
-            batch_size=batch_size,
+            batch_size=maybe(check_count, "batch_size", batch_size),
             batch_size_source=None if batch_size is None else "given",
             # SkyPilot counts the steps of the whole training; as one long epoch, they are what they were.
-            steps_per_epoch=total if isinstance(total, int) and total > 0 else None,
-            epochs=1 if isinstance(total, int) and total > 0 else None,
+            steps_per_epoch=total or None,
+            epochs=1 if total else None,
         ),
         timeline=Timeline(
             init_seconds=created - boot,
             init_source="given",
-            steps=Steps(
-                epoch=(0,) * len(rows),
-                batch=tuple(sum(covers[: n + 1]) - 1 for n in range(len(rows))),
-                seconds=seconds,
-                covers=covers,
-                label=labels,
-                readings=len(rows),
-                steps=sum(covers),
-                total_seconds=sum(seconds),
-            ),
+            steps=Steps.of(rows),
         ),
         placement=Placement(instance_type=_given("instance_type", instance_type)),
     )
 
 
 def _steps(first: list[float], iterations: list[float]) -> Steps:
-    seconds = first + iterations
-    labels: list[Label] = ["first" if n < len(first) else "steady" for n in range(len(seconds))]
-    return Steps(
-        epoch=(0,) * len(seconds),
-        batch=tuple(range(1 - len(first), 1 - len(first) + len(seconds))),
-        seconds=tuple(seconds),
-        covers=(1,) * len(seconds),
-        label=tuple(labels),
-        readings=len(seconds),
-        steps=len(seconds),
-        total_seconds=sum(seconds),
+    start = 1 - len(first)
+    return Steps.of(
+        Step(0, start + n, seconds, 1, "first" if n < len(first) else "steady")
+        for n, seconds in enumerate(first + iterations)
     )
 
 
-def _numbers(name: str, given: Sequence[float] | float | None) -> list[float]:
+def _times(name: str, given: Sequence[float] | float | None) -> list[float]:
+    """Times as a list; one may be given alone."""
     if given is None:
         return []
-    values = [given] if isinstance(given, (int, float)) else list(given)
-    for value in values:
-        if isinstance(value, bool) or not math.isfinite(float(value)) or float(value) < 0:
-            raise ArgumentError(f"{name}={value!r} is not a time. Give seconds: finite and not negative.")
-    return [float(value) for value in values]
+    values = [given] if isinstance(given, (str, bytes)) or not isinstance(given, Iterable) else given
+    return [check_seconds(name, value) for value in values]
 
 
 def _given(name: str, value: str | None) -> Fact | None:
-    if value is not None and (not isinstance(value, str) or not 1 <= len(value) <= 200):
-        raise ArgumentError(f"{name}={value!r} is not a name. Give 1 to 200 characters, or leave it out.")
-    return None if value is None else Fact(value=value, source="given")
+    return None if value is None else Fact(value=check_name(name, value), source="given")
 
 
 def _read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
+    text = read_text(check_path("path", path), noun="SkyPilot summary", limit=MAX_SUMMARY_BYTES)
     try:
-        summary = json.loads(read_text(path, noun="SkyPilot summary"))
+        summary = json.loads(text)
     except (ValueError, RecursionError):
         raise ProfileError(
             f"{path}: not a SkyPilot summary: it is not JSON. Give the callback's summary.json."
@@ -186,14 +174,20 @@ def _read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _stamp(path: str | os.PathLike[str], summary: dict[str, Any], key: str) -> float:
-    value = summary.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ProfileError(f"{path}: field {key} is missing or not a number. Let the benchmark run past its warm-up.")
-    return float(value)
+    try:
+        return check_number(key, summary.get(key), least=-1e12, most=1e12)
+    except ArgumentError:
+        raise ProfileError(
+            f"{path}: field {key} is missing or not a number. Let the benchmark run past its warm-up."
+        ) from None
 
 
 def _whole(path: str | os.PathLike[str], summary: dict[str, Any], key: str) -> int:
-    value = _stamp(path, summary, key)
-    if value != int(value) or value < 0 or value > 2**53:
-        raise ProfileError(f"{path}: field {key} is not a count. Is the file whole?")
-    return int(value)
+    return _check_whole(key, _stamp(path, summary, key), path=path)
+
+
+def _check_whole(key: str, value: Any, *, path: str | os.PathLike[str]) -> int:
+    try:
+        return check_count(key, value, least=0)
+    except ArgumentError:
+        raise ProfileError(f"{path}: field {key} is not a count. Is the file whole?") from None

@@ -1,0 +1,150 @@
+"""One dialect for what callers give: a rule and a wording for each kind of value, and one family of errors.
+
+A number is any real number of Python's or numpy's that is finite, and no truth value; a whole number may be written
+``64.0``. Every check returns the value in its plain form and raises :class:`~vmselect.errors.ArgumentError` otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vmselect.errors import ArgumentError
+
+MOST = 2**53
+"""Whole numbers beyond this are not exact where times are computed."""
+
+LONGEST_NAME = 200
+
+Value = TypeVar("Value")
+
+
+def show(value: object, *, longest: int = 60) -> str:
+    """``value`` as a message shows it: short, on one line, whatever its own text does.
+
+    >>> show("a" * 100)
+    "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...'"
+    """
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - the value is the caller's, and so is its repr: any fault in it may surface here
+        text = f"<{type(value).__name__}>"
+    if not text.isprintable():
+        text = text.encode("ascii", "backslashreplace").decode().replace("\n", " ")
+    closing = text[-1] if text[:1] in ("'", '"') else ""
+    return text if len(text) <= longest + 3 else f"{text[:longest]}...{closing}"
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a finite number and no truth value."""
+    if isinstance(value, bool) or type(value).__name__ == "bool" or not isinstance(value, Real):
+        return False
+    try:
+        return math.isfinite(value)
+    except (TypeError, ValueError, OverflowError):  # a whole number too large for a float
+        return False
+
+
+def check_count(name: str, value: Any, *, least: int = 1, most: int = MOST) -> int:
+    """A whole number from ``least`` to ``most``.
+
+    >>> check_count("batch_size", 64.0)
+    64
+    """
+    if not is_number(value) or value != int(value) or not least <= value <= most:
+        bounds = f"of at least {least}" if most == MOST else f"from {least} to {most}"
+        raise ArgumentError(f"{name} must be a whole number {bounds}, not {show(value)}.")
+    return int(value)
+
+
+def check_number(
+    name: str, value: Any, *, least: float | None = None, most: float | None = None, above: float | None = None
+) -> float:
+    """A finite number within the bounds: ``least`` and ``most`` belong to them, ``above`` does not.
+
+    >>> check_number("boot_seconds", 3, least=0)
+    3.0
+    """
+    fits = is_number(value) and (least is None or value >= least) and (most is None or value <= most)
+    if not fits or (above is not None and value <= above):
+        parts = [
+            f"above {above:g}" if above is not None else "",
+            f"of at least {least:g}" if least is not None and most is None else "",
+            f"from {least:g} to {most:g}" if least is not None and most is not None else "",
+            f"of at most {most:g}" if least is None and most is not None else "",
+        ]
+        bounds = " and ".join(filter(None, parts))
+        kind = f"number {bounds}" if bounds else "finite number"
+        raise ArgumentError(f"{name} must be a {kind}, not {show(value)}.")
+    return float(value)
+
+
+def check_seconds(name: str, value: Any, *, above: float | None = None) -> float:
+    """A time in seconds, 0 or more; with ``above=0``, more than 0."""
+    return check_number(name, value, least=0 if above is None else None, above=above)
+
+
+def check_share(name: str, value: Any, *, least: float = 0.0, most: float = 1.0) -> float:
+    """A share, such as a confidence: a number from ``least`` to ``most``."""
+    return check_number(name, value, least=least, most=most)
+
+
+def check_name(name: str, value: Any, *, longest: int = LONGEST_NAME) -> str:
+    """A text that is neither blank nor too long; blanks around it are taken off."""
+    if not isinstance(value, str) or not value.strip() or len(value) > longest:
+        raise ArgumentError(f"{name} must be a name of 1 to {longest} characters, not {show(value)}.")
+    return value.strip()
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
+    """One of ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        raise ArgumentError(f"{name} must be one of {', '.join(choices)}, not {show(value)}.")
+    return value
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """True or False, and nothing that merely looks like it."""
+    if isinstance(value, bool) or (is_number(value) and value in (0, 1)) or type(value).__name__ == "bool":
+        return bool(value)
+    raise ArgumentError(f"{name} must be True or False, not {show(value)}.")
+
+
+def check_path(name: str, value: Any) -> Path:
+    """A path that a file system can be asked about."""
+    try:
+        text = os.fspath(value)
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ArgumentError(f"{name} must be the path of a file or a folder, not {show(value)}.")
+    return Path(text)
+
+
+def check_mapping(name: str, value: Any) -> dict[str, Any]:
+    """A mapping whose keys are names."""
+    if not isinstance(value, Mapping):
+        raise ArgumentError(f"{name} must map names to values, not {show(value)}.")
+    return {check_name(f"a name in {name}", key): item for key, item in value.items()}
+
+
+def maybe(check: Callable[..., Value], name: str, value: Any, **bounds: Any) -> Value | None:
+    """None, or what ``check`` makes of the value."""
+    return None if value is None else check(name, value, **bounds)
+
+
+def several(check: Callable[..., Value], name: str, value: Any, **bounds: Any) -> tuple[Value, ...]:
+    """One value or several, each checked and kept once, in the order given.
+
+    >>> several(check_count, "epochs", 50), several(check_count, "epochs", [5, 10, 5])
+    ((50,), (5, 10))
+    """
+    many = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
+    items = list(value) if many else [value]
+    if not items:
+        raise ArgumentError(f"{name} is empty. Give at least one value.")
+    return tuple(dict.fromkeys(check(name, item, **bounds) for item in items))

@@ -1,0 +1,216 @@
+"""Files, whole or not at all: the only place of the package that writes one.
+
+A file is written beside its final name, brought to disk, and then renamed, so that a reader sees the old one or the
+new one. What a killed writer left beside is removed by the next one that writes to the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vmselect.errors import ProfileError, VmselectError
+
+ABANDONED_AFTER_SECONDS = 3600.0
+"""A file beside that is this old has no writer any more."""
+
+AnyPath = str | os.PathLike[str]
+
+_BESIDE = re.compile(r"\.vmselect-[0-9a-f]{16}\.part")
+_tidied: set[Path] = set()
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectError] = ProfileError) -> bytes:
+    """What a file holds that may be anything; ``noun`` says what it should be. Raises only ``error``.
+
+    Pipes and devices are refused: they may never end.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(0, "it is no ordinary file")
+            data = file.read(limit + 1)
+    except (OSError, ValueError, TypeError) as cannot:
+        raise error(f"{path}: cannot read this {noun}: {_reason(cannot)}. Check the path.") from None
+    if len(data) > limit:
+        raise error(f"{path}: larger than {limit // 2**20} MiB, so it is not a {noun}. Check the path.")
+    return data
+
+
+def read_text(path: AnyPath, *, noun: str, limit: int, error: type[VmselectError] = ProfileError) -> str:
+    """The same as text."""
+    try:
+        return read_bytes(path, noun=noun, limit=limit, error=error).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise error(f"{path}: not a {noun}: it is not UTF-8 text. Check the path.") from None
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def write_text(path: AnyPath, text: str, *, error: type[VmselectError] = ProfileError) -> Path:
+    """Put ``text`` at ``path``, in the place of the file that is there, whose permissions stay."""
+    return write_bytes(path, text.encode("utf-8"), error=error)
+
+
+def write_bytes(path: AnyPath, data: bytes, *, error: type[VmselectError] = ProfileError) -> Path:
+    """The same for bytes. A link is followed to the file that it names; anything but a file is refused."""
+    with writing(path, error=error):
+        target = Path(os.path.realpath(path))
+        mode = _mode_of(target)
+        with _beside(target.parent, data, mode) as beside:
+            beside.replace(target)
+        _sync_folder(target.parent)
+    return Path(path)
+
+
+def write_new(
+    folder: AnyPath,
+    stem: str,
+    text: str,
+    *,
+    suffix: str = ".json",
+    error: type[VmselectError] = ProfileError,
+) -> Path:
+    """Put ``text`` into ``folder`` under a name that nobody has: ``stem``, numbered where that is taken.
+
+    The name is claimed, not looked up: of many writers at once each gets its own.
+    """
+    with writing(folder, error=error):
+        parent = Path(folder)
+        parent.mkdir(parents=True, exist_ok=True)
+        with _beside(parent, text.encode("utf-8"), None) as beside:
+            number = 1
+            while True:
+                target = parent / (f"{stem}{suffix}" if number == 1 else f"{stem}-{number}{suffix}")
+                if _claim(beside, target):
+                    break
+                number += 1
+        _sync_folder(parent)
+    return target
+
+
+@contextmanager
+def writing(path: AnyPath, *, error: type[VmselectError] = ProfileError) -> Iterator[None]:
+    """Turn the system's refusals to write at ``path`` into ``error``."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError) as cannot:
+        raise error(f"{path}: cannot write: {_reason(cannot)}. Choose a writable path.") from cannot
+
+
+def check_writable(path: AnyPath, *, error: type[VmselectError] = ProfileError) -> None:
+    """Raise ``error`` now if ``path`` (a file or a folder) could not be written later."""
+    with writing(path, error=error):
+        target = Path(path)
+        folder = target if is_folder(target) else Path(os.path.realpath(target)).parent
+        _mode_of(target)
+        folder.mkdir(parents=True, exist_ok=True)
+        with _beside(folder, b"", None):
+            pass
+
+
+def is_folder(path: Path) -> bool:
+    """Whether ``path`` means a folder: an existing one, or a name without the ending ``.json``."""
+    return path.is_dir() or (path.suffix.lower() != ".json" and not path.exists())
+
+
+def safe_name(text: str) -> str:
+    """``text`` as part of a file name: nothing that a file system or a shell could take for more than a name."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("._")[:100] or "unnamed"
+
+
+# -- inside ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _beside(folder: Path, data: bytes, mode: int | None) -> Iterator[Path]:
+    """A new file in ``folder`` that holds ``data`` and is gone, or renamed, afterwards."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _tidy(folder)
+    path = folder / f".vmselect-{secrets.token_hex(8)}.part"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(path, flags, 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if mode is not None and hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _claim(beside: Path, target: Path) -> bool:
+    """Give ``beside`` the name ``target`` unless it is taken."""
+    try:
+        os.link(beside, target)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links: take the name first, then fill it
+        try:
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        beside.replace(target)
+    return True
+
+
+def _mode_of(target: Path) -> int | None:
+    """Permissions of the file that will be replaced; None where there is none yet."""
+    try:
+        found = target.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(found):
+        return None
+    if not stat.S_ISREG(found):
+        raise OSError(0, "it is no ordinary file")
+    return stat.S_IMODE(found)
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what killed writers left in ``folder``; looked at once in a process."""
+    if folder in _tidied:
+        return
+    _tidied.add(folder)
+    oldest = time.time() - ABANDONED_AFTER_SECONDS
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if _BESIDE.fullmatch(entry.name):
+                try:
+                    if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                        Path(entry.path).unlink()
+                except OSError:
+                    continue  # its writer finished just now, or it is another user's
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring a new name to disk, where the system lets folders be synchronised."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def _reason(cannot: Exception) -> str:
+    lines = str(getattr(cannot, "strerror", None) or cannot).splitlines()
+    return lines[0][:200] if lines else type(cannot).__name__

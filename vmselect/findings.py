@@ -1,0 +1,28 @@
+"""A doubt about a number: what is odd, why it matters, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One doubt: a short ``code`` for programs, a ``message`` with the fact, a ``remedy``, and how grave it is.
+
+    A ``doubt`` can make the numbers wrong; a ``note`` is worth knowing.
+    """
+
+    code: str
+    message: str
+    remedy: str
+    severity: Literal["doubt", "note"] = "doubt"
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}"
+
+
+def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each finding once, doubts before notes, otherwise in the order given."""
+    return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "doubt"))

@@ -1,0 +1,40 @@
+"""RECORD: what was measured, its file formats, and the doubts it raises. Imports no framework and no numpy."""
+
+from vmselect.records.base import Environment, Fact, Gpu, Placement, Record
+from vmselect.records.folder import load_profiles, load_records
+from vmselect.records.training import (
+    Boundary,
+    Epoch,
+    Fit,
+    InputWait,
+    Pause,
+    Profile,
+    Setup,
+    Step,
+    Steps,
+    Timeline,
+    Validation,
+)
+from vmselect.records.usage import Usage
+
+__all__ = [
+    "Boundary",
+    "Environment",
+    "Epoch",
+    "Fact",
+    "Fit",
+    "Gpu",
+    "InputWait",
+    "Pause",
+    "Placement",
+    "Profile",
+    "Record",
+    "Setup",
+    "Step",
+    "Steps",
+    "Timeline",
+    "Usage",
+    "Validation",
+    "load_profiles",
+    "load_records",
+]

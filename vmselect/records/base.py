@@ -1,0 +1,146 @@
+"""What every record has, whatever was measured: who wrote it and when, on which machine, with what varied.
+
+A record is frozen, strictly checked and versioned; it is the only thing that travels between machines. It keeps raw
+readings rather than averages, so that a better method can be applied to an old file.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from vmselect import __version__
+
+Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=2**62)]
+PositiveCount = Annotated[int, Field(ge=1, le=2**62)]
+Text = Annotated[str, StringConstraints(max_length=1_000)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Factor = bool | int | Number | Text
+"""A value of something that was varied: a batch size, an image size, a backend."""
+
+Moment = Annotated[datetime, AfterValidator(lambda moment: moment if moment.tzinfo else moment.replace(tzinfo=UTC))]
+"""A date and time; one that names no zone is taken as UTC, so that any two can be compared."""
+
+
+class Part(BaseModel):
+    """A frozen, strictly checked part of a record; unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Facts(Part):
+    """A part that later versions may extend without a new format number: unknown fields are passed over."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+
+class Gpu(Facts):
+    """One GPU, as its driver describes it."""
+
+    name: Text
+    memory_bytes: Count | None = None
+    driver: Text | None = None
+    power_limit_watts: Annotated[float, Field(ge=0)] | None = None
+
+
+class Environment(Facts):
+    """Software and hardware of the machine that was measured."""
+
+    backend: Text | None = None
+    versions: Mapping[Text, Text] = Field(default_factory=dict, max_length=50)
+    precision: Text | None = None
+    jit: bool | None = None
+    dispatch: Literal["direct", "threaded"] | None = None
+    replicas: PositiveCount = 1
+    worker_index: Count = 0
+    workers: PositiveCount = 1
+    notebook: bool = False
+    operating_system: Text | None = None
+    cpu_model: Text | None = None
+    cpu_cores: PositiveCount | None = None
+    usable_cores: PositiveCount | None = None
+    memory_bytes: Count | None = None
+    gpus: tuple[Gpu, ...] = Field(default=(), max_length=1_000)
+    framework_gpus: Count | None = None
+    peak_memory_bytes: Count | None = None
+    peak_gpu_memory_bytes: Count | None = None
+
+
+class Fact(Part):
+    """A value and how it was learnt."""
+
+    value: Name
+    source: Literal["argument", "environment", "dmi", "metadata", "given"]
+
+
+class Placement(Part):
+    """Where the machine stands, as far as it is known; never guessed."""
+
+    instance_type: Fact | None = None
+    region: Fact | None = None
+    provider: Fact | None = None
+
+
+def new_id() -> str:
+    """An identity that no other record has."""
+    return uuid.uuid4().hex
+
+
+def this_writer() -> str:
+    """Who writes records here."""
+    return f"vmselect {__version__}"
+
+
+class Record(Part):
+    """Base of all kinds. ``id`` tells one measurement from another, however often its file was copied.
+
+    ``factors`` says what was varied between this record and its neighbours: name to value.
+    """
+
+    kind: str
+    format: int
+    id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")] = Field(default_factory=new_id)
+    created: Moment = Field(default_factory=lambda: datetime.now(UTC))
+    writer: Text = Field(default_factory=this_writer)
+    environment: Environment = Environment()
+    placement: Placement = Placement()
+    factors: Mapping[Name, Factor] = Field(default_factory=dict, max_length=100)
+
+    @property
+    def instance_type(self) -> str | None:
+        """The machine's instance type, or None when unknown."""
+        return self.placement.instance_type.value if self.placement.instance_type else None
+
+    @property
+    def region(self) -> str | None:
+        """The machine's region, or None when unknown."""
+        return self.placement.region.value if self.placement.region else None
+
+    @property
+    def provider(self) -> str | None:
+        """The machine's cloud (aws, azure, gcp), or None when unknown."""
+        return self.placement.provider.value if self.placement.provider else None
+
+    @property
+    def file_stem(self) -> str:
+        """What a file of this record is called in a folder, before the moment at which it was made."""
+        return self.instance_type or "unknown"
+
+    def to_json(self) -> str:
+        """The record as JSON for people too: indented, with each list of plain values on one line."""
+        text = self.model_dump_json(exclude_none=True, indent=1)
+        # Line breaks stand only between values (inside strings JSON escapes them), so joining lines changes no value.
+        return re.sub(r"\[\n[^\[\]{}]*\]", lambda found: re.sub(r"\n\s*", " ", found[0]), text) + "\n"
+
+
+def describe_invalid(problem: Mapping[str, Any]) -> str:
+    """One of pydantic's complaints as a field and its fault."""
+    field = ".".join(str(part) for part in problem["loc"]) or "the record"
+    return f"field {field}: {problem['msg']}"

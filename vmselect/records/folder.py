@@ -1,0 +1,115 @@
+"""Records in files and folders: saved under a name of their own, found, and read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from vmselect._checks import check_path, several
+from vmselect._files import is_folder, read_bytes, safe_name, write_new, write_text
+from vmselect.errors import ProfileError
+from vmselect.records.base import Record
+from vmselect.records.registry import KINDS, parse_record
+from vmselect.records.training import Profile
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+"""A profile of a million watched steps is about half a megabyte; far more is not a record."""
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+def save_record(record: Record, path: str | os.PathLike[str]) -> Path:
+    """Write ``record`` to a file, or into a folder under a new name, and return the file's path.
+
+    A file that is there already is replaced if it is a record, and refused if it is anything else.
+    """
+    target = check_path("path", path)
+    if is_folder(target):
+        return write_new(target, f"{safe_name(record.file_stem)}-{record.created:%Y%m%dT%H%M%S}", record.to_json())
+    check_replaceable(target)
+    return write_text(target, record.to_json())
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to write a record over a file that is none: it is somebody's, and not ours."""
+    if path.is_file() and path.stat().st_size:
+        try:
+            load_record(path)
+        except ProfileError:
+            raise ProfileError(
+                f"{path}: this file is there already and is no record, so it is not overwritten. Choose another path."
+            ) from None
+
+
+def load_record(path: str | os.PathLike[str], *, kind: str | None = None) -> Record:
+    """Read one record, of any kind or of ``kind``."""
+    noun = KINDS[kind].noun if kind else "record"
+    where = check_path("path", path)
+    return parse_record(read_bytes(where, noun=noun, limit=MAX_FILE_BYTES), source=str(where), kind=kind)
+
+
+def load_profile(path: str | os.PathLike[str]) -> Profile:
+    """Read one profile."""
+    profile = load_record(path, kind="training")
+    assert isinstance(profile, Profile)
+    return profile
+
+
+def load_profiles(*paths: Paths) -> list[Profile]:
+    """Read profiles from files and folders (every ``*.json`` inside, not deeper), in order of file name.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=0.1).save(folder)
+    >>> [profile.instance_type for profile in load_profiles(folder)]
+    ['a']
+    """
+    return list(find_records(*paths, kind="training"))
+
+
+def load_records(*paths: Paths) -> list[Record]:
+    """Read records of every kind from files and folders, in order of file name.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=0.1).save(folder)
+    >>> [record.kind for record in load_records(folder)]
+    ['training']
+    """
+    return list(find_records(*paths))
+
+
+def find_records(*paths: Paths, kind: str | None = None) -> Iterator[Any]:
+    """The records that ``paths`` name: files themselves, and of folders the ``*.json`` files.
+
+    Kinds may share a folder: there, those that are not of ``kind`` are passed over.
+    """
+    for _, found in walk_records(*paths, kind=kind):
+        if isinstance(found, ProfileError):
+            raise found
+        yield found
+
+
+def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Path, Record | ProfileError]]:
+    """The same, each with its file; what cannot be read comes as the error that says why."""
+    noun = KINDS[kind].noun if kind else "record"
+    named = [path for given in paths for path in several(check_path, "path", given)]
+    if not named:
+        raise ProfileError(f"No {noun} was named. Give at least one {noun} file or a folder of them.")
+    for path in named:
+        inside = sorted(p for p in path.glob("*.json") if not p.name.startswith(".")) if path.is_dir() else None
+        count = 0
+        for file in [path] if inside is None else inside:
+            try:
+                record = load_record(file, kind=kind if inside is None else None)
+            except ProfileError as unreadable:
+                count += 1
+                yield file, unreadable
+                continue
+            if kind is None or record.kind == kind:
+                count += 1
+                yield file, record
+        if not count:
+            yield path, ProfileError(f"{path}: no {noun} (*.json) in this folder. Run a probe with path={str(path)!r}.")

@@ -1,0 +1,137 @@
+"""Which kinds of records there are, and how a file of any format becomes one: read, checked and explained in one parse.
+
+A new kind is its module and one line here. A changed format is a new number, one upgrade step, and a frozen file of the
+old format in the tests.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import operator
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Discriminator, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from vmselect.errors import ProfileError
+from vmselect.records import convergence, training
+from vmselect.records.base import Record, describe_invalid
+
+REQUIRED = ("format", "id", "created", "writer")
+"""What a new record gets by itself and a file must say."""
+
+Data = dict[str, Any]
+Upgrade = Callable[[Data], Data]
+
+
+class Kind(NamedTuple):
+    """One kind of record: its model, what people call it, its newest format, and the steps from older ones."""
+
+    model: type[Record]
+    noun: str
+    format: int
+    upgrades: Mapping[int, Upgrade]
+    remedy: str
+
+
+def _identified(data: Data) -> Data:
+    """Give a record of before records had one an identity: the same for every copy of its file."""
+    digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    return {**data, "id": digest[:32]}
+
+
+KINDS: Mapping[str, Kind] = {
+    "training": Kind(
+        training.Profile,
+        "profile",
+        training.FORMAT,
+        {
+            # Boundaries did not say how much of them lies before validation.
+            1: lambda data: {**_identified(data), "format": 2},
+            # Only one kind was known, and what was varied was not written down.
+            2: lambda data: {**(data if "id" in data else _identified(data)), "kind": "training", "format": 3},
+        },
+        "Load it with vmselect.load_profiles.",
+    ),
+    "convergence": Kind(
+        convergence.ConvergenceRecord,
+        "convergence study",
+        convergence.FORMAT,
+        {1: lambda data: {**_identified(data), "format": 2}},
+        "Load it with vmselect.ConvergenceStudy.load, or give it to the command line as --study.",
+    ),
+}
+"""Kind, as files name it, to what is known of it."""
+
+
+def parse_record(text: bytes, *, source: str, kind: str | None = None) -> Record:
+    """The record that a file holds, of any kind or of ``kind``; errors name the file as ``source``."""
+    noun = KINDS[kind].noun if kind else "record"
+    text = text.removeprefix(b"\xef\xbb\xbf")
+    try:
+        record = _adapter().validate_json(text)
+    except ValidationError as invalid:
+        record = _upgrade(text, invalid, source=source, noun=noun)
+    missing = [name for name in REQUIRED if name not in record.model_fields_set]
+    if missing:
+        what = "it has no format number" if "format" in missing else f"field {missing[0]} is missing"
+        raise ProfileError(f"{source}: not a {noun}: {what}. Give a file that vmselect wrote.")
+    if kind is not None and record.kind != kind:
+        other = KINDS[record.kind]
+        raise ProfileError(f"{source}: this is a {other.noun}, not a {noun}. {other.remedy}")
+    return record
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[Record]:
+    models = [known.model for known in KINDS.values()]
+    union: Any = functools.reduce(operator.or_, models)
+    return TypeAdapter(Annotated[union, Discriminator("kind")])
+
+
+def _upgrade(text: bytes, invalid: ValidationError, *, source: str, noun: str) -> Record:
+    """A record of an older format brought up to date; or the reason why the file is no record."""
+    try:
+        data = from_json(text)
+    except ValueError as broken:
+        raise ProfileError(f"{source}: not a {noun}: {_short(broken)}. Restore the file, or probe again.") from None
+    if not isinstance(data, dict) or not isinstance(data.get("format"), int) or isinstance(data["format"], bool):
+        raise ProfileError(f"{source}: not a {noun}: it has no format number. Give a file that vmselect wrote.")
+    name = data.get("kind", "training")  # the first profiles had no other kind beside them
+    known = KINDS.get(name) if isinstance(name, str) else None
+    if known is None:
+        raise ProfileError(
+            f"{source}: not a {noun}: it is of the kind {str(name)[:60]!r}, which this version of vmselect does not "
+            "know. Upgrade it: pip install --upgrade vmselect"
+        )
+    number = data["format"]
+    if number > known.format:
+        raise ProfileError(
+            f"{source}: this {known.noun} has format {number}, and this version of vmselect reads up to "
+            f"{known.format}. Upgrade it: pip install --upgrade vmselect"
+        )
+    if number == known.format:
+        raise ProfileError(f"{source}: {_describe(invalid, known.noun)}") from None
+    for step in range(number, known.format):
+        if step not in known.upgrades:
+            raise ProfileError(f"{source}: unknown {known.noun} format {step}. Give a file that vmselect wrote.")
+        data = known.upgrades[step](data)
+    try:
+        return known.model.model_validate_json(json.dumps(data))
+    except ValidationError as still:
+        raise ProfileError(f"{source}: {_describe(still, known.noun)}") from None
+
+
+def _describe(invalid: ValidationError, noun: str) -> str:
+    errors = invalid.errors(include_url=False, include_input=False)
+    first = dict(errors[0])
+    first["loc"] = [part for part in errors[0]["loc"] if part not in KINDS]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"invalid {noun}: {describe_invalid(first)}{more}. Correct the field or probe again."
+
+
+def _short(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
