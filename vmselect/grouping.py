@@ -1,0 +1,216 @@
+"""Which records are repetitions of one another, which can be compared, and which were mixed up: the only definition.
+
+Three questions, one table of facts (:data:`FACTS`). Unknown facts agree with everything.
+
+* **Is it the same contender?** Records of one machine type, provider, batch size, number of workers and values of the
+  varied factors belong together (:func:`group_repetitions`).
+* **Are they repetitions?** Within a group everything in the table must be the same (:func:`check_repetitions`).
+* **Can groups be compared?** What was trained must be the same, or the numbers mean nothing (:func:`check_comparable`);
+  where only the software differs they can be compared, and a finding says so.
+
+The same measurement given twice, or copied to another file, is one measurement (:func:`distinct`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from vmselect.errors import EstimateError, RankingError, VmselectError
+from vmselect.findings import Finding
+from vmselect.records import Profile, Record
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+KNOWN_FACTORS = frozenset({"instance_type", "machine", "provider", "region", "market", "batch_size", "nodes"})
+"""Factors that a record tells by itself; the others are part of what makes a contender."""
+
+
+class Fact(NamedTuple):
+    """Something that should agree: its name, how to read it, and what it means when it does not.
+
+    A fact of the ``task`` says what was trained; one of the ``software`` with what; one of the ``run`` how. A caller
+    who passes one of ``given`` brings all records to one value, so that it no longer matters.
+    """
+
+    name: str
+    read: Callable[[Profile], Any]
+    part: str
+    given: frozenset[str] = frozenset()
+    remedy: str = "Rank them apart."
+
+
+DATA = frozenset({"examples", "steps_per_epoch"})
+
+FACTS: tuple[Fact, ...] = (
+    Fact("model", lambda p: p.model, "task", remedy="Choose one with model=, or rank them apart."),
+    Fact("number of parameters", lambda p: p.setup.parameters, "task"),
+    Fact(
+        "structure of the model",
+        lambda p: p.setup.structure,
+        "task",
+        remedy="They are different fits of a program (frozen and fine-tuned, say): estimate each by itself.",
+    ),
+    Fact(
+        "number of training examples",
+        lambda p: p.setup.examples,
+        "task",
+        DATA,
+        "Rank them apart, or pass examples= if only the amount of data differs.",
+    ),
+    Fact(
+        "number of validation examples",
+        lambda p: p.setup.validation_examples,
+        "task",
+        frozenset({"validation_examples"}),
+        "Rank them apart, or pass validation_examples= to bring them to one size.",
+    ),
+    Fact(
+        "number of epochs between validations",
+        lambda p: p.setup.validation_freq if p.timeline.validations else None,
+        "task",
+        remedy="Probe with the same validation_freq.",
+    ),
+    Fact("backend", lambda p: p.environment.backend, "software"),
+    Fact("precision", lambda p: p.environment.precision, "software"),
+    Fact("jit", lambda p: p.environment.jit, "software"),
+    Fact("steps per epoch", lambda p: p.setup.steps_per_epoch, "run", DATA),
+    Fact("steps per execution", lambda p: p.setup.steps_per_execution, "run"),
+    Fact("replicas", lambda p: p.environment.replicas if p.outcome != "given" else None, "run"),
+)
+
+
+class Identity(NamedTuple):
+    """What makes a contender: records that share it are measurements of the same thing."""
+
+    instance_type: str | None
+    provider: str | None
+    batch_size: int | None
+    workers: int
+    factors: tuple[tuple[str, Any], ...]
+
+
+def distinct(records: Iterable[AnyRecord]) -> list[AnyRecord]:
+    """Each measurement once, in the order given.
+
+    >>> profile = Profile.from_times(iteration_seconds=0.1)
+    >>> len(distinct([profile, profile]))
+    1
+    """
+    first: dict[str, AnyRecord] = {}
+    for record in records:
+        first.setdefault(record.id, record)
+    return list(first.values())
+
+
+def identify(profile: Profile) -> Identity:
+    """What ``profile`` is a measurement of."""
+    varied = {name: value for name, value in profile.factors.items() if name not in KNOWN_FACTORS}
+    return Identity(
+        profile.instance_type,
+        profile.provider,
+        profile.batch_size,
+        profile.environment.workers,
+        tuple(sorted(varied.items(), key=lambda item: item[0])),
+    )
+
+
+def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profile]]:
+    """Profiles by what they measure, each once, oldest first; whether they agree is another question.
+
+    A profile that does not name its provider joins those that do, where only one provider has the rest in common.
+    """
+    groups: dict[Identity, list[Profile]] = {}
+    for profile in sorted(distinct(profiles), key=lambda p: (p.created, p.id)):
+        groups.setdefault(identify(profile), []).append(profile)
+    for key in [key for key in groups if key.provider is None]:
+        named = [other for other in groups if other.provider and other._replace(provider=None) == key]
+        if len(named) == 1:
+            groups[named[0]] = sorted([*groups[named[0]], *groups.pop(key)], key=lambda p: (p.created, p.id))
+    return groups
+
+
+def check_repetitions(
+    profiles: Sequence[Profile], *, given: Collection[str] = (), error: type[VmselectError] = EstimateError
+) -> None:
+    """Raise ``error`` unless the profiles are repetitions of one setup on one machine.
+
+    ``given`` names what the caller says about the workload.
+    """
+    first = profiles[0]
+    for what, values in _identities(profiles):
+        raise error(
+            f"{first.title}: its {len(profiles)} profiles are no repetitions of one setup; they differ in {what} "
+            f"({values}). Estimate or rank the setups apart."
+        )
+    for fact in FACTS:
+        values = _distinct_values(profiles, fact.read)
+        if len(values) > 1 and fact.given.isdisjoint(given):
+            raise error(
+                f"{first.title}: its {len(profiles)} profiles are no repetitions of one setup; they differ in the "
+                f"{fact.name} ({list_values(values)}). {fact.remedy}"
+            )
+
+
+def check_comparable(
+    profiles: Sequence[Profile], *, given: Collection[str] = (), error: type[VmselectError] = RankingError
+) -> tuple[Finding, ...]:
+    """Raise ``error`` where different things were trained; findings where only the software differs."""
+    findings = []
+    for fact in FACTS:
+        values = _distinct_values(profiles, fact.read)
+        if len(values) < 2 or fact.part == "run" or not fact.given.isdisjoint(given):
+            continue
+        if fact.part == "task":
+            raise error(
+                f"The profiles differ in the {fact.name} ({list_values(values)}), so their times cannot be compared. "
+                f"{fact.remedy}"
+            )
+        findings.append(
+            Finding(
+                "software-differs",
+                f"The machines were measured with different {fact.name} ({list_values(values)}).",
+                f"Probe them with the same {fact.name} if the machines themselves are to be compared.",
+            )
+        )
+    if DATA.isdisjoint(given):
+        _check_steps(profiles, error)
+    return tuple(findings)
+
+
+def list_values(values: Iterable[Any], *, most: int = 4) -> str:
+    """Values for a message: the first few, in order.
+
+    >>> list_values([3, 1, 2]), list_values(range(9))
+    ('1, 2, 3', '0, 1, 2, 3 and 5 more')
+    """
+    ordered = sorted(values, key=lambda value: (str(type(value)), value))
+    shown = ", ".join(str(value)[:60] for value in ordered[:most])
+    return f"{shown} and {len(ordered) - most} more" if len(ordered) > most else shown
+
+
+def _check_steps(profiles: Sequence[Profile], error: type[VmselectError]) -> None:
+    """Refuse equal batch sizes with different numbers of steps: they mean different data."""
+    for size in {profile.batch_size for profile in profiles}:
+        alike = [profile for profile in profiles if profile.batch_size == size]
+        steps = _distinct_values(alike, lambda p: p.steps_per_epoch)
+        # One step more or less is the smaller last batch, kept or dropped.
+        if steps and max(steps) - min(steps) > 1:
+            raise error(
+                f"At batch size {size or 'unknown'} the profiles have different numbers of steps per epoch "
+                f"({list_values(steps)}), so they did not train on the same data. Rank them apart, or pass examples= "
+                "to bring them to one size."
+            )
+
+
+def _identities(profiles: Sequence[Profile]) -> Iterable[tuple[str, str]]:
+    """What of their identity differs, with the values; unknown ones agree with everything."""
+    keys = [identify(profile) for profile in profiles]
+    for field in Identity._fields:
+        values = {getattr(key, field) for key in keys} - {None}
+        if len(values) > 1:
+            yield field.replace("_", " "), "; ".join(sorted(map(str, values)))
+
+
+def _distinct_values(profiles: Sequence[Profile], read: Callable[[Profile], Any]) -> list[Any]:
+    return list({value for profile in profiles if (value := read(profile)) is not None})
