@@ -138,10 +138,10 @@ def check_repetitions(
     ``given`` names what the caller says about the workload.
     """
     first = profiles[0]
-    for what, values in _identities(profiles):
+    for what, found in _identities(profiles):
         raise error(
             f"{first.title}: its {len(profiles)} profiles are no repetitions of one setup; they differ in {what} "
-            f"({values}). Estimate or rank the setups apart."
+            f"({found}). Estimate or rank the setups apart."
         )
     for fact in FACTS:
         values = _distinct_values(profiles, fact.read)
