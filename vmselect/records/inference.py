@@ -1,0 +1,351 @@
+"""The record of a load of calls to something that answers: a model's ``predict``, a function, a service."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, model_validator
+
+from vmselect.errors import ArgumentError
+from vmselect.findings import Finding, gravest_first
+from vmselect.records.base import Count, Fact, Name, Number, Part, Placement, PositiveCount, Record, Seconds, Text
+from vmselect.records.histogram import count_buckets, percentile, percentile_of_buckets
+
+FORMAT: Final = 1
+"""Number of the file format that this version writes."""
+
+MAX_READINGS = 100_000
+BYTES_PER_MB = 1_000_000
+
+Label = Literal["warmup", "steady"]
+Rate = Annotated[float, Field(gt=0, le=1e9)]
+
+
+class InferenceSetup(Part):
+    """What was called, and how: in a closed loop (``rate`` is None) or at ``rate`` calls per second."""
+
+    source: Literal["predict", "evaluate", "callable", "given"]
+    model: Text | None = None
+    parameters: Count | None = None
+    batch_size: PositiveCount | None = None
+    clients: PositiveCount = 1
+    rate: Rate | None = None
+    bytes_per_item: Annotated[float, Field(ge=0, le=1e15)] | None = None
+
+
+class Calls(Part):
+    """The answered calls of a load: exact sums of all that are not warm-up, and readings of some.
+
+    The columns hold the first calls and a fair sample of the others: the order in which they were due, the intended
+    start (seconds since the load began), latency from it, service time from the real start, items, and label.
+    ``buckets`` and ``counts`` are a histogram of all latencies that are not warm-up, see ``records/histogram.py``.
+    """
+
+    total: Count = 0
+    items: Count = 0
+    latency_seconds: Seconds = 0.0
+    service_seconds: Seconds = 0.0
+    longest_seconds: Seconds = 0.0
+    seconds: Seconds = 0.0
+    """From the first of them to the last answer."""
+    number: tuple[Count, ...] = Field(default=(), max_length=MAX_READINGS)
+    start: tuple[Seconds, ...] = Field(default=(), max_length=MAX_READINGS)
+    latency: tuple[Seconds, ...] = Field(default=(), max_length=MAX_READINGS)
+    service: tuple[Seconds, ...] = Field(default=(), max_length=MAX_READINGS)
+    batch: tuple[PositiveCount, ...] = Field(default=(), max_length=MAX_READINGS)
+    label: tuple[Label, ...] = Field(default=(), max_length=MAX_READINGS)
+    buckets: tuple[int, ...] = Field(default=(), max_length=10_000)
+    counts: tuple[PositiveCount, ...] = Field(default=(), max_length=10_000)
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Calls:
+        columns = (self.number, self.start, self.latency, self.service, self.batch, self.label)
+        if len({len(column) for column in columns}) != 1:
+            raise ValueError("the columns of readings differ in length")
+        if len(self.buckets) != len(self.counts) or sum(self.counts) != self.total:
+            raise ValueError("the histogram does not count the calls")
+        if len(set(self.buckets)) != len(self.buckets):
+            raise ValueError("the histogram names a bucket twice")
+        if self.label.count("steady") > self.total or self.items < self.total:
+            raise ValueError("there are more readings than calls, or fewer items")
+        return self
+
+    @property
+    def steady(self) -> tuple[float, ...]:
+        """Latencies of the calls that were kept and are not warm-up."""
+        return tuple(value for value, label in zip(self.latency, self.label, strict=True) if label == "steady")
+
+    @property
+    def steady_service(self) -> tuple[float, ...]:
+        """Service times of the same calls."""
+        return tuple(value for value, label in zip(self.service, self.label, strict=True) if label == "steady")
+
+    def percentile(self, percent: float) -> float | None:
+        """The latency that ``percent`` of the calls did not exceed; None where there were none."""
+        if not self.total:
+            return None
+        steady = self.steady
+        if len(steady) == self.total:
+            return percentile(steady, percent)
+        return min(
+            self.longest_seconds, percentile_of_buckets(dict(zip(self.buckets, self.counts, strict=True)), percent)
+        )
+
+
+class InferenceRecord(Record):
+    """A load of calls, saved and read like a profile. ``first_seconds`` is the first call of all, which compiles.
+
+    ``preparing`` are calls that were made before the load on purpose. ``errors`` counts failed answers by kind.
+
+    >>> record = InferenceRecord.from_times(instance_type="g4dn.xlarge", batch_size=32, call_seconds=[0.02] * 99 + [0.5])
+    >>> record.percentile(50), record.percentile(99), record.percentile(100)
+    (0.02, 0.02, 0.5)
+    >>> round(record.items_per_second)
+    1290
+    """
+
+    kind: Literal["inference"] = "inference"
+    format: Literal[1] = FORMAT
+    outcome: Literal["whole", "interrupted", "given"] = "whole"
+    detail: Text | None = None
+    setup: InferenceSetup
+    first_seconds: Seconds | None = None
+    preparing: tuple[Seconds, ...] = Field(default=(), max_length=MAX_READINGS)
+    calls: Calls = Calls()
+    errors: Mapping[Name, Count] = Field(default_factory=dict, max_length=50)
+    metrics: Mapping[Name, Number] = Field(default_factory=dict, max_length=200)
+
+    @classmethod
+    def from_times(
+        cls,
+        *,
+        instance_type: str,
+        call_seconds: float | Sequence[float],
+        batch_size: int = 1,
+        clients: int = 1,
+        rate: float | None = None,
+        first_seconds: float | None = None,
+        bytes_per_item: float | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        factors: Mapping[str, bool | int | float | str] | None = None,
+    ) -> InferenceRecord:
+        """A record of times that were measured elsewhere: seconds of each call, made by ``clients`` at once."""
+        from vmselect._checks import check_count, check_name, check_number, check_seconds, maybe, several
+
+        many = [call_seconds] if isinstance(call_seconds, (int, float)) else list(call_seconds)
+        seconds = tuple(check_seconds("call_seconds", value) for value in many)
+        if not seconds:
+            raise ArgumentError("call_seconds is empty. Give the seconds of at least one call.")
+        size = check_count("batch_size", batch_size)
+        workers = check_count("clients", clients)
+        given = {"instance_type": instance_type, "provider": provider, "region": region}
+        counts = count_buckets(seconds)
+        return cls(
+            outcome="given",
+            placement=Placement(**{
+                name: Fact(value=check_name(name, value), source="given")
+                for name, value in given.items()
+                if value is not None
+            }),
+            setup=InferenceSetup(
+                source="given",
+                model=maybe(check_name, "model", model),
+                batch_size=size,
+                clients=workers,
+                rate=maybe(check_number, "rate", rate, above=0),
+                bytes_per_item=maybe(check_number, "bytes_per_item", bytes_per_item, least=0),
+            ),
+            first_seconds=maybe(check_seconds, "first_seconds", first_seconds),
+            calls=Calls(
+                total=len(seconds),
+                items=len(seconds) * size,
+                latency_seconds=sum(seconds),
+                service_seconds=sum(seconds),
+                longest_seconds=max(seconds),
+                seconds=sum(seconds) / workers if rate is None else max(len(seconds) / rate, max(seconds)),
+                number=tuple(range(len(seconds)))[:MAX_READINGS],
+                start=(0.0,) * min(len(seconds), MAX_READINGS),
+                latency=seconds[:MAX_READINGS],
+                service=seconds[:MAX_READINGS],
+                batch=(size,) * min(len(seconds), MAX_READINGS),
+                label=("steady",) * min(len(seconds), MAX_READINGS),
+                buckets=tuple(counts),
+                counts=tuple(counts.values()),
+            ),
+            factors=dict(factors or {}),
+        )
+
+    # -- what is read off --------------------------------------------------------------------------------------------
+
+    @property
+    def batch_size(self) -> int | None:
+        """Items in a call."""
+        return self.setup.batch_size
+
+    @property
+    def model(self) -> str | None:
+        """Name of what was called."""
+        return self.setup.model
+
+    @property
+    def file_stem(self) -> str:
+        """What a file of this record is called in a folder."""
+        return f"{self.instance_type or 'unknown'}-inference-{self.batch_size or 'unknown'}"
+
+    @property
+    def title(self) -> str:
+        """The record in a few words."""
+        how = f", {self.setup.rate:g} calls/s" if self.setup.rate else ""
+        clients = f", {self.setup.clients} clients" if self.setup.clients > 1 else ""
+        return f"{self.instance_type or 'unknown machine'}, batch {self.batch_size or 'unknown'}{clients}{how}"
+
+    def percentile(self, percent: float) -> float | None:
+        """The latency that ``percent`` of the calls did not exceed, warm-up apart."""
+        from vmselect._checks import check_number
+
+        return self.calls.percentile(check_number("percent", percent, above=0, most=100))
+
+    @property
+    def p50_seconds(self) -> float | None:
+        """The latency that half of the calls did not exceed."""
+        return self.calls.percentile(50)
+
+    @property
+    def p95_seconds(self) -> float | None:
+        """The latency that 95 % of the calls did not exceed."""
+        return self.calls.percentile(95)
+
+    @property
+    def p99_seconds(self) -> float | None:
+        """The latency that 99 % of the calls did not exceed."""
+        return self.calls.percentile(99)
+
+    @property
+    def call_seconds(self) -> float | None:
+        """Mean time that a call took to be served, waiting for its turn apart."""
+        return self.calls.service_seconds / self.calls.total if self.calls.total else None
+
+    @property
+    def seconds_per_item(self) -> float | None:
+        """Mean service time of an item."""
+        return self.calls.service_seconds / self.calls.items if self.calls.items else None
+
+    @property
+    def seconds_per_mb(self) -> float | None:
+        """Mean service time of a megabyte (1,000,000 bytes) of input, where its size is known."""
+        size = self.setup.bytes_per_item
+        per_item = self.seconds_per_item
+        return per_item / size * BYTES_PER_MB if size and per_item is not None else None
+
+    @property
+    def items_per_second(self) -> float | None:
+        """Items answered in a second of the load; in a closed loop, all that the machine can do."""
+        return self.calls.items / self.calls.seconds if self.calls.seconds else None
+
+    @property
+    def calls_per_second(self) -> float | None:
+        """Calls answered in a second of the load."""
+        return self.calls.total / self.calls.seconds if self.calls.seconds else None
+
+    @property
+    def mb_per_second(self) -> float | None:
+        """Megabytes of input answered in a second, where their size is known."""
+        size, rate = self.setup.bytes_per_item, self.items_per_second
+        return rate * size / BYTES_PER_MB if size and rate is not None else None
+
+    @property
+    def failed(self) -> int:
+        """Calls that failed."""
+        return sum(self.errors.values())
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether an open loop asked for clearly more calls than were answered in its time."""
+        answered = self.calls_per_second
+        # A run of few calls ends one answer after its last start; what is within two calls of the rate kept up.
+        return (
+            self.setup.rate is not None
+            and answered is not None
+            and (self.calls.total + 2) < 0.95 * self.setup.rate * self.calls.seconds
+        )
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Doubts about this record, each with a remedy."""
+        return gravest_first(_find(self))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the record to a file, or into a folder under a name of its own; returns the file's path."""
+        from vmselect.records.folder import save_record
+
+        return save_record(self, path)
+
+
+def _find(record: InferenceRecord) -> list[Finding]:
+    found = []
+    calls, setup = record.calls, record.setup
+    if record.outcome == "interrupted":
+        why = f" ({record.detail})" if record.detail else ""
+        found.append(Finding("interrupted", f"The load was interrupted{why}.", "Measure again for all of it."))
+    if record.instance_type is None:
+        found.append(
+            Finding(
+                "unknown-instance-type",
+                "The record does not say on which instance type it was made.",
+                "Pass instance_type=, or set VMSELECT_INSTANCE_TYPE.",
+            )
+        )
+    if record.failed:
+        kinds = ", ".join(f"{count} {name}" for name, count in sorted(record.errors.items()))
+        share = record.failed / (record.failed + calls.total)
+        found.append(
+            Finding("failed-calls", f"{share:.2%} of the calls failed ({kinds}).", "Look into them before deciding.")
+        )
+    if record.is_saturated:
+        found.append(
+            Finding(
+                "saturated",
+                f"{setup.rate:g} calls per second were asked for and {record.calls_per_second:.3g} answered: the queue "
+                "grew for as long as the load lasted, so its latencies say how long that was.",
+                "Lower rate=, or raise clients= where the machine has room.",
+            )
+        )
+    if 0 < calls.total < 100:
+        found.append(
+            Finding(
+                "few-calls",
+                f"{calls.total} calls are too few for a 99th percentile: it is their slowest.",
+                "Give more inputs, or calls= to repeat them.",
+                "note",
+            )
+        )
+    typical = calls.percentile(50)
+    if setup.rate is None and typical and setup.source != "given" and calls.longest_seconds > 10 * typical:
+        found.append(
+            Finding(
+                "closed-loop",
+                f"The slowest call took {calls.longest_seconds / typical:.0f} times the median; in a closed loop the "
+                "calls that would have waited behind it were not made.",
+                "Measure at a given rate (rate=) before trusting its percentiles.",
+                "note",
+            )
+        )
+    return found
+
+
+def merge_steady(records: Sequence[InferenceRecord]) -> list[float]:
+    """Service times of several records' calls, sorted, so that their order does not matter."""
+    return sorted(value for record in records for value in record.calls.steady_service)
+
+
+def subtract_counts(counts: Mapping[int, int], seconds: Sequence[float]) -> dict[int, int]:
+    """A histogram without the times that turned out to be warm-up."""
+    left = Counter(dict(counts))
+    left.subtract(count_buckets(seconds))
+    return {bucket: count for bucket, count in sorted(left.items()) if count > 0}
