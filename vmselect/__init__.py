@@ -32,12 +32,15 @@ if TYPE_CHECKING:
     from vmselect.findings import Finding as Finding
     from vmselect.probe import ConvergenceProbe as ConvergenceProbe
     from vmselect.probe import EpochProbe as EpochProbe
+    from vmselect.probe import InferenceProbe as InferenceProbe
     from vmselect.probe import IterationProbe as IterationProbe
     from vmselect.probe import mark_start as mark_start
+    from vmselect.probe import probe_inference as probe_inference
     from vmselect.probe import probe_loop as probe_loop
     from vmselect.ranking import Ranking as Ranking
     from vmselect.ranking import rank as rank
     from vmselect.ranking import select as select
+    from vmselect.records import InferenceRecord as InferenceRecord
     from vmselect.records import Profile as Profile
     from vmselect.records import load_profiles as load_profiles
     from vmselect.records import load_records as load_records
@@ -48,6 +51,8 @@ _HOME = {
     "ConvergenceStudy": "vmselect.convergence",
     "EpochProbe": "vmselect.probe",
     "Finding": "vmselect.findings",
+    "InferenceProbe": "vmselect.probe",
+    "InferenceRecord": "vmselect.records",
     "IterationProbe": "vmselect.probe",
     "Offer": "vmselect.catalog",
     "Profile": "vmselect.records",
@@ -58,6 +63,7 @@ _HOME = {
     "load_profiles": "vmselect.records",
     "load_records": "vmselect.records",
     "mark_start": "vmselect.probe",
+    "probe_inference": "vmselect.probe",
     "probe_loop": "vmselect.probe",
     "rank": "vmselect.ranking",
     "select": "vmselect.ranking",

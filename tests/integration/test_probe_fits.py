@@ -15,7 +15,13 @@ SUPPORT = Path(__file__).parents[1] / "support"
 sys.path.insert(0, str(SUPPORT))
 import processes  # noqa: E402
 
-SETS = ("probe_scenarios", "probe_rough_scenarios", "probe_backend_scenarios", "probe_metronome_scenarios")
+SETS = (
+    "probe_scenarios",
+    "probe_rough_scenarios",
+    "probe_backend_scenarios",
+    "probe_metronome_scenarios",
+    "inference_scenarios",
+)
 BACKENDS = ("tensorflow", "jax", "torch")
 TESTS = [
     (backend, name, scenario)

@@ -11,17 +11,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vmselect.probe.convergence_probe import ConvergenceProbe as ConvergenceProbe
     from vmselect.probe.epoch_probe import EpochProbe as EpochProbe
+    from vmselect.probe.inference import CallProbe as CallProbe
+    from vmselect.probe.inference import InferenceProbe as InferenceProbe
+    from vmselect.probe.inference import probe_inference as probe_inference
     from vmselect.probe.iteration_probe import IterationProbe as IterationProbe
     from vmselect.probe.loop import LoopProbe as LoopProbe
     from vmselect.probe.loop import probe_loop as probe_loop
     from vmselect.probe.start import mark_start as mark_start
 
 _HOME = {
+    "CallProbe": "vmselect.probe.inference",
     "ConvergenceProbe": "vmselect.probe.convergence_probe",
     "EpochProbe": "vmselect.probe.epoch_probe",
+    "InferenceProbe": "vmselect.probe.inference",
     "IterationProbe": "vmselect.probe.iteration_probe",
     "LoopProbe": "vmselect.probe.loop",
     "mark_start": "vmselect.probe.start",
+    "probe_inference": "vmselect.probe.inference",
     "probe_loop": "vmselect.probe.loop",
 }
 

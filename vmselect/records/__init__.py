@@ -2,6 +2,7 @@
 
 from vmselect.records.base import Environment, Fact, Gpu, Placement, Record
 from vmselect.records.folder import load_profiles, load_records
+from vmselect.records.inference import InferenceRecord
 from vmselect.records.training import (
     Boundary,
     Epoch,
@@ -24,6 +25,7 @@ __all__ = [
     "Fact",
     "Fit",
     "Gpu",
+    "InferenceRecord",
     "InputWait",
     "Pause",
     "Placement",

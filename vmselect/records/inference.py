@@ -101,7 +101,7 @@ class InferenceRecord(Record):
 
     ``preparing`` are calls that were made before the load on purpose. ``errors`` counts failed answers by kind.
 
-    >>> record = InferenceRecord.from_times(instance_type="g4dn.xlarge", batch_size=32, call_seconds=[0.02] * 99 + [0.5])
+    >>> record = InferenceRecord.from_times(instance_type="g5.xlarge", batch_size=32, call_seconds=[0.02] * 99 + [0.5])
     >>> record.percentile(50), record.percentile(99), record.percentile(100)
     (0.02, 0.02, 0.5)
     >>> round(record.items_per_second)
@@ -136,7 +136,7 @@ class InferenceRecord(Record):
         factors: Mapping[str, bool | int | float | str] | None = None,
     ) -> InferenceRecord:
         """A record of times that were measured elsewhere: seconds of each call, made by ``clients`` at once."""
-        from vmselect._checks import check_count, check_name, check_number, check_seconds, maybe, several
+        from vmselect._checks import check_count, check_name, check_number, check_seconds, maybe
 
         many = [call_seconds] if isinstance(call_seconds, (int, float)) else list(call_seconds)
         seconds = tuple(check_seconds("call_seconds", value) for value in many)
@@ -146,13 +146,17 @@ class InferenceRecord(Record):
         workers = check_count("clients", clients)
         given = {"instance_type": instance_type, "provider": provider, "region": region}
         counts = count_buckets(seconds)
+        kept = min(len(seconds), MAX_READINGS)
+        steady: Label = "steady"
         return cls(
             outcome="given",
-            placement=Placement(**{
-                name: Fact(value=check_name(name, value), source="given")
-                for name, value in given.items()
-                if value is not None
-            }),
+            placement=Placement(
+                **{
+                    name: Fact(value=check_name(name, value), source="given")
+                    for name, value in given.items()
+                    if value is not None
+                }
+            ),
             setup=InferenceSetup(
                 source="given",
                 model=maybe(check_name, "model", model),
@@ -169,12 +173,12 @@ class InferenceRecord(Record):
                 service_seconds=sum(seconds),
                 longest_seconds=max(seconds),
                 seconds=sum(seconds) / workers if rate is None else max(len(seconds) / rate, max(seconds)),
-                number=tuple(range(len(seconds)))[:MAX_READINGS],
-                start=(0.0,) * min(len(seconds), MAX_READINGS),
-                latency=seconds[:MAX_READINGS],
-                service=seconds[:MAX_READINGS],
-                batch=(size,) * min(len(seconds), MAX_READINGS),
-                label=("steady",) * min(len(seconds), MAX_READINGS),
+                number=tuple(range(kept)),
+                start=(0.0,) * kept,
+                latency=seconds[:kept],
+                service=seconds[:kept],
+                batch=(size,) * kept,
+                label=(steady,) * kept,
                 buckets=tuple(counts),
                 counts=tuple(counts.values()),
             ),

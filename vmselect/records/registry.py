@@ -17,7 +17,7 @@ from pydantic import Discriminator, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from vmselect.errors import ProfileError
-from vmselect.records import convergence, training
+from vmselect.records import convergence, inference, training
 from vmselect.records.base import Record, describe_invalid
 
 REQUIRED = ("format", "id", "created", "writer")
@@ -62,6 +62,9 @@ KINDS: Mapping[str, Kind] = {
         convergence.FORMAT,
         {1: lambda data: {**_identified(data), "format": 2}},
         "Load it with vmselect.ConvergenceStudy.load, or give it to the command line as --study.",
+    ),
+    "inference": Kind(
+        inference.InferenceRecord, "inference record", inference.FORMAT, {}, "Load it with vmselect.load_records."
     ),
 }
 """Kind, as files name it, to what is known of it."""

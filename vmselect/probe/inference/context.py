@@ -135,7 +135,7 @@ class _Run:
         self._tally = Tally()
         self._seconds: list[float] = []
         self._ended = False
-        self._watch = EndWatch(lambda error, detail: self.end(error, detail), anchor=self)
+        self._watch = EndWatch(self._end_early, anchor=self)
 
     def prepare(self, batches: Any) -> None:
         """The first call and the warm-up calls, one after the other, on their own."""
@@ -156,6 +156,9 @@ class _Run:
             self._function, batches, self._tally, clients=probe._clients, rate=probe._rate, seconds=probe._seconds,
             failures=probe._errors, synchronize=probe._synchronize, clock=probe._clock, sleep=probe._sleep,
         ).run()  # fmt: skip
+
+    def _end_early(self, error: BaseException | None, detail: str | None) -> None:
+        self.end(error, detail or "ended without a word")
 
     def end(self, error: BaseException | None, detail: str | None = None) -> InferenceRecord:
         """Keep the record, once, however the run ended."""

@@ -49,7 +49,7 @@ def label_calls(readings: Sequence[Reading]) -> tuple[Label, ...]:
     while row < len(readings) and readings[row].number == row:
         row += 1
     warm = detect_warmup([reading.service_ns / reading.items for reading in readings[:row]])
-    return ("warmup",) * warm + ("steady",) * (len(readings) - warm)
+    return tuple("warmup" if position < warm else "steady" for position in range(len(readings)))
 
 
 def keep_record(record: InferenceRecord, path: str | None) -> str:
@@ -63,7 +63,7 @@ def describe(record: InferenceRecord, where: str = "") -> str:
     shown = [f"p{percent} {format_seconds(value)}" for percent in (50, 99) if (value := calls.percentile(percent))]
     rate = record.items_per_second
     if rate is not None:
-        shown.append(f"{rate:,.4g} items/s")
+        shown.append(f"{rate:,.0f} items/s" if rate >= 100 else f"{rate:.3g} items/s")
     if record.failed:
         shown.append(f"{record.failed:,} failed")
     return f"vmselect: {calls.total:,} calls, {', '.join(shown)}{where}" if shown else f"vmselect: no calls{where}"

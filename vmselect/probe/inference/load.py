@@ -97,8 +97,7 @@ class Load:
     def _serve_and_keep_error(self) -> None:
         try:
             self._serve()
-        except BaseException as error:
-            # Raised again by the thread that asked for the load.
+        except BaseException as error:  # noqa: BLE001 - kept, and raised again by the thread that asked for the load
             with self._lock:
                 self._error = self._error or error
             self._stop.set()
