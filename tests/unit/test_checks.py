@@ -1,0 +1,106 @@
+"""One dialect for what callers give: the same rule and the same family of errors everywhere."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vmselect import _checks
+from vmselect.errors import ArgumentError
+
+
+class Hostile:
+    """Raises whatever is asked of it."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+NONSENSE: list[Any] = [
+    None, True, np.True_, "12", b"12", "", float("nan"), float("inf"), np.float64("nan"), 10**400, -(10**400), 1j, [],
+    {}, object(), Hostile(), Decimal("NaN"), np.array([1, 2]), np.datetime64("2020"), "x" * 10_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [64, 64.0, np.int32(64), np.float32(64), np.uint8(64), Fraction(64)])
+def test_a_whole_number_is_one_however_it_is_written(value: Any) -> None:
+    count = _checks.check_count("batch_size", value)
+    assert count == 64
+    assert type(count) is int
+
+
+@pytest.mark.parametrize("value", NONSENSE, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "check",
+    [_checks.check_count, _checks.check_number, _checks.check_seconds, _checks.check_share, _checks.check_mapping],
+    ids=lambda check: check.__name__,
+)
+def test_nonsense_is_refused_by_name_and_in_one_family(check: Any, value: Any) -> None:
+    if check is _checks.check_mapping and isinstance(value, dict):
+        return
+    with pytest.raises(ArgumentError, match="steps") as refused:
+        check("steps", value)
+    assert len(str(refused.value)) < 250
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("value", [None, 3, b"a", "", "  ", "a" * 201, [], Hostile()], ids=lambda v: type(v).__name__)
+def test_names_are_texts_of_a_sensible_length(value: Any) -> None:
+    with pytest.raises(ArgumentError, match="monitor"):
+        _checks.check_name("monitor", value)
+
+
+@pytest.mark.parametrize("value", [None, 3, b"a", "", "a\0b", [], Hostile()], ids=lambda value: type(value).__name__)
+def test_paths_are_what_a_file_system_can_be_asked_about(value: Any) -> None:
+    with pytest.raises(ArgumentError, match="path"):
+        _checks.check_path("path", value)
+    assert _checks.check_path("path", Path("a")) == Path("a")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "below", "words"),
+    [
+        ({"least": 0}, -1, "number of at least 0"),
+        ({"least": 0, "most": 1}, 2, "number from 0 to 1"),
+        ({"above": 0}, 0, "number above 0"),
+        ({"most": 5}, 6, "number of at most 5"),
+        ({}, float("nan"), "finite number"),
+    ],
+)
+def test_the_bounds_are_said(bounds: dict[str, float], below: float, words: str) -> None:
+    with pytest.raises(ArgumentError, match=f"must be a {words}, not"):
+        _checks.check_number("x", below, **bounds)
+
+
+def test_flags_are_not_guessed() -> None:
+    assert _checks.check_flag("stop", True) is True
+    assert _checks.check_flag("stop", np.False_) is False
+    assert _checks.check_flag("stop", 0) is False
+    for value in ("no", "False", 2, None, [], 0.5):
+        with pytest.raises(ArgumentError, match="True or False"):
+            _checks.check_flag("stop", value)
+
+
+def test_a_choice_names_the_choices() -> None:
+    assert _checks.check_choice("billing", "exact", ("exact", "provider")) == "exact"
+    for value in ("Exact", None, ["exact"], Hostile()):
+        with pytest.raises(ArgumentError, match="exact, provider"):
+            _checks.check_choice("billing", value, ("exact", "provider"))
+
+
+def test_one_or_several_each_once() -> None:
+    assert _checks.several(_checks.check_count, "epochs", np.array([5, 10, 5])) == (5, 10)
+    assert _checks.maybe(_checks.check_count, "epochs", None) is None
+    with pytest.raises(ArgumentError, match="empty"):
+        _checks.several(_checks.check_count, "epochs", [])
+
+
+def test_what_is_shown_is_short_and_printable() -> None:
+    assert _checks.show("\x1b[31mred\n") == r"'\x1b[31mred\n'"
+    assert len(_checks.show("a" * 10_000)) < 70
+    assert _checks.show(Hostile()) == "<Hostile>"

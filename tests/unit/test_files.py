@@ -1,0 +1,148 @@
+"""Files, whole or not at all: nothing of the user's is replaced, followed, or left behind."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+from vmselect import _files
+from vmselect.errors import ProfileError
+
+PROFILE = vs.Profile.from_times(instance_type="m", batch_size=8, iteration_seconds=[0.1] * 3)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_permissions_of_a_replaced_file_stay(tmp_path: Path) -> None:
+    path = tmp_path / "private.json"
+    path.write_text("")
+    path.chmod(0o600)
+    _files.write_text(path, "new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text() == "new"
+
+
+def test_a_link_stays_a_link_and_its_file_is_written(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    target, link = tmp_path / "real" / "file.json", tmp_path / "link.json"
+    target.write_text("old")
+    link.symlink_to(target)
+    _files.write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert names(tmp_path) == ["link.json", "real"]
+
+
+def test_what_is_no_file_is_neither_read_nor_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    for act in (
+        lambda: _files.write_text(pipe, "x"),
+        lambda: _files.check_writable(pipe),
+        lambda: _files.read_bytes(pipe, noun="profile", limit=100),
+        lambda: vs.Profile.load(pipe),
+        lambda: vs.ConvergenceStudy.load(pipe),
+        lambda: PROFILE.save(pipe),
+        lambda: _files.write_text("/dev/null", "x"),
+        lambda: _files.read_bytes("/dev/zero", noun="profile", limit=100),
+    ):
+        with pytest.raises(ProfileError, match=r"no ordinary file|not overwritten"):
+            act()
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert names(tmp_path) == ["pipe.json"]
+
+
+def test_a_file_that_is_no_record_is_not_overwritten(tmp_path: Path) -> None:
+    script = tmp_path / "train.json"
+    script.write_text("print('precious')")
+    with pytest.raises(ProfileError, match="not overwritten"):
+        PROFILE.save(script)
+    assert script.read_text() == "print('precious')"
+    assert vs.Profile.load(PROFILE.save(tmp_path / "new.json")) == PROFILE
+    assert vs.Profile.load(PROFILE.save(tmp_path / "new.json")) == PROFILE
+
+
+def test_a_full_or_forbidden_place_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for path in (tmp_path / "file" / "a.json", "/proc/nothing/here.json", "a\0b.json", "x" * 300 + ".json"):
+        with pytest.raises(ProfileError, match="cannot write"):
+            _files.write_text(path, "text")
+    assert names(tmp_path) == ["file"]
+
+
+SAVE = """
+import sys, vmselect as vs
+profile = vs.Profile.from_times(instance_type="m", batch_size=8, iteration_seconds=[0.1] * 3)
+print("ready", flush=True); sys.stdin.readline()
+for _ in range(15):
+    profile.model_copy(update={"id": vs.Profile.from_times(iteration_seconds=1.0).id}).save(sys.argv[1])
+"""
+
+
+def test_eight_processes_in_one_second_lose_no_profile(tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    children = [
+        subprocess.Popen([sys.executable, "-c", SAVE, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(8)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+    for child in children:
+        child.communicate(b"go\n")
+        assert child.returncode == 0
+    assert len({profile.id for profile in vs.load_profiles(folder)}) == 120
+    assert all(name.endswith(".json") for name in names(folder))
+
+
+def test_names_are_claimed_where_links_are_not_to_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    paths = [_files.write_new(tmp_path, "name", f"text {n}") for n in range(3)]
+    assert [path.read_text() for path in paths] == ["text 0", "text 1", "text 2"]
+    assert names(tmp_path) == ["name-2.json", "name-3.json", "name.json"]
+
+
+def test_threads_that_write_one_file_leave_one_whole(tmp_path: Path) -> None:
+    path, texts = tmp_path / "report.html", [str(n) * 200_000 for n in range(4)]
+    threads = [threading.Thread(target=_files.write_text, args=(path, text)) for text in texts * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert path.read_text() in texts
+    assert names(tmp_path) == ["report.html"]
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    old, young, foreign = (
+        tmp_path / f".vmselect-{'0' * 16}.part", tmp_path / f".vmselect-{'1' * 16}.part", tmp_path / ".other.part",
+    )  # fmt: skip
+    long_ago = time.time() - 2 * _files.ABANDONED_AFTER_SECONDS
+    for path in (old, young, foreign):
+        path.write_text("half")
+    os.utime(old, (long_ago, long_ago))
+    os.utime(foreign, (long_ago, long_ago))
+    _files.write_text(tmp_path / "a.json", "whole")
+    assert names(tmp_path) == sorted([foreign.name, young.name, "a.json"])
+
+
+@pytest.mark.parametrize("text", [b'"' + b'\\"' * 500_000, b'{"a": "' + b"\\" * 1_000_000, b"[" * 1_000_000])
+def test_a_hostile_file_costs_no_more_than_its_length(tmp_path: Path, text: bytes) -> None:
+    # A parser that looks back at every escape needs minutes for this; the time limit of the tests would end it.
+    path = tmp_path / "hostile.json"
+    path.write_bytes(text)
+    with pytest.raises(ProfileError, match=r"hostile\.json"):
+        vs.Profile.load(path)
