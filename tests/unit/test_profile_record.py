@@ -78,6 +78,16 @@ def test_sums_cannot_be_smaller_than_what_was_kept() -> None:
         Steps(epoch=(0,), batch=(0,), seconds=(1.0,), covers=(4,), label=("first",), readings=1, steps=3)
 
 
+def test_rows_are_those_of_the_columns_also_after_a_copy() -> None:
+    steps = given().timeline.steps
+    assert [(row.seconds, row.label) for row in steps.rows] == [(3.4, "first"), (0.13, "steady"), (0.13, "steady")]
+    slower = steps.model_copy(update={"seconds": (4.0, 1.0, 1.0)})
+    assert [row.seconds for row in slower.rows] == [4.0, 1.0, 1.0]
+    assert steps == given().timeline.steps
+    assert Steps.of(steps.rows) == steps
+    assert [row.each for row in steps.labelled("steady")] == [0.13, 0.13]
+
+
 def test_total_is_known_only_when_the_whole_fit_was_watched() -> None:
     profile = given()
     assert profile.total_seconds is None

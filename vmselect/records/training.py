@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -89,10 +90,16 @@ class Steps(Part):
         }
         return cls(**columns, **(exact | sums))
 
-    @property
+    @cached_property
     def rows(self) -> tuple[Step, ...]:
         """The readings that were kept, in order."""
         return tuple(map(Step, self.epoch, self.batch, self.seconds, self.covers, self.label))
+
+    def __copy__(self) -> Steps:
+        # A copy may get other columns, so it makes rows of its own.
+        copied = super().__copy__()
+        copied.__dict__.pop("rows", None)
+        return copied
 
     def labelled(self, *labels: Label) -> list[Step]:
         """The readings with one of these labels."""
