@@ -23,7 +23,7 @@ STEPS, BATCH = 40, 64
 
 def time_timer(steps: int = 200_000) -> float:
     """Microseconds per step of the stopwatch, the loop around it taken off; the best of a few."""
-    from vmselect.probe.timer import StepTimer
+    from vmselect.probe.recorder.stopwatch import StepTimer
 
     best = float("inf")
     for _ in range(7):

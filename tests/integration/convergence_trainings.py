@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import vmselect as vs
 from vmselect.convergence import ConvergenceStudy
-from vmselect.probe.convergence_probe import ConvergenceProbe
+from vmselect.probe.keras.convergence import ConvergenceProbe
 
 EPOCHS = 12
 EXAMPLES, SEEDS = (50, (1,)) if "quick" in sys.argv else (200, (1, 2, 3))

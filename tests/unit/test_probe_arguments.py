@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
 import vmselect as vs
 
 BAD = {
-    "steps": [0, -1, 2.0, "20", None, True, math.nan],
-    "validations": [-1, 3, 1.0, "2", None, True],
+    "steps": [0, -1, 2.5, "20", None, True, math.nan],
+    "validations": [-1, 3, 1.5, "2", None, True],
     "seconds": [0, -1, math.nan, math.inf, "5", True],
     "batch_size": [0, -8, 1.5, "8", True],
     "validation_steps": [0, -1, 1.5, "3"],
     "instance_type": ["", "  ", 5, "x" * 201],
     "region": ["", 5],
     "metrics": [[("a", 1)], {"a": "text"}, {"a": math.nan}, {"a": None}, {1: 2.0}, {"": 1}, 7],
+    "factors": [[("a", 1)], {"a": [1]}, {"a": None}, {"": 1}, {"a": math.nan}, 7],
     "verbose": [-1, "1", None, 0.5],
     "path": [5, "", b"bytes", ["a"]],
     "stop": ["no", None, 2],
 }
-SHARED = ("batch_size", "instance_type", "region", "metrics", "verbose", "path", "stop")
+SHARED = ("batch_size", "instance_type", "region", "metrics", "factors", "verbose", "path", "stop")
 LOOP = ("steps", "validations", "seconds", *SHARED)
 
 
@@ -55,6 +57,32 @@ def test_numpy_integers_are_integers() -> None:
     import numpy as np
 
     assert vs.IterationProbe(steps=np.int64(7), batch_size=np.int32(8)).steps == 7
+
+
+def run_loop(**options) -> vs.Profile:
+    with vs.probe_loop(batch_size=4, verbose=0, **options) as p:
+        for _ in p.steps(range(3)):
+            pass
+    return p.profile
+
+
+def test_the_environment_says_where_records_go_and_what_was_varied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VMSELECT_FOLDER", str(tmp_path / "records"))
+    monkeypatch.setenv("VMSELECT_FACTORS", '{"machine": "small", "image": 224, "lr": 0.5, "aug": true}')
+    made = run_loop(factors={"image": 64})
+    assert made.factors == {"machine": "small", "image": 64, "lr": 0.5, "aug": True}
+    assert vs.load_profiles(tmp_path / "records") == [made]
+    run_loop(path=tmp_path / "own.json")
+    assert len(vs.load_profiles(tmp_path / "records")) == 1, "a path that is given comes first"
+
+
+@pytest.mark.parametrize("text", ["small", "[1]", '{"a": [1]}', '{"a": null}', '{"a": NaN}'])
+def test_factors_in_the_environment_that_are_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VMSELECT_FACTORS", text)
+    with pytest.raises(vs.errors.ArgumentError, match="VMSELECT_FACTORS"):
+        run_loop()
 
 
 @pytest.mark.parametrize("probe", [vs.IterationProbe(), vs.EpochProbe(), vs.probe_loop()])

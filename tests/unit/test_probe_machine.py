@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from vmselect.probe import framework, hardware, start
+from vmselect.probe.facts import framework, hardware
+from vmselect.probe.facts import process as start
 
 
 class NVMLError(Exception):
@@ -82,7 +83,7 @@ def test_a_process_held_to_one_core() -> None:
     if not hasattr(os, "sched_setaffinity"):
         pytest.skip("this system cannot hold a process to a core")
     code = ("import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
-            "from vmselect.probe.hardware import count_usable_cores; print(count_usable_cores())")  # fmt: skip
+            "from vmselect.probe.facts.hardware import count_usable_cores; print(count_usable_cores())")  # fmt: skip
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
 
 
@@ -156,7 +157,7 @@ def test_what_a_notebook_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_age_of_a_process_is_exact() -> None:
     before = time.monotonic()
     code = (
-        "import time, vmselect.probe.start as s; print(s.process_age_seconds()); "
+        "import time, vmselect.probe.facts.process as s; print(s.process_age_seconds()); "
         "time.sleep(0.5); print(s.process_age_seconds())"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

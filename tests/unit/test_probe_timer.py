@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from vmselect.probe import timer as timer_module
-from vmselect.probe.timeline import build_timeline
-from vmselect.probe.timer import StepTimer
+from vmselect.probe.recorder import stopwatch as timer_module
+from vmselect.probe.recorder.stopwatch import StepTimer
+from vmselect.probe.recorder.timeline import build_timeline
 
 
 class Hand:

@@ -9,25 +9,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vmselect.probe.convergence_probe import ConvergenceProbe as ConvergenceProbe
-    from vmselect.probe.epoch_probe import EpochProbe as EpochProbe
+    from vmselect.probe.facts.process import mark_start as mark_start
     from vmselect.probe.inference import CallProbe as CallProbe
     from vmselect.probe.inference import InferenceProbe as InferenceProbe
     from vmselect.probe.inference import probe_inference as probe_inference
-    from vmselect.probe.iteration_probe import IterationProbe as IterationProbe
+    from vmselect.probe.keras.convergence import ConvergenceProbe as ConvergenceProbe
+    from vmselect.probe.keras.epoch import EpochProbe as EpochProbe
+    from vmselect.probe.keras.iteration import IterationProbe as IterationProbe
     from vmselect.probe.loop import LoopProbe as LoopProbe
     from vmselect.probe.loop import probe_loop as probe_loop
-    from vmselect.probe.start import mark_start as mark_start
 
 _HOME = {
     "CallProbe": "vmselect.probe.inference",
-    "ConvergenceProbe": "vmselect.probe.convergence_probe",
-    "EpochProbe": "vmselect.probe.epoch_probe",
     "InferenceProbe": "vmselect.probe.inference",
-    "IterationProbe": "vmselect.probe.iteration_probe",
-    "LoopProbe": "vmselect.probe.loop",
-    "mark_start": "vmselect.probe.start",
     "probe_inference": "vmselect.probe.inference",
+    "ConvergenceProbe": "vmselect.probe.keras.convergence",
+    "EpochProbe": "vmselect.probe.keras.epoch",
+    "IterationProbe": "vmselect.probe.keras.iteration",
+    "LoopProbe": "vmselect.probe.loop",
+    "mark_start": "vmselect.probe.facts.process",
     "probe_loop": "vmselect.probe.loop",
 }
 

@@ -5,15 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from vmselect._checks import check_count, check_flag, check_name, check_path, check_seconds, maybe
 from vmselect.errors import ProbeError
-from vmselect.probe import arguments
 from vmselect.probe.ending import EndWatch, classify
-from vmselect.probe.framework import synchronise
+from vmselect.probe.facts.framework import synchronise
+from vmselect.probe.options import (
+    Factors,
+    Metrics,
+    check_factors,
+    check_metrics,
+    check_target,
+    choose_path,
+    read_factors,
+)
 from vmselect.probe.recording import Recording
-from vmselect.probe.saving import check_path, keep_profile
+from vmselect.probe.saving import keep_profile
 
 if TYPE_CHECKING:
     from vmselect.records.training import Outcome, Profile
@@ -55,26 +65,29 @@ class LoopProbe:
         examples: int | None = None,
         instance_type: str | None = None,
         region: str | None = None,
-        metrics: arguments.Metrics | None = None,
+        metrics: Metrics | None = None,
+        factors: Factors | None = None,
         synchronize: Callable[[], Any] | None = None,
         verbose: int = 1,
     ) -> None:
-        self._path = arguments.check_path(path)
-        self._steps_wanted = arguments.check_count("steps", steps, least=1)
-        self._epochs_wanted = max(1, arguments.check_count("validations", validations, least=0, most=2))
-        self._seconds = arguments.check_seconds("seconds", seconds)
-        self._stop = arguments.check_flag("stop", stop)
-        self._batch_size = arguments.check_optional_count("batch_size", batch_size)
-        self._model = arguments.check_name("model", model)
-        self._examples = arguments.check_optional_count("examples", examples)
-        self._instance_type = arguments.check_name("instance_type", instance_type)
-        self._region = arguments.check_name("region", region)
-        self._metrics = arguments.check_metrics(metrics)
+        self._path = maybe(check_path, "path", path)
+        self._steps_wanted = check_count("steps", steps)
+        self._epochs_wanted = max(1, check_count("validations", validations, least=0, most=2))
+        self._seconds = maybe(check_seconds, "seconds", seconds, above=0)
+        self._stop = check_flag("stop", stop)
+        self._batch_size = maybe(check_count, "batch_size", batch_size)
+        self._model = maybe(check_name, "model", model)
+        self._examples = maybe(check_count, "examples", examples)
+        self._instance_type = maybe(check_name, "instance_type", instance_type)
+        self._region = maybe(check_name, "region", region)
+        self._metrics = check_metrics(metrics)
+        self._factors = check_factors("factors", factors)
         self._synchronize = synchronize or synchronise
-        self._verbose = arguments.check_count("verbose", verbose, least=0)
+        self._verbose = check_count("verbose", verbose, least=0)
         self._recording: Recording | None = None
         self._watch: EndWatch | None = None
         self._profile: Profile | None = None
+        self._target: Path | None = None
         self._epochs_begun = 0
         self._whole = self._cut_short = self._stepping = False
 
@@ -94,9 +107,14 @@ class LoopProbe:
         return self._epochs_begun >= self._epochs_wanted or self._is_late(recording)
 
     def __enter__(self) -> LoopProbe:
-        check_path(self._path)
+        self._target = choose_path(self._path)
+        check_target(self._target)
         self._recording = recording = Recording(
-            "loop", batch_size=self._batch_size, instance_type=self._instance_type, region=self._region
+            "loop",
+            batch_size=self._batch_size,
+            instance_type=self._instance_type,
+            region=self._region,
+            factors=read_factors(self._factors),
         )
         with recording.timer.leave_out():
             recording.model_name = self._model
@@ -117,7 +135,7 @@ class LoopProbe:
     def epochs(self, count: int) -> Iterator[int]:
         """The epoch numbers 0, 1, ... below ``count``, as long as the probe has not seen enough."""
         recording = self._require()
-        recording.epochs = arguments.check_count("count", count, least=1)
+        recording.epochs = check_count("count", count)
         for epoch in range(count):
             if self.finished:
                 self._cut_short = True
@@ -191,7 +209,7 @@ class LoopProbe:
             watch.stop()
         if recording is not None:
             self._profile = keep_profile(
-                recording, outcome, detail=detail, metrics=self._metrics, path=self._path, verbose=self._verbose
+                recording, outcome, detail=detail, metrics=self._metrics, path=self._target, verbose=self._verbose
             )
 
 

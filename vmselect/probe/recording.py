@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
-from vmselect.probe.fit import FitFacts, read_fit
-from vmselect.probe.start import in_notebook, take_initialization
-from vmselect.probe.timer import StepTimer
+from vmselect.probe.facts.process import in_notebook, take_initialization
+from vmselect.probe.keras.fit import FitFacts, read_fit
+from vmselect.probe.recorder.stopwatch import StepTimer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from vmselect.probe.options import Factors
     from vmselect.records.training import Outcome, Profile, Setup
 
 Kind = Literal["iteration", "epoch", "loop"]
@@ -35,6 +36,7 @@ class Recording:
         batch_size: int | None = None,
         instance_type: str | None = None,
         region: str | None = None,
+        factors: Factors | None = None,
     ) -> None:
         self.init = take_initialization()
         self.timer = StepTimer()
@@ -45,6 +47,7 @@ class Recording:
             self.fit = read_fit(frame) if frame is not None else FitFacts()
             params = params or {}
             self.given_batch_size = batch_size
+            self.factors = dict(factors or {})
             self.counted_batch_size: int | None = None
             self.steps: int | None = params.get("steps")
             self.epochs: int | None = params.get("epochs")
@@ -103,9 +106,9 @@ class Recording:
         self, outcome: Outcome, *, detail: str | None = None, metrics: Mapping[str, float] | None = None
     ) -> Profile:
         """The profile of what was seen until now."""
-        from vmselect.probe.framework import read_peak_gpu_memory
-        from vmselect.probe.hardware import read_peak_memory
-        from vmselect.probe.timeline import build_timeline
+        from vmselect.probe.facts.framework import read_peak_gpu_memory
+        from vmselect.probe.facts.hardware import read_peak_memory
+        from vmselect.probe.recorder.timeline import build_timeline
         from vmselect.records.base import Environment
         from vmselect.records.training import Profile
 
@@ -124,6 +127,7 @@ class Recording:
                 peak_gpu_memory_bytes=read_peak_gpu_memory(),
             ),
             placement=self._placement,
+            factors=self.factors,
             metrics=dict(metrics or {}),
         )
 
@@ -150,9 +154,9 @@ class Recording:
         )
 
     def _read_facts(self, instance_type: str | None, region: str | None) -> None:
-        from vmselect.probe.framework import count_parameters, name_model, read_framework
-        from vmselect.probe.hardware import read_machine
-        from vmselect.probe.placement import locate
+        from vmselect.probe.facts.framework import count_parameters, name_model, read_framework
+        from vmselect.probe.facts.hardware import read_machine
+        from vmselect.probe.facts.placement import locate
 
         self._environment: dict[str, Any] = {
             **read_framework(self.model),

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vmselect.probe import arguments
+from vmselect.probe.options import Metrics, evaluate_metrics
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
@@ -14,29 +14,18 @@ if TYPE_CHECKING:
     from vmselect.records.training import Outcome, Profile
 
 
-def check_path(path: str | None) -> None:
-    """Find out now, before any training, whether the profile can be written later."""
-    from vmselect._files import check_writable, is_folder
-    from vmselect.records.folder import check_replaceable
-
-    if path is not None:
-        check_writable(path)
-        if not is_folder(Path(path)):
-            check_replaceable(Path(path))
-
-
 def keep_profile(
     recording: Recording,
     outcome: Outcome,
     *,
     detail: str | None,
-    metrics: arguments.Metrics,
-    path: str | None,
+    metrics: Metrics,
+    path: Path | None,
     verbose: int,
 ) -> Profile:
     """The profile of a recording, written to ``path`` by the first worker."""
     try:
-        measured = arguments.evaluate_metrics(metrics)
+        measured = evaluate_metrics(metrics)
     except BaseException:
         # A faulty metric must not cost the times: they are written, then the fault is shown.
         _write(recording, recording.build(outcome, detail=detail), path=path, verbose=verbose)
@@ -57,7 +46,7 @@ def describe_stop(profile: Profile, written: Path | None) -> str:
     return f"vmselect: ended the training after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}"
 
 
-def _write(recording: Recording, profile: Profile, *, path: str | None, verbose: int) -> None:
+def _write(recording: Recording, profile: Profile, *, path: Path | None, verbose: int) -> None:
     if not recording.is_chief:
         return
     written = profile.save(path) if path is not None else None

@@ -10,14 +10,15 @@ from typing import Any, Literal, NamedTuple
 
 from vmselect._checks import check_count, check_name, check_number, check_path, maybe
 from vmselect.errors import ProbeError
-from vmselect.probe.callback import Logs, PlainCallback
 from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.inference.answers import settle
 from vmselect.probe.inference.batches import Batch, count_bytes
 from vmselect.probe.inference.keeping import build_calls, describe, keep_record, make_setup, say
 from vmselect.probe.inference.load import Clock
 from vmselect.probe.inference.tally import Tally
-from vmselect.probe.surroundings import MachineFacts, check_destination, destination, read_facts
+from vmselect.probe.keras.callback import Logs, PlainCallback
+from vmselect.probe.options import check_target, choose_path
+from vmselect.probe.surroundings import MachineFacts, read_facts
 from vmselect.records.inference import InferenceRecord
 
 FRAMES_UP = 12
@@ -69,7 +70,7 @@ class InferenceProbe(PlainCallback):
         verbose: int = 1,
         clock: Clock = time.perf_counter_ns,
     ) -> None:
-        self.path = destination(maybe(check_path, "path", path))
+        self.path = choose_path(maybe(check_path, "path", path))
         self.calls = maybe(check_count, "calls", calls)
         self.batch_size = maybe(check_count, "batch_size", batch_size)
         self.bytes_per_item = maybe(check_number, "bytes_per_item", bytes_per_item, least=0)
@@ -147,7 +148,7 @@ class InferenceProbe(PlainCallback):
             return
         if caller.threaded:
             raise ProbeError(THREADED)
-        check_destination(self.path)
+        check_target(self.path)
         self._machine = read_facts(instance_type=self.instance_type, region=self.region, model=self._model)
         self._caller, self._source = caller, source
         listed = caller.callback_list
@@ -189,7 +190,7 @@ class InferenceProbe(PlainCallback):
             watch.stop()
         if source is None or machine is None or self._first_seconds is None:
             return
-        from vmselect.probe.framework import count_parameters, name_model
+        from vmselect.probe.facts.framework import count_parameters, name_model
 
         interrupted = error is not None or detail is not None
         self._record = record = InferenceRecord(

@@ -16,7 +16,8 @@ from vmselect.probe.inference.batches import Batch, cut_batches
 from vmselect.probe.inference.keeping import build_calls, describe, keep_record, make_setup, say
 from vmselect.probe.inference.load import Clock, Failures, Load, Sleep
 from vmselect.probe.inference.tally import Tally
-from vmselect.probe.surroundings import MachineFacts, check_destination, destination, read_facts
+from vmselect.probe.options import check_target, choose_path
+from vmselect.probe.surroundings import MachineFacts, read_facts
 from vmselect.records.inference import InferenceRecord
 
 MOST_CLIENTS = 1_000
@@ -63,7 +64,7 @@ class CallProbe:
         clock: Clock = time.perf_counter_ns,
         sleep: Sleep | None = None,
     ) -> None:
-        self._path = destination(maybe(check_path, "path", path))
+        self._path = choose_path(maybe(check_path, "path", path))
         self._batch_size = maybe(check_count, "batch_size", batch_size)
         self._clients = check_count("clients", clients, most=MOST_CLIENTS)
         self._rate = maybe(check_number, "rate", rate, above=0, most=1e6)
@@ -92,7 +93,7 @@ class CallProbe:
         return self.records[-1]
 
     def __enter__(self) -> CallProbe:
-        check_destination(self._path)
+        check_target(self._path)
         self._machine = read_facts(instance_type=self._instance_type, region=self._region)
         self._inside = True
         return self

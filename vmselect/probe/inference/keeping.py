@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from vmselect.probe.inference.tally import Reading, Tally
@@ -52,7 +53,7 @@ def label_calls(readings: Sequence[Reading]) -> tuple[Label, ...]:
     return tuple("warmup" if position < warm else "steady" for position in range(len(readings)))
 
 
-def keep_record(record: InferenceRecord, path: str | None) -> str:
+def keep_record(record: InferenceRecord, path: Path | None) -> str:
     """Write the record where one is wanted; returns words about where it is."""
     return f"; record in {record.save(path)}" if path is not None else ""
 

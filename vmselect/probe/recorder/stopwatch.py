@@ -1,7 +1,7 @@
 """The stopwatch of a training: knows no framework, only what began and what ended.
 
 Every method takes constant time. A step costs one look at the clock, a few additions and a tuple; memory is bounded
-however long the training runs (see :class:`~vmselect.probe.reservoir.Reservoir`), while sums stay exact.
+however long the training runs (see :class:`~vmselect.probe.recorder.reservoir.Reservoir`), while sums stay exact.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from vmselect.probe.reservoir import Reservoir
+from vmselect.probe.recorder.reservoir import Reservoir
 
 Clock = Callable[[], int]
 Reading = tuple[int, int, int, int]
@@ -61,7 +61,7 @@ class EpochTally:
 
 
 class StepTimer:
-    """Records a training as it happens; :func:`~vmselect.probe.timeline.build_timeline` gives the record its form.
+    """Records a training as it happens; :func:`~.timeline.build_timeline` gives the record its form.
 
     The calls come in the order of a training: :meth:`start`; for each epoch :meth:`begin_epoch`, then for each step
     :meth:`begin_step` and :meth:`end_step`, then perhaps :meth:`begin_validation`, :meth:`end_validation_batch` and

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import ClassVar, Literal
 
-from vmselect.probe import arguments
-from vmselect.probe.callback import Logs
-from vmselect.probe.framework import count_examples, count_validation_batches
-from vmselect.probe.keras_probe import KerasProbe
+from vmselect._checks import check_count
+from vmselect.probe.facts.framework import count_examples, count_validation_batches
+from vmselect.probe.keras.base import KerasProbe
+from vmselect.probe.keras.callback import Logs
+from vmselect.probe.options import Factors, Metrics
 from vmselect.probe.recording import Recording
 
 
@@ -25,6 +26,7 @@ class EpochProbe(KerasProbe):
         instance_type: this machine's type, where it cannot be found out.
         region: this machine's region, where it cannot be found out.
         metrics: your own numbers for the profile: names to numbers, or to functions that are called at the end.
+        factors: what you vary between runs, names to plain values, for the profile.
         verbose: 1 prints one line when the probe ends the training, 0 nothing.
 
     >>> import keras, numpy
@@ -48,10 +50,11 @@ class EpochProbe(KerasProbe):
         batch_size: int | None = None,
         instance_type: str | None = None,
         region: str | None = None,
-        metrics: arguments.Metrics | None = None,
+        metrics: Metrics | None = None,
+        factors: Factors | None = None,
         verbose: int = 1,
     ) -> None:
-        self.epochs = arguments.check_count("epochs", epochs, least=1)
+        self.epochs = check_count("epochs", epochs)
         super().__init__(
             path,
             stop=stop,
@@ -59,6 +62,7 @@ class EpochProbe(KerasProbe):
             instance_type=instance_type,
             region=region,
             metrics=metrics,
+            factors=factors,
             verbose=verbose,
         )
 

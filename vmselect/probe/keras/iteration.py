@@ -7,13 +7,14 @@ import os
 import threading
 from typing import ClassVar, Literal
 
+from vmselect._checks import check_count, check_seconds, maybe
 from vmselect.errors import ArgumentError, ProbeError
-from vmselect.probe import arguments
-from vmselect.probe.callback import Logs
-from vmselect.probe.framework import count_examples, count_validation_batches, synchronise
-from vmselect.probe.keras_probe import OWN_STOP, THREADED, KerasProbe
+from vmselect.probe.facts.framework import count_examples, count_validation_batches, synchronise
+from vmselect.probe.keras.base import OWN_STOP, THREADED, KerasProbe
+from vmselect.probe.keras.callback import Logs
+from vmselect.probe.options import Factors, Metrics
+from vmselect.probe.recorder.stopwatch import StepTimer
 from vmselect.probe.recording import Recording
-from vmselect.probe.timer import StepTimer
 
 
 class IterationProbe(KerasProbe):
@@ -33,6 +34,7 @@ class IterationProbe(KerasProbe):
         instance_type: this machine's type, where it cannot be found out.
         region: this machine's region, where it cannot be found out.
         metrics: your own numbers for the profile: names to numbers, or to functions that are called at the end.
+        factors: what you vary between runs, names to plain values, for the profile.
         verbose: 1 prints one line when the probe ends the training, 0 nothing.
 
     >>> import keras, numpy
@@ -59,13 +61,14 @@ class IterationProbe(KerasProbe):
         validation_steps: int | None = None,
         instance_type: str | None = None,
         region: str | None = None,
-        metrics: arguments.Metrics | None = None,
+        metrics: Metrics | None = None,
+        factors: Factors | None = None,
         verbose: int = 1,
     ) -> None:
-        self.steps = arguments.check_count("steps", steps, least=1)
-        self.validations = arguments.check_count("validations", validations, least=0, most=2)
-        self.seconds = arguments.check_seconds("seconds", seconds)
-        self.validation_steps = arguments.check_optional_count("validation_steps", validation_steps)
+        self.steps = check_count("steps", steps)
+        self.validations = check_count("validations", validations, least=0, most=2)
+        self.seconds = maybe(check_seconds, "seconds", seconds, above=0)
+        self.validation_steps = maybe(check_count, "validation_steps", validation_steps)
         super().__init__(
             path,
             stop=stop,
@@ -73,6 +76,7 @@ class IterationProbe(KerasProbe):
             instance_type=instance_type,
             region=region,
             metrics=metrics,
+            factors=factors,
             verbose=verbose,
         )
         for name in ("seconds", "validation_steps"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
@@ -13,11 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from vmselect._checks import check_choice, check_count, check_flag, check_name, check_number, check_path, maybe
 from vmselect._files import check_writable
 from vmselect.convergence import ConvergenceRun, ConvergenceStudy, Curve, StoppingRule
 from vmselect.errors import ArgumentError, ProbeError, ProfileError
-from vmselect.probe import arguments, fit, framework, placement
-from vmselect.probe.callback import Logs, PlainCallback
+from vmselect.probe.facts import framework, placement
+from vmselect.probe.keras import fit
+from vmselect.probe.keras.callback import Logs, PlainCallback
+from vmselect.probe.options import Factors, check_factors, choose_path, read_factors
 from vmselect.records.convergence import as_logged
 from vmselect.records.training import MAX_EPOCHS
 
@@ -58,28 +60,23 @@ class ConvergenceProbe(PlainCallback):
         stop: bool = False,
         restore_best_weights: bool = False,
         instance_type: str | None = None,
+        factors: Factors | None = None,
         verbose: int = 0,
     ) -> None:
-        self.path = arguments.check_path(path)
-        name = arguments.check_name("monitor", monitor)
-        if name is None:
-            raise ArgumentError("monitor is None. Name a logged metric, for example val_accuracy.")
-        self.monitor = name
-        self.patience = arguments.check_count("patience", patience, least=0)
-        if isinstance(min_delta, bool) or not isinstance(min_delta, (int, float)) or not math.isfinite(min_delta):
-            raise ArgumentError(f"min_delta is {min_delta!r}. Give a number.")
-        self.min_delta = float(min_delta)
-        if mode not in ("auto", "min", "max"):
-            raise ArgumentError(f'mode is {mode!r}. Use "auto", "min" or "max".')
-        self.mode = mode
-        self.start_from_epoch = arguments.check_count("start_from_epoch", start_from_epoch, least=0)
-        self.batch_size = arguments.check_optional_count("batch_size", batch_size)
-        self.stop = arguments.check_flag("stop", stop)
-        self.restore_best_weights = arguments.check_flag("restore_best_weights", restore_best_weights)
+        self.path = maybe(check_path, "path", path)
+        self.monitor = check_name("monitor", monitor)
+        self.patience = check_count("patience", patience, least=0)
+        self.min_delta = check_number("min_delta", min_delta)
+        self.mode = check_choice("mode", mode, ("auto", "min", "max"))
+        self.start_from_epoch = check_count("start_from_epoch", start_from_epoch, least=0)
+        self.batch_size = maybe(check_count, "batch_size", batch_size)
+        self.stop = check_flag("stop", stop)
+        self.restore_best_weights = check_flag("restore_best_weights", restore_best_weights)
         if self.restore_best_weights and not self.stop:
             raise ArgumentError("restore_best_weights=True alters the training, so it needs stop=True.")
-        self.instance_type = arguments.check_name("instance_type", instance_type)
-        self.verbose = arguments.check_count("verbose", verbose, least=0)
+        self.instance_type = maybe(check_name, "instance_type", instance_type)
+        self.factors = check_factors("factors", factors)
+        self.verbose = check_count("verbose", verbose, least=0)
         self.saved_to: Path | None = None
         self._watch = _Watch()
 
@@ -132,9 +129,11 @@ class ConvergenceProbe(PlainCallback):
         """Set up for a new training."""
         import keras
 
-        if self.path is not None:
-            check_writable(self.path)
-            _runs_in(Path(self.path))  # a file that is no study is refused now, not when a training has been paid for
+        target = choose_path(self.path)
+        factors = read_factors(self.factors)
+        if target is not None:
+            check_writable(target)
+            _runs_in(target)  # a file that is no study is refused now, not when a training has been paid for
         self.saved_to = None
         facts = fit.read_fit(sys._getframe(1))
         machine = placement.locate(instance_type=self.instance_type).instance_type
@@ -151,6 +150,8 @@ class ConvergenceProbe(PlainCallback):
         self._watch = _Watch(
             facts=facts,
             judge=judge,
+            target=target,
+            factors=factors,
             batch_size=self.batch_size or facts.batch_size,
             instance_type=machine.value if machine else None,
             is_chief=framework.read_worker(self._model)[0] == 0,
@@ -236,12 +237,13 @@ class ConvergenceProbe(PlainCallback):
 
     def _save(self) -> None:
         watch = self._watch
-        run = self.run if self.path is not None and watch.is_chief else None
-        if run is None or self.path is None:
+        run = self.run if watch.is_chief else None
+        target = self.saved_to or watch.target
+        if run is None or target is None:
             return
-        target = self.saved_to or Path(self.path)
         earlier = [other for other in _runs_in(target) if other.created != run.created]
-        self.saved_to = ConvergenceStudy.of([*earlier, run]).save(target)
+        study = ConvergenceStudy.of([*earlier, run]).model_copy(update={"factors": watch.factors})
+        self.saved_to = study.save(target)
         watch.next_save = time.perf_counter() - watch.clock + SAVE_EVERY_SECONDS
 
     def __getstate__(self) -> dict[str, Any]:
@@ -255,6 +257,8 @@ class _Watch:
 
     facts: fit.FitFacts = field(default_factory=fit.FitFacts)
     judge: Any = None
+    target: Path | None = None
+    factors: Factors = field(default_factory=dict)
     batch_size: int | None = None
     instance_type: str | None = None
     is_chief: bool = True

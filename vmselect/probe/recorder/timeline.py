@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vmselect.probe.start import InitSource
-from vmselect.probe.timer import EpochTally, Reading, StepTimer
+from vmselect.probe.facts.process import InitSource
+from vmselect.probe.recorder.stopwatch import EpochTally, Reading, StepTimer
 from vmselect.records.training import Boundary, Epoch, Label, Step, Steps, Timeline, Validation
 from vmselect.records.warmup import detect_warmup
 

@@ -5,15 +5,25 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from vmselect._checks import check_count, check_flag, check_name, check_path, maybe
 from vmselect.errors import ProbeError
-from vmselect.probe import arguments
-from vmselect.probe.callback import Logs, PlainCallback
 from vmselect.probe.ending import EndWatch, classify
-from vmselect.probe.fit import is_running
+from vmselect.probe.keras.callback import Logs, PlainCallback
+from vmselect.probe.keras.fit import is_running
+from vmselect.probe.options import (
+    Factors,
+    Metrics,
+    check_factors,
+    check_metrics,
+    check_target,
+    choose_path,
+    read_factors,
+)
 from vmselect.probe.recording import Recording
-from vmselect.probe.saving import check_path, keep_profile
+from vmselect.probe.saving import keep_profile
 
 if TYPE_CHECKING:
     from vmselect.records.training import Outcome, Profile
@@ -49,16 +59,18 @@ class KerasProbe(PlainCallback):
         batch_size: int | None = None,
         instance_type: str | None = None,
         region: str | None = None,
-        metrics: arguments.Metrics | None = None,
+        metrics: Metrics | None = None,
+        factors: Factors | None = None,
         verbose: int = 1,
     ) -> None:
-        self.path = arguments.check_path(path)
-        self.stop = arguments.check_flag("stop", stop)
-        self.batch_size = arguments.check_optional_count("batch_size", batch_size)
-        self.instance_type = arguments.check_name("instance_type", instance_type)
-        self.region = arguments.check_name("region", region)
-        self.metrics = arguments.check_metrics(metrics)
-        self.verbose = arguments.check_count("verbose", verbose, least=0)
+        self.path = maybe(check_path, "path", path)
+        self.stop = check_flag("stop", stop)
+        self.batch_size = maybe(check_count, "batch_size", batch_size)
+        self.instance_type = maybe(check_name, "instance_type", instance_type)
+        self.region = maybe(check_name, "region", region)
+        self.metrics = check_metrics(metrics)
+        self.factors = check_factors("factors", factors)
+        self.verbose = check_count("verbose", verbose, least=0)
         self.params = {}
         self._profile: Profile | None = None
         self._reset()
@@ -67,6 +79,7 @@ class KerasProbe(PlainCallback):
         self._recording: Recording | None = None
         self._watch: EndWatch | None = None
         self._thread = 0
+        self._target: Path | None = None
         self._cut_short = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -93,7 +106,8 @@ class KerasProbe(PlainCallback):
         """Start recording."""
         self._end_early(None, None)  # a training before this one that ended without a word
         self._reset()
-        check_path(self.path)
+        self._target = choose_path(self.path)
+        check_target(self._target)
         recording = Recording(
             self._kind,
             model=self._model,
@@ -102,6 +116,7 @@ class KerasProbe(PlainCallback):
             batch_size=self.batch_size,
             instance_type=self.instance_type,
             region=self.region,
+            factors=read_factors(self.factors),
         )
         with recording.timer.leave_out():
             self._check_fit(recording)
@@ -169,5 +184,5 @@ class KerasProbe(PlainCallback):
         if recording is None or (not recording.saw_anything and outcome != "out_of_memory"):
             return
         self._profile = keep_profile(
-            recording, outcome, detail=detail, metrics=self.metrics, path=self.path, verbose=self.verbose
+            recording, outcome, detail=detail, metrics=self.metrics, path=self._target, verbose=self.verbose
         )

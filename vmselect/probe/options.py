@@ -1,0 +1,82 @@
+"""What every probe takes beside its own counts: numbers of the user's, what was varied, and where records go.
+
+What a caller does not say, the environment may: a program that starts trainings sets ``VMSELECT_FOLDER`` and
+``VMSELECT_FACTORS``, and the scripts it starts need nothing but their probe.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from vmselect._checks import check_mapping, is_number, show
+from vmselect.errors import ArgumentError
+
+Metrics = Mapping[str, float | Callable[[], float]]
+Factors = Mapping[str, bool | int | float | str]
+
+
+def check_metrics(value: Any) -> dict[str, float | Callable[[], float]]:
+    """A mapping of names to numbers or to functions that return one; None is an empty one."""
+    metrics = check_mapping("metrics", {} if value is None else value)
+    return {name: metric if callable(metric) else _as_number(name, metric) for name, metric in metrics.items()}
+
+
+def evaluate_metrics(metrics: Metrics) -> dict[str, float]:
+    """Every metric as a number, functions called now."""
+    return {name: _as_number(name, metric() if callable(metric) else metric) for name, metric in metrics.items()}
+
+
+def check_factors(name: str, value: Any) -> dict[str, bool | int | float | str]:
+    """A mapping of names to plain values; None is an empty one."""
+    factors = check_mapping(name, {} if value is None else value)
+    return {factor: _as_plain(f"{factor} in {name}", given) for factor, given in factors.items()}
+
+
+def read_factors(given: Factors) -> Factors:
+    """What was varied: as the environment says, and where the caller says otherwise, as the caller does."""
+    text = os.environ.get("VMSELECT_FACTORS", "").strip()
+    try:
+        said = json.loads(text) if text else None
+    except ValueError:
+        said = text
+    return check_factors("VMSELECT_FACTORS", said) | dict(given)
+
+
+def choose_path(given: Path | None) -> Path | None:
+    """Where a record goes: where the caller says, else into the folder that the environment names, else nowhere."""
+    folder = os.environ.get("VMSELECT_FOLDER", "").strip()
+    return given or (Path(folder) if folder else None)
+
+
+def check_target(path: Path | None) -> None:
+    """Find out now, before anything is measured, whether the record can be written later."""
+    from vmselect._files import check_writable, is_folder
+    from vmselect.records.folder import check_replaceable
+
+    if path is not None:
+        check_writable(path)
+        if not is_folder(path):
+            check_replaceable(path)
+
+
+def _as_number(name: str, value: Any) -> float:
+    try:
+        number = float(value)  # a framework's scalar is a number too
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or isinstance(value, str):
+        raise ArgumentError(f"metrics: {name} must be a number or a function that returns one, not {show(value)}.")
+    return number
+
+
+def _as_plain(name: str, value: Any) -> bool | int | float | str:
+    if isinstance(value, bool) or (isinstance(value, str) and len(value) <= 1_000):
+        return value
+    if not is_number(value):
+        raise ArgumentError(f"{name} must be a number, a text, True or False, not {show(value)}.")
+    return int(value) if value == int(value) and not isinstance(value, float) else float(value)

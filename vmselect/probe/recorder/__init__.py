@@ -1,0 +1,1 @@
+"""The stopwatch of a training and what it keeps: knows no framework."""
