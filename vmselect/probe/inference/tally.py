@@ -29,7 +29,7 @@ class Tally:
     """Takes calls from several threads at once."""
 
     def __init__(self, *, seed: int = 0) -> None:
-        from vmselect.probe.reservoir import Reservoir
+        from vmselect.probe.recorder.reservoir import Reservoir
 
         self._lock = threading.Lock()
         self._sample: Reservoir[Reading] = Reservoir(always=CALLS_ALWAYS, size=CALLS_SAMPLED, seed=seed)
