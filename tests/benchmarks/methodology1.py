@@ -23,7 +23,7 @@ import vmselect as vs
 from vmselect.convergence import ConvergenceRun, Curve, StoppingRule
 from vmselect.convergence.epochs import predict_epochs
 from vmselect.convergence.forecast import forecast_epochs
-from vmselect.estimation.batch_sizes import interpolate_time
+from vmselect.estimation.along import interpolate_time
 
 Probes = Callable[[Sequence[int]], Iterable[tuple[int, ...]]]
 POLLUX_TARGETS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0)

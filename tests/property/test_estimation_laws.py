@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vmselect as vs
-from vmselect.estimation import METHODS, fit_runtime
+from vmselect.estimation import METHODS, ClosedForm, fit_runtime
 
 seconds = st.floats(1e-4, 1e3)
 readings = st.lists(seconds, min_size=1, max_size=30)
@@ -117,10 +118,22 @@ def test_the_plain_coefficients_give_the_same_numbers(times: dict[str, object], 
     assert total + math.sqrt(max(0.0, a + b * n + c * n * n)) == pytest.approx(estimate.high, rel=1e-9)
 
 
+@given(st.lists(any_times, min_size=1, max_size=4), st.lists(epochs, min_size=1, max_size=4))
+def test_many_machines_at_once_are_each_of_them(times: list[dict[str, object]], counts: list[int]) -> None:
+    models = [fit_runtime(profile_of(one)) for one in times]
+    form = ClosedForm.stack([model.form for model in models])
+    grid = np.array([counts], dtype=float)
+    low, high = form.interval(grid)
+    for row, model in enumerate(models):
+        for column, count in enumerate(counts):
+            assert form.seconds(grid)[row, column] == model.seconds(count)
+            assert (low[row, column], high[row, column]) == model.interval(count)
+
+
 def test_agreeing_repetitions_narrow_the_interval() -> None:
     times = {"steps_per_epoch": 100, "first_iteration_seconds": 2.0, "iteration_seconds": [0.1, 0.11, 0.1, 0.09] * 5}
-    profile = profile_of(times)
-    alone, merged = vs.estimate(profile, epochs=20), vs.estimate([profile] * 3, epochs=20)
+    alone = vs.estimate(profile_of(times), epochs=20)
+    merged = vs.estimate([profile_of(times) for _ in range(3)], epochs=20)
     assert merged.seconds == pytest.approx(alone.seconds)
     assert merged.high - merged.low < alone.high - alone.low
 

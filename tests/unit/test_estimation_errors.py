@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import vmselect as vs
-from vmselect.errors import ArgumentError, VmselectError
+from vmselect.errors import ArgumentError, EstimateError, VmselectError
 from vmselect.estimation import METHODS, fit_runtime
 
 
@@ -42,9 +43,9 @@ def without_steady_steps() -> vs.Profile:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "zero epochs": (lambda: vs.estimate(steps(), epochs=0), "whole number, 1 or more"),
-    "negative epochs": (lambda: vs.estimate(steps(), epochs=-3), "whole number, 1 or more"),
-    "fractional epochs": (lambda: vs.estimate(steps(), epochs=2.5), "whole number, 1 or more"),  # type: ignore[arg-type]
+    "zero epochs": (lambda: vs.estimate(steps(), epochs=0), "whole number of at least 1"),
+    "negative epochs": (lambda: vs.estimate(steps(), epochs=-3), "whole number of at least 1"),
+    "fractional epochs": (lambda: vs.estimate(steps(), epochs=2.5), "whole number of at least 1"),  # type: ignore[arg-type]
     "endless epochs": (lambda: vs.estimate(steps(), epochs=float("inf")), "whole number"),  # type: ignore[arg-type]
     "text epochs": (lambda: vs.estimate(steps(), epochs="5"), "whole number"),  # type: ignore[arg-type]
     "no steady step": (lambda: vs.estimate(without_steady_steps(), epochs=5), "Probe more steps"),
@@ -54,11 +55,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: vs.estimate(epochs_only(), epochs=5, method="malta-iteration-no-validation"),
         "IterationProbe",
     ),
-    "other batch size": (lambda: vs.estimate(steps(), epochs=5, batch_size=128), "probe with batch size 128"),
-    "batch sizes that contradict": (lambda: vs.estimate([steps(), steps(batch_size=32)], epochs=5), "one by one"),
+    "other batch size": (lambda: vs.estimate(steps(), epochs=5, batch_size=128), "Probe at 128"),
+    "batch sizes that contradict": (lambda: vs.estimate([steps(), steps(batch_size=32)], epochs=5), "apart"),
     "machines that contradict": (
         lambda: vs.estimate([steps(), steps(instance_type="p2.xlarge")], epochs=5),
-        "one by one",
+        "apart",
     ),
     "unknown steps": (lambda: vs.estimate(steps(steps_per_epoch=None), epochs=5), "steps_per_epoch="),
     "examples without batch size": (
@@ -72,7 +73,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "out of memory": (lambda: vs.estimate(out_of_memory(), epochs=5), "smaller batch size"),
     "confidence": (lambda: vs.estimate(steps(), epochs=5, confidence=90), "0.5 to 0.999"),
-    "boot": (lambda: vs.estimate(steps(), epochs=5, boot_seconds=-1), "0 or more"),
+    "boot": (lambda: vs.estimate(steps(), epochs=5, boot_seconds=-1), "at least 0"),
     "fraction of an example": (lambda: vs.estimate(steps(), epochs=5, examples=0.5), "whole number"),  # type: ignore[arg-type]
     "empty phases": (lambda: vs.estimate(steps(), phases=[]), "pairs"),
     "phases that contradict": (lambda: vs.estimate(steps(), epochs=9, phases=[(3, 1.0), (5, 2.0)]), "Leave epochs out"),
@@ -88,6 +89,69 @@ def test_refused_with_the_profile_and_a_remedy(case: str) -> None:
     message = str(refused.value)
     assert "p3.2xlarge" in message
     assert remedy in message
+
+
+WRONG: tuple[Any, ...] = (
+    None,
+    "",
+    "7",
+    b"7",
+    -1,
+    0,
+    0.5,
+    True,
+    float("nan"),
+    10**400,
+    -(10**400),
+    [],
+    {},
+    object(),
+    (1, 2),
+)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda value: str(value)[:12])
+def test_no_argument_raises_anything_outside_the_family(wrong: Any) -> None:
+    for name in (
+        "epochs", "method", "batch_size", "examples", "validation_examples", "steps_per_epoch", "confidence", "phases",
+        "boot_seconds", "workload",
+    ):  # fmt: skip
+        with contextlib.suppress(VmselectError):
+            vs.estimate(steps(), **{"epochs": 5, name: wrong})
+    with pytest.raises(ArgumentError):
+        vs.estimate(wrong, epochs=5)
+    with pytest.raises(ArgumentError):
+        vs.estimate([wrong], epochs=5)
+    for name in ("steps_per_epoch", "batch_size", "examples", "validation_examples", "validation_freq"):
+        with contextlib.suppress(VmselectError):
+            vs.Workload(**{name: wrong})
+
+
+def test_a_workload_says_what_its_fields_say() -> None:
+    profile = steps(examples=6_400, validation_examples=640)
+    fields = {"examples": 3_200.0, "validation_examples": np.int64(1_280), "batch_size": 64.0}
+    assert vs.estimate(profile, epochs=5, workload=vs.Workload(**fields)) == vs.estimate(profile, epochs=5, **fields)  # type: ignore[arg-type]
+    rarely = vs.estimate(profile, epochs=6, workload=vs.Workload(validation_freq=3))
+    assert rarely.terms["later_validations"] == pytest.approx(0.5)
+    with pytest.raises(ArgumentError, match="Say it once"):
+        vs.estimate(profile, epochs=5, examples=99, workload=vs.Workload(examples=98))
+
+
+def test_the_same_measurement_counts_once() -> None:
+    profile = steps()
+    assert vs.estimate([profile, profile], epochs=5) == vs.estimate(profile, epochs=5)
+
+
+def test_trainings_by_different_backends_are_no_repetitions() -> None:
+    profile = steps()
+    other = {
+        name: steps().model_copy(update={"environment": profile.environment.model_copy(update={"backend": name})})
+        for name in ("jax", "tensorflow")
+    }
+    with pytest.raises(EstimateError, match="backend"):
+        vs.estimate(list(other.values()), epochs=5)
+    with pytest.raises(EstimateError, match="backend"):
+        vs.estimate([other["jax"], steps(batch_size=256), other["tensorflow"]], epochs=5, batch_size=128)
 
 
 def test_unknown_methods_are_listed() -> None:

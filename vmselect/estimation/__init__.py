@@ -1,8 +1,18 @@
 """PREDICT: from a profile to the time of a whole training, with an interval. Imports no framework."""
 
 from vmselect.estimation import equations
-from vmselect.estimation.prediction import METHODS, estimate, fit_runtime
-from vmselect.estimation.runtime import RuntimeEstimate, RuntimeModel
+from vmselect.estimation.methods import METHODS
+from vmselect.estimation.prediction import estimate, fit_runtime
+from vmselect.estimation.runtime import ClosedForm, RuntimeEstimate, RuntimeModel
 from vmselect.estimation.workload import Workload
 
-__all__ = ["METHODS", "RuntimeEstimate", "RuntimeModel", "Workload", "equations", "estimate", "fit_runtime"]
+__all__ = [
+    "METHODS",
+    "ClosedForm",
+    "RuntimeEstimate",
+    "RuntimeModel",
+    "Workload",
+    "equations",
+    "estimate",
+    "fit_runtime",
+]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+from vmselect._checks import check_count, is_number, show
 from vmselect.errors import ArgumentError
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
-from vmselect.estimation.workload import check_epochs, is_number
 from vmselect.records import Profile
 
 ONCE = ("boot", "initialization")
@@ -27,15 +28,14 @@ def estimate_phases(
     scales what an ordinary epoch takes. Half-widths add up in full: phases share the machine and its mood.
     """
     title = base.title
-    if not phases:
-        raise ArgumentError(f"{title}: phases is empty. Give (epochs, profile) or (epochs, factor) pairs.")
-    lengths = [check_epochs(length, title=title) for length, _ in phases]
-    if epochs is not None and check_epochs(epochs, title=title) != sum(lengths):
+    pairs = _read_pairs(phases, title)
+    lengths = [check_count(f"{title}: the epochs of a phase", length) for length, _ in pairs]
+    if epochs is not None and check_count(f"{title}: epochs", epochs) != sum(lengths):
         raise ArgumentError(f"{title}: phases hold {sum(lengths)} epochs, not epochs={epochs}. Leave epochs out.")
     total = {name: base.terms[name][0] for name in ONCE if name in base.terms}
     low = high = 0.0
     findings = list(base.findings)
-    for number, (length, what) in enumerate(zip(lengths, (what for _, what in phases), strict=True)):
+    for number, (length, what) in enumerate(zip(lengths, (what for _, what in pairs), strict=True)):
         if isinstance(what, Profile):
             own = fit_phase(what)
             part = own.at(length)
@@ -64,9 +64,22 @@ def estimate_phases(
     )
 
 
-def _check_factor(factor: object, title: str) -> float:
-    if not is_number(factor) or not 0 < factor < math.inf:
-        raise ArgumentError(f"{title}: {factor!r} describes no phase. Give a profile, or a factor above zero.")
+def _read_pairs(phases: Any, title: str) -> list[tuple[Any, Any]]:
+    wanted = "Give (epochs, profile) or (epochs, factor) pairs."
+    if isinstance(phases, (str, bytes)) or not isinstance(phases, Iterable):
+        raise ArgumentError(f"{title}: phases is {show(phases)}. {wanted}")
+    pairs = list(phases)
+    if not pairs:
+        raise ArgumentError(f"{title}: phases is empty. {wanted}")
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ArgumentError(f"{title}: {show(pair)} is no phase. {wanted}")
+    return [(length, what) for length, what in pairs]
+
+
+def _check_factor(factor: Any, title: str) -> float:
+    if not is_number(factor) or factor <= 0:
+        raise ArgumentError(f"{title}: {show(factor)} describes no phase. Give a profile, or a factor above zero.")
     return float(factor)
 
 

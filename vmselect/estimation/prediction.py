@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from vmselect._checks import check_choice, check_seconds, check_share, show
 from vmselect.errors import ArgumentError, EstimateError
-from vmselect.estimation.malta import fit_malta
+from vmselect.estimation.along import fit_along, group_by_batch_size
+from vmselect.estimation.methods import METHODS
 from vmselect.estimation.phases import estimate_phases
-from vmselect.estimation.robust import fit_robust
 from vmselect.estimation.runtime import RuntimeEstimate, RuntimeModel
-from vmselect.estimation.workload import Workload, agree, check_confidence, check_epochs, is_number
+from vmselect.estimation.workload import Workload
+from vmselect.grouping import check_repetitions, distinct
 from vmselect.records import Profile
 
-Profiles: TypeAlias = Profile | Sequence[Profile]
+Profiles: TypeAlias = Profile | Iterable[Profile]
 Phase: TypeAlias = tuple[int, Profile | float]
-
-METHODS = (
-    "robust",
-    "malta-epoch",
-    "malta-iteration",
-    "malta-iteration:second",
-    "malta-iteration:mean-2-10",
-    "malta-iteration-no-validation",
-    "malta-iteration-no-validation:second",
-    "malta-iteration-no-validation:mean-2-10",
-)
-"""The methods of :func:`estimate`. Without a suffix, the dissertation's iteration methods use the second iteration."""
 
 
 def fit_runtime(
-    profile: Profiles,
+    profiles: Profiles,
     *,
+    workload: Workload | None = None,
     method: str = "robust",
     batch_size: int | None = None,
     examples: int | None = None,
@@ -41,9 +32,10 @@ def fit_runtime(
     confidence: float = 0.9,
     boot_seconds: float = 0.0,
 ) -> RuntimeModel:
-    """The runtime of a training for every number of epochs, from one profile or from repetitions of one setup.
+    """The runtime of a training for every number of epochs: the only way from profiles to a model.
 
-    The arguments are those of :func:`estimate`.
+    ``profiles`` are one profile, repetitions of one setup, or with ``batch_size`` profiles of one machine at several
+    batch sizes, of which the one asked for need not be among. The arguments are those of :func:`estimate`.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(steps_per_epoch=100, first_iteration_seconds=2.0,
@@ -51,36 +43,45 @@ def fit_runtime(
     >>> round(fit_runtime(profile).seconds(10), 6)
     102.9
     """
-    profiles = _as_repetitions(profile)
-    title = profiles[0].title
-    if method not in METHODS:
-        raise ArgumentError(f"method={method!r} is not known. Choose one of: {', '.join(METHODS)}.")
-    if not is_number(boot_seconds) or not 0 <= boot_seconds < float("inf"):
-        raise ArgumentError(f"{title}: boot_seconds={boot_seconds!r} is not a time. Give seconds, 0 or more.")
-    boot_seconds = float(boot_seconds)
-    confidence = check_confidence(confidence, title=title)
+    measured = _read_profiles(profiles)
+    title = measured[0].title
+    method = check_choice(f"{title}: method", method, tuple(METHODS))
+    boot_seconds = check_seconds(f"{title}: boot_seconds", boot_seconds)
+    confidence = check_share(f"{title}: confidence", confidence, least=0.5, most=0.999)
+    fields = {
+        "batch_size": batch_size,
+        "examples": examples,
+        "validation_examples": validation_examples,
+        "steps_per_epoch": steps_per_epoch,
+    }
+    try:
+        wanted = Workload.saying(workload, fields)
+    except ArgumentError as wrong:
+        raise ArgumentError(f"{title}: {wrong}") from None
 
-    def fit(some: Sequence[Profile]) -> RuntimeModel:
-        workload = Workload.of(
-            some[0],
-            batch_size=batch_size,
-            examples=examples,
-            validation_examples=validation_examples,
-            steps_per_epoch=steps_per_epoch,
-        )
-        if method == "robust":
-            return fit_robust(some, workload, confidence=confidence)
-        return fit_malta(some, workload, method=method, confidence=confidence)
+    def fit(some: Sequence[Profile], said: Workload) -> RuntimeModel:
+        _check_usable(some)
+        check_repetitions(some, given=said.given)
+        models = [
+            METHODS[method](repeated, Workload.of(repeated[0], **said.given), confidence=confidence)
+            for repeated in ([some, *([one] for one in some)] if len(some) > 1 else [some])
+        ]
+        model, *alone = (replace(model, method=method).with_boot(boot_seconds) for model in models)
+        return replace(model, repetitions=tuple(alone)) if model.has_interval else model
 
-    model = fit(profiles)
-    if len(profiles) > 1 and method == "robust":
-        model = replace(model, repetitions=tuple(fit([one]).with_boot(boot_seconds) for one in profiles))
-    return model.with_boot(boot_seconds)
+    size = wanted.batch_size
+    if size is None or all(one.batch_size in (None, size) for one in measured):
+        return fit(measured, wanted)
+    groups = group_by_batch_size(measured, size, given=wanted.given)
+    if size in groups:
+        return fit(groups[size], wanted)
+    return fit_along(groups, wanted, size, fit=fit)
 
 
 def estimate(
     profile: Profiles,
     *,
+    workload: Workload | None = None,
     epochs: int | None = None,
     method: str = "robust",
     batch_size: int | None = None,
@@ -93,10 +94,11 @@ def estimate(
 ) -> RuntimeEstimate:
     """Seconds that a training of ``epochs`` epochs takes, with an interval and where the time goes.
 
-    ``profile`` is one profile, or a list of repetitions of the same setup, which are merged. ``examples``,
-    ``validation_examples`` and ``steps_per_epoch`` say where the training differs from what was probed. ``phases``
-    describes a recipe that changes during the run: a list of (epochs, profile of that phase), or (epochs, factor on
-    the time of ``profile``'s epochs). ``boot_seconds`` adds the start of the machine.
+    ``profile`` is one profile, or a list of repetitions of the same setup, which are merged. With ``batch_size`` the
+    list may also hold profiles of the same machine at other batch sizes, from which the time at this one is told.
+    ``examples``, ``validation_examples`` and ``steps_per_epoch``, or a ``workload``, say where the training differs
+    from what was probed. ``phases`` describes a recipe that changes during the run: a list of (epochs, profile of that
+    phase), or (epochs, factor on the time of ``profile``'s epochs). ``boot_seconds`` adds the start of the machine.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="p3.2xlarge", batch_size=256, steps_per_epoch=159,
@@ -109,9 +111,9 @@ def estimate(
     """
     if epochs is None and phases is None:
         raise ArgumentError("The number of epochs is missing. Pass epochs=, or phases=.")
-
     model = fit_runtime(
         profile,
+        workload=workload,
         method=method,
         batch_size=batch_size,
         examples=examples,
@@ -121,21 +123,32 @@ def estimate(
         boot_seconds=boot_seconds,
     )
     if phases is None:
-        return model.at(check_epochs(epochs, title=model.title))
+        return model.at(epochs)  # type: ignore[arg-type]
 
     def fit_phase(one: Profile) -> RuntimeModel:
         # A phase has its own batch size and thus its own number of steps; the data stay the same.
-        return fit_runtime(
-            one, method=method, examples=examples, validation_examples=validation_examples, confidence=confidence
-        )
+        said = Workload.saying(workload, {"examples": examples, "validation_examples": validation_examples})
+        data = Workload(examples=said.examples, validation_examples=said.validation_examples)
+        return fit_runtime(one, workload=data, method=method, confidence=confidence)
 
     return estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs)
 
 
-def _as_repetitions(profile: Profiles) -> list[Profile]:
-    profiles = [profile] if isinstance(profile, Profile) else list(profile)
-    if not profiles or not all(isinstance(one, Profile) for one in profiles):
+def _read_profiles(given: Any) -> list[Profile]:
+    """Each measurement once."""
+    profiles = [given] if isinstance(given, Profile) else given
+    if isinstance(profiles, (str, bytes)) or not isinstance(profiles, Iterable):
+        raise ArgumentError(f"There is no profile in {show(given)}. Pass a Profile, or a list of them.")
+    profiles = list(profiles)
+    wrong = [one for one in profiles if not isinstance(one, Profile)]
+    if wrong:
+        raise ArgumentError(f"{show(wrong[0])} is no profile. Pass a Profile, or a list of them.")
+    if not profiles:
         raise ArgumentError("There is no profile to estimate from. Pass a Profile, or a list of them.")
+    return distinct(profiles)
+
+
+def _check_usable(profiles: Sequence[Profile]) -> None:
     for one in profiles:
         if one.outcome == "out_of_memory":
             raise EstimateError(
@@ -147,5 +160,3 @@ def _as_repetitions(profile: Profiles) -> list[Profile]:
                 f"{one.title}: Keras ran the probe's hooks on other threads, so its step times are not usable. Probe "
                 "again with the probe in a list: callbacks=[probe]."
             )
-    agree(profiles)
-    return profiles

@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vmselect.records import Epoch, Profile, Validation
-from vmselect.records.warmup import detect_warmup
-
-WARMUP_READINGS = 1_000
-"""Warm-up is looked for among this many first readings, all of which a profile keeps."""
+from vmselect.records.warmup import count_warmup
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ def _collect_steps(profile: Profile, readings: Readings) -> None:
     opening_epoch = ordinary[0].epoch if ordinary else 0
     head = [(step.seconds, step.covers) for step in ordinary if step.epoch == opening_epoch]
     tail = [step for step in ordinary if step.epoch != opening_epoch]
-    warm = detect_warmup([seconds / covers for seconds, covers in head[:WARMUP_READINGS]])
+    warm = count_warmup(ordinary)
     readings.warmup.append(head[:warm])
     dropped = steps.readings > len(steps)
     aggregates = _epoch_aggregates(profile, partials=bool(partials)) if dropped else []

@@ -41,7 +41,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     validation = time_validations(profiles, readings, workload, step=step, confidence=confidence)
     partial = time_partial_batch(profiles[0], readings, workload, step=step, first=first, confidence=confidence)
     full = units - (1 if workload.partial_batch and readings.unit == "step" else 0)
-    inside = step.value * full + partial.each.value + validation.later.value / workload.validation_freq
+    inside = step.value * full + partial.each.value + validation.later.value / (workload.validation_freq or 1)
     boundaries = time_boundaries(profiles[0], readings, step=step, epoch_seconds=inside, confidence=confidence)
     init = predict_once(readings.init, confidence=confidence)
     between = boundaries.wrap_up.value + boundaries.opening.value
@@ -64,7 +64,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     spread.add_level(boundaries.wrap_up, once=-1.0, per_epoch=1.0)
     spread.add_level(boundaries.opening, once=-1.0, per_epoch=1.0)
     spread.add_level(validation.first, once=1.0)
-    spread.add_level(validation.later, once=-1.0, per_epoch=1.0 / workload.validation_freq)
+    spread.add_level(validation.later, once=-1.0, per_epoch=1.0 / (workload.validation_freq or 1))
     moving = inside + between
     priors = (DRIFT_FASTER, DRIFT_SLOWER) if readings.unit == "step" else (EPOCH_DRIFT, EPOCH_DRIFT)
     faster, slower = (_drift(readings, prior, confidence) * moving for prior in priors)
@@ -76,7 +76,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
         terms={name: pair for name, pair in terms.items() if any(pair)},
         first_validation_seconds=validation.first.value,
         validation_seconds=validation.later.value,
-        validation_freq=workload.validation_freq,
+        validation_freq=workload.validation_freq or 1,
         low=spread.low,
         high=spread.high,
         findings=(

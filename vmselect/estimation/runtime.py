@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-from vmselect.estimation.workload import check_epochs
+import numpy as np
+
+from vmselect._checks import check_count
 from vmselect.findings import Finding
 from vmselect.units import format_seconds
 
@@ -25,6 +28,68 @@ TERMS = (
 
 Quadratic = tuple[float, float, float]
 """The square of a half-width: ``a + b n + c n**2`` for ``n`` epochs."""
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """Seconds and interval as a function of the number of epochs: the only place in Python that says how.
+
+    Every field is a number, or a numpy column with a row per machine (see :meth:`stack`); epochs may be a number, a
+    row for all machines, or a matrix with a row per machine. ``low`` and ``high`` hold the coefficients of the
+    squared half-widths.
+
+    >>> ClosedForm(fixed=4.0, epoch=10.0).seconds(5)
+    54.0
+    >>> ClosedForm.stack([ClosedForm(fixed=4.0, epoch=10.0), ClosedForm(fixed=0.0, epoch=11.0)]).seconds(5).tolist()
+    [[54.0], [55.0]]
+    """
+
+    fixed: Any
+    epoch: Any
+    first_validation: Any = 0.0
+    validation: Any = 0.0
+    validation_freq: Any = 1
+    low: Any = (0.0, 0.0, 0.0)
+    high: Any = (0.0, 0.0, 0.0)
+
+    @classmethod
+    def stack(cls, forms: Sequence[ClosedForm]) -> ClosedForm:
+        """Several machines as one form, a row each."""
+
+        def column(name: str) -> Any:
+            return np.array([getattr(form, name) for form in forms], dtype=float).reshape(-1, 1)
+
+        names = ("fixed", "epoch", "first_validation", "validation", "validation_freq")
+        sides = {
+            side: tuple(
+                np.array([getattr(form, side)[k] for form in forms], dtype=float).reshape(-1, 1) for k in range(3)
+            )
+            for side in ("low", "high")
+        }
+        return cls(**{name: column(name) for name in names}, **sides)
+
+    def take(self, rows: Any) -> ClosedForm:
+        """The chosen rows of a stacked form."""
+        columns = {name: getattr(self, name)[rows] for name in self.__dataclass_fields__ if name not in ("low", "high")}
+        return ClosedForm(**columns, low=tuple(x[rows] for x in self.low), high=tuple(x[rows] for x in self.high))
+
+    def seconds(self, epochs: Any) -> Any:
+        """Seconds of ``epochs`` epochs."""
+        passes = epochs // self.validation_freq
+        first, later = self.first_validation * (passes >= 1), self.validation * ((passes > 1) * (passes - 1))
+        return self.fixed + self.epoch * epochs + first + later
+
+    def interval(self, low_epochs: Any, high_epochs: Any | None = None) -> tuple[Any, Any]:
+        """Low and high end; with two counts, those of the fewest and of the most epochs that it may take."""
+        high_epochs = low_epochs if high_epochs is None else high_epochs
+        low = self.seconds(low_epochs) - half_width(self.low, low_epochs)
+        return np.maximum(0.0, low), self.seconds(high_epochs) + half_width(self.high, high_epochs)
+
+
+def half_width(square: Any, epochs: Any) -> Any:
+    """The root of ``a + b n + c n**2``, and 0 where that is below 0."""
+    a, b, c = square
+    return np.sqrt(np.maximum(0.0, a + b * epochs + c * epochs * epochs))
 
 
 @dataclass(frozen=True)
@@ -111,34 +176,54 @@ class RuntimeModel:
         """Seconds of every epoch, without validation."""
         return sum(per_epoch for _, per_epoch in self.terms.values())
 
-    def seconds(self, epochs: int) -> float:
-        """Seconds of a training of ``epochs`` epochs."""
-        validations = epochs // self.validation_freq
-        first = self.first_validation_seconds if validations else 0.0
-        later = self.validation_seconds * max(0, validations - 1)
-        return self.fixed_seconds + self.epoch_seconds * epochs + first + later
+    @property
+    def has_interval(self) -> bool:
+        """Whether the method says how far off it may be."""
+        return any(self.low) or any(self.high)
 
-    def interval(self, epochs: int) -> tuple[float, float]:
+    @cached_property
+    def form(self) -> ClosedForm:
+        """Seconds and interval as a function of epochs."""
+        return ClosedForm(
+            fixed=self.fixed_seconds,
+            epoch=self.epoch_seconds,
+            first_validation=self.first_validation_seconds,
+            validation=self.validation_seconds,
+            validation_freq=self.validation_freq,
+            low=self.low,
+            high=self.high,
+        )
+
+    def seconds(self, epochs: float) -> float:
+        """Seconds of a training of ``epochs`` epochs."""
+        return float(self.form.seconds(epochs))
+
+    def interval(self, epochs: float) -> tuple[float, float]:
         """Low and high end for ``epochs`` epochs."""
-        seconds = self.seconds(epochs)
-        return max(0.0, seconds - _half_width(self.low, epochs)), seconds + _half_width(self.high, epochs)
+        low, high = self.form.interval(epochs)
+        return float(low), float(high)
+
+    def terms_at(self, epochs: float) -> dict[str, float]:
+        """Seconds by name of ``epochs`` epochs, which may be a mean and so no whole number; without empty terms."""
+        parts = {name: fixed + per_epoch * epochs for name, (fixed, per_epoch) in self.terms.items()}
+        passes = epochs // self.validation_freq
+        if passes >= 1:
+            parts["first_validation"] = self.first_validation_seconds
+        if passes > 1:
+            parts["later_validations"] = self.validation_seconds * (passes - 1)
+        return {name: parts[name] for name in TERMS if parts.get(name)}
 
     def at(self, epochs: int) -> RuntimeEstimate:
         """The estimate for ``epochs`` epochs."""
-        epochs = check_epochs(epochs, title=self.title)
-        parts = {name: fixed + per_epoch * epochs for name, (fixed, per_epoch) in self.terms.items()}
-        validations = epochs // self.validation_freq
-        if validations and self.first_validation_seconds:
-            parts["first_validation"] = self.first_validation_seconds
-        if validations > 1 and self.validation_seconds:
-            parts["later_validations"] = self.validation_seconds * (validations - 1)
+        epochs = check_count(f"{self.title}: epochs", epochs)
+        parts = self.terms_at(epochs)
         seconds = math.fsum(parts.values())
         low, high = self.interval(epochs)
         return RuntimeEstimate(
             seconds=seconds,
             low=min(low, seconds),
             high=max(high, seconds),
-            terms={name: parts[name] for name in TERMS if parts.get(name)},
+            terms=parts,
             method=self.method,
             confidence=self.confidence,
             epochs=epochs,
@@ -177,8 +262,3 @@ class RuntimeModel:
                 "Look for what changed between them (other programs, another machine of the same type), or add more.",
             ),
         )
-
-
-def _half_width(square: Quadratic, epochs: float) -> float:
-    a, b, c = square
-    return math.sqrt(max(0.0, a + b * epochs + c * epochs * epochs))

@@ -3,34 +3,68 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from numbers import Real
-from typing import Any, TypeGuard
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from vmselect._checks import check_count, check_number, maybe, show
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.records import Profile
+
+LEAST_COUNTS = {
+    "batch_size": 1,
+    "examples": 1,
+    "partial_batch": 0,
+    "validation_examples": 0,
+    "validation_steps": 1,
+    "validation_freq": 1,
+}
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The size of a training, as far as the machine does not change it.
+    """The size of a training, as far as the machine does not change it; what is None is as it was probed.
 
     ``steps_per_epoch`` may be fractional (the dissertation divides examples by batch size and does not round);
     ``partial_batch`` is the number of examples in a smaller last batch, 0 where there is none.
 
-    >>> Workload.of(examples=1000, batch_size=64)
-    Workload(steps_per_epoch=16, batch_size=64, examples=1000, partial_batch=40, validation_examples=None, \
-validation_steps=None, validation_freq=1)
+    >>> Workload.of(examples=1000, batch_size=64).steps_per_epoch
+    16
+    >>> Workload(batch_size=64.0).batch_size
+    64
     """
 
     steps_per_epoch: float | None = None
     batch_size: int | None = None
     examples: int | None = None
-    partial_batch: int = 0
+    partial_batch: int | None = None
     validation_examples: int | None = None
     validation_steps: int | None = None
-    validation_freq: int = 1
+    validation_freq: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in LEAST_COUNTS.items():
+            object.__setattr__(self, name, maybe(check_count, name, getattr(self, name), least=least))
+        steps = maybe(check_number, "steps_per_epoch", self.steps_per_epoch, least=1)
+        whole = steps is not None and steps.is_integer()
+        object.__setattr__(self, "steps_per_epoch", int(steps) if steps is not None and whole else steps)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What was said, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def saying(cls, workload: Workload | None, fields: Mapping[str, Any]) -> Workload:
+        """``workload`` and single ``fields`` as one; a field that both say differently is refused."""
+        if workload is not None and not isinstance(workload, Workload):
+            raise ArgumentError(f"workload must be a vmselect.Workload, not {show(workload)}.")
+        single = cls(**fields).given
+        said = workload.given if workload else {}
+        for name in single.keys() & said.keys():
+            if single[name] != said[name]:
+                raise ArgumentError(f"{name} is {single[name]}, and {said[name]} in the workload. Say it once.")
+        return cls(**(said | single))
 
     @classmethod
     def of(
@@ -41,6 +75,9 @@ validation_steps=None, validation_freq=1)
         examples: int | None = None,
         validation_examples: int | None = None,
         steps_per_epoch: float | None = None,
+        partial_batch: int | None = None,
+        validation_steps: int | None = None,
+        validation_freq: int | None = None,
     ) -> Workload:
         """The workload of ``profile``, with what the caller says put over it.
 
@@ -48,15 +85,11 @@ validation_steps=None, validation_freq=1)
         drops the remainder; ``steps_per_epoch`` overrides both.
         """
         title = profile.title if profile is not None else "workload"
-        batch_size = _count(title, "batch_size", batch_size)
-        examples = _count(title, "examples", examples)
-        validation_examples = _count(title, "validation_examples", validation_examples, least=0)
-        if steps_per_epoch is not None:
-            if not is_number(steps_per_epoch) or not 1 <= steps_per_epoch < math.inf:
-                raise ArgumentError(
-                    f"{title}: steps_per_epoch={steps_per_epoch!r} cannot be used. Give a number, 1 or more."
-                )
-            steps_per_epoch = steps_per_epoch if isinstance(steps_per_epoch, int) else float(steps_per_epoch)
+        said = cls(
+            steps_per_epoch, batch_size, examples, partial_batch, validation_examples, validation_steps, validation_freq
+        )
+        batch_size, examples, validation_examples = said.batch_size, said.examples, said.validation_examples
+        steps_per_epoch = said.steps_per_epoch
         setup = profile.setup if profile is not None else None
         measured = setup.batch_size if setup else None
         if batch_size is not None and measured is not None and batch_size != measured:
@@ -86,54 +119,19 @@ validation_steps=None, validation_freq=1)
             steps, partial = _measured_steps(profile)
         else:
             steps = None
+        if validation_steps is None and setup and validation_examples is None:
+            validation_steps = setup.validation_steps
+        if validation_examples is None and setup:
+            validation_examples = setup.validation_examples
         return cls(
             steps_per_epoch=steps,
             batch_size=batch,
             examples=examples if examples is not None else (setup.examples if setup else None),
-            partial_batch=partial,
-            validation_examples=(
-                validation_examples
-                if validation_examples is not None
-                else (setup.validation_examples if setup else None)
-            ),
-            validation_steps=setup.validation_steps if setup and validation_examples is None else None,
-            validation_freq=setup.validation_freq if setup else 1,
+            partial_batch=partial if said.partial_batch is None else said.partial_batch,
+            validation_examples=validation_examples,
+            validation_steps=validation_steps,
+            validation_freq=said.validation_freq or (setup.validation_freq if setup else 1),
         )
-
-
-def check_epochs(epochs: Any, *, title: str) -> int:
-    """``epochs`` as a whole number of at least one, or an error that names the profile."""
-    whole = not isinstance(epochs, (bool, str, bytes)) and _is_whole(epochs)
-    if not whole or epochs < 1:
-        raise ArgumentError(f"{title}: epochs={epochs!r} is not a number of epochs. Give a whole number, 1 or more.")
-    return int(epochs)
-
-
-def check_confidence(confidence: float, *, title: str) -> float:
-    """``confidence`` as a share between 0.5 and 0.999."""
-    if not is_number(confidence) or not 0.5 <= confidence <= 0.999:
-        raise ArgumentError(f"{title}: confidence={confidence!r} is not usable. Give a share from 0.5 to 0.999.")
-    return float(confidence)
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether ``value`` is a number of Python's or numpy's, and no truth value."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _is_whole(value: Any) -> bool:
-    try:
-        return bool(float(value) == int(value))
-    except (TypeError, ValueError, OverflowError):
-        return False
-
-
-def _count(title: str, name: str, value: Any, *, least: int = 1) -> int | None:
-    if value is None:
-        return None
-    if not is_number(value) or not _is_whole(value) or value < least:
-        raise ArgumentError(f"{title}: {name}={value!r} cannot be used. Give a whole number, {least} or more.")
-    return int(value)
 
 
 def _drops_remainder(profile: Profile | None) -> bool:
@@ -159,20 +157,3 @@ def _measured_steps(profile: Profile | None) -> tuple[float | None, int]:
         return setup.steps_per_epoch, partial
     whole = [epoch.steps for epoch in profile.timeline.epochs if epoch.complete and epoch.steps]
     return (whole[-1], partial) if whole else (None, 0)
-
-
-def agree(profiles: Sequence[Profile]) -> None:
-    """Refuse to merge profiles that did not train the same thing on the same machine."""
-    first = profiles[0]
-    for other in profiles[1:]:
-        for what, here, there in (
-            ("batch size", first.batch_size, other.batch_size),
-            ("instance type", first.instance_type, other.instance_type),
-            ("model", first.model, other.model),
-            ("steps per execution", first.setup.steps_per_execution, other.setup.steps_per_execution),
-        ):
-            if here is not None and there is not None and here != there:
-                raise EstimateError(
-                    f"{first.title} and {other.title} are no repetitions of one another: {what} {here} against "
-                    f"{there}. Estimate them one by one."
-                )

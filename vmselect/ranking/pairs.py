@@ -9,7 +9,8 @@ from typing import Any
 
 from vmselect.convergence import ConvergenceStudy, EpochsEstimate
 from vmselect.errors import ArgumentError, EstimateError, RankingError
-from vmselect.estimation.batch_sizes import REACH, fit_runtime_at
+from vmselect.estimation import fit_runtime
+from vmselect.estimation.along import REACH
 from vmselect.ranking.candidates import Machine
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings
@@ -135,7 +136,7 @@ def _at_size(
             return machine
     first = group[0]
     mine = [p for p in profiles if p.instance_type == first.instance_type and p.provider in (first.provider, None)]
-    runtime = fit_runtime_at(mine, size, method=settings.method, confidence=settings.confidence, **workload)
+    runtime = fit_runtime(mine, batch_size=size, method=settings.method, confidence=settings.confidence, **workload)
     return replace(
         first, batch_size=size, runtime=runtime, profiles=(), probe_seconds=0.0, iterations={},
         findings=runtime.findings,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vmselect.probe.facts.process import InitSource
 from vmselect.probe.recorder.stopwatch import EpochTally, Reading, StepTimer
 from vmselect.records.training import Boundary, Epoch, Label, Step, Steps, Timeline, Validation
-from vmselect.records.warmup import detect_warmup
+from vmselect.records.warmup import count_warmup
 
 
 def build_timeline(
@@ -66,13 +66,9 @@ def label_steps(readings: list[Reading], tallies: list[EpochTally], *, has_parti
             labels.append("opening")
         else:
             labels.append("steady")
-    first_run: list[float] = []
-    for reading, label in zip(readings[1:], labels[1:], strict=True):
-        if label != "steady":
-            break
-        first_run.append(reading[2] / reading[3])
-    warm = detect_warmup(first_run)
-    labels[1 : 1 + warm] = ["warmup"] * warm
+    warm = count_warmup([Step(*reading, label) for reading, label in zip(readings, labels, strict=True)])
+    for position in [position for position, label in enumerate(labels) if label == "steady"][:warm]:
+        labels[position] = "warmup"
     return labels
 
 

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
 from statistics import NormalDist
 from typing import Literal
 
-from vmselect.errors import ArgumentError, EstimateError
-from vmselect.estimation.prediction import fit_runtime
+from vmselect.errors import EstimateError
 from vmselect.estimation.runtime import Quadratic, RuntimeModel
 from vmselect.estimation.workload import Workload
 from vmselect.findings import Finding
+from vmselect.grouping import check_comparable, identify, list_values
 from vmselect.records import Profile
 
 REACH = 2.0
@@ -92,72 +91,67 @@ def neighbours(sizes: Sequence[int], batch_size: int) -> tuple[int, int]:
     return sizes[index - 1], sizes[index]
 
 
-def fit_runtime_at(
-    profiles: Sequence[Profile],
+def fit_along(
+    groups: Mapping[int, Sequence[Profile]],
+    workload: Workload,
     batch_size: int,
     *,
-    method: str = "robust",
-    examples: int | None = None,
-    validation_examples: int | None = None,
-    confidence: float = 0.9,
-    boot_seconds: float = 0.0,
+    fit: Callable[[Sequence[Profile], Workload], RuntimeModel],
 ) -> RuntimeModel:
-    """The runtime of a training at ``batch_size`` from profiles of one machine at that size, or at others.
+    """The runtime of a training at ``batch_size`` from repetitions at other sizes, with ``fit`` for each of those.
 
-    Repetitions at a size are merged. A size at or above one that ran out of memory is refused, and so is one beyond
-    twice the largest or half the smallest that was probed.
-
-    >>> import vmselect as vs
-    >>> profiles = [vs.Profile.from_times(instance_type="a", batch_size=size, steps_per_epoch=6400 // size,
-    ...     iteration_seconds=[seconds] * 3) for size, seconds in ((32, 0.2), (128, 0.5))]
-    >>> round(fit_runtime_at(profiles, 64).epoch_seconds, 6)
-    30.0
+    A size beyond twice the largest or half the smallest that was probed is refused.
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
-        raise ArgumentError(f"batch_size={batch_size!r} is not a batch size. Give a whole number, 1 or more.")
-    batch_size = int(batch_size)
-    groups = group_by_batch_size(profiles, batch_size)
-
-    def fit(group: Sequence[Profile]) -> RuntimeModel:
-        return fit_runtime(
-            group,
-            method=method,
-            examples=examples,
-            validation_examples=validation_examples,
-            confidence=confidence,
-            boot_seconds=boot_seconds,
-        )
-
-    if batch_size in groups:
-        return fit(groups[batch_size])
-    interpolate_time(dict.fromkeys(groups, 0.0), batch_size)  # refuses what cannot be told, before any fit
-    groups = {size: groups[size] for size in neighbours(list(groups), batch_size)}
-    models = {size: fit(group) for size, group in groups.items()}
-    steps = {size: Workload.of(group[0], examples=examples).steps_per_epoch for size, group in groups.items()}
-    machine = next(iter(groups.values()))[0].instance_type or "unknown machine"
-    return _blend(models, _Steps.of(steps, batch_size, examples, profiles), batch_size, machine)
+    every = [profile for group in groups.values() for profile in group]
+    machine = every[0].instance_type or "unknown machine"
+    try:
+        interpolate_time(dict.fromkeys(groups, 0.0), batch_size)  # refuses what cannot be told, before any fit
+    except EstimateError as impossible:
+        raise EstimateError(f"{machine}: {impossible}") from None
+    near = {size: groups[size] for size in neighbours(sorted(groups), batch_size)}
+    # What the caller says holds at the size asked for; at the sizes measured only the data are the same.
+    data = Workload(
+        examples=workload.examples,
+        validation_examples=workload.validation_examples,
+        validation_freq=workload.validation_freq,
+    )
+    models = {size: fit(group, data) for size, group in near.items()}
+    steps = {size: Workload.of(group[0], **data.given).steps_per_epoch for size, group in near.items()}
+    counts = _Steps.of(steps, batch_size, workload.examples, every)
+    return _blend(models, counts, batch_size, machine, steps_per_epoch=workload.steps_per_epoch)
 
 
-def group_by_batch_size(profiles: Sequence[Profile], batch_size: int) -> dict[int, list[Profile]]:
-    """Usable profiles by batch size; raises when memory forbids ``batch_size`` or nothing is known of any size."""
-    machines = {profile.instance_type for profile in profiles}
+def group_by_batch_size(
+    profiles: Sequence[Profile], batch_size: int, *, given: Collection[str] = ()
+) -> dict[int, list[Profile]]:
+    """Usable profiles by batch size; raises when memory forbids ``batch_size`` or nothing is known of any size.
+
+    ``given`` names what the caller says about the workload.
+    """
+    machines = {identify(profile)._replace(batch_size=None, provider=None) for profile in profiles}
     if len(machines) > 1:
+        names = list_values({machine.instance_type or "unknown machine" for machine in machines})
         raise EstimateError(
-            f"Times of several machines ({', '.join(sorted(map(str, machines)))}) do not make one line. Pass the "
-            "profiles of one machine."
+            f"Times of several machines, or of one under several conditions ({names}), do not make one line. Pass the "
+            "profiles of one."
         )
+    machine = profiles[0].instance_type or "unknown machine"
+    for differs in check_comparable(profiles, given=given, error=EstimateError):
+        raise EstimateError(f"{machine}: {differs.message} Such times do not make one line. {differs.remedy}")
     too_large = [p.batch_size for p in profiles if p.outcome == "out_of_memory" and p.batch_size]
     if too_large and batch_size >= min(too_large):
-        title = f"{next(iter(machines)) or 'unknown machine'}, batch {batch_size}"
         raise EstimateError(
-            f"{title}: a training with batch size {min(too_large)} ran out of memory there. Use a smaller batch size."
+            f"{machine}, batch {batch_size}: a training with batch size {min(too_large)} ran out of memory there. Use "
+            "a smaller batch size."
         )
     groups: dict[int, list[Profile]] = {}
     for profile in profiles:
         if profile.outcome != "out_of_memory" and profile.batch_size:
             groups.setdefault(profile.batch_size, []).append(profile)
     if not groups:
-        raise EstimateError("No profile with a known batch size was given. Probe, or pass batch_size= to the probe.")
+        raise EstimateError(
+            f"{machine}: no profile with a known batch size was given. Probe, or pass batch_size= to the probe."
+        )
     return dict(sorted(groups.items()))
 
 
@@ -187,7 +181,14 @@ class _Steps:
         return cls(known, wanted)
 
 
-def _blend(models: Mapping[int, RuntimeModel], steps: _Steps, batch_size: int, machine: str) -> RuntimeModel:
+def _blend(
+    models: Mapping[int, RuntimeModel],
+    steps: _Steps,
+    batch_size: int,
+    machine: str,
+    *,
+    steps_per_epoch: float | None = None,
+) -> RuntimeModel:
     """The model at ``batch_size``: steps and validation batches along the line, all else in between by distance."""
 
     (smaller, here), (larger, there) = models.items()
@@ -197,13 +198,14 @@ def _blend(models: Mapping[int, RuntimeModel], steps: _Steps, batch_size: int, m
         """A time that the batch size hardly changes: by distance between the neighbours, never extended."""
         return (1 - weight) * first + weight * second
 
-    def passing(first: float, second: float) -> TimeAt:
+    def passing(first: float, second: float, batches: float) -> TimeAt:
         """A time to pass over the same data, batch by batch."""
         times = {smaller: first / steps.at[smaller], larger: second / steps.at[larger]}
         found = interpolate_time(times, batch_size)
-        return replace(found, value=found.value * steps.wanted)
+        return replace(found, value=found.value * batches)
 
-    training = passing(*(sum(_coefficients(model, name)[1] for name in BATCHES) for model in (here, there)))
+    first, second = (sum(_coefficients(model, name)[1] for name in BATCHES) for model in (here, there))
+    training = passing(first, second, steps_per_epoch or steps.wanted)
     terms: dict[str, tuple[float, float]] = {}
     for name in dict.fromkeys([*here.terms, *there.terms]):
         once, per_epoch = map(along, _coefficients(here, name), _coefficients(there, name))
@@ -211,7 +213,7 @@ def _blend(models: Mapping[int, RuntimeModel], steps: _Steps, batch_size: int, m
     # Whether a smaller last batch remains depends on the size, so its seconds are part of the line.
     terms["partial_batch"] = (terms.get("partial_batch", (0.0, 0.0))[0], 0.0)
     terms["steady_iterations"] = (terms["steady_iterations"][0], training.value)
-    validation = passing(here.validation_seconds, there.validation_seconds).value
+    validation = passing(here.validation_seconds, there.validation_seconds, steps.wanted).value
     first_extra = along(*(m.first_validation_seconds - m.validation_seconds for m in (here, there)))
     scale = _normal_quantile(here.confidence) / _normal_quantile(0.9)
     epoch = training.value + validation / here.validation_freq

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import vmselect as vs
 from vmselect.errors import ArgumentError, EstimateError
-from vmselect.estimation.batch_sizes import fit_runtime_at, interpolate_time
+from vmselect.estimation import RuntimeModel, fit_runtime
+from vmselect.estimation.along import interpolate_time
 
 EXAMPLES = 64_000
 
@@ -21,6 +22,10 @@ def profile(batch_size: int, seconds: float | None = None, **options: Any) -> vs
     given = {"iteration_seconds": [step] * 12, "first_iteration_seconds": 3.0, "init_seconds": 2.0} | options
     steps = -(-EXAMPLES // batch_size)
     return vs.Profile.from_times(instance_type="a", batch_size=batch_size, steps_per_epoch=steps, **given)
+
+
+def fit_runtime_at(profiles: list[vs.Profile], batch_size: int, **options: Any) -> RuntimeModel:
+    return fit_runtime(profiles, batch_size=batch_size, **options)
 
 
 def out_of_memory(batch_size: int) -> vs.Profile:
@@ -38,6 +43,13 @@ def test_between_two_sizes_an_affine_machine_is_met_exactly() -> None:
 def test_a_size_that_was_probed_is_taken_as_it_is() -> None:
     odd = [profile(32), profile(64, 0.5), profile(128)]
     assert fit_runtime_at(odd, 64) == fit_runtime_at([profile(64, 0.5)], 64)
+
+
+def test_estimate_and_fit_runtime_are_one_door() -> None:
+    profiles = [profile(32), profile(128)]
+    assert vs.estimate(profiles, epochs=5, batch_size=64.0) == fit_runtime(profiles, batch_size=64).at(5)  # type: ignore[arg-type]
+    longer = fit_runtime(profiles, batch_size=64, steps_per_epoch=2_000)
+    assert longer.epoch_seconds == pytest.approx(2_000 * 0.084)
 
 
 def test_with_three_sizes_the_fit_is_piecewise() -> None:
@@ -117,7 +129,7 @@ def test_examples_of_another_training_change_the_steps() -> None:
 @pytest.mark.parametrize(
     ("profiles", "size", "error"),
     [
-        ([], 64, EstimateError),
+        ([], 64, ArgumentError),
         (
             [profile(32), vs.Profile.from_times(instance_type="b", batch_size=64, iteration_seconds=1)],
             48,
