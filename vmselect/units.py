@@ -81,6 +81,15 @@ def count_epochs(epochs: float) -> str:
     return f"{format_epochs(epochs)} epoch{'' if epochs == 1 else 's'}"
 
 
+def printable(text: str) -> str:
+    """``text`` without the control characters with which a name could command a terminal.
+
+    >>> printable("a\\x1b[31mb")
+    'a�[31mb'
+    """
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
 def format_bytes(count: float) -> str:
     """A memory size in binary units.
 

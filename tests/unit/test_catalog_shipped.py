@@ -150,7 +150,8 @@ def test_reference_regions_are_the_ones_with_prices() -> None:
     for provider in ("aws", "azure", "gcp"):
         terms = provider_terms(provider)
         assert terms is not None
-        assert set(newest.loc[newest["provider"] == provider, "region"]) == {terms.reference_region}
+        regions = newest.loc[newest["provider"] == provider, "region"].value_counts()
+        assert regions.idxmax() == terms.reference_region  # a few types are sold elsewhere only, such as TPU v4
 
 
 def test_a_caller_cannot_change_the_shipped_tables() -> None:

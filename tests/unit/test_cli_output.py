@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 
+import vmselect as vs
 from vmselect.cli.output import Format, emit, say
 
 HOSTILE = "[bold]m[/bold] \x1b[31mred\x1b[0m \x07"
@@ -43,3 +46,29 @@ def test_a_narrow_terminal_gets_the_columns_that_tell_rows_apart(
         [True] * 3,
         [True, False, True],
     ]
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\x1b=1"])
+def test_a_spreadsheet_takes_text_for_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    emit([{"name": name, "number": -1.5}], ["name", "number"], format=Format.csv)
+    (cell, number) = next(csv.reader([capsys.readouterr().out.splitlines()[1]]))
+    assert cell.startswith("'")
+    assert cell.isprintable()
+    assert number == "-1.5"
+
+
+def test_csv_holds_no_terminal_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    emit([{"name": HOSTILE + "\nsecond,line"}], ["name"], format=Format.csv)
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) == 2
+    assert printed.replace("\n", "").isprintable()
+
+
+def test_profiles_and_studies_print_no_terminal_commands() -> None:
+    profile = vs.Profile.from_times(
+        instance_type="g4dn.xlarge", model=HOSTILE, first_epoch_seconds=40, later_epoch_seconds=30
+    )
+    study = vs.ConvergenceStudy.from_epochs({64: [10, 12]}, model=HOSTILE)
+    for shown in (str(profile), str(study)):
+        assert "[bold]m[/bold]" in shown
+        assert shown.replace("\n", "").isprintable()

@@ -198,7 +198,7 @@ def test_what_cannot_be_drawn_says_so(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="written as one of"):
         ranking.chart("terms", path=tmp_path / "chart.gif")
     (tmp_path / "file").touch()
-    with pytest.raises(ArgumentError, match="cannot be written"):
+    with pytest.raises(ArgumentError, match="cannot write"):
         ranking.chart("terms", path=tmp_path / "file" / "chart.json")
     profile = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=30)
     with pytest.raises(RankingError, match="no step times of g4dn"):

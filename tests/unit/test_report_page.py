@@ -103,7 +103,7 @@ def test_is_written_whole_and_says_where(ranking: vs.Ranking, tmp_path: Path) ->
     assert write_page(ranking, target) == target == ranking.report(str(target))
     assert target.read_text(encoding="utf-8").endswith("</html>\n")
     assert [path.name for path in target.parent.iterdir()] == ["report.html"]
-    for wrong, fact in ((target.parent, "is a folder"), (target / "report.html", "cannot be written")):
+    for wrong, fact in ((target.parent, "is a folder"), (target / "report.html", "cannot write")):
         with pytest.raises(ArgumentError, match=fact):
             ranking.report(wrong)
     assert [path.name for path in target.parent.iterdir()] == ["report.html"]

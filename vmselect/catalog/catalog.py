@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from vmselect._checks import check_flag, check_mapping, check_name, check_path, maybe, several, show
 from vmselect.catalog import files, snapshot, store, table
 from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, age_days
 from vmselect.catalog.schema import COLUMNS, MARKETS, NUMBER_LIMITS, describe_nearest
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from vmselect.catalog.refresh import Progress
 
 Names = str | Sequence[str] | None
+
+NO_PRICE_REMEDY = "Run `vmselect prices refresh`, or bring your own price with with_offers."
+NO_REGION_REMEDY = (
+    "Shipped prices are of one region per cloud; for others run `vmselect prices refresh --source skypilot`."
+)
 
 
 class Catalog:
@@ -36,9 +42,13 @@ class Catalog:
     """
 
     def __init__(self, frame: pd.DataFrame, *, origin: str, findings: Sequence[Finding] = ()) -> None:
+        if not table.is_built(frame):
+            raise ArgumentError(
+                "A catalog is made by embedded, load, default, refresh or with_offers, not from a table."
+            )
         self._frame = frame
-        self.origin = origin
-        self.findings: tuple[Finding, ...] = tuple(findings)
+        self.origin = check_name("origin", origin, longest=2000)
+        self.findings = tuple(findings)
 
     # Where catalogs come from
 
@@ -63,7 +73,11 @@ class Catalog:
         >>> len(Catalog.load(path))
         19
         """
-        frame, findings = files.read(path, provider=provider, skip_bad_rows=skip_bad_rows)
+        frame, findings = files.read(
+            check_path("path", path),
+            provider=maybe(check_name, "provider", provider),
+            skip_bad_rows=check_flag("skip_bad_rows", skip_bad_rows),
+        )
         return cls(frame, origin=Path(path).name, findings=findings)
 
     @classmethod
@@ -78,7 +92,7 @@ class Catalog:
         if not parts:
             nothing = "No prices were refreshed on this machine yet. Run `vmselect prices refresh`."
             raise CatalogError(" ".join(map(str, findings)) or nothing)
-        if alone:
+        if check_flag("alone", alone):
             return cls(table.concat(parts), origin="refreshed prices", findings=findings)
         return cls._over_embedded(parts, findings)
 
@@ -131,6 +145,7 @@ class Catalog:
             added, left_out = offers._frame, list(offers.findings)
         else:
             added, left_out = _build_offers(offers)
+        added = table.inherit_facts(added, snapshot.unpriced())
         return Catalog(
             table.merge(self._frame, added), origin=f"{self.origin} with own prices",
             findings=[*self.findings, *left_out],
@@ -171,11 +186,10 @@ class Catalog:
         mask: np.ndarray | None = None
         for column, names in wanted.items():
             if names is not None:
-                several = not isinstance(names, str) and isinstance(names, Iterable)
-                hit = self._matches(column, list(names) if several else [str(names)])
+                hit = self._matches(column, several(check_name, column, names))
                 mask = hit if mask is None else mask & hit
         if retired is not None:
-            hit = self._frame["retired"].to_numpy() == retired
+            hit = self._frame["retired"].to_numpy() == check_flag("retired", retired)
             mask = hit if mask is None else mask & hit
         if mask is None:
             return self._frame.copy()
@@ -195,6 +209,11 @@ class Catalog:
         >>> Catalog.embedded().offer("g4dn.xlarge").date
         '2026-08-22'
         """
+        instance_type, market = check_name("instance_type", instance_type), check_name("market", market)
+        region, provider, service = (
+            maybe(check_name, name, value)
+            for name, value in (("region", region), ("provider", provider), ("service", service))
+        )
         rows = self.offers(instance_type=instance_type, market=None, provider=provider, service=service)
         self._check_known("region", region)
         self._check_known("market", market)
@@ -297,10 +316,15 @@ class Catalog:
         known = self._frame[column].cat.categories
         if column == "market":
             if name not in MARKETS:
-                raise ArgumentError(f"market {name!r} is not one of {', '.join(MARKETS)}.")
+                raise ArgumentError(f"market {show(name)} is not one of {', '.join(MARKETS)}.")
         elif name not in known:
             what = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
-            raise CatalogError(f"No {what} {name!r} in the catalog ({self.origin}). {describe_nearest(name, known)}")
+            if column == "instance_type" and (machine := snapshot.describe_unpriced(name)):
+                raise CatalogError(f"No price of {name} is known ({machine}). {NO_PRICE_REMEDY}")
+            hint = describe_nearest(name, known)
+            if column == "region":
+                hint += " " + NO_REGION_REMEDY
+            raise CatalogError(f"No {what} {show(name)} in the catalog ({self.origin}). {hint}")
 
     def _as_offer(self, label: Any, frame: pd.DataFrame) -> Offer:
         row = frame.loc[label]
@@ -323,7 +347,9 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
     elif isinstance(offers, Offer | Mapping):
         raise ArgumentError("One offer was given where several are taken. Put it in a list: [offer].")
     else:
-        rows = [o.model_dump() if isinstance(o, Offer) else dict(o) for o in offers]
+        if not isinstance(offers, Iterable):
+            raise ArgumentError(f"{show(offers)} holds no offers. Give a list of Offer or of dicts.")
+        rows = [o.model_dump() if isinstance(o, Offer) else check_mapping("an offer", o) for o in offers]
         raw, what = pd.DataFrame(rows, dtype=object), "offer"
     if not len(raw):
         raise ArgumentError("No offers were given. Give at least one.")
@@ -331,7 +357,9 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
         if column not in COLUMNS:
             near = get_close_matches(str(column), COLUMNS, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
-            raise CatalogError(f"An offer has no {column!r}. {hint}")
+            raise CatalogError(f"An offer has no {show(column)}. {hint}")
+    if not raw.columns.is_unique:
+        raise CatalogError("The offers have two columns of one name. Keep one.")
     given = raw["market"].astype(object) if "market" in raw.columns else pd.Series(pd.NA, raw.index, dtype=object)
     raw = raw.assign(market=given.where(given.notna(), "on_demand"))
     return table.build(

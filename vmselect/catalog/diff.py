@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from vmselect._checks import show
 from vmselect.catalog.catalog import Catalog
 from vmselect.catalog.schema import KEY
+from vmselect.errors import ArgumentError
 
 COLUMNS = ("change", *KEY, "old_usd_per_hour", "new_usd_per_hour", "percent", "old_date", "new_date")
 _SCOPE = ("provider", "service", "region", "market")
@@ -23,6 +25,9 @@ def compare_prices(old: Catalog, new: Catalog) -> pd.DataFrame:
     >>> changes.loc[changes["change"] == "dearer", "instance_type"].tolist()
     ['ml.p3.2xlarge']
     """
+    for name, given in (("old", old), ("new", new)):
+        if not isinstance(given, Catalog):
+            raise ArgumentError(f"{name} must be a Catalog, not {show(given)}. Read a file with Catalog.load first.")
     before = old.offers(market=None)
     after = new.offers(market=None)
     scopes = set(map(tuple, after[list(_SCOPE)].astype(str).drop_duplicates().to_numpy()))

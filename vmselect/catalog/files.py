@@ -6,9 +6,7 @@ import csv
 import datetime as dt
 import io
 import json
-import os
 import re
-import secrets
 import stat
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -19,6 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vmselect import _files
+from vmselect._checks import check_path, show
 from vmselect.catalog import foreign, json_file, table
 from vmselect.catalog.schema import COLUMNS, NUMBER_LIMITS, SCHEMA_VERSION
 from vmselect.errors import CatalogError
@@ -35,13 +35,13 @@ def read(
     path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False
 ) -> tuple[pd.DataFrame, list[Finding]]:
     """Rows of a price file, checked, and what was left out of it."""
-    path = Path(path)
+    path = check_path("path", path)
     head = _read_head(path)
     modified = dt.date.fromtimestamp(path.stat().st_mtime).isoformat()
     rules: list[table.Rule] = []
     findings: list[Finding] = []
     if path.suffix.lower() == ".json":
-        raw, name_row = json_file.read(path)
+        raw, name_row, rules = json_file.read(path)
         source = "user"
     else:
         header = _read_header(path, head)
@@ -70,7 +70,7 @@ def read(
 
 def write(frame: pd.DataFrame, path: str | Path) -> Path:
     """Write rows as CSV, or as JSON when the name ends so; an old file stays until the new one is whole."""
-    path = Path(path)
+    path = check_path("path", path)
     texts = pd.DataFrame({c: _as_text(frame[c]) for c in COLUMNS})
     if path.suffix.lower() == ".json":
         rows = [
@@ -81,28 +81,7 @@ def write(frame: pd.DataFrame, path: str | Path) -> Path:
         content = f'{{"schema": {SCHEMA_VERSION}, "offers": [\n{lines}\n]}}\n'
     else:
         content = texts.to_csv(index=False, lineterminator="\n")
-    replace_file(path, content.encode())
-    return path
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Put ``content`` at ``path`` in one step: whoever reads sees the old file or the new one, never half."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with beside.open("xb") as out:
-                out.write(content)
-                out.flush()
-                os.fsync(out.fileno())
-            if path.exists():
-                beside.chmod(stat.S_IMODE(path.stat().st_mode))  # negotiated prices may be for few eyes
-            beside.replace(path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
-    except OSError as failure:
-        raise CatalogError(f"{path} could not be written ({failure}). Choose another place.") from failure
+    return _files.write_text(path, content, error=CatalogError)
 
 
 def _read_head(path: Path) -> bytes:
@@ -188,14 +167,10 @@ def _read_csv(
         return [f"{path.name} line {lines[p]}" for p in positions]
 
     rules: list[table.Rule] = []
-    if len(raw) and _is_cut_short(path, len(header)):
+    if len(raw) and (doubt := _describe_cut(path, len(header))):
         last = np.arange(len(raw)) == len(raw) - 1
-        rules.append((last, lambda i: f"ends early, with fewer than {len(header)} fields: is the file whole?"))
-    if "currency" in raw.columns:
-        other = ~raw.pop("currency").isin(["USD", ""]).to_numpy()
-        if other.any():
-            rules.append((other, lambda i: "is not in USD; convert the price to US dollars"))
-    return raw, name_row, rules
+        rules.append((last, lambda i: doubt))
+    return raw, name_row, rules + table.other_currencies(raw)
 
 
 def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: int | None) -> pd.DataFrame:
@@ -210,6 +185,11 @@ def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: i
     for name in header:
         pieces = [part.pop(name) for part in parts]
         if name in floats:
+            # pandas takes cells that all say True or False for ones and zeros.
+            if any(p.isin([0.0, 1.0]).any() and p.isin([0.0, 1.0, np.nan]).all() for p in pieces):
+                again = pd.read_csv(path, usecols=[name], dtype=str, **options)[name].fillna("")
+                if again.str.contains(r"true|false", case=False).any():
+                    raise ValueError(f"{name} holds words")
             columns[name] = np.concatenate([p.to_numpy() for p in pieces])
         elif all(p.cat.categories.inferred_type in ("string", "empty") for p in pieces):
             columns[name] = pd.api.types.union_categoricals(pieces)
@@ -220,12 +200,20 @@ def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: i
     return pd.DataFrame(columns)
 
 
-def _is_cut_short(path: Path, fields: int) -> bool:
-    """Whether the last line neither ends nor is complete, as after a broken download."""
+def _describe_cut(path: Path, fields: int) -> str | None:
+    """What is doubtful about a last line that does not end, as after a broken download; None when nothing is."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _BLOCK_BYTES))
         last = re.split(rb"[\r\n]", file.read())[-1].decode("utf-8", "replace")
-    return bool(last.strip()) and len(next(csv.reader([last]), [])) < fields
+    cells = next(csv.reader([last]), [])
+    if not last.strip():
+        return None
+    if len(cells) < fields:
+        return f"ends early, with fewer than {fields} fields: is the file whole?"
+    if re.search(r"[0-9.]\s*$", cells[-1]):
+        # 3.0 may be what is left of 3.06: only the end of the line tells.
+        return f"ends without a line break after {show(cells[-1])}, which may be cut short; end the line if it is whole"
+    return None
 
 
 def _line_numbers(path: Path, rows: int) -> list[int]:

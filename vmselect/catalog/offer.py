@@ -6,8 +6,10 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from vmselect._checks import show
 from vmselect.catalog.schema import (
     KEY,
     NUMBER_LIMITS,
@@ -15,8 +17,9 @@ from vmselect.catalog.schema import (
     default_service,
     describe_bad_number,
     describe_bad_text,
+    is_iso_date,
 )
-from vmselect.errors import CatalogError
+from vmselect.errors import ArgumentError, CatalogError
 from vmselect.findings import Finding
 
 STALE_AFTER_DAYS = 90
@@ -67,7 +70,7 @@ class Offer(BaseModel):
                 values["service"] = default_service(str(values.get("provider")), str(values.get("instance_type")))
             values["date"] = str(values.get("date") or dt.date.today().isoformat())
             for column in NUMBER_LIMITS:
-                if isinstance(values.get(column), bool):
+                if isinstance(values.get(column), bool | np.bool_):
                     raise ValueError(f"{column} {values[column]} is not a number")
         return values
 
@@ -103,7 +106,23 @@ def age_days(date: str, today: dt.date | None = None) -> int:
     >>> age_days("2026-08-22", dt.date(2026, 9, 1))
     10
     """
-    return ((today or dt.date.today()) - dt.date.fromisoformat(date)).days
+    now = dt.date.today() if today is None else check_day("today", today)
+    return (now - check_day("date", date)).days
+
+
+def check_day(name: str, value: Any) -> dt.date:
+    """A day, given as one, as a time on it, or written as 2026-08-22.
+
+    >>> check_day("date", "2026-08-22")
+    datetime.date(2026, 8, 22)
+    """
+    if isinstance(value, dt.datetime):
+        return value.date()
+    if isinstance(value, dt.date):
+        return value
+    if not isinstance(value, str) or not is_iso_date(value):
+        raise ArgumentError(f"{name} must be a day written as 2026-08-22, not {show(value)}.")
+    return dt.date.fromisoformat(value)
 
 
 def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Finding | None:
@@ -114,7 +133,9 @@ def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Findi
     >>> print(describe_age(["2021-02-01", "2026-08-22"], today=dt.date(2026, 9, 1)))
     Prices are of several days, 2021-02-01 to 2026-08-22; the oldest is 2038 days old. Run `vmselect prices refresh`.
     """
-    days = sorted(set(dates))
+    if not isinstance(dates, Iterable):
+        raise ArgumentError(f"dates must be several days, not {show(dates)}.")
+    days = sorted({check_day("a date", date).isoformat() for date in ([dates] if isinstance(dates, str) else dates)})
     if not days:
         return None
     age = age_days(days[0], today)

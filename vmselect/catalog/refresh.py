@@ -13,6 +13,7 @@ from typing import Literal
 
 import pandas as pd
 
+from vmselect._checks import check_name, check_number, maybe, several, show
 from vmselect.catalog import store, table
 from vmselect.catalog.schema import KEY
 from vmselect.catalog.snapshot import provider_terms, read_snapshot, snapshot_at
@@ -57,13 +58,16 @@ def refresh_prices(
     Of a part that fails, the prices fetched earlier count on. ``sources`` replaces the clouds' own APIs, for a mirror
     or a test.
     """
+    if progress is not None and not callable(progress):
+        raise ArgumentError(f"progress must be a function of one argument, not {show(progress)}.")
     report = progress or (lambda _: None)
-    providers, regions = _as_list(providers), _as_list(regions)
+    providers, regions = maybe(_names, "providers", providers), maybe(_names, "regions", regions)
+    max_age_hours = check_number("max_age_hours", max_age_hours, least=0)
     opened = dict(sources) if sources is not None else {name: open_source(name) for name in providers or REGISTRY}
     wanted = list(dict.fromkeys(providers or opened))
     for name in wanted:
         if name not in opened:
-            raise ArgumentError(f"No price source for {name!r}. Known: {', '.join(opened)}.")
+            raise ArgumentError(f"No price source for {show(name)}. Known: {', '.join(opened)}.")
     tasks = _plan(wanted, regions, opened)
     ended: list[Progress] = []
     findings: list[Finding] = []
@@ -111,8 +115,8 @@ def refresh_prices(
     return RefreshOutcome(table.concat([*fresh, *old]), tuple(ended), tuple(findings))
 
 
-def _as_list(names: str | Sequence[str] | None) -> list[str] | None:
-    return [names] if isinstance(names, str) else list(names) if names is not None else None
+def _names(what: str, value: object) -> tuple[str, ...]:
+    return several(check_name, what, value)
 
 
 def _plan(

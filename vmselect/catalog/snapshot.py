@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from vmselect._checks import check_name, maybe, show
 from vmselect.catalog import files
 from vmselect.catalog.schema import SCHEMA_VERSION, is_iso_date
 from vmselect.errors import ArgumentError, CatalogError
@@ -98,7 +99,7 @@ def snapshot_at(date: str | None = None) -> SnapshotEntry:
     if date is None:
         return snapshots[-1]
     if not is_iso_date(date):
-        raise ArgumentError(f"date {date!r} is not a day written as 2026-08-22.")
+        raise ArgumentError(f"date {show(date)} is not a day written as 2026-08-22.")
     in_force = [s for s in snapshots if s.date <= date]
     if not in_force:
         raise CatalogError(f"No prices of {date} or before; the earliest snapshot is of {snapshots[0].date}.")
@@ -126,6 +127,25 @@ def gpu_specs() -> pd.DataFrame:
 
 
 @functools.cache
+def unpriced() -> pd.DataFrame:
+    """Machine types of which we know what they are, and no price."""
+    texts = ("provider", "service", "instance_type", "gpu_model")
+    frame = pd.read_csv(pricing_folder() / "unpriced.csv", dtype=dict.fromkeys(texts, str), keep_default_na=False)
+    return frame.astype({column: "category" if column in texts else "float64" for column in frame.columns})
+
+
+def describe_unpriced(instance_type: str) -> str | None:
+    """What a type is of which we know no price; None for any other.
+
+    >>> describe_unpriced("p5e.48xlarge"), describe_unpriced("g4dn.xlarge")
+    ('8 x H200, 192 vCPUs, 2048 GiB', None)
+    """
+    for row in unpriced()[unpriced()["instance_type"] == instance_type].itertuples():
+        return f"{row.gpu_count:g} x {row.gpu_model}, {row.vcpus:g} vCPUs, {row.memory_gib:g} GiB"
+    return None
+
+
+@functools.cache
 def _terms() -> tuple[ProviderTerms, ...]:
     rows = json.loads((pricing_folder() / "providers.json").read_text(encoding="utf-8"))
     return TypeAdapter(tuple[ProviderTerms, ...]).validate_python(rows)
@@ -137,5 +157,6 @@ def provider_terms(provider: str, *, service: str | None = None) -> ProviderTerm
     >>> provider_terms("azure").reference_region, provider_terms("my-cluster")
     ('eastus', None)
     """
+    provider, service = check_name("provider", provider), maybe(check_name, "service", service)
     mine = [t for t in _terms() if t.provider == provider]
     return next((t for t in mine if t.service == service), mine[0] if mine else None)

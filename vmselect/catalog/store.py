@@ -12,28 +12,31 @@ from pathlib import Path
 
 import pandas as pd
 
+from vmselect._checks import show
 from vmselect.catalog import files
 from vmselect.catalog.offer import STALE_AFTER_DAYS, age_days
 from vmselect.errors import CatalogError
 from vmselect.findings import Finding
 
-# A writer that was killed leaves its unfinished file behind; after an hour nobody is writing it any more.
-_ABANDONED_AFTER_SECONDS = 3600.0
 _REMEDY = "Run `vmselect prices refresh`."
 
 
 def cache_folder() -> Path:
     """The platform's cache folder of vmselect, or what ``VMSELECT_CACHE_DIR`` says."""
     own = os.environ.get("VMSELECT_CACHE_DIR")
-    if own:
-        return Path(own).expanduser()
+    try:
+        return Path(own).expanduser() if own else _platform_folder() / "vmselect"
+    except RuntimeError:  # no such user, or one without a home
+        place = f"VMSELECT_CACHE_DIR is {show(own)}, whose home" if own else "The user's home"
+        raise CatalogError(f"{place} folder is unknown. Set VMSELECT_CACHE_DIR to a folder for prices.") from None
+
+
+def _platform_folder() -> Path:
     if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "vmselect"
+        return Path.home() / "Library" / "Caches"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def part_path(provider: str, region: str) -> Path:
@@ -52,14 +55,7 @@ def age_hours(provider: str, region: str) -> float | None:
 
 def write_part(provider: str, region: str, frame: pd.DataFrame) -> None:
     """Keep fresh prices of one provider in one region, in the place of the old ones."""
-    path = part_path(provider, region)
-    files.write(frame, path)
-    for left in path.parent.glob(".*.part"):
-        try:
-            if time.time() - left.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
-                left.unlink()
-        except OSError:
-            continue  # its writer finished just now, or it is another user's
+    files.write(frame, part_path(provider, region))
 
 
 def read_part(provider: str, region: str) -> pd.DataFrame:
@@ -71,7 +67,11 @@ def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
     """The refreshed prices of each provider and region, and what is old or unreadable."""
     frames: list[pd.DataFrame] = []
     findings: list[Finding] = []
-    for path in sorted((cache_folder() / "prices").glob("[!.]*.csv")):
+    try:
+        paths = sorted((cache_folder() / "prices").glob("[!.]*.csv"))
+    except (CatalogError, OSError) as unknown:  # the shipped prices do without it
+        return [], [Finding("refreshed-unreadable", f"No refreshed prices: {unknown}", "", "note")]
+    for path in paths:
         name = path.stem.replace("_", " ")
         try:
             frame, left_out = files.read(path, skip_bad_rows=True)

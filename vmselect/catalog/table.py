@@ -17,6 +17,7 @@ from vmselect.catalog.schema import (
     KEY,
     NUMBER_LIMITS,
     REQUIRED,
+    TEXT_COLUMNS,
     default_service,
     describe_bad_number,
     describe_bad_text,
@@ -76,12 +77,32 @@ def build(
     ]
 
 
+def other_currencies(raw: pd.DataFrame) -> list[Rule]:
+    """Take the column ``currency`` off ``raw``; a rule against rows in any other than US dollars."""
+    if "currency" not in raw.columns:
+        return []
+    given = raw.pop("currency")
+    other = ~(given.isna() | given.isin(["USD", ""])).to_numpy(dtype=bool)
+    return [(other, lambda i: "is not in USD; convert the price to US dollars")] if other.any() else []
+
+
+def is_built(frame: object) -> bool:
+    """Whether ``frame`` is a table that :func:`build` made, or a part of one."""
+    return (
+        isinstance(frame, pd.DataFrame)
+        and len(frame) > 0
+        and tuple(frame.columns) == COLUMNS
+        and all(frame[c].dtype == np.float64 for c in NUMBER_LIMITS)
+        and all(isinstance(frame[c].dtype, pd.CategoricalDtype) for c in TEXT_COLUMNS if c != "retired")
+    )
+
+
 def merge(below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:
     """All rows of ``above``, and those of ``below`` whose key ``above`` does not have.
 
     A machine fact that ``above`` leaves unknown is taken from ``below``'s row of the same type.
     """
-    above = _inherit_facts(above, below)
+    above = inherit_facts(above, below)
     codes = key_codes([below, above])
     kept = below[~np.isin(codes[0], codes[1])]
     return concat([kept, above])
@@ -234,7 +255,8 @@ def _describe(bad: Mask, rules: Sequence[Rule], name_row: RowNamer) -> str:
     return f"{count} bad price row{'s' if count > 1 else ''}. " + " | ".join(shown) + more + "."
 
 
-def _inherit_facts(above: pd.DataFrame, below: pd.DataFrame) -> pd.DataFrame:
+def inherit_facts(above: pd.DataFrame, below: pd.DataFrame) -> pd.DataFrame:
+    """``above``, its rows of which nothing but the price is known described as ``below`` describes their type."""
     unknown = (above["vcpus"].isna() & above["memory_gib"].isna() & above["gpu_count"].isna()).to_numpy()
     if not unknown.any() or not len(below):
         return above

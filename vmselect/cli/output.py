@@ -17,6 +17,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vmselect.units import printable
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\N{REPLACEMENT CHARACTER}")
+
 
 class Format(enum.StrEnum):
     """What rows are printed as."""
@@ -49,7 +53,7 @@ def emit(
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
         for row in rows:
-            writer.writerow([_cell(row.get(c)) for c in columns])
+            writer.writerow([_safe(_cell(row.get(c))) for c in columns])
     else:
         _print_table(rows, columns, title, spare)
 
@@ -57,14 +61,14 @@ def emit(
 def tell(line: object) -> None:
     """Print a line to standard output."""
     _tolerate_names()
-    sys.stdout.write(_printable(str(line)) + "\n")
+    sys.stdout.write(printable(str(line)) + "\n")
 
 
 def say(lines: Iterable[object]) -> None:
     """Print remarks to standard error, away from the rows."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in lines:
-        console.print(_printable(str(line)), markup=False)
+        console.print(printable(str(line)), markup=False)
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str, spare: Collection[str]) -> None:
@@ -102,11 +106,14 @@ def _cell(value: Any) -> Any:
     return "" if value is None else value
 
 
+def _safe(cell: Any) -> Any:
+    """A cell that a spreadsheet takes for text where it is text: it would run what begins like a formula."""
+    if not isinstance(cell, str):
+        return cell
+    text = printable(cell)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
+
+
 def _shown(value: Any) -> str:
     cell = _cell(value)
-    return f"{cell:.6g}" if isinstance(cell, float) else _printable(str(cell))
-
-
-def _printable(text: str) -> str:
-    """``text`` without the control characters with which a name could command a terminal."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    return f"{cell:.6g}" if isinstance(cell, float) else printable(str(cell))

@@ -18,6 +18,7 @@ from vmselect.findings import Finding
 from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, check_same
 from vmselect.records.folder import find_records, save_record
 from vmselect.records.rule import StoppingRule
+from vmselect.units import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -219,7 +220,7 @@ class ConvergenceStudy(ConvergenceRecord):
         name, patience = self.model or "unnamed model", self.rule.patience
         lines = [f"{name}: epochs until {self.monitor} stabilises (patience {patience})"]
         lines += ["  ".join(f"{key} {value}" for key, value in row.items()) for row in self._printable()]
-        return "\n".join(lines + [f"! {finding}" for finding in self.findings])
+        return "\n".join(map(printable, lines + [f"! {finding}" for finding in self.findings]))
 
     def _repr_html_(self) -> str:
         rows = self._printable()

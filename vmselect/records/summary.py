@@ -7,7 +7,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from vmselect.records.doubts import steady_step_seconds
-from vmselect.units import format_bytes, format_seconds
+from vmselect.units import format_bytes, format_seconds, printable
 
 if TYPE_CHECKING:
     from vmselect.records.training import Profile
@@ -37,7 +37,7 @@ def summarise(profile: Profile) -> dict[str, str]:
         "outcome": profile.outcome.replace("_", " ") + (f": {profile.detail}" if profile.detail else ""),
     }
     rows.update({name: f"{value:g}" for name, value in profile.metrics.items()})
-    return {name: value for name, value in rows.items() if value is not None}
+    return {printable(name): printable(value) for name, value in rows.items() if value is not None}
 
 
 def as_text(profile: Profile) -> str:
@@ -45,7 +45,7 @@ def as_text(profile: Profile) -> str:
     rows = summarise(profile)
     width = max(len(name) for name in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
-    return "\n".join(lines + [f"! {finding}" for finding in profile.findings])
+    return "\n".join(lines + [f"! {printable(str(finding))}" for finding in profile.findings])
 
 
 def as_html(profile: Profile) -> str:

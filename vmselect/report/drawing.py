@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections import Counter
 from collections.abc import Iterable, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vmselect import _files
 from vmselect._optional import require
 from vmselect.errors import ArgumentError, RankingError
-from vmselect.report.files import writing
+from vmselect.report.files import check_target
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
@@ -52,7 +54,7 @@ def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) 
 
     ``scale`` is how many pixels a PNG has for each unit of the drawing.
     """
-    target = Path(path)
+    target = check_target(path)
     suffix = target.suffix.lower()
     if suffix not in SUFFIXES:
         raise ArgumentError(f"{target.name} cannot be drawn: a chart is written as one of {', '.join(SUFFIXES)}.")
@@ -60,9 +62,10 @@ def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) 
         require("vl_convert", extra="plots", needed_by=f"A chart as {suffix}")
     # HTML holds its script, so that the file needs no other host to be drawn.
     options: dict[str, dict[str, Any]] = {".png": {"scale_factor": scale}, ".html": {"inline": True}}
-    with writing(target):
-        chart.save(str(target), **options.get(suffix, {}))
-    return target
+    drawn: Any = io.BytesIO() if suffix == ".png" else io.StringIO()
+    chart.save(drawn, format=suffix[1:], **options.get(suffix, {}))
+    content = drawn.getvalue()
+    return _files.write_bytes(target, content if suffix == ".png" else content.encode(), error=ArgumentError)
 
 
 def labels(candidates: Candidates, which: Iterable[int]) -> dict[int, str]:

@@ -13,8 +13,10 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 import vmselect
+from vmselect import _files
+from vmselect.errors import ArgumentError
 from vmselect.report.content import page_content
-from vmselect.report.files import writing
+from vmselect.report.files import check_target
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
@@ -35,16 +37,8 @@ def write_page(ranking: Ranking, path: str | os.PathLike[str]) -> Path:
 
     The file appears whole or not at all: it is written beside its final name and then renamed.
     """
-    target = Path(path)
-    page = render_page(ranking)
-    with writing(target):
-        unfinished = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            unfinished.write_text(page, encoding="utf-8")
-            unfinished.replace(target)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    return target
+    target = check_target(path)
+    return _files.write_text(target, render_page(ranking), error=ArgumentError)
 
 
 def render_page(ranking: Ranking) -> str:

@@ -1,20 +1,21 @@
-"""What the machines are that a price API only names: taken from the newest embedded snapshot."""
+"""What the machines are that a price API only names: taken from the tables that ship."""
 
 from __future__ import annotations
 
 import functools
 
 import numpy as np
+import pandas as pd
 
 from vmselect.catalog.schema import FACTS, NUMBER_LIMITS
-from vmselect.catalog.snapshot import read_snapshot, snapshot_at
+from vmselect.catalog.snapshot import read_snapshot, snapshot_at, unpriced
 from vmselect.catalog.sources import Row
 
 
 @functools.cache
 def known_machines(provider: str) -> dict[str, Row]:
-    """Facts (vCPUs, memory, GPU, retired or not) of every type of ``provider`` in the embedded snapshot, by name."""
-    rows = read_snapshot(snapshot_at().file)
+    """Facts (vCPUs, memory, GPU, retired or not) of every type of ``provider`` that we know, by name."""
+    rows = pd.concat([read_snapshot(snapshot_at().file), unpriced().assign(retired=False)])
     rows = rows[rows["provider"] == provider].drop_duplicates("instance_type")
     machines = {}
     for row in rows.to_dict("records"):
