@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,7 +31,9 @@ def profile_of(instance_type: str) -> dict[str, object]:
     init_seconds, first, others = MEASURED[instance_type]
     steps = [first, *others]
     return {
-        "format": 2,
+        "kind": "training",
+        "format": 3,
+        "id": uuid.uuid4().hex,
         "created": datetime.now(UTC).isoformat(),
         "writer": "my-scheduler 3.2",
         "outcome": "given",

@@ -1,0 +1,150 @@
+"""Pages of the documentation that are run: every block of Python and every vmselect command, and what they print.
+
+A page takes part when it is named in :data:`PAGES` with what must lie in the folder before its first block. A ``text``
+block that follows a command or Python is what that prints. ``python tests/support/page_examples.py`` writes what they
+print today into the pages; the tests compare.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PRICES_OF = "2026-08-22"
+"""The snapshot at which pages are run, whatever has been shipped since."""
+
+
+def three_machines(folder: Path) -> None:
+    """The profiles of ``examples/call_from_another_tool.py`` in ``profiles/``."""
+    sys.path.insert(0, str(ROOT / "examples"))
+    try:
+        import call_from_another_tool as tool
+    finally:
+        sys.path.pop(0)
+    import vmselect as vs
+
+    for name, (init_seconds, first, others) in tool.MEASURED.items():
+        vs.Profile.from_times(
+            instance_type=name, batch_size=64, steps_per_epoch=500, init_seconds=init_seconds,
+            first_iteration_seconds=first, iteration_seconds=others, model="resnet",
+        ).save(folder / "profiles" / f"{name}.json")  # fmt: skip
+
+
+PAGES: dict[str, Callable[[Path], None]] = {
+    "docs/how-to/rank-under-a-deadline.md": three_machines,
+    "docs/how-to/use-spot.md": three_machines,
+}
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its text, and where that text lies in the page."""
+
+    language: str
+    text: str
+    start: int
+    end: int
+
+
+def find_blocks(page: str) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    found = re.finditer(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    return [Block(match[1], match[2], match.start(2), match.end(2)) for match in found]
+
+
+def run_page(name: str) -> Iterator[tuple[Block, str]]:
+    """Run a page in a folder of its own: each expected block, and what was printed in its place."""
+    blocks = find_blocks((ROOT / name).read_text())
+    namespace: dict[str, Any] = {}
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder, _as_on_a_users_machine():
+        os.chdir(folder)
+        try:
+            PAGES[name](Path(folder))
+            exec("import vmselect as vs; profiles = vs.load_profiles('profiles')", namespace)
+            printed = None
+            for block in blocks:
+                if block.language == "text" and printed is not None:
+                    yield block, printed
+                    printed = None
+                elif block.language == "python":
+                    printed = _run_python(block.text, namespace)
+                elif block.language == "bash":
+                    printed = "".join(_run_command(line) for line in block.text.splitlines())
+        finally:
+            os.chdir(before)
+
+
+def _run_python(text: str, namespace: dict[str, Any]) -> str:
+    """Run statements; a last line that is an expression shows its value, as at a prompt."""
+    body = ast.parse(text).body
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        shown = bool(body) and isinstance(body[-1], ast.Expr)
+        if shown:
+            body[-1] = ast.Assign([ast.Name("shown", ast.Store())], body[-1].value, lineno=1)  # type: ignore[attr-defined]
+        exec(compile(ast.fix_missing_locations(ast.Module(body, [])), "page", "exec"), namespace)
+        value = namespace["shown"] if shown else None
+        if value is not None:
+            print(value.round(2) if hasattr(value, "columns") else value)
+    return _tidy(out.getvalue())
+
+
+def _run_command(line: str) -> str:
+    from typer.testing import CliRunner
+
+    from vmselect.cli import app
+
+    words = shlex.split(line, comments=True)
+    if not words:
+        return ""
+    assert words[0] == "vmselect", f"only vmselect commands are run, not: {line}"
+    done = CliRunner().invoke(app, words[1:], catch_exceptions=False)
+    assert done.exit_code in (0, 1), done.output
+    return _tidy(done.output)
+
+
+@contextlib.contextmanager
+def _as_on_a_users_machine() -> Iterator[None]:
+    """Prices of one date and none that were refreshed here; lines of a fixed width."""
+    import vmselect as vs
+
+    default, columns = vs.Catalog.default, os.environ.get("COLUMNS")
+    vs.Catalog.default = classmethod(lambda cls: cls.embedded(date=PRICES_OF))  # type: ignore[method-assign,assignment]
+    os.environ["COLUMNS"] = "160"
+    try:
+        yield
+    finally:
+        vs.Catalog.default = default  # type: ignore[method-assign]
+        if columns is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = columns
+
+
+def _tidy(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines()) + "\n"
+
+
+def rewrite(name: str) -> bool:
+    """Put what a page prints today into it; whether that changed anything."""
+    path = ROOT / name
+    text = before = path.read_text()
+    for block, printed in reversed(list(run_page(name))):
+        text = text[: block.start] + printed + text[block.end :]
+    path.write_text(text)
+    return text != before
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        print(page, "rewritten" if rewrite(page) else "is as it was")
