@@ -6,6 +6,7 @@ import datetime as dt
 import queue
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Literal
 
 import pandas as pd
 
-from vmselect._checks import check_name, check_number, maybe, several, show
+from vmselect._checks import check_name, check_number, check_seconds, maybe, several, show
 from vmselect.catalog import store, table
 from vmselect.catalog.schema import KEY
 from vmselect.catalog.snapshot import provider_terms, read_snapshot, snapshot_at
@@ -22,6 +23,7 @@ from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectE
 from vmselect.findings import Finding
 
 REGIONS_AT_ONCE = 4  # per provider: more gets throttled, not faster
+LONGEST_SECONDS = 3600.0  # of a whole refresh, whatever the servers do
 State = Literal["waiting", "fetching", "fetched", "reused", "failed", "skipped"]
 
 
@@ -51,9 +53,12 @@ def refresh_prices(
     regions: str | Sequence[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
     max_age_hours: float = 6.0,
+    most_seconds: float = LONGEST_SECONDS,
     sources: Mapping[str, Source] | None = None,
 ) -> RefreshOutcome:
     """Fetch prices and keep each part that succeeds; an error only when nothing at all could be had.
+
+    After ``most_seconds`` the parts that are still being fetched are given up.
 
     Of a part that fails, the prices fetched earlier count on. ``sources`` replaces the clouds' own APIs, for a mirror
     or a test.
@@ -63,6 +68,7 @@ def refresh_prices(
     report = progress or (lambda _: None)
     providers, regions = maybe(_names, "providers", providers), maybe(_names, "regions", regions)
     max_age_hours = check_number("max_age_hours", max_age_hours, least=0)
+    most_seconds = check_seconds("most_seconds", most_seconds)
     opened = dict(sources) if sources is not None else {name: open_source(name) for name in providers or REGISTRY}
     wanted = list(dict.fromkeys(providers or opened))
     for name in wanted:
@@ -94,7 +100,7 @@ def refresh_prices(
         else:
             report(Progress(name, region, "waiting"))
             waiting.append((name, region))
-    for name, region, answer in _fetch_all(waiting, opened, report):
+    for name, region, answer in _fetch_all(waiting, opened, report, most_seconds):
         kept = _read_kept(name, region)
         try:
             frame, left_out = _check(answer, name, region)
@@ -142,7 +148,10 @@ def _plan(
 
 
 def _fetch_all(
-    tasks: Collection[tuple[str, str]], sources: Mapping[str, Source], report: Callable[[Progress], None]
+    tasks: Collection[tuple[str, str]],
+    sources: Mapping[str, Source],
+    report: Callable[[Progress], None],
+    most_seconds: float,
 ) -> Iterator[tuple[str, str, list[Row] | VmselectError]]:
     """The answer to each task as it comes, or why there is none; a few regions of each provider at a time.
 
@@ -159,9 +168,15 @@ def _fetch_all(
 
     for name, region in tasks:
         threading.Thread(target=fetch, args=(name, region), name=f"prices-{name}-{region}", daemon=True).start()
+    ends, open_tasks = time.monotonic() + most_seconds, dict.fromkeys(tasks)
     try:
-        for _ in tasks:
-            yield answers.get()
+        while open_tasks:
+            answer = answers.get(timeout=max(0.0, ends - time.monotonic()))
+            del open_tasks[answer[:2]]
+            yield answer
+    except queue.Empty:
+        for name, region in open_tasks:
+            yield name, region, RefreshError(f"It had not ended after {most_seconds:g} s. Ask for fewer regions.")
     finally:
         abandoned.set()
 
@@ -176,7 +191,8 @@ def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> l
     except VmselectError as failure:
         return failure
     except Exception as surprise:  # noqa: BLE001  # whatever an answer does to its reader costs this part alone
-        return RefreshError(f"The answer has an unknown shape ({surprise!r:.80}). Update vmselect.")
+        # Its own words may hold what was sent, and so a credential.
+        return RefreshError(f"The answer has an unknown shape ({type(surprise).__name__}). Update vmselect.")
 
 
 def _check(rows: list[Row] | VmselectError, provider: str, region: str) -> tuple[pd.DataFrame, list[Finding]]:

@@ -379,3 +379,15 @@ def test_without_boto3_it_names_the_extra(monkeypatch) -> None:
 
     monkeypatch.setitem(sys.modules, "boto3", None)
     assert 'pip install "vmselect[aws]"' in str(AwsPrices().missing())
+
+
+@pytest.mark.parametrize("end", ["\u200b", "\n", "\x00", "\udcff"])
+def test_a_credential_with_an_odd_character_is_never_shown(cloud, answer, monkeypatch, end) -> None:
+    cloud.reply = lambda _: answer(status=403)
+    session = boto3.session.Session(
+        aws_access_key_id="HIDDENID" + end, aws_secret_access_key="hiddensecret" + end, region_name="us-east-1"
+    )
+    source = AwsPrices(session=session, endpoint_url=cloud.url)
+    with pytest.raises(RefreshError) as refused:
+        refresh_prices(["aws"], regions=["us-east-1"], sources={"aws": source})
+    assert "hidden" not in str(refused.value).lower()

@@ -129,6 +129,31 @@ def test_pages_are_followed_to_the_last(cloud, answer, prices) -> None:
     assert cloud.asked[0].query["currencyCode"] == "USD"
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "http://203.0.113.9\\@{host}/",
+        "http://203.0.113.9\\\\@{host}/",
+        "http://{host}@203.0.113.9/",
+        "http://203.0.113.9#@{host}/",
+        "http://203.0.113.9?@{host}/",
+        "http:\\\\203.0.113.9\\@{host}/",
+        "http://{host}\t@203.0.113.9/",
+        "http://[::ffff:203.0.113.9]/",
+        "file://{host}/etc/passwd",
+        "http://{host}:99999999/",
+        "//{host}/",
+        "http://[{host}/",
+    ],
+)
+def test_what_is_compared_is_what_would_be_connected_to(cloud, answer, prices, shape) -> None:
+    link = shape.format(host=cloud.url.removeprefix("http://"))
+    cloud.reply = lambda _: answer(page(item("Standard_A", 1.0), link=link))
+    with pytest.raises(RefreshError, match="answer points to"):
+        fetch(prices)
+    assert len(cloud.asked) == 1
+
+
 def test_a_link_to_another_host_is_not_followed(cloud, answer, prices) -> None:
     cloud.reply = lambda _: answer(page(item("Standard_A", 1.0), link="http://203.0.113.9/steal"))
     with pytest.raises(RefreshError, match=r"another host, 203\.0\.113\.9"):

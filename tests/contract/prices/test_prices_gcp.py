@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vmselect.catalog.refresh import refresh_prices
 from vmselect.catalog.sources.gcp import GcpPrices
 from vmselect.errors import RefreshError
 
@@ -149,3 +150,19 @@ def test_a_region_without_machines(cloud, answer, prices) -> None:
 def test_without_a_key_it_says_where_to_put_one() -> None:
     assert "GOOGLE_API_KEY" in str(GcpPrices().missing())
     assert "hidden-key" not in repr(GcpPrices(api_key="hidden-key").__dict__["_client"])
+
+
+@pytest.mark.parametrize("end", ["\u200b", "\u2060", "\x07", "\ufeff"])
+def test_a_key_with_an_invisible_character_is_named_but_not_shown(cloud, client, end) -> None:
+    prices = GcpPrices(base_url=cloud.url, api_key="hidden-key" + end, client=client)
+    assert "Type it anew" in str(prices.missing())
+    with pytest.raises(RefreshError) as refused:
+        refresh_prices(["gcp"], sources={"gcp": prices})
+    assert "hidden-key" not in str(refused.value)
+    assert cloud.asked == []
+
+
+def test_blanks_around_a_key_are_no_part_of_it(cloud, answer, client) -> None:
+    serve(cloud, answer, CORE, RAM)
+    fetch(GcpPrices(base_url=cloud.url, api_key=" hidden-key\n", client=client))
+    assert cloud.asked[0].headers["X-Goog-Api-Key"] == "hidden-key"

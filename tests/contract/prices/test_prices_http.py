@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Iterator
 
 import pytest
 
@@ -103,3 +108,103 @@ def test_an_answer_may_not_be_endless(cloud, answer, client, monkeypatch) -> Non
 def test_pages_may_not_be_endless() -> None:
     with pytest.raises(RefreshError, match="more than 3 pages"):
         list(follow_pages(lambda link: {"next": f"{link}+"}, link="next", most=3))
+
+
+class Dripper:
+    """Sends ``start`` at once and then one of ``drops`` every few milliseconds, for ever."""
+
+    def __init__(self, start: bytes, drops: bytes) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/"
+        self.ended = threading.Event()
+        self.start, self.drops = start, drops
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._drip, args=(connection,), daemon=True).start()
+
+    def _drip(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.recv(4096)
+                connection.sendall(self.start)
+                while not self.ended.is_set():
+                    connection.sendall(self.drops)
+                    time.sleep(0.01)
+            except OSError:
+                return
+
+    def close(self) -> None:
+        self.ended.set()
+        self.listener.close()
+
+
+STATUS = b"HTTP/1.1 200 OK\r\n"
+DRIPS = {
+    "status line": (b"HTTP/1.1 200 ", b"O"),
+    "header": (STATUS + b"X-Name: ", b"v"),
+    "headers": (STATUS, b""),
+    "length": (STATUS + b"Content-Length: 9999999\r\n\r\n", b" "),
+    "no length": (STATUS + b"\r\n", b" "),
+    "chunk size": (STATUS + b"Transfer-Encoding: chunked\r\n\r\n", b"0"),
+    "chunk": (STATUS + b"Transfer-Encoding: chunked\r\n\r\nffffff\r\n", b" "),
+    "trailer": (STATUS + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: ", b"y"),
+}
+
+
+@pytest.fixture(params=DRIPS, ids=lambda name: name.replace(" ", "-"))
+def dripper(request) -> Iterator[Dripper]:
+    started = Dripper(*DRIPS[request.param])
+    yield started
+    started.close()
+
+
+def test_no_drip_outlasts_the_limit(dripper, waits) -> None:
+    client = JsonClient(attempts=2, timeout_seconds=0.3, answer_seconds=0.3, sleep=waits.append)
+    with pytest.raises(RefreshError, match=r"in time, 2 times over|broke the connection, 2 times over"):
+        client.get(dripper.url)
+    assert len(waits) == 1
+
+
+def test_the_limit_leaves_no_thread_and_no_socket(dripper, waits) -> None:
+    before = threading.active_count()
+    client = JsonClient(attempts=1, timeout_seconds=0.3, answer_seconds=0.2, sleep=waits.append)
+    with pytest.raises(RefreshError):
+        client.get(dripper.url)
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    for timer in timers:
+        timer.join(10)
+    assert not [timer for timer in timers if timer.is_alive()]
+    assert threading.active_count() <= before + 1  # the dripper's own
+
+
+def test_pages_may_not_take_for_ever() -> None:
+    now = iter(range(0, 10_000, 400))
+    pages = follow_pages(lambda link: {"next": f"{link}+"}, link="next", clock=lambda: float(next(now)))
+    with pytest.raises(RefreshError, match="had not ended after 15 minutes"):
+        list(pages)
+
+
+@pytest.mark.parametrize(
+    "key", ["hidden-key\u200b", "hidden-key\n", "hidden\x00key", "hidden-key\ud800", " hidden-key\xa0"]
+)
+def test_a_key_with_an_odd_character_is_never_shown(cloud, answer, waits, key) -> None:
+    cloud.reply = lambda _: answer(status=403)
+    client = JsonClient(attempts=1, sleep=waits.append, headers={"X-Goog-Api-Key": key})
+    with pytest.raises(RefreshError) as refused:
+        client.get(cloud.url)
+    assert "hidden" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_server_that_repeats_the_key_is_not_quoted(waits) -> None:
+    echo = Dripper(b"HTTP/1.1 403 hidden-key is wrong\r\nContent-Length: 0\r\n\r\n", b"")
+    client = JsonClient(attempts=1, timeout_seconds=1, sleep=waits.append)
+    with pytest.raises(RefreshError, match=r"answered 403 Forbidden\.") as refused:
+        client.get(echo.url.replace("http://", "http://me:hidden-key@"))
+    echo.close()
+    assert "hidden-key" not in str(refused.value)

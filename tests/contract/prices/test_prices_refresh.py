@@ -362,6 +362,29 @@ def test_wrong_arguments_end_in_the_family(aws, value) -> None:
                 refresh_prices(**arguments, sources={"aws": aws})
 
 
+def test_a_fault_of_the_reader_does_not_repeat_what_was_sent(aws) -> None:
+    class Broken(FakeCloud):
+        def fetch(self, region, *, progress):
+            raise UnicodeEncodeError("latin-1", "hidden-key\u200b", 10, 11, "ordinal not in range(256)")
+
+    with pytest.raises(RefreshError, match=r"unknown shape \(UnicodeEncodeError\)") as refused:
+        refresh_prices(sources={"aws": Broken("aws", r"[a-z0-9-]+")})
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_refresh_ends_whatever_the_servers_do(aws) -> None:
+    released = threading.Event()
+
+    class Endless(FakeCloud):
+        def fetch(self, region, *, progress):
+            released.wait(60)
+            return []
+
+    outcome = refresh_prices(sources={"aws": aws, "azure": Endless("azure", r"[a-z]+")}, most_seconds=0.5)
+    released.set()
+    assert {part.provider: part.state for part in outcome.parts} == {"aws": "fetched", "azure": "failed"}
+
+
 def test_no_credential_is_stored(aws, tmp_path) -> None:
     refresh_prices(sources={"aws": aws})
     stored = [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]

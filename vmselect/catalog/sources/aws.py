@@ -252,5 +252,6 @@ def _row(name: str, market: str, price: Any, region: str, machines: dict[str, Ro
 def _describe_fault(fault: Any) -> str:
     response = getattr(fault, "response", None)
     if response:  # a ClientError: the code and operation say enough, and hold no credential
-        return f"{response.get('Error', {}).get('Code', 'error')} on {fault.operation_name}"
+        code = re.sub(r"[^A-Za-z0-9.]", "", str(response.get("Error", {}).get("Code", "error")))[:60]
+        return f"{code} on {fault.operation_name}"
     return type(fault).__name__

@@ -6,10 +6,9 @@ import datetime as dt
 import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from vmselect.catalog.sources import Row
-from vmselect.catalog.sources.http import JsonClient, follow_pages
+from vmselect.catalog.sources.http import JsonClient, destination, follow_pages
 from vmselect.catalog.sources.machines import known_machines
 from vmselect.errors import RefreshError
 
@@ -46,8 +45,8 @@ class AzurePrices:
         def read_page(link: str) -> dict[str, Any]:
             if not link:
                 return self._client.get(self._base_url, query)
-            if _host(link) != _host(self._base_url):
-                raise RefreshError(f"The Azure answer points to another host, {urlsplit(link).hostname}.")
+            if (other := destination(link)) != destination(self._base_url):
+                raise RefreshError(f"The Azure answer points to another host, {other[1]}.")
             return self._client.get(link)
 
         for number, page in enumerate(follow_pages(read_page, link="NextPageLink"), 1):
@@ -106,8 +105,3 @@ def _facts(size: str) -> Row:
     # The API does not say what a size is; its name gives at least the vCPUs, with a lower count after a dash.
     match = re.match(r"(?:Standard|Basic)_[A-Z]+(\d+)(?:-(\d+))?", size)
     return {"vcpus": float(match[2] or match[1])} if match else {}
-
-
-def _host(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or {"https": 443, "http": 80}.get(parts.scheme)

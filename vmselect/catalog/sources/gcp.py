@@ -66,7 +66,7 @@ class GcpPrices:
         self, *, base_url: str = BASE_URL, api_key: str | None = None, client: JsonClient | None = None
     ) -> None:
         self._base_url = base_url
-        self._key = api_key or os.environ.get("GOOGLE_API_KEY")
+        self._key = (api_key or os.environ.get("GOOGLE_API_KEY") or "").strip()
         # In a header the key stays out of addresses, and so out of logs and messages.
         self._client = replace(client or JsonClient(), headers={"X-Goog-Api-Key": self._key} if self._key else {})
         self._lock = threading.Lock()
@@ -74,7 +74,11 @@ class GcpPrices:
 
     def missing(self) -> str | None:
         """The API key, when there is none."""
-        return None if self._key else "There is no API key. Put one in GOOGLE_API_KEY."
+        if not self._key:
+            return "There is no API key. Put one in GOOGLE_API_KEY."
+        if not re.fullmatch(r"[!-~]+", self._key):  # an invisible character comes along with a copy of a page
+            return "The API key holds a character that no key has, perhaps an invisible one. Type it anew."
+        return None
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
         """Every machine of the embedded table whose parts are all priced in ``region``."""

@@ -1,4 +1,7 @@
-"""JSON over HTTP with bounded patience: timeouts, retries with backoff and jitter, a limit on size."""
+"""Answers over HTTP with bounded patience: timeouts, retries with backoff and jitter, a limit on size.
+
+No message shows more of a request than its place, and nothing of an answer: either may hold a credential.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,19 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import requests
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
+from vmselect.catalog.sources.deadline import Deadline, open_session
 from vmselect.errors import RefreshError
 
 _TRY_AGAIN = {408, 429, 500, 502, 503, 504}
 _MAX_ANSWER_BYTES = 64 * 1024**2
+Answer = TypeVar("Answer")
 
 
 class _TryAgainError(Exception):
@@ -28,7 +35,10 @@ class _TryAgainError(Exception):
 
 @dataclass
 class JsonClient:
-    """GETs JSON objects; the same client may serve several threads."""
+    """GETs JSON objects, or bytes; the same client may serve several threads.
+
+    ``timeout_seconds`` is for one sign of life, ``answer_seconds`` for a whole answer however slowly it drips.
+    """
 
     attempts: int = 5
     timeout_seconds: float = 30.0
@@ -40,9 +50,16 @@ class JsonClient:
 
     def get(self, url: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The JSON object at ``url``; RefreshError when it cannot be had in the attempts allowed."""
+        return self._insist(url, lambda: _parse(url, self._get_once(url, params)))
+
+    def get_bytes(self, url: str) -> bytes:
+        """What is at ``url``, as it is."""
+        return self._insist(url, lambda: self._get_once(url, None))
+
+    def _insist(self, url: str, ask: Callable[[], Answer]) -> Answer:
         for attempt in range(1, self.attempts + 1):
             try:
-                return self._get_once(url, params)
+                return ask()
             except _TryAgainError as fault:
                 if attempt == self.attempts:
                     raise RefreshError(f"{_place(url)} {fault}, {attempt} times over. Try again later.") from None
@@ -51,53 +68,53 @@ class JsonClient:
                 self.sleep(min(max(wait, fault.wait_seconds), self.longest_wait_seconds))
         raise AssertionError("unreachable")
 
-    def _get_once(self, url: str, params: Mapping[str, str] | None) -> dict[str, Any]:
-        # Messages name the place and never the query or the headers, which may carry a key.
+    def _get_once(self, url: str, params: Mapping[str, str] | None) -> bytes:
+        deadline = Deadline(self.answer_seconds)
         try:
-            with requests.get(
-                url, params=params, headers=dict(self.headers), timeout=self.timeout_seconds,
-                stream=True, allow_redirects=False,
-            ) as answer:  # fmt: skip
+            with (
+                deadline,
+                open_session(deadline) as session,
+                session.get(
+                    url, params=params, headers=dict(self.headers), timeout=self.timeout_seconds,
+                    stream=True, allow_redirects=False,
+                ) as answer,
+            ):  # fmt: skip
                 if answer.status_code in _TRY_AGAIN:
                     raise _TryAgainError(f"answered {answer.status_code}", _retry_after(answer))
                 if answer.status_code != 200:
                     raise RefreshError(
-                        f"{_place(url)} answered {answer.status_code} {answer.reason}. "
+                        f"{_place(url)} answered {_describe_status(answer.status_code)}. "
                         "Check the region, the credentials and their permissions."
                     )
-                body = self._read(answer)
-        except (requests.Timeout, ReadTimeoutError):
-            raise _TryAgainError("did not answer in time") from None
-        except (requests.ConnectionError, HTTPError):
-            raise _TryAgainError("broke the connection") from None
-        except requests.RequestException as fault:
+                body = _read(url, answer)
+        except (requests.RequestException, HTTPError) as fault:
+            if deadline.passed:
+                raise _TryAgainError("did not finish its answer in time") from None
+            if isinstance(fault, requests.Timeout | ReadTimeoutError):
+                raise _TryAgainError("did not answer in time") from None
+            if isinstance(fault, requests.ConnectionError | HTTPError):
+                raise _TryAgainError("broke the connection") from None
             raise RefreshError(f"{_place(url)} could not be asked ({type(fault).__name__}).") from None
-        try:
-            page = json.loads(body)
-        except ValueError:
-            raise _TryAgainError("answered something that is not JSON") from None
-        if not isinstance(page, dict):
-            raise RefreshError(f"{_place(url)} answered JSON of an unknown shape. Update vmselect.")
-        return page
-
-    def _read(self, answer: requests.Response) -> bytes:
-        started, body = time.monotonic(), bytearray()
-        # One read of the socket at a time: a server that drips would fill a chunk of any size in hours.
-        while chunk := answer.raw.read1(64 * 1024, decode_content=True):
-            body += chunk
-            if len(body) > _MAX_ANSWER_BYTES:
-                raise RefreshError(f"{_place(answer.url)} answered more than {_MAX_ANSWER_BYTES // 1024**2} MiB.")
-            if time.monotonic() - started > self.answer_seconds:
-                raise _TryAgainError("did not finish its answer in time")
-        return bytes(body)
+        except (ValueError, TypeError):  # a header that cannot be written, an address that cannot be read
+            raise RefreshError(f"{_place(url)} could not be asked. Look for odd characters in the key.") from None
+        if deadline.passed:  # where no length was promised, a connection that was cut looks like the end
+            raise _TryAgainError("did not finish its answer in time")
+        return body
 
 
 def follow_pages(
-    read_page: Callable[[str], dict[str, Any]], *, link: str, most: int = 5000
+    read_page: Callable[[str], dict[str, Any]],
+    *,
+    link: str,
+    most: int = 5000,
+    most_seconds: float = 900.0,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[dict[str, Any]]:
     """Every page of an answer; each names the next in its field ``link``, and "" asks ``read_page`` for the first."""
-    following, seen = "", set()
+    following, seen, started = "", set(), clock()
     for _ in range(most):
+        if clock() - started > most_seconds:
+            raise RefreshError(f"The answer had not ended after {most_seconds / 60:g} minutes. Try again later.")
         page = read_page(following)
         yield page
         following = str(page.get(link) or "")  # the last page says "", null or nothing
@@ -109,8 +126,47 @@ def follow_pages(
     raise RefreshError(f"The answer had more than {most} pages. Ask for fewer regions.")
 
 
+def destination(url: str) -> tuple[str, str | None, int | None]:
+    """Scheme, host and port that a request for ``url`` connects to, after the same reading that a request gives it."""
+    try:
+        parts = urlsplit(str(requests.Request("GET", url).prepare().url))
+        port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+    except (requests.RequestException, ValueError):
+        raise RefreshError("The answer points to an address that cannot be read. Try again later.") from None
+    if "@" in parts.netloc or "\\" in url:
+        raise RefreshError("The answer points to an address with a name in it. Try again later.")
+    return parts.scheme, parts.hostname, port
+
+
+def _parse(url: str, body: bytes) -> dict[str, Any]:
+    try:
+        page = json.loads(body)
+    except (ValueError, RecursionError):
+        raise _TryAgainError("answered something that is not JSON") from None
+    if not isinstance(page, dict):
+        raise RefreshError(f"{_place(url)} answered JSON of an unknown shape. Update vmselect.")
+    return page
+
+
+def _read(url: str, answer: requests.Response) -> bytes:
+    body = bytearray()
+    while chunk := answer.raw.read1(64 * 1024, decode_content=True):
+        body += chunk
+        if len(body) > _MAX_ANSWER_BYTES:
+            raise RefreshError(f"{_place(url)} answered more than {_MAX_ANSWER_BYTES // 1024**2} MiB.")
+    return bytes(body)
+
+
 def _place(url: str) -> str:
-    return url.partition("?")[0]
+    """``url`` without what may be secret: its query, and a name and password before the host."""
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def _describe_status(status: int) -> str:
+    # The server's own words could repeat what it was sent.
+    return f"{status} {HTTPStatus(status).phrase}" if status in list(HTTPStatus) else str(status)
 
 
 def _retry_after(answer: requests.Response) -> float:
