@@ -227,6 +227,7 @@ def _blend(
         validation_freq=here.validation_freq,
         low=_widen(here.low, there.low, scale * training.below * epoch),
         high=_widen(here.high, there.high, scale * training.above * epoch),
+        idle_seconds=along(here.idle_seconds, there.idle_seconds),
         findings=(
             *dict.fromkeys([*here.findings, *there.findings]),
             _explain(models, batch_size, machine, training.source),

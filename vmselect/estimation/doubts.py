@@ -36,7 +36,7 @@ def find_doubts(
     if step.stall:
         yield Finding(
             "lone-stall",
-            f"{title}: one {readings.unit} took far longer than all others and counts once; if such stalls recur, the "
+            f"{title}: one {readings.unit} took longer than all others and counts once; if such stalls recur, the "
             "training takes longer, which the high end of the interval allows for.",
             "Probe more steps to see whether it recurs.",
             "note",
@@ -49,14 +49,17 @@ def find_doubts(
             "Probe twice and estimate from both profiles: what recurs is then believed.",
             "note",
         )
-    if boundaries.waits > LONG_WAIT * epoch_seconds:
+    waiting = boundaries.waiting
+    if waiting.longest > LONG_WAIT * epoch_seconds:
+        each, most, epoch = (format_seconds(x) for x in (waiting.each.value, waiting.longest, epoch_seconds))
+        bill = waiting.each.value / (epoch_seconds + waiting.each.value)
         yield Finding(
             "waits-between-epochs",
-            f"{title}: its tf.data pipeline tunes itself, and may then idle up to {format_seconds(boundaries.waits)} "
-            f"after each epoch of {format_seconds(epoch_seconds)}. Short epochs do not show whether it does: only the "
-            "high end of the interval allows for it.",
-            "Turn it off (options = tf.data.Options(); options.autotune.enabled = False; data.with_options(options)), "
-            "or watch two whole epochs with EpochProbe.",
+            f"{title}: its tf.data pipeline tunes itself, and TensorFlow may idle up to {most} after each epoch of "
+            f"{epoch}. By how busy the processor was, it does so after {waiting.share:.0%} of them: {each} an epoch "
+            f"are counted, {bill:.0%} of the time and of the bill.",
+            "Turn it off (options = tf.data.Options(); options.autotune.enabled = False; data.with_options(options)) "
+            "and probe again, or watch whole epochs with EpochProbe.",
         )
     yield from _changing_epochs(title, profiles)
 

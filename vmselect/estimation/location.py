@@ -65,19 +65,22 @@ def locate(
     *,
     units: Sequence[int] | None = None,
     prior_spread: float = PRIOR_SPREAD,
+    stall: float = STALL_STEPS,
+    fewest: int = 4,
     unseen: bool = True,
     confidence: float = 0.9,
 ) -> Level:
     """Mean seconds per unit of readings that cover ``units`` steps each, and how far off it may be.
 
-    ``prior_spread`` is the relative spread of readings that is assumed beforehand; ``unseen`` says whether slow
-    readings too rare to have been seen are to be allowed for.
+    ``prior_spread`` is the relative spread of readings that is assumed beforehand; a lone reading that is ``stall``
+    ordinary ones too long counts once, where there are at least ``fewest``; ``unseen`` says whether slow readings too
+    rare to have been seen are to be allowed for.
 
     >>> round(locate([1.0] * 39 + [11.0]).value, 6), round(locate([1.0] * 38 + [3.0] * 2).value, 6)
     (1.0, 1.1)
     """
     weights = [1] * len(seconds) if units is None else list(units)
-    kept, stall = _without_lone_stall(list(zip(seconds, weights, strict=True)))
+    kept, beyond = _without_lone_stall(list(zip(seconds, weights, strict=True)), stall, fewest)
     covered = sum(weight for _, weight in kept)
     mean = math.fsum(value for value, _ in kept) / covered
     per_unit = [value / weight for value, weight in kept]
@@ -90,9 +93,9 @@ def locate(
     return Level(
         value=mean,
         low=min(width, mean),
-        high=math.hypot(width, rate * UNSEEN_STEPS * mean, stall / (covered + 1)),
+        high=math.hypot(width, rate * UNSEEN_STEPS * mean, beyond / (covered + 1)),
         noise=math.sqrt(variance * covered / len(kept)),
-        stall=stall,
+        stall=beyond,
     )
 
 
@@ -112,13 +115,15 @@ def predict_once(seconds: Sequence[float], *, confidence: float = 0.9) -> Level:
     return Level(value=mean, low=min(width, mean), high=width, noise=0.0)
 
 
-def _without_lone_stall(readings: list[tuple[float, int]]) -> tuple[list[tuple[float, int]], float]:
+def _without_lone_stall(
+    readings: list[tuple[float, int]], stall: float, fewest: int
+) -> tuple[list[tuple[float, int]], float]:
     """The readings without a lone stall, and the seconds of that stall (0 where there was none)."""
-    if len(readings) < 4:
+    if len(readings) < fewest:
         return readings, 0.0
     typical = statistics.median(value / weight for value, weight in readings)
     excess = [value - typical * weight for value, weight in readings]
-    stalls = [index for index, extra in enumerate(excess) if extra > STALL_STEPS * typical]
+    stalls = [index for index, extra in enumerate(excess) if extra > stall * typical]
     if len(stalls) != 1:
         return readings, 0.0
     return readings[: stalls[0]] + readings[stalls[0] + 1 :], excess[stalls[0]]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from vmselect.estimation.location import NOTHING, Level, locate, predict_once
 from vmselect.estimation.readings import Opening, Readings
+from vmselect.estimation.waiting import NO_WAITING, Waiting, expect_waiting, split_wait, weigh_evidence
 from vmselect.estimation.workload import Workload
 from vmselect.records import Profile
 
@@ -21,30 +22,25 @@ LONE_BOUNDARY_STEPS = 128.0
 TRUNCATED_BOUNDARY = 0.3
 """How much longer, as a share of what was seen, the boundary of a whole epoch may be than that of one cut short."""
 
-TUNING_FIRST, TUNING_LONGEST = 0.01, 60.0
-"""Seconds between two looks of tf.data's tuning thread, which double from the first to the longest. When an epoch ends,
-TensorFlow wakes the thread; on a busy processor it fails to, and waits for the next look before it opens another..."""
-
-TUNING_MARGIN = 1.25
-"""...and an epoch longer than predicted by up to this factor may just miss one, and wait for the one after it."""
-
 STALL_RECURS = 0.3
 """Share of what was cut off that the high end allows to recur at every boundary."""
 
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Seconds that wrap up every epoch and open every later one; of the first wrap-up; and what comes once.
+    """Seconds that wrap up every epoch, end it, and open every later one; of the first of these; and what comes once.
 
-    ``shortened`` says that what was seen is not believed to recur in full, ``waits`` how long each may take beyond it.
+    ``shortened`` says that what was seen is not believed to recur in full; ``waiting`` comes on top, after every epoch.
     """
 
     wrap_up: Level = NOTHING
     opening: Level = NOTHING
     first_wrap_up: Level = NOTHING
+    ending: Level = NOTHING
+    first_ending: Level = NOTHING
     once: float = 0.0
     shortened: bool = False
-    waits: float = 0.0
+    waiting: Waiting = NO_WAITING
 
 
 @dataclass(frozen=True)
@@ -56,15 +52,28 @@ class PartialBatch:
 
 
 def time_boundaries(
-    profile: Profile, readings: Readings, *, step: Level, epoch_seconds: float, confidence: float
+    profile: Profile,
+    readings: Readings,
+    *,
+    step: Level,
+    epoch_seconds: Sequence[tuple[float, float]],
+    confidence: float,
 ) -> Boundaries:
     """Boundaries from those that were seen. The first wrap-up is kept apart, as the first step and validation are.
 
-    ``epoch_seconds`` are those of steps and validation, on which it depends how long a self-tuning input may wait.
+    ``epoch_seconds`` are those of steps and validation, each with the share of epochs that take so long: on them it
+    depends how long a self-tuning input waits. What was seen of such waits is replaced by those of whole epochs.
     """
+    tunes = bool(profile.setup.self_tuning_input)
+    evidence: list[tuple[float, float]] = []
 
     def lost(opening: Opening) -> float:
-        return max(0.0, opening.before_seconds + opening.step_seconds - step.value * opening.covers)
+        seconds = max(0.0, opening.before_seconds + opening.step_seconds - step.value * opening.covers)
+        if not tunes:
+            return seconds
+        wait, waited = split_wait(seconds, opening.pipeline_seconds)
+        evidence.append(weigh_evidence(waited, cut_short=opening.cut_short))
+        return seconds - wait
 
     def find(seconds: Sequence[float]) -> Level:
         if not seconds:
@@ -75,54 +84,41 @@ def time_boundaries(
     if readings.first_wrap_ups and not readings.later_wrap_ups:
         # All of it may be what frameworks compile to sum up an epoch, or none of it.
         wrap_up = replace(wrap_up, high=max(readings.first_wrap_ups))
+    ending = find(readings.later_endings)
+    if readings.first_endings and not readings.later_endings:
+        # A first save can take a hundred times as long as later ones, or just as long.
+        half = max(readings.first_endings) / 2
+        ending = Level(half, half, half, 0.0)
     seen, beyond = [lost(one) for one in readings.openings], 0.0
     if len(seen) == 1 and readings.unit == "step" and not readings.first_openings:
         limit = LONE_BOUNDARY_STEPS * step.value
         beyond, seen = max(0.0, seen[0] - limit), [min(seen[0], limit)]
     opening = find(seen)
-    once = wrap_up.stall + opening.stall + beyond + (statistics.median(readings.finals) if readings.finals else 0.0)
+    once = (
+        wrap_up.stall
+        + ending.stall
+        + opening.stall
+        + beyond
+        + (statistics.median(readings.finals) if readings.finals else 0.0)
+    )
     if readings.first_openings:
         # Never so far below that a training of one epoch would gain time.
         once += max(-once, statistics.fmean(lost(one) for one in readings.first_openings) - opening.value)
-    longer = waits = 0.0
-    if readings.truncated_boundaries:
-        longer = TRUNCATED_BOUNDARY * opening.value
-        waits = _busy_share(profile) * longest_wait(epoch_seconds) if profile.setup.self_tuning_input else 0.0
+    longer = TRUNCATED_BOUNDARY * opening.value if readings.truncated_boundaries else 0.0
+    waiting = NO_WAITING
+    if tunes:
+        lengths = [(seconds + wrap_up.value + ending.value, often) for seconds, often in epoch_seconds]
+        waiting = expect_waiting(profile, evidence, lengths, confidence=confidence)
     return Boundaries(
         wrap_up=wrap_up,
-        opening=replace(opening, high=math.hypot(opening.high, longer, waits, STALL_RECURS * beyond)),
+        ending=ending,
+        first_ending=predict_once(readings.first_endings, confidence=confidence),
+        opening=replace(opening, high=math.hypot(opening.high, longer, STALL_RECURS * beyond)),
         first_wrap_up=predict_once(readings.first_wrap_ups, confidence=confidence),
         once=once,
         shortened=beyond > 0,
-        waits=waits,
+        waiting=waiting,
     )
-
-
-def longest_wait(epoch_seconds: float) -> float:
-    """Seconds that a self-tuning tf.data pipeline may idle after an epoch of about ``epoch_seconds``.
-
-    >>> [round(longest_wait(seconds), 2) for seconds in (0.2, 2.0, 12.6, 3600.0)]
-    [0.11, 0.55, 7.87, 60.0]
-    """
-    look = _next_look(epoch_seconds)
-    just_missed = look < TUNING_MARGIN * epoch_seconds
-    return max(look - epoch_seconds, _next_look(look + TUNING_FIRST / 2) - look if just_missed else 0.0)
-
-
-def _busy_share(profile: Profile) -> float:
-    """How busy the training kept the processor: tf.data forgets to wake its thread the more often, the busier it is."""
-    timeline, cores = profile.timeline, profile.environment.usable_cores
-    if not timeline.cpu_seconds or not timeline.wall_seconds or not cores:
-        return 1.0
-    return min(1.0, timeline.cpu_seconds / timeline.wall_seconds / cores)
-
-
-def _next_look(seconds: float) -> float:
-    doublings = math.ceil(math.log2(TUNING_LONGEST / TUNING_FIRST))
-    if seconds <= TUNING_FIRST * (2.0**doublings - 1):
-        return TUNING_FIRST * (2.0 ** max(1, math.ceil(math.log2(seconds / TUNING_FIRST + 1))) - 1)
-    rest = seconds - TUNING_FIRST * (2.0**doublings - 1)
-    return seconds - rest + TUNING_LONGEST * math.ceil(rest / TUNING_LONGEST)
 
 
 def time_partial_batch(

@@ -11,11 +11,16 @@ from vmselect.records.warmup import count_warmup
 
 @dataclass(frozen=True)
 class Opening:
-    """The way into an epoch: what lies before its first step, and that step with the steps that it covers."""
+    """The way into an epoch: what lies before its first step, and that step with the steps that it covers.
+
+    ``pipeline_seconds`` is how long the input of the epoch before had been running by then, None where not known.
+    """
 
     before_seconds: float
     step_seconds: float = 0.0
     covers: int = 0
+    pipeline_seconds: float | None = None
+    cut_short: bool = False
 
 
 @dataclass
@@ -23,9 +28,10 @@ class Readings:
     """Readings of one setup, over all its repetitions.
 
     ``blocks`` holds, per repetition and epoch, the steady readings in order: seconds and steps covered. In profiles
-    of whole epochs the unit is the epoch, and ``unit`` says so. A boundary has two parts: the wrap-up of an epoch,
-    before its validation, and the opening of the next one, after it; ``finals`` come after the last validation. Where
-    the parts were not told apart, an opening is a whole boundary; ``first_openings`` are those that others followed.
+    of whole epochs the unit is the epoch, and ``unit`` says so. A boundary has three parts: the wrap-up of an epoch,
+    before its validation; its ending, in which other callbacks work; and the opening of the next one. ``finals`` come
+    after the last epoch. Where the parts were not told apart, an opening holds them all; ``first_openings`` are those
+    that others followed. ``pauses`` are, per repetition, those with a known cause, among ``steps_seen`` steps.
     """
 
     unit: str = "step"
@@ -38,10 +44,14 @@ class Readings:
     later_partials: list[float] = field(default_factory=list)
     first_wrap_ups: list[float] = field(default_factory=list)
     later_wrap_ups: list[float] = field(default_factory=list)
+    first_endings: list[float] = field(default_factory=list)
+    later_endings: list[float] = field(default_factory=list)
     first_openings: list[Opening] = field(default_factory=list)
     openings: list[Opening] = field(default_factory=list)
     truncated_boundaries: bool = False
     finals: list[float] = field(default_factory=list)
+    pauses: list[list[float]] = field(default_factory=list)
+    steps_seen: int = 0
     first_validations: list[Validation] = field(default_factory=list)
     later_validations: list[Validation] = field(default_factory=list)
 
@@ -64,6 +74,8 @@ def collect(profiles: Sequence[Profile]) -> Readings:
         else:
             _collect_steps(profile, readings)
             _collect_boundaries(profile, readings, in_parts=in_parts)
+            readings.pauses.append([pause.seconds for pause in timeline.pauses])
+            readings.steps_seen += timeline.steps.steps
         if not _epochs_include_validation(profile, readings.unit):
             readings.first_validations.extend(timeline.validations[:1])
             readings.later_validations.extend(timeline.validations[1:])
@@ -88,11 +100,29 @@ def _collect_epochs(profile: Profile, readings: Readings) -> None:
     later = [(epoch.seconds, 1) for epoch in whole[1:]]
     if later:
         readings.blocks.append(later)
+    lengths = _pipeline_seconds(profile)
     for boundary in profile.timeline.boundaries:
         if boundary.final:
             readings.finals.append(boundary.seconds)
         else:
-            readings.openings.append(Opening(boundary.seconds))
+            # The wrap-up belongs to the life of the input, and whatever of it is known is a part of the boundary.
+            wrap_up = boundary.before_validation_seconds or 0.0
+            length = lengths.get(boundary.epoch)
+            readings.openings.append(
+                Opening(boundary.seconds, pipeline_seconds=None if length is None else length + wrap_up)
+            )
+
+
+def _pipeline_seconds(profile: Profile) -> dict[int, float]:
+    """By epoch, from its first batch to the end of its validation, as far as that was measured."""
+    if profile.outcome == "given":
+        return {}
+    timeline = profile.timeline
+    lengths = {epoch.epoch: epoch.seconds for epoch in timeline.epochs}
+    for validation in timeline.validations:
+        if validation.epoch in lengths:
+            lengths[validation.epoch] += validation.seconds
+    return lengths
 
 
 def _collect_steps(profile: Profile, readings: Readings) -> None:
@@ -148,12 +178,16 @@ def _collect_boundaries(profile: Profile, readings: Readings, *, in_parts: bool)
     timeline = profile.timeline
     opened = {step.epoch: (step.seconds, step.covers) for step in timeline.steps.labelled("opening")}
     by_number: dict[int, Epoch] = {epoch.epoch: epoch for epoch in timeline.epochs}
+    lengths = _pipeline_seconds(profile)
     several = len([boundary for boundary in timeline.boundaries if not boundary.final]) > 1
     for number, boundary in enumerate(timeline.boundaries):
         wrap_up = min(boundary.before_validation_seconds or 0.0, boundary.seconds) if in_parts else 0.0
         if in_parts:
             (readings.later_wrap_ups if number else readings.first_wrap_ups).append(wrap_up)
-        rest = boundary.seconds - wrap_up
+        ending = min(boundary.epoch_end_seconds or 0.0, boundary.seconds - wrap_up)
+        if boundary.epoch_end_seconds is not None:
+            (readings.later_endings if number else readings.first_endings).append(ending)
+        rest = boundary.seconds - wrap_up - ending
         readings.truncated_boundaries |= boundary.truncated
         if boundary.final:
             readings.finals.append(rest)
@@ -166,4 +200,8 @@ def _collect_boundaries(profile: Profile, readings: Readings, *, in_parts: bool)
         else:
             opening, covers = 0.0, 0
         apart = several and number == 0 and not in_parts
-        (readings.first_openings if apart else readings.openings).append(Opening(rest, opening, covers))
+        length = lengths.get(boundary.epoch)
+        pipeline = None if length is None else length + wrap_up + ending
+        (readings.first_openings if apart else readings.openings).append(
+            Opening(rest, opening, covers, pipeline, cut_short=boundary.truncated)
+        )

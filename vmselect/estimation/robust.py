@@ -13,6 +13,7 @@ from vmselect.errors import EstimateError
 from vmselect.estimation.doubts import find_doubts
 from vmselect.estimation.location import Level, locate, predict_once, quantile
 from vmselect.estimation.overheads import time_boundaries, time_partial_batch
+from vmselect.estimation.pauses import time_pauses
 from vmselect.estimation.readings import Readings, collect
 from vmselect.estimation.runtime import RuntimeModel
 from vmselect.estimation.spread import Spread
@@ -30,6 +31,10 @@ DRIFT_BLOCKS = 4.0
 EPOCH_SPREAD = EPOCH_DRIFT = 0.03
 """Relative spread and drift of whole epochs, before any was seen: much has averaged out in them."""
 
+EPOCH_STALL, FEWEST_EPOCHS = 0.05, 3
+"""The only whole epoch that took longer than the others by more than this share counts once, if so many were seen.
+Chosen on epochs of MLPerf v0.7 and v1.1."""
+
 
 def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
     """The robust model of repetitions of one setup."""
@@ -41,30 +46,46 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     validation = time_validations(profiles, readings, workload, step=step, confidence=confidence)
     partial = time_partial_batch(profiles[0], readings, workload, step=step, first=first, confidence=confidence)
     full = units - (1 if workload.partial_batch and readings.unit == "step" else 0)
-    inside = step.value * full + partial.each.value + validation.later.value / (workload.validation_freq or 1)
-    boundaries = time_boundaries(profiles[0], readings, step=step, epoch_seconds=inside, confidence=confidence)
+    freq = workload.validation_freq or 1
+    training = step.value * full + partial.each.value
+    inside = training + validation.later.value / freq
+    lengths = [(training + validation.later.value, 1 / freq), *([(training, 1 - 1 / freq)] if freq > 1 else [])]
+    boundaries = time_boundaries(profiles[0], readings, step=step, epoch_seconds=lengths, confidence=confidence)
+    idle = boundaries.waiting.each
     init = predict_once(readings.init, confidence=confidence)
-    between = boundaries.wrap_up.value + boundaries.opening.value
+    between = boundaries.wrap_up.value + boundaries.ending.value + boundaries.opening.value
+    pauses = time_pauses(readings)
 
     terms: dict[str, tuple[float, float]] = {
         "initialization": (init.value, 0.0),
         "first_iteration": (first.value, 0.0),
-        "steady_iterations": (step.stall - step.value * readings.first_units, step.value * full),
+        "steady_iterations": (
+            step.stall + pauses.once - step.value * readings.first_units,
+            (step.value + pauses.each.value) * full,
+        ),
         "partial_batch": (partial.once.value, partial.each.value),
-        "epoch_boundaries": (boundaries.once + boundaries.first_wrap_up.value - between, between),
+        "epoch_boundaries": (
+            boundaries.once + boundaries.first_wrap_up.value + boundaries.first_ending.value - between,
+            between + idle.value,
+        ),
     }
     spread = Spread()
     spread.add_level(init, once=1.0)
     spread.add_level(first, once=1.0)
     spread.add_level(step, once=-readings.first_units, per_epoch=full)
     spread.add_noise(quantile(confidence, 30.0) * step.noise, per_epoch=full)
+    spread.add_level(pauses.each, per_epoch=full)
     spread.add_level(partial.each, per_epoch=1.0)
     spread.add_level(partial.once, once=1.0)
     spread.add_level(boundaries.first_wrap_up, once=1.0)
     spread.add_level(boundaries.wrap_up, once=-1.0, per_epoch=1.0)
+    spread.add_level(boundaries.first_ending, once=1.0)
+    spread.add_level(boundaries.ending, once=-1.0, per_epoch=1.0)
     spread.add_level(boundaries.opening, once=-1.0, per_epoch=1.0)
+    spread.add_level(idle, per_epoch=1.0)
+    spread.add_noise(quantile(confidence, 30.0) * idle.noise, per_epoch=1.0)
     spread.add_level(validation.first, once=1.0)
-    spread.add_level(validation.later, once=-1.0, per_epoch=1.0 / (workload.validation_freq or 1))
+    spread.add_level(validation.later, once=-1.0, per_epoch=1.0 / freq)
     moving = inside + between
     priors = (DRIFT_FASTER, DRIFT_SLOWER) if readings.unit == "step" else (EPOCH_DRIFT, EPOCH_DRIFT)
     faster, slower = (_drift(readings, prior, confidence) * moving for prior in priors)
@@ -76,9 +97,10 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
         terms={name: pair for name, pair in terms.items() if any(pair)},
         first_validation_seconds=validation.first.value,
         validation_seconds=validation.later.value,
-        validation_freq=workload.validation_freq or 1,
+        validation_freq=freq,
         low=spread.low,
         high=spread.high,
+        idle_seconds=idle.value,
         findings=(
             *validation.findings,
             *find_doubts(profiles, readings, step=step, boundaries=boundaries, epoch_seconds=inside),
@@ -116,7 +138,14 @@ def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: f
         # One epoch, the first: all there is. Its compilation cannot be told from its steps.
         return locate(readings.first, confidence=confidence)
     if readings.unit == "epoch":
-        return locate([s for s, _ in steady], prior_spread=EPOCH_SPREAD, unseen=False, confidence=confidence)
+        return locate(
+            [s for s, _ in steady],
+            prior_spread=EPOCH_SPREAD,
+            stall=EPOCH_STALL,
+            fewest=FEWEST_EPOCHS,
+            unseen=False,
+            confidence=confidence,
+        )
     if not steady:
         raise EstimateError(
             f"{profiles[0].title}: it holds no steady step. Probe more steps (IterationProbe(steps=20)) on enough data "

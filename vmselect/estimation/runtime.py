@@ -164,6 +164,8 @@ class RuntimeModel:
     low: Quadratic = (0.0, 0.0, 0.0)
     high: Quadratic = (0.0, 0.0, 0.0)
     findings: tuple[Finding, ...] = ()
+    idle_seconds: float = 0.0
+    """Seconds of every epoch, part of ``epoch_boundaries``, in which a self-tuning input keeps the machine waiting."""
     repetitions: tuple[RuntimeModel, ...] = field(default=(), repr=False)
 
     @property

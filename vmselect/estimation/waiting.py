@@ -1,0 +1,132 @@
+"""How long a self-tuning tf.data pipeline keeps TensorFlow waiting after an epoch, and how often.
+
+A thread tunes the pipeline: it looks at it 10 ms after its first batch, then after 20 ms more, after 40 ms more, and
+so on up to once a minute. At the end of an epoch TensorFlow takes the pipeline down and wakes the thread to end it. If
+that fails, and on a busy processor it often does, TensorFlow waits for the next look. A pipeline runs from the first
+batch of an epoch until after its validation, so the length of the wait follows from the length of the epoch; whether it
+waits is a matter of chance. docs/explanation/measuring-honestly.md shows both.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vmselect.estimation.location import NOTHING, Level, quantile
+from vmselect.records import Profile
+
+FIRST_LOOK, LONGEST_PERIOD = 0.01, 60.0
+"""Seconds from one look to the next, which double from the first to the longest (TensorFlow 2.21)."""
+
+BUSY_RISE, BUSY_HALF = 6.0, 0.5
+"""How the chance of a wait rises with the share of the processor that is busy, and the share where it is one half..."""
+
+USUAL_WEIGHT = 2.0
+"""...how many waits that expectation counts for..."""
+
+CUT_WAITED = 2.0
+"""...and what a wait after an epoch that a probe cut short counts for. Such epochs seldom wait, whatever whole ones do,
+so that one which did not wait says nothing. A whole epoch counts as one, either way. All four were chosen together, by
+likelihood, on trainings whose steps sleep and on four real models, one core and two (``tests/benchmarks/waiting.py``,
+the cases "busy 0.0", "busy 0.3" and the models): 43 of 43 boundaries of real models waited on one core, 1 of 36 of
+sleeping steps on two."""
+
+TELLING_SECONDS = 0.06
+"""Waits shorter than this cannot be told from other work between epochs: the longest boundary without one took half."""
+
+LENGTH_SPREAD = 0.05
+"""Relative spread of the length of an epoch around its prediction: it decides which look is the next."""
+
+LENGTHS = tuple(statistics.NormalDist(1.0, LENGTH_SPREAD).inv_cdf((k + 0.5) / 40) for k in range(40))
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What every epoch waits: ``each`` on average, in a ``share`` of epochs, at most ``longest``.
+
+    ``each.noise`` is the spread between epochs.
+    """
+
+    each: Level = NOTHING
+    share: float = 0.0
+    longest: float = 0.0
+
+
+NO_WAITING = Waiting()
+
+
+def next_look(seconds: float) -> float:
+    """When, after ``seconds`` of a pipeline's life, its thread looks next.
+
+    >>> [round(next_look(seconds), 2) for seconds in (0.2, 2.0, 12.6, 3600.0)]
+    [0.31, 2.55, 20.47, 3621.91]
+    """
+    doublings = math.ceil(math.log2(LONGEST_PERIOD / FIRST_LOOK))
+    doubled = FIRST_LOOK * (2.0**doublings - 1)
+    if seconds <= doubled:
+        return FIRST_LOOK * (2.0 ** max(1, math.ceil(math.log2(seconds / FIRST_LOOK + 1))) - 1)
+    return doubled + LONGEST_PERIOD * math.ceil((seconds - doubled) / LONGEST_PERIOD)
+
+
+def split_wait(lost_seconds: float, pipeline_seconds: float | None) -> tuple[float, bool | None]:
+    """What of the time lost after a pipeline of ``pipeline_seconds`` was a wait, and whether there was one (or None).
+
+    >>> split_wait(0.30, 1.0)[1], split_wait(0.01, 1.0), split_wait(0.01, None)
+    (True, (0.0, False), (0.0, None))
+    """
+    if pipeline_seconds is None:
+        return 0.0, None
+    wait = next_look(pipeline_seconds) - pipeline_seconds
+    if wait <= TELLING_SECONDS or 0.5 * wait <= lost_seconds < 0.9 * wait:
+        return 0.0, None
+    return (min(wait, lost_seconds), True) if lost_seconds >= wait / 2 else (0.0, False)
+
+
+def weigh_evidence(waited: bool | None, *, cut_short: bool) -> tuple[float, float]:
+    """What a boundary that was seen says for waits, and against."""
+    if waited is None:
+        return 0.0, 0.0
+    if cut_short:
+        return CUT_WAITED if waited else 0.0, 0.0
+    return float(waited), float(not waited)
+
+
+def expect_waiting(
+    profile: Profile,
+    evidence: Sequence[tuple[float, float]],
+    lengths: Sequence[tuple[float, float]],
+    *,
+    confidence: float,
+) -> Waiting:
+    """Waits after epochs whose pipelines last ``lengths`` (seconds, and the share of epochs that last so long).
+
+    ``evidence`` is what every boundary that was seen says for and against.
+    """
+    usual = 1 / (1 + math.exp(-BUSY_RISE * (busy_share(profile) - BUSY_HALF)))
+    hits, misses = (math.fsum(side) for side in zip((0.0, 0.0), *evidence, strict=True))
+    weight = USUAL_WEIGHT + hits + misses
+    share = (USUAL_WEIGHT * usual + hits) / weight
+    mean = variance = longest = 0.0
+    for seconds, often in lengths:
+        waits = [next_look(factor * seconds) - factor * seconds for factor in LENGTHS]
+        mean += often * statistics.fmean(waits)
+        variance += often * statistics.pvariance(waits)
+        longest = max(longest, *waits)
+    spread = math.hypot(mean * math.sqrt(share * (1 - share) / (weight + 1)), share * math.sqrt(variance))
+    width = quantile(confidence, 30.0) * spread
+    value = share * mean
+    noise = mean * math.sqrt(share * (1 - share))
+    return Waiting(Level(value, min(width, value), min(width, longest - value), noise), share, longest)
+
+
+def busy_share(profile: Profile) -> float:
+    """How busy the processor was: as sampled in steady steps, else by the process alone; 1 where that is not known."""
+    sampled = profile.usage.phases.get("steady_steps", {}).get("usable_cpu_share") if profile.usage else None
+    if sampled is not None and sampled.count:
+        return min(1.0, max(0.0, sampled.mean))
+    timeline, cores = profile.timeline, profile.environment.usable_cores
+    if not timeline.cpu_seconds or not timeline.wall_seconds or not cores:
+        return 1.0
+    return min(1.0, timeline.cpu_seconds / timeline.wall_seconds / cores)
