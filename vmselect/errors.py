@@ -10,6 +10,7 @@
      ├─ CatalogError           a price is missing, or a price file cannot be used
      │   └─ RefreshError       a provider's price API did not give a usable answer
      ├─ RankingError           the candidates cannot be compared
+     ├─ ComparisonError        groups of records cannot be compared, or hold nothing of what is asked
      └─ MissingPackageError    an optional package is needed for this feature     (also an ImportError)
 
 Catch :class:`VmselectError` to catch them all. Messages state the fact and then the remedy.
@@ -46,6 +47,10 @@ class RefreshError(CatalogError):
 
 class RankingError(VmselectError):
     """The candidates cannot be compared."""
+
+
+class ComparisonError(VmselectError):
+    """Groups of records cannot be compared, or hold nothing of what is asked."""
 
 
 class MissingPackageError(VmselectError, ImportError):

@@ -1,0 +1,239 @@
+"""Tests between groups of independent values: Kruskal-Wallis over all, Mann-Whitney for each pair. scipy does them.
+
+Both ask one question: are the values of one group more often larger than those of another than chance would have it?
+They suppose no distribution, so that one slow run does not decide, and they need independent values.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+MOST_ARRANGEMENTS = 20_000
+"""Up to this many ways to deal the values out to the groups, all of them are tried."""
+
+RANDOM_ARRANGEMENTS = 9_999
+EXACT_PAIR = 200
+"""Values in two groups together up to which Mann-Whitney's exact distribution is used."""
+
+ENOUGH_FOR_APPROXIMATION = 5
+"""Values in each of three or more groups from which on the chi-square approximation errs on the safe side."""
+
+
+@dataclass(frozen=True)
+class GroupTest:
+    """Whether any group differs from the others.
+
+    ``p_value`` is scipy's: Kruskal-Wallis by the chi-square approximation. With few values that approximation promises
+    too much (three against three values that do not overlap give 0.0495, though chance does that in one of ten cases),
+    so ``exact_p_value`` counts arrangements where it can be done, and ``significant`` goes by it. Where no outcome could
+    have been significant there is no p value at all, and ``reason`` says why.
+    """
+
+    name: str
+    statistic: float | None
+    p_value: float | None
+    exact_p_value: float | None
+    unit: str
+    alpha: float
+    reason: str | None = None
+
+    @property
+    def deciding_p_value(self) -> float | None:
+        """The p value that decides: the exact one where there is one."""
+        return self.p_value if self.exact_p_value is None else self.exact_p_value
+
+    @property
+    def significant(self) -> bool:
+        """Whether the groups differ at the level ``alpha``."""
+        decided = self.deciding_p_value
+        return decided is not None and decided < self.alpha
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def __str__(self) -> str:
+        if self.p_value is None:
+            return f"no test: {self.reason}"
+        exact = "" if self.exact_p_value is None else f", exact {format_p(self.exact_p_value)}"
+        return f"{self.name} H = {self.statistic:.4g}, {format_p(self.p_value)}{exact} (unit: {self.unit})"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two groups: Mann-Whitney's U of the first, its p value alone and corrected for the number of pairs, the size."""
+
+    first: str
+    second: str
+    statistic: float | None
+    p_value: float | None
+    p_adjusted: float | None
+    effect_size: float
+    """Cliff's delta: how much more often a value of the first is larger than one of the second, -1 to 1."""
+
+
+def compare_groups(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: float) -> GroupTest:
+    """Kruskal-Wallis over groups of independent finite values.
+
+    >>> result = compare_groups({"a": [1, 2, 3, 4, 5.0], "b": [6, 7, 8, 9, 10.0]}, unit="runs", alpha=0.05)
+    >>> round(result.statistic, 3), round(result.p_value, 4), round(result.exact_p_value, 4)
+    (6.818, 0.009, 0.0079)
+    """
+    import numpy as np
+
+    name = "Kruskal-Wallis"
+    reason = too_few(groups, unit=unit, alpha=alpha)
+    if reason:
+        return GroupTest(name, None, None, None, unit, alpha, reason)
+    samples = [np.asarray(values, dtype=float) for values in groups.values()]
+    if np.ptp(np.concatenate(samples)) == 0:
+        return GroupTest(name, 0.0, 1.0, None, unit, alpha)
+    from scipy.stats import kruskal
+
+    found = kruskal(*samples)
+    exact = _exact(samples)
+    return GroupTest(name, float(found.statistic), float(found.pvalue), exact, unit, alpha)
+
+
+def compare_pairs(groups: Mapping[str, Sequence[float]], *, alpha: float, testable: bool = True) -> list[Pair]:
+    """Every pair of groups, with Holm's correction over all pairs that could be tested."""
+    from scipy.stats import mannwhitneyu
+
+    rows: list[Pair] = []
+    for first, second in itertools.combinations(groups, 2):
+        a, b = groups[first], groups[second]
+        statistic = chance = None
+        if testable and too_few({first: a, second: b}, unit="runs", alpha=alpha) is None:
+            found = mannwhitneyu(a, b, method=_pair_method(a, b))
+            statistic, chance = float(found.statistic), float(found.pvalue)
+        rows.append(Pair(first, second, statistic, chance, None, cliffs_delta(a, b)))
+    adjusted = iter(holm([row.p_value for row in rows if row.p_value is not None]))
+    return [
+        row if row.p_value is None else Pair(**{**vars(row), "p_adjusted": next(adjusted)})  # as many as there are
+        for row in rows
+    ]
+
+
+def too_few(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: float) -> str | None:
+    """Why no test can be made of so few values, or None: even groups that do not overlap at all could be chance.
+
+    >>> too_few({"a": [1, 2, 3.0], "b": [4, 5, 6.0]}, unit="runs", alpha=0.05)
+    'with 3 and 3 runs even groups that do not overlap come about by chance in 10 % of cases'
+    >>> too_few({"a": [1, 2, 3, 4.0], "b": [4, 5, 6, 7.0]}, unit="runs", alpha=0.05)
+    """
+    if len(groups) < 2:
+        return "there is only one group" if groups else "there is no group"
+    sizes = [len(values) for values in groups.values()]
+    least = math.factorial(len(sizes)) / arrangements(sizes)
+    if least <= alpha and min(sizes) >= 2:
+        return None
+    counts = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]} {unit}"
+    if min(sizes) < 2:
+        return f"with {counts} nothing is known of how far repetitions differ"
+    return f"with {counts} even groups that do not overlap come about by chance in {100 * least:.0f} % of cases"
+
+
+def arrangements(sizes: Sequence[int]) -> int:
+    """Ways to deal the values out to groups of these sizes."""
+    ways, left = 1, sum(sizes)
+    for size in sizes:
+        ways *= math.comb(left, size)
+        left -= size
+    return ways
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """Holm's correction: p values of several tests such that any false alarm at all is as rare as one of them alone.
+
+    >>> [round(p, 4) for p in holm([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(chances)), key=lambda i: chances[i])
+    adjusted = [0.0] * len(chances)
+    largest = 0.0
+    for place, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(chances) - place) * chances[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def cliffs_delta(first: Sequence[float], second: Sequence[float]) -> float:
+    """How much more often a value of ``first`` is larger than one of ``second`` than smaller: -1 to 1.
+
+    >>> cliffs_delta([1, 2], [3, 4]), cliffs_delta([1, 2], [1, 2])
+    (-1.0, 0.0)
+    """
+    import numpy as np
+    from scipy.stats import rankdata
+
+    if not len(first) or not len(second):
+        return math.nan
+    ranks = rankdata(np.concatenate([np.asarray(first, dtype=float), np.asarray(second, dtype=float)]))
+    above = ranks[: len(first)].sum() - len(first) * (len(first) + 1) / 2
+    return float(2 * above / (len(first) * len(second)) - 1)
+
+
+def format_p(chance: float) -> str:
+    """A p value for people.
+
+    >>> format_p(0.03124), format_p(1e-9)
+    ('p = 0.031', 'p < 0.001')
+    """
+    return "p < 0.001" if chance < 0.001 else f"p = {chance:.2g}"
+
+
+def _pair_method(a: Sequence[float], b: Sequence[float]) -> Any:
+    """Exact without ties; with ties all arrangements where they are few; else the normal approximation."""
+    from scipy.stats import PermutationMethod
+
+    together = [*a, *b]
+    if len(set(together)) == len(together) and len(together) <= EXACT_PAIR:
+        return "exact"
+    if arrangements([len(a), len(b)]) <= MOST_ARRANGEMENTS:
+        return PermutationMethod(n_resamples=math.inf)
+    return "asymptotic"
+
+
+def _exact(samples: Sequence[Floats]) -> float | None:
+    """The share of arrangements with so large an H, or None where the approximation can be relied on."""
+    import numpy as np
+
+    sizes = [len(sample) for sample in samples]
+    if len(samples) == 2:
+        method = _pair_method(list(samples[0]), list(samples[1]))
+        if method == "asymptotic":
+            return None
+        from scipy.stats import mannwhitneyu
+
+        return float(mannwhitneyu(*samples, method=method).pvalue)
+    if min(sizes) >= ENOUGH_FOR_APPROXIMATION:
+        return None
+    from scipy.stats import permutation_test, rankdata
+
+    ranks = rankdata(np.concatenate(samples))
+    parts = np.split(ranks, np.cumsum(sizes)[:-1])
+
+    def between(*groups: Floats, axis: int = -1) -> Floats:
+        """What of H changes from one arrangement to another."""
+        total: Floats = sum((group.sum(axis=axis) ** 2 / group.shape[axis] for group in groups), start=np.float64(0))
+        return total
+
+    few = arrangements(sizes) <= MOST_ARRANGEMENTS
+    found = permutation_test(
+        parts,
+        between,
+        vectorized=True,
+        n_resamples=math.inf if few else RANDOM_ARRANGEMENTS,
+        alternative="greater",
+        rng=np.random.default_rng(0),
+    )
+    return float(found.pvalue)
