@@ -104,7 +104,9 @@ def compare_groups(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: f
     return GroupTest(name, float(found.statistic), float(found.pvalue), exact, unit, alpha)
 
 
-def compare_pairs(groups: Mapping[str, Sequence[float]], *, alpha: float, testable: bool = True) -> list[Pair]:
+def compare_pairs(
+    groups: Mapping[str, Sequence[float]], *, unit: str, alpha: float, testable: bool = True
+) -> list[Pair]:
     """Every pair of groups, with Holm's correction over all pairs that could be tested."""
     from scipy.stats import mannwhitneyu
 
@@ -112,7 +114,7 @@ def compare_pairs(groups: Mapping[str, Sequence[float]], *, alpha: float, testab
     for first, second in itertools.combinations(groups, 2):
         a, b = groups[first], groups[second]
         statistic = chance = None
-        if testable and too_few({first: a, second: b}, unit="runs", alpha=alpha) is None:
+        if testable and too_few({first: a, second: b}, unit=unit, alpha=alpha) is None:
             found = mannwhitneyu(a, b, method=_pair_method(a, b))
             statistic, chance = float(found.statistic), float(found.pvalue)
         rows.append(Pair(first, second, statistic, chance, None, cliffs_delta(a, b)))

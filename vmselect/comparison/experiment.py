@@ -1,0 +1,350 @@
+"""``effects``: which of the factors that were varied matters, and by how much."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from vmselect._checks import check_choice, check_count, check_name, check_number, maybe
+from vmselect.comparison.differences import summarise
+from vmselect.comparison.factorial import Estimate, FactorialFit, fit_factorial
+from vmselect.comparison.metrics import Metric, Terms
+from vmselect.comparison.result import plain_rows
+from vmselect.comparison.runs import Runs, collect_runs, order_of
+from vmselect.comparison.significance import format_p
+from vmselect.errors import ArgumentError, ComparisonError
+from vmselect.findings import Finding
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vmselect.catalog import Catalog
+
+SCALES = ("linear", "log")
+MOST_CELLS = 10_000
+UNEVEN = 5.0
+"""Spreads of cells that differ by more than this factor are not one error."""
+
+EFFECT = ("effect", "low", "high", "percent", "percent_low", "percent_high", "p_value", "share")
+
+
+def effects(
+    records: Any,
+    *,
+    factors: str | Sequence[str],
+    metric: str | None = None,
+    scale: str = "linear",
+    confidence: float = 0.95,
+    epochs: int | None = None,
+    catalog: Catalog | None = None,
+    market: str = "on_demand",
+    region: str | None = None,
+    model: str | None = None,
+) -> Effects:
+    """Averages per cell, main effects and interactions of ``factors`` on ``metric``, with intervals.
+
+    ``records`` are records, or rows (a DataFrame, or mappings). On the ``linear`` scale an effect is a difference; on
+    the ``log`` scale it is a percentage that holds whatever the others are set to, which suits times that differ
+    severalfold. Missing cells are listed, and what cannot be told without them is left out with a finding.
+
+    >>> import vmselect as vs
+    >>> rows = [{"cores": c, "batch": b, "seconds": 8 / c + b / 64 + noise}
+    ...         for c in (1, 2) for b in (64, 128) for noise in (-0.01, 0.0, 0.01)]
+    >>> e = vs.effects(rows, factors=["cores", "batch"], metric="seconds")
+    >>> e.main[["factor", "level", "effect"]].round(2).values.tolist()
+    [['cores', 1, 2.0], ['cores', 2, -2.0], ['batch', 64, -0.5], ['batch', 128, 0.5]]
+    >>> e.interactions["effect"].abs().max() < 1e-9
+    True
+    """
+    check_choice("scale", scale, SCALES)
+    confidence = check_number("confidence", confidence, least=0.5, most=0.999)
+    terms = Terms(
+        epochs=maybe(check_count, "epochs", epochs),
+        catalog=catalog,
+        market=check_name("market", market),
+        region=maybe(check_name, "region", region),
+    )
+    found = collect_runs(
+        records, names=factors, metric=metric, terms=terms, model=maybe(check_name, "model", model), what="factors"
+    )
+    if not found.runs:
+        raise ComparisonError(f"There is no finite {found.metric.noun} to compare. Give at least one number.")
+    if scale == "log" and min(run.value for run in found.runs) <= 0:
+        raise ArgumentError(f"scale='log' needs values above 0, and {found.metric.noun} has others. Use 'linear'.")
+    return _study(found, scale=scale, confidence=confidence)
+
+
+def _study(found: Runs, *, scale: str, confidence: float) -> Effects:
+    levels = [sorted({run.levels[i] for run in found.runs}, key=lambda v: order_of([v])) for i in range(len(found.names))]
+    varied = [i for i, some in enumerate(levels) if len(some) > 1]
+    fixed = [found.names[i] for i in range(len(levels)) if i not in varied]
+    if not varied:
+        raise ComparisonError(
+            f"None of {', '.join(found.names)} was varied: every run has the same. Vary something, or name what was."
+        )
+    names = [found.names[i] for i in varied]
+    kept = [levels[i] for i in varied]
+    rows = [tuple(kept[j].index(run.levels[i]) for j, i in enumerate(varied)) for run in found.runs]
+    values = [math.log(run.value) if scale == "log" else run.value for run in found.runs]
+    fit = fit_factorial(rows, values, names=names, levels=kept, confidence=confidence)
+    findings = [*(finding for finding in found.findings if finding.code not in ("mixed-settings", "confounded"))]
+    if fixed:
+        findings.append(
+            Finding("not-varied", f"{', '.join(fixed)}: the same in every run.", "Vary it to learn its effect.", "note")
+        )
+    study = Effects(found, fit, tuple(names), tuple(rows), scale, tuple(findings))
+    return Effects(found, fit, tuple(names), tuple(rows), scale, (*findings, *_doubts(study)))
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """A designed experiment read off; made by :func:`vmselect.effects`.
+
+    ``cells`` holds the average of every combination, ``main`` the effect of each level, ``interactions`` that of each
+    pair of levels beyond their own, ``factors`` a row per factor: how much of all variation it explains.
+    """
+
+    runs: Runs
+    fit: FactorialFit
+    names: tuple[str, ...]
+    positions: tuple[tuple[int, ...], ...]
+    scale: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def metric(self) -> Metric:
+        """What the effects are on."""
+        return self.runs.metric
+
+    @property
+    def average(self) -> float:
+        """The average over all cells (geometric on the log scale)."""
+        return self._back(self.fit.average)
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """A row per combination of levels: count, mean, sd and the interval of the mean; count 0 where none ran."""
+        import pandas as pd
+
+        found: dict[tuple[int, ...], list[float]] = {}
+        for position, run in zip(self.positions, self.runs.runs, strict=True):
+            found.setdefault(position, []).append(run.value)
+        total = math.prod(len(some) for some in self.fit.levels)
+        every = itertools.product(*(range(len(some)) for some in self.fit.levels)) if total <= MOST_CELLS else found
+        rows = []
+        for position in every:
+            values = found.get(position, [])
+            row: dict[str, Any] = {name: self.fit.levels[i][position[i]] for i, name in enumerate(self.names)}
+            row["count"] = len(values)
+            if values:
+                summary = summarise(values)
+                row |= {"mean": summary.mean, "sd": summary.sd}
+                centre = math.fsum(map(math.log, values)) / len(values) if self.scale == "log" else summary.mean
+                width = self.fit.cell_error(len(values))
+                row |= {"low": self._back(centre - width), "high": self._back(centre + width)}
+            rows.append(row)
+        frame = pd.DataFrame(rows, columns=[*self.names, "count", "mean", "sd", "low", "high"])
+        return frame.astype({name: float for name in ("mean", "sd", "low", "high")})
+
+    @cached_property
+    def main(self) -> pd.DataFrame:
+        """A row per level of each factor: runs, mean over all settings of the others, effect against the average."""
+        import pandas as pd
+
+        rows = []
+        for i, name in enumerate(self.names):
+            for j, level in enumerate(self.fit.levels[i]):
+                effect = self.fit.effect((i,), (j,))
+                count = sum(position[i] == j for position in self.positions)
+                mean = self._back(self.fit.average + effect.value)
+                rows.append({"factor": name, "level": level, "count": count, "mean": mean, **self._row((i,), effect)})
+        return pd.DataFrame(rows, columns=["factor", "level", "count", "mean", *EFFECT])
+
+    @cached_property
+    def interactions(self) -> pd.DataFrame:
+        """A row per pair of levels of two factors: what their combination does beyond what each does by itself."""
+        import pandas as pd
+
+        rows = []
+        for term in self.fit.terms:
+            if len(term) != 2:
+                continue
+            first, second = term
+            for j, k in itertools.product(range(len(self.fit.levels[first])), range(len(self.fit.levels[second]))):
+                rows.append(
+                    {
+                        "factor_1": self.names[first],
+                        "level_1": self.fit.levels[first][j],
+                        "factor_2": self.names[second],
+                        "level_2": self.fit.levels[second][k],
+                        "count": sum(p[first] == j and p[second] == k for p in self.positions),
+                        **self._row(term, self.fit.effect(term, (j, k))),
+                    }
+                )
+        return pd.DataFrame(rows, columns=["factor_1", "level_1", "factor_2", "level_2", "count", *EFFECT])
+
+    @cached_property
+    def factors(self) -> pd.DataFrame:
+        """A row per factor and pair of factors, the weightiest first: share of variation, F test, widest difference.
+
+        ``from_level`` to ``to_level`` is the largest step between two levels of a factor, in percent with its interval.
+        """
+        import pandas as pd
+
+        rows = []
+        for term in self.fit.terms:
+            test = self.fit.tests[term]
+            row: dict[str, Any] = {
+                "factor": " x ".join(self.names[i] for i in term),
+                "share": test.share,
+                "freedom": test.freedom,
+                "statistic": test.statistic,
+                "p_value": test.p_value,
+            }
+            if len(term) == 1:
+                row |= self._widest(term[0])
+            rows.append(row)
+        columns = ["factor", "share", "freedom", "statistic", "p_value", "from_level", "to_level"]
+        frame = pd.DataFrame(rows, columns=[*columns, "difference", "percent", "percent_low", "percent_high"])
+        return frame.sort_values("share", ascending=False, kind="stable", ignore_index=True)
+
+    @property
+    def missing(self) -> pd.DataFrame:
+        """Combinations that nobody measured."""
+        return self.cells[self.cells["count"] == 0][list(self.names)]
+
+    def _widest(self, factor: int) -> dict[str, Any]:
+        levels = self.fit.levels[factor]
+        means = [self.fit.effect((factor,), (j,)).value for j in range(len(levels))]
+        high, low = max(range(len(levels)), key=means.__getitem__), min(range(len(levels)), key=means.__getitem__)
+        base = self.fit.average + means[high]
+        step = self.fit.difference(factor, low, high)
+        percent = self._percent(step, base)
+        return {
+            "from_level": levels[high],
+            "to_level": levels[low],
+            "difference": self._back(base + step.value) - self._back(base),
+            "percent": percent.value,
+            "percent_low": percent.low,
+            "percent_high": percent.high,
+        }
+
+    def _row(self, term: tuple[int, ...], effect: Estimate) -> dict[str, float]:
+        percent = self._percent(effect, self.fit.average)
+        sides = [effect.value, effect.low, effect.high]
+        if self.scale == "log":
+            sides = [self.average * math.expm1(side) for side in sides]
+        test = self.fit.tests[term]
+        numbers = [*sides, percent.value, percent.low, percent.high, test.p_value, test.share]
+        return dict(zip(EFFECT, numbers, strict=True))
+
+    def _percent(self, effect: Estimate, base: float) -> Estimate:
+        if self.scale == "log":
+            return Estimate(*(100 * math.expm1(side) for side in (effect.value, effect.low, effect.high)))
+        unit = 100 / abs(base) if base else math.nan
+        return Estimate(effect.value * unit, effect.low * unit, effect.high * unit)
+
+    def _back(self, value: float) -> float:
+        return math.exp(value) if self.scale == "log" else value
+
+    # -- words and files -------------------------------------------------------------------------------------------
+
+    @property
+    def verdict(self) -> str:
+        """Which factor matters most, and by how much."""
+        table = self.factors.to_dict("records")
+        singles = [row for row in table if row["from_level"] == row["from_level"] and row["from_level"] is not None]
+        top = singles[0]
+        sure = top["p_value"] == top["p_value"]
+        interval = f" ({top['percent_low']:+.3g} to {top['percent_high']:+.3g} %)" if sure else ""
+        chance = f", {format_p(top['p_value'])}" if sure else ", no repetitions to test it by"
+        weak = [row["factor"] for row in table if sure and row["p_value"] >= 1 - self.fit.confidence]
+        rest = f" No effect is shown of {', '.join(weak)}." if weak else ""
+        strong = [row["factor"] for row in table if " x " in row["factor"] and row["factor"] not in weak and sure]
+        both = f" The factors do not act apart: {', '.join(strong)}." if strong else ""
+        return (
+            f"{self.metric.noun}: {top['factor']} matters most, {100 * top['share']:.0f} % of the variation: from "
+            f"{top['from_level']} to {top['to_level']} {top['percent']:+.3g} %{interval}{chance}.{both}{rest}"
+        )
+
+    def payload(self) -> dict[str, Any]:
+        """Everything as plain values; what is unknown is None."""
+        return {
+            "metric": {"name": self.metric.name, "unit": self.metric.unit, "better": self.metric.better},
+            "scale": self.scale,
+            "confidence": self.fit.confidence,
+            "average": self.average,
+            "error": {"source": self.fit.error_source, "freedom": self.fit.error_freedom},
+            "cells": plain_rows(self.cells),
+            "main": plain_rows(self.main),
+            "interactions": plain_rows(self.interactions),
+            "factors": plain_rows(self.factors),
+            "verdict": self.verdict,
+            "findings": [vars(finding) for finding in self.findings],
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The same as JSON text."""
+        return json.dumps(self.payload(), indent=indent, ensure_ascii=False, allow_nan=False)
+
+    def __str__(self) -> str:
+        return self.verdict
+
+    def __repr__(self) -> str:
+        return f"<Effects of {', '.join(self.names)}: {self.verdict}>"
+
+    def chart(self, kind: str = "main", **options: Any) -> Any:
+        """An Altair chart: ``main`` effects with intervals, or ``interactions`` as lines through cell averages."""
+        return importlib.import_module("vmselect.report.effects").effects_chart(self, kind, **options)
+
+    def _repr_html_(self) -> str:
+        html: str = importlib.import_module("vmselect.report.tables").effects_html(self)
+        return html
+
+
+def _doubts(study: Effects) -> list[Finding]:
+    found = []
+    empty = len(study.missing)
+    if empty:
+        lost = [" x ".join(study.names[i] for i in term) for term in study.fit.unestimable]
+        without = f" What {', '.join(lost)} do together cannot be told, and is taken to be nothing." if lost else ""
+        found.append(
+            Finding(
+                "missing-cells",
+                f"{empty} of {len(study.cells)} combinations were not measured.{without}",
+                "Measure them, or read the effects as those of the combinations that were.",
+            )
+        )
+    elif study.fit.unestimable:
+        lost = [" x ".join(study.names[i] for i in term) for term in study.fit.unestimable]
+        found.append(Finding("unestimable", f"Too few runs for {', '.join(lost)}.", "Measure more combinations."))
+    if study.fit.error_source == "none":
+        found.append(
+            Finding("no-repetitions", "No combination was repeated: nothing says how sure an effect is.", "Repeat them.")
+        )
+    elif study.fit.error_source != "repetitions":
+        found.append(
+            Finding(
+                "no-repetitions",
+                "No combination was repeated: what three and more factors do together is taken for the error.",
+                "Repeat them to know how far runs differ.",
+                "note",
+            )
+        )
+    spreads = [sd for sd in study.cells["sd"] if sd == sd and sd > 0]
+    if study.scale == "linear" and spreads and max(spreads) > UNEVEN * min(spreads) and min(study.cells["count"]) > 2:
+        found.append(
+            Finding(
+                "uneven-spread",
+                f"Repetitions differ {max(spreads) / min(spreads):.0f} times as much in some cells as in others.",
+                "Use scale='log', where an effect is a percentage.",
+                "note",
+            )
+        )
+    return found

@@ -1,0 +1,260 @@
+"""What can be compared: a registry of metrics, each with its unit, which way is better, and how a record tells it.
+
+A name that is not registered is looked for among what the user recorded (``record.metrics``) and among the sampled
+quantities of the machine (``usage.<quantity>``). A new metric is one entry in :data:`METRICS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from vmselect.errors import ArgumentError, ComparisonError, EstimateError
+from vmselect.records import Profile, Record
+
+if TYPE_CHECKING:
+    from vmselect.catalog import Catalog
+
+Better = Literal["less", "more"]
+Reader = Callable[[Any, "Terms"], "float | None"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What some metrics need beside the record: how many epochs, at which prices."""
+
+    epochs: int | None = None
+    catalog: Catalog | None = None
+    market: str = "on_demand"
+    region: str | None = None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One quantity. ``readers`` maps a kind of record to the function that reads it; ``series`` gives single readings.
+
+    ``better`` is None where nobody said which way is better: then there is no winner.
+    """
+
+    name: str
+    noun: str
+    unit: str
+    better: Better | None
+    readers: Mapping[str, Reader] = field(default_factory=dict)
+    series: Callable[[Any], Sequence[float]] | None = None
+
+    def read(self, record: Record, terms: Terms) -> float | None:
+        """The value of one run, or None where the record does not tell it."""
+        reader = self.readers.get(record.kind) or self.readers.get("*")
+        value = reader(record, terms) if reader else None
+        return None if value is None else float(value)
+
+    def read_series(self, record: Record) -> list[float]:
+        """Readings inside one run in order, where there are any."""
+        return [float(value) for value in self.series(record)] if self.series else []
+
+
+# -- readers of trainings ----------------------------------------------------------------------------------------------
+
+
+def _steady_steps(record: Any) -> list[float]:
+    return [step.each for step in record.timeline.steps.labelled("steady")] if isinstance(record, Profile) else []
+
+
+def _step_seconds(profile: Profile, terms: Terms) -> float | None:
+    steady = profile.timeline.steps.labelled("steady")
+    covered = sum(step.covers for step in steady)
+    return math.fsum(step.seconds for step in steady) / covered if covered else None
+
+
+def _first_step_seconds(profile: Profile, terms: Terms) -> float | None:
+    return _mean(step.each for step in profile.timeline.steps.labelled("first"))
+
+
+def _later_epochs(record: Any) -> list[float]:
+    if not isinstance(record, Profile):
+        return []
+    whole = [epoch.seconds for epoch in record.timeline.epochs if epoch.complete]
+    return whole[1:] or whole
+
+
+def _epoch_seconds(profile: Profile, terms: Terms) -> float | None:
+    """Whole epochs after the first, or the first where it is alone; where a probe cut them short, steps add up."""
+    measured = _mean(_later_epochs(profile))
+    step = _step_seconds(profile, terms)
+    if measured is None and step is not None and profile.steps_per_epoch:
+        return step * profile.steps_per_epoch
+    return measured
+
+
+def _validation_seconds(profile: Profile, terms: Terms) -> float | None:
+    """Whole validations after the first, which compiles; or the first where it is alone."""
+    whole = [validation.seconds for validation in profile.timeline.validations if not validation.truncated]
+    return _mean(whole[1:] or whole)
+
+
+def _throughput(profile: Profile, terms: Terms) -> float | None:
+    step = _step_seconds(profile, terms)
+    return profile.batch_size / step if step and profile.batch_size else None
+
+
+def _throughputs(record: Any) -> list[float]:
+    size = record.batch_size if isinstance(record, Profile) else None
+    return [size / seconds for seconds in _steady_steps(record) if seconds] if size else []
+
+
+def _total_seconds(profile: Profile, terms: Terms) -> float | None:
+    """The predicted time of ``epochs`` epochs; the true one where no number was asked for and all was watched."""
+    if terms.epochs is None:
+        if profile.total_seconds is None:
+            raise ArgumentError(
+                "The number of epochs is missing: a total is predicted for a number of epochs. Pass epochs=."
+            )
+        return profile.total_seconds
+    from vmselect.estimation import estimate
+
+    try:
+        return estimate(profile, epochs=terms.epochs).seconds
+    except EstimateError:  # this run cannot be predicted; that it is missing is said with the others
+        return None
+
+
+def _cost_usd(profile: Profile, terms: Terms) -> float | None:
+    from vmselect.catalog import Catalog
+    from vmselect.errors import CatalogError
+    from vmselect.units import cost_usd
+
+    if profile.instance_type is None:
+        return None
+    catalog = terms.catalog or Catalog.default()
+    try:
+        price = catalog.price(profile.instance_type, region=terms.region or profile.region, market=terms.market)
+    except CatalogError:
+        return None
+    seconds = _total_seconds(profile, terms)
+    return None if seconds is None else cost_usd(seconds, price)
+
+
+def _utilisation(profile: Profile, terms: Terms) -> float | None:
+    """Mean use of the GPUs while steps ran, or of the processor where there is no GPU."""
+    for quantity in ("gpu_percent", "gpu_utilisation_percent", "cpu_percent"):
+        value = _used(quantity)(profile, terms)
+        if value is not None:
+            return value
+    return None
+
+
+def _used(quantity: str) -> Reader:
+    def read(record: Any, terms: Terms) -> float | None:
+        usage = getattr(record, "usage", None)
+        phase = (usage.phases if usage is not None else {}).get("steady_steps", {})
+        return phase[quantity].mean if quantity in phase else None
+
+    return read
+
+
+def _recorded(name: str) -> Reader:
+    def read(record: Any, terms: Terms) -> float | None:
+        value: float | None = (getattr(record, "metrics", None) or {}).get(name)
+        return value
+
+    return read
+
+
+def _attribute(name: str) -> Reader:
+    """What a record of another kind tells under this name."""
+    return lambda record, terms: getattr(record, name, None)
+
+
+def _calls(record: Any) -> Sequence[float]:
+    calls = getattr(record, "calls", None)
+    return calls.steady_service if calls is not None else ()
+
+
+# -- the registry ------------------------------------------------------------------------------------------------------
+
+
+def _training(reader: Reader) -> dict[str, Reader]:
+    return {"training": reader}
+
+
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("step_seconds", "step time", "s", "less", _training(_step_seconds), _steady_steps),
+        Metric("first_step_seconds", "first step", "s", "less", _training(_first_step_seconds)),
+        Metric("epoch_seconds", "epoch time", "s", "less", _training(_epoch_seconds), _later_epochs),
+        Metric("validation_seconds", "validation time", "s", "less", _training(_validation_seconds)),
+        Metric(
+            "init_seconds", "initialization", "s", "less", _training(lambda profile, terms: profile.timeline.init_seconds)
+        ),
+        Metric(
+            "throughput",
+            "throughput",
+            "examples/s",
+            "more",
+            {"training": _throughput, "inference": _attribute("items_per_second")},
+            _throughputs,
+        ),
+        Metric("total_seconds", "training time", "s", "less", _training(_total_seconds)),
+        Metric("cost_usd", "cost", "USD", "less", _training(_cost_usd)),
+        Metric("utilisation", "utilisation", "%", "more", _training(_utilisation)),
+        Metric(
+            "peak_memory_bytes",
+            "peak memory",
+            "B",
+            "less",
+            {"*": lambda record, terms: record.environment.peak_memory_bytes},
+        ),
+        Metric("call_seconds", "call time", "s", "less", {"inference": _attribute("call_seconds")}, _calls),
+        Metric("p50_seconds", "median latency", "s", "less", {"*": _attribute("p50_seconds")}, _calls),
+        Metric("p95_seconds", "95th percentile of latency", "s", "less", {"*": _attribute("p95_seconds")}),
+        Metric("p99_seconds", "99th percentile of latency", "s", "less", {"*": _attribute("p99_seconds")}),
+        Metric("seconds_per_item", "time per item", "s", "less", {"*": _attribute("seconds_per_item")}),
+        Metric("seconds_per_mb", "time per megabyte", "s/MB", "less", {"*": _attribute("seconds_per_mb")}),
+        Metric("items_per_second", "items per second", "items/s", "more", {"*": _attribute("items_per_second")}),
+        Metric("mb_per_second", "transfer rate", "MB/s", "more", {"*": _attribute("mb_per_second")}),
+    )
+}
+"""Every metric that has a name of its own."""
+
+ALIASES = {"cost": "cost_usd", "total": "total_seconds", "predicted_total": "total_seconds", "time": "total_seconds"}
+
+MORE = ("accuracy", "auc", "precision", "recall", "f1", "score", "throughput", "per_second", "map", "iou", "uptime")
+LESS = ("loss", "error", "seconds", "latency", "cost", "usd", "mae", "mse", "rmse", "perplexity", "bytes", "time")
+
+
+def find_metric(name: str, records: Iterable[Record] = (), *, better: str | None = None) -> Metric:
+    """The metric of that name; for a name of the user's own, which way is better is told by ``better`` or the name.
+
+    >>> find_metric("step_seconds").better, guess_better("val_accuracy"), guess_better("depth")
+    ('less', 'more', None)
+    """
+    own: Any = better
+    known = METRICS.get(ALIASES.get(name, name))
+    if known is not None:
+        return known if better is None else Metric(**{**vars(known), "better": own})
+    records = list(records)
+    if name.startswith("usage."):
+        quantity = name.removeprefix("usage.")
+        return Metric(name, quantity.replace("_", " "), "", own, {"*": _used(quantity)})
+    recorded = sorted({key for record in records for key in getattr(record, "metrics", None) or {}})
+    if records and name not in recorded:
+        kept = f"; recorded here: {', '.join(recorded)}" if recorded else ""
+        raise ComparisonError(f"No record holds {name!r}. The metrics are: {', '.join(METRICS)}{kept}.")
+    return Metric(name, name.replace("_", " "), "", own or guess_better(name), {"*": _recorded(name)})
+
+
+def guess_better(name: str) -> Better | None:
+    """Which way is better, as far as a name tells."""
+    words = name.lower()
+    if any(part in words for part in MORE):
+        return "more"
+    return "less" if any(part in words for part in LESS) else None
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return math.fsum(found) / len(found) if found else None

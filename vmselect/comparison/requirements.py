@@ -1,0 +1,246 @@
+"""Requirements: what matters to the user, with weights and must-haves, turned into a score that can be traced.
+
+A graded need scores best / value where less is better, value / best where more is; a condition scores 1 or 0. The total
+is the weighted mean, from 0 to 100. A candidate that misses a must-have is out, with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vmselect._checks import check_flag, check_mapping, check_name, check_number, check_path, is_number, maybe, show
+from vmselect._files import read_text
+from vmselect.comparison.candidates import Fact, Facts, collect_facts, read_fact
+from vmselect.comparison.metrics import ALIASES, METRICS, Better, guess_better
+from vmselect.comparison.scores import Part, Scores
+from vmselect.errors import ArgumentError, ComparisonError
+
+LIMIT_BYTES = 1_000_000
+KEYS = ("weight", "better", "at_least", "at_most", "one_of", "must")
+LESS_BY_NAME = ("cost", "time", "price")
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that matters: how much (``weight``), which way is better, within which bounds, and whether it must be.
+
+    >>> Need("memory_gib", at_least=16, must=True).weight
+    0.0
+    """
+
+    name: str
+    weight: float | None = None
+    better: str | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    one_of: Sequence[Any] | None = None
+    must: bool = False
+
+    def __post_init__(self) -> None:
+        name = check_name("the name of a need", self.name)
+        set_own = object.__setattr__  # what was given becomes what it means, once
+        set_own(self, "name", name)
+        set_own(self, "must", check_flag(f"must of {name}", self.must))
+        for bound in ("at_least", "at_most"):
+            set_own(self, bound, maybe(check_number, f"{bound} of {name}", getattr(self, bound)))
+        if self.one_of is not None:
+            several = isinstance(self.one_of, (list, tuple, set, frozenset))
+            choices = tuple(self.one_of) if several else (self.one_of,)
+            if not choices:
+                raise ArgumentError(f"one_of of {name} is empty. Give at least one value.")
+            set_own(self, "one_of", choices)
+        if self.better not in (None, "less", "more"):
+            raise ArgumentError(f"better of {name} must be 'less' or 'more', not {show(self.better)}.")
+        if self.must and not self.is_condition:
+            raise ArgumentError(f"{name} must be met, but nothing says what that means. Add at_least, at_most or one_of.")
+        weight = self.weight if self.weight is not None else 0.0 if self.must else 1.0
+        set_own(self, "weight", check_number(f"weight of {name}", weight, least=0, most=1e6))
+
+    @property
+    def is_condition(self) -> bool:
+        """Whether it can be met or missed."""
+        return self.at_least is not None or self.at_most is not None or self.one_of is not None
+
+    @property
+    def direction(self) -> Better | None:
+        """Which way is better, as told or as the name tells; None for a condition that is only met or missed."""
+        if self.better is not None:
+            return "less" if self.better == "less" else "more"
+        if self.is_condition:
+            return None
+        if self.name in LESS_BY_NAME:
+            return "less"
+        known = METRICS.get(ALIASES.get(self.name, self.name))
+        return known.better if known else guess_better(self.name)
+
+    def is_met(self, value: Any) -> bool:
+        """Whether a value keeps the bounds; an unknown one does not."""
+        if value is None:
+            return False
+        if self.one_of is not None and not any(_alike(value, choice) for choice in self.one_of):
+            return False
+        if self.at_least is None and self.at_most is None:
+            return True
+        if not is_number(value):
+            return False
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
+
+    def describe(self) -> str:
+        """The condition in words."""
+        parts = [
+            f"at least {self.at_least:g}" if self.at_least is not None else "",
+            f"at most {self.at_most:g}" if self.at_most is not None else "",
+            f"one of {', '.join(map(str, self.one_of))}" if self.one_of is not None else "",
+        ]
+        return " and ".join(filter(None, parts))
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """Needs, and facts that neither measurement nor catalog know; from Python or from a small file.
+
+    >>> needs = Requirements({"cost": 3, "uptime": 1, "memory_gib": {"at_least": 16, "must": True}})
+    >>> scores = needs.score({"A": {"cost": 2.0, "uptime": 99.99, "memory_gib": 16},
+    ...                       "B": {"cost": 1.0, "uptime": 99.95, "memory_gib": 8},
+    ...                       "C": {"cost": 4.0, "uptime": 99.95, "memory_gib": 32}})
+    >>> scores.best, scores.table["score"].round(1).tolist(), scores.excluded
+    ('A', [100.0, 62.5], {'B': 'memory_gib is 8, not at least 16'})
+    """
+
+    needs: Any
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    title: str = "requirements"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "needs", _read_needs(self.needs))
+        about = {
+            str(name): {key: read_fact(value) for key, value in check_mapping(f"the facts of {name}", facts).items()}
+            for name, facts in check_mapping("facts", self.facts).items()
+        }
+        object.__setattr__(self, "facts", about)
+        object.__setattr__(self, "title", check_name("title", self.title))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Requirements:
+        """Read a file of requirements (YAML, or JSON, which is YAML too); see docs/reference/comparison.md."""
+        where = check_path("path", path)
+        text = read_text(where, noun="requirements file", limit=LIMIT_BYTES, error=ComparisonError)
+        import yaml
+
+        try:
+            data = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError, RecursionError) as broken:
+            reason = " ".join(str(broken).split())[:200]
+            raise ComparisonError(f"{where}: this is no YAML: {reason}. Correct it, and try again.") from None
+        if not isinstance(data, dict) or "needs" not in data or set(data) - {"needs", "facts", "title"}:
+            raise ComparisonError(f"{where}: a requirements file has the keys needs and, if wanted, facts and title.")
+        try:
+            return cls(data["needs"], data.get("facts") or {}, data.get("title") or where.stem)
+        except ArgumentError as wrong:
+            raise ComparisonError(f"{where}: {wrong}") from None
+
+    def score(self, ranking: Any, *, records: Any = None) -> Scores:
+        """Score the rows of a ranking, the groups of comparisons, or a mapping of names to facts.
+
+        ``records`` let needs be metrics that a ranking does not hold: throughput, utilisation, a metric of your own.
+        """
+        everyone = self._with_own_facts(collect_facts(ranking, records=records))
+        excluded = {name: reason for name, facts in everyone.items() if (reason := self._missed(facts))}
+        kept = {name: facts for name, facts in everyone.items() if name not in excluded}
+        weighted = [need for need in self.needs if need.weight > 0]
+        known = {name for facts in everyone.values() for name in facts}
+        for need in weighted:
+            if need.name not in known:
+                raise ComparisonError(
+                    f"Nobody tells {need.name!r}. Known here: {', '.join(sorted(known))}; or add it under facts."
+                )
+        total = math.fsum(need.weight for need in weighted)
+        parts = []
+        for need in self.needs:
+            best = _best(need, [facts.get(need.name) for facts in kept.values()])
+            for name, facts in kept.items():
+                fact = facts.get(need.name, Fact(None))
+                grade = _grade(need, fact.value, best)
+                share = need.weight / total if total else 0.0
+                parts.append(Part(name, need.name, fact, grade, share, 100 * share * grade, need.describe()))
+        return Scores(tuple(kept), tuple(need.name for need in self.needs), tuple(parts), excluded, self.title)
+
+    def _with_own_facts(self, found: Facts) -> Facts:
+        """Facts of the file beside those found: under the candidate's name, or its instance type, region or provider."""
+        everyone: Facts = {}
+        for name, facts in found.items():
+            labels = [facts[key].value for key in ("provider", "region", "instance_type") if key in facts]
+            own: dict[str, Fact] = {}
+            for label in [*labels, name]:
+                own |= dict(self.facts.get(str(label), {}))
+            everyone[name] = {**facts, **own}
+        return everyone
+
+    def _missed(self, facts: Mapping[str, Fact]) -> str | None:
+        for need in self.needs:
+            value = facts.get(need.name, Fact(None)).value
+            if need.must and not need.is_met(value):
+                shown = "unknown" if value is None else f"{value:g}" if is_number(value) else str(value)
+                return f"{need.name} is {shown}, not {need.describe()}"
+        return None
+
+
+def _read_needs(given: Any) -> tuple[Need, ...]:
+    if isinstance(given, Mapping):
+        items = [
+            Need(name, weight=value) if is_number(value) else _read_need(name, value)
+            for name, value in check_mapping("needs", given).items()
+        ]
+    elif isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
+        items = [one if isinstance(one, Need) else _read_need(None, one) for one in given]
+    else:
+        raise ArgumentError(f"needs must map names to weights or conditions, not {show(given)}.")
+    if not items:
+        raise ArgumentError("There is no need to score by. Give at least one.")
+    names = [need.name for need in items]
+    if len(set(names)) < len(names):
+        raise ArgumentError(f"A need is named twice ({', '.join(names)}). Give each once.")
+    return tuple(items)
+
+
+def _read_need(name: str | None, value: Any) -> Need:
+    about = check_mapping(f"the need {name}" if name else "a need", value)
+    if name is None:
+        name = about.pop("name", None)
+    unknown = set(about) - set(KEYS)
+    if unknown:
+        raise ArgumentError(f"The need {name} has unknown keys ({', '.join(sorted(unknown))}). Known: {', '.join(KEYS)}.")
+    return Need(check_name("the name of a need", name), **about)
+
+
+def _best(need: Need, facts: Sequence[Fact | None]) -> float | None:
+    values = [fact.value for fact in facts if fact is not None and is_number(fact.value)]
+    if need.direction is None or not values:
+        return None
+    return float(min(values) if need.direction == "less" else max(values))
+
+
+def _grade(need: Need, value: Any, best: float | None) -> float:
+    """From 0 to 1: how near the best, or whether the condition is met."""
+    if value is None:
+        return 0.0
+    if need.direction is None:
+        return float(need.is_met(value)) if need.is_condition else float(value is True)
+    if not is_number(value) or best is None:
+        return float(value is True)
+    if need.is_condition and not need.is_met(value):
+        return 0.0
+    if value == best:
+        return 1.0
+    if min(value, best) <= 0:
+        return 0.0
+    return best / value if need.direction == "less" else value / best
+
+
+def _alike(value: Any, choice: Any) -> bool:
+    return str(value).casefold() == str(choice).casefold()
