@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from vmselect import errors as errors
     from vmselect.catalog import Catalog as Catalog
     from vmselect.catalog import Offer as Offer
+    from vmselect.comparison import Requirements as Requirements
+    from vmselect.comparison import compare as compare
+    from vmselect.comparison import effects as effects
     from vmselect.convergence import ConvergenceStudy as ConvergenceStudy
     from vmselect.estimation import RuntimeEstimate as RuntimeEstimate
     from vmselect.estimation import Workload as Workload
@@ -57,8 +60,11 @@ _HOME = {
     "Offer": "vmselect.catalog",
     "Profile": "vmselect.records",
     "Ranking": "vmselect.ranking",
+    "Requirements": "vmselect.comparison",
     "RuntimeEstimate": "vmselect.estimation",
     "Workload": "vmselect.estimation",
+    "compare": "vmselect.comparison",
+    "effects": "vmselect.comparison",
     "estimate": "vmselect.estimation",
     "load_profiles": "vmselect.records",
     "load_records": "vmselect.records",

@@ -20,9 +20,12 @@ NAMES = [
     "Offer",
     "Profile",
     "Ranking",
+    "Requirements",
     "RuntimeEstimate",
     "Workload",
     "__version__",
+    "compare",
+    "effects",
     "equations",
     "errors",
     "estimate",
@@ -46,6 +49,8 @@ SIGNATURES = {
     "rank": "epochs catalog objective region market deadline_hours budget_usd batch_size method interruptions "
     "decide_at",
     "select": "catalog objective minimum_metric",
+    "compare": "by metric baseline",
+    "effects": "factors metric",
 }
 EQUATIONS = [
     "epoch_runtime",

@@ -1,4 +1,4 @@
-"""The command line: ``vmselect probe | estimate | rank | report | prices | check | select``."""
+"""The command line: ``vmselect probe | estimate | rank | report | prices | check | select | compare``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from vmselect import __version__
 from vmselect.cli import prices
 from vmselect.cli.check import check
+from vmselect.cli.compare import compare
 from vmselect.cli.estimate import estimate
 from vmselect.cli.output import say
 from vmselect.cli.probe import CONTEXT, Interrupted, probe
@@ -36,6 +37,7 @@ app.command()(estimate)
 app.command()(rank)
 app.command()(report)
 app.command()(select)
+app.command()(compare)
 app.add_typer(prices.app, name="prices")
 
 

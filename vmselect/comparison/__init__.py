@@ -2,7 +2,8 @@
 
 from vmselect.comparison.experiment import Effects, effects
 from vmselect.comparison.judgement import compare
-from vmselect.comparison.requirements import Need, Requirements, Scores
+from vmselect.comparison.requirements import Need, Requirements
 from vmselect.comparison.result import Comparison
+from vmselect.comparison.scores import Scores
 
 __all__ = ["Comparison", "Effects", "Need", "Requirements", "Scores", "compare", "effects"]

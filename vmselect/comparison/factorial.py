@@ -213,7 +213,7 @@ def _rank(parts: Sequence[Floats]) -> int:
 def _least_squares(design: Floats, outcome: Floats) -> tuple[Floats, float]:
     import numpy as np
 
-    coefficients, *_ = np.linalg.lstsq(design, outcome, rcond=None)
+    coefficients: Floats = np.linalg.lstsq(design, outcome, rcond=None)[0].astype(np.float64)
     rest = outcome - design @ coefficients
     return coefficients, float(rest @ rest)
 

@@ -10,7 +10,7 @@ from vmselect._checks import check_choice, check_count, check_name, check_number
 from vmselect.comparison.differences import LEAST_FOR_INTERVAL
 from vmselect.comparison.metrics import Terms
 from vmselect.comparison.result import Comparison
-from vmselect.comparison.runs import Run, Runs, collect_runs
+from vmselect.comparison.runs import Run, collect_runs
 from vmselect.comparison.series import LEAST_BLOCKS, block_length, block_means
 from vmselect.comparison.significance import GroupTest, compare_groups, compare_pairs
 from vmselect.errors import ArgumentError, ComparisonError
@@ -53,7 +53,7 @@ def compare(
     >>> c.test.name, round(c.test.p_value, 3)
     ('Kruskal-Wallis', 0.009)
     >>> print(c.verdict)
-    seconds: Azure is best, 7.3 % below AWS (3.8 to 10.4 % with 95 % confidence; exact p = 0.0079, 5 and 5 runs).
+    seconds: Azure is best, 7.26 % below AWS (2.92 to 11.5 % with 95 % confidence; exact p = 0.0079, ...).
     """
     check_choice("unit", unit, UNITS)
     alpha = check_number("alpha", alpha, above=0, most=0.5)
@@ -89,7 +89,7 @@ def compare(
         test=test,
         tested_pairs=tuple(pairs),
         confidence=confidence,
-        findings=tuple(dict.fromkeys(findings)),
+        doubts=tuple(dict.fromkeys(findings)),
     )
 
 
@@ -140,14 +140,15 @@ def _few(groups: Mapping[str, Sequence[Run]], unit: str) -> list[Finding]:
         return [
             Finding(
                 "single-runs",
-                f"{_listed(single)} {'has' if len(single) == 1 else 'have'} one run each: how far repetitions differ is "
-                "not known there.",
+                f"There is only one run of {_listed(single)}: how far repetitions differ is not known there.",
                 "Measure each group at least five times.",
             )
         ]
     fewest = min(len(runs) for runs in groups.values())
     if fewest < LEAST_FOR_INTERVAL + 1:
-        return [Finding("few-runs", f"A group has only {fewest} runs.", "Measure each group at least five times.", "note")]
+        return [
+            Finding("few-runs", f"A group has only {fewest} runs.", "Measure each group at least five times.", "note")
+        ]
     return []
 
 

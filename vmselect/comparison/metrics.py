@@ -188,7 +188,11 @@ METRICS: Mapping[str, Metric] = {
         Metric("epoch_seconds", "epoch time", "s", "less", _training(_epoch_seconds), _later_epochs),
         Metric("validation_seconds", "validation time", "s", "less", _training(_validation_seconds)),
         Metric(
-            "init_seconds", "initialization", "s", "less", _training(lambda profile, terms: profile.timeline.init_seconds)
+            "init_seconds",
+            "initialization",
+            "s",
+            "less",
+            _training(lambda profile, terms: profile.timeline.init_seconds),
         ),
         Metric(
             "throughput",

@@ -56,7 +56,9 @@ class Need:
         if self.better not in (None, "less", "more"):
             raise ArgumentError(f"better of {name} must be 'less' or 'more', not {show(self.better)}.")
         if self.must and not self.is_condition:
-            raise ArgumentError(f"{name} must be met, but nothing says what that means. Add at_least, at_most or one_of.")
+            raise ArgumentError(
+                f"{name} must be met, but nothing says what that means. Add at_least, at_most or one_of."
+            )
         weight = self.weight if self.weight is not None else 0.0 if self.must else 1.0
         set_own(self, "weight", check_number(f"weight of {name}", weight, least=0, most=1e6))
 
@@ -171,7 +173,7 @@ class Requirements:
         return Scores(tuple(kept), tuple(need.name for need in self.needs), tuple(parts), excluded, self.title)
 
     def _with_own_facts(self, found: Facts) -> Facts:
-        """Facts of the file beside those found: under the candidate's name, or its instance type, region or provider."""
+        """Facts of the file beside those found: under a candidate's name, its instance type, region or provider."""
         everyone: Facts = {}
         for name, facts in found.items():
             labels = [facts[key].value for key in ("provider", "region", "instance_type") if key in facts]
@@ -214,7 +216,9 @@ def _read_need(name: str | None, value: Any) -> Need:
         name = about.pop("name", None)
     unknown = set(about) - set(KEYS)
     if unknown:
-        raise ArgumentError(f"The need {name} has unknown keys ({', '.join(sorted(unknown))}). Known: {', '.join(KEYS)}.")
+        raise ArgumentError(
+            f"The need {name} has unknown keys ({', '.join(sorted(unknown))}). Known: {', '.join(KEYS)}."
+        )
     return Need(check_name("the name of a need", name), **about)
 
 
@@ -239,7 +243,7 @@ def _grade(need: Need, value: Any, best: float | None) -> float:
         return 1.0
     if min(value, best) <= 0:
         return 0.0
-    return best / value if need.direction == "less" else value / best
+    return float(best / value if need.direction == "less" else value / best)
 
 
 def _alike(value: Any, choice: Any) -> bool:

@@ -29,6 +29,7 @@ PAIR_COLUMNS = (
     "first", "second", "difference", "ratio", "ratio_low", "ratio_high", "percent",
     "statistic", "p_value", "p_adjusted", "effect_size", "significant",
 )  # fmt: skip
+MOST_SHIFTS_TOLD = 5
 SHIFT_COLUMNS = ("group", "run", "after", "before", "then", "percent", "p_value")
 
 
@@ -49,7 +50,8 @@ class Comparison:
     test: GroupTest
     tested_pairs: tuple[Pair, ...]
     confidence: float
-    findings: tuple[Finding, ...]
+    doubts: tuple[Finding, ...]
+    """What there is to say about the runs themselves; ``findings`` adds what is inside them."""
 
     @property
     def metric(self) -> Metric:
@@ -125,7 +127,7 @@ class Comparison:
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
-        """A row per pair: Mann-Whitney's test, Holm's correction, Cliff's delta, the ratio of the first to the second."""
+        """A row per pair: Mann-Whitney's test, Holm's correction, Cliff's delta, ratio of the first to the second."""
         import pandas as pd
 
         rows = []
@@ -164,6 +166,23 @@ class Comparison:
 
         rows = [(name, run.value, run.title, run.date) for name, runs in self.members.items() for run in runs]
         return pd.DataFrame(rows, columns=["group", "value", "run", "date"])
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is doubtful: about the groups, and about runs whose level changed on the way."""
+        found = [
+            Finding(
+                "level-shift",
+                f"{row['group']}, run {row['run']}: after reading {row['after']} its {self.metric.noun} changes by "
+                f"{row['percent']:+.0f} %.",
+                "A mean describes neither part: look at chart('series'), and at what happened then.",
+            )
+            for row in self.shifts.head(MOST_SHIFTS_TOLD).to_dict("records")
+        ]
+        if len(self.shifts) > MOST_SHIFTS_TOLD:
+            more = f"{len(self.shifts) - MOST_SHIFTS_TOLD} more level shifts inside runs."
+            found.append(Finding("level-shift", more, "The table shifts lists all of them."))
+        return (*self.doubts, *found)
 
     # -- words -----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """From whatever the caller has (records, rows of a table, plain numbers) to runs: one independent value each.
 
-A run is one measurement: a record. Its steps are readings inside it and no repetitions. What records have in common, and
-what keeps them from being compared, :mod:`vmselect.grouping` says.
+A run is one measurement: a record. Its steps are readings inside it and no repetitions. What records have in common,
+and what keeps them from being compared, :mod:`vmselect.grouping` says.
 """
 
 from __future__ import annotations
@@ -158,9 +158,7 @@ def _as_list(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
-def _from_rows(
-    rows: Sequence[Mapping[Any, Any]], names: tuple[str, ...], metric: str | None, better: Any
-) -> Runs:
+def _from_rows(rows: Sequence[Mapping[Any, Any]], names: tuple[str, ...], metric: str | None, better: Any) -> Runs:
     columns = list(dict.fromkeys(str(key) for row in rows for key in row))
     if metric is None:
         raise ArgumentError(f"metric= is missing: which column is compared? The columns are: {', '.join(columns)}.")
@@ -187,10 +185,9 @@ def _level(value: Any) -> Any:
     return UNKNOWN if value is None or value != value else value
 
 
-def _finite(
-    names: tuple[str, ...], metric: Metric, read: Sequence[tuple[tuple[Any, ...], Any]]
-) -> Runs:
-    runs, missing = [], {}
+def _finite(names: tuple[str, ...], metric: Metric, read: Sequence[tuple[tuple[Any, ...], Any]]) -> Runs:
+    runs: list[Run] = []
+    missing: dict[tuple[Any, ...], int] = {}
     for levels, value in read:
         value = value.item() if hasattr(value, "item") else value
         if value is not None and not isinstance(value, (int, float)):
@@ -247,7 +244,8 @@ def _from_records(
     levels = {r.id: (member[r.id],) if member else tuple(read_level(r, name) for name in names) for r in unique}
     known = find_metric(metric, unique, better=better)
     findings = [*_repeated(records, unique), *_check_alike(unique, names, levels)]
-    runs, missing = [], {}
+    runs: list[Run] = []
+    missing: dict[tuple[Any, ...], int] = {}
     for record in unique:
         value = known.read(record, terms)
         if value is None or not math.isfinite(value):
@@ -278,7 +276,9 @@ def _repeated(given: Sequence[Record], unique: Sequence[Record]) -> list[Finding
     if not copies:
         return []
     return [
-        Finding("copies", f"{copies} records are copies of others.", "A copy is no repetition; each counts once.", "note")
+        Finding(
+            "copies", f"{copies} records are copies of others.", "A copy is no repetition; each counts once.", "note"
+        )
     ]
 
 
@@ -308,7 +308,11 @@ def _settings(parts: Mapping[tuple[Any, ...], Sequence[Profile]], names: Sequenc
     for levels, some in parts.items():
         for profile in some:
             identity = grouping.identify(profile)
-            facts = {**dict(identity.factors), "batch_size": identity.batch_size, "instance_type": identity.instance_type}
+            facts = {
+                **dict(identity.factors),
+                "batch_size": identity.batch_size,
+                "instance_type": identity.instance_type,
+            }
             for name, value in facts.items():
                 if name not in names and value is not None and not _same_thing(name, names):
                     told.setdefault(name, {}).setdefault(levels, set()).add(value)

@@ -21,8 +21,8 @@ WINDOW = 5.0
 """Autocorrelation is summed over this many correlation times (Sokal's rule): beyond that it is noise."""
 
 BLOCK_TIMES = 5.0
-"""Length of a block in correlation times. Of 4, 6, 8 and 12, tried on autoregressive series of 40 to 1,000 readings, the
-shortest that kept false alarms at 5 %; see tests/benchmarks/comparison.py."""
+"""Length of a block in correlation times: between 4 and 6, which on autoregressive series of 40 to 1,000 readings kept
+false alarms at 5 %, where longer blocks only left more series without a test; see tests/benchmarks/comparison.py."""
 
 LEAST_BLOCKS = 5
 """Fewer blocks than this say too little about their own spread."""

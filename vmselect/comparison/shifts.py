@@ -8,6 +8,7 @@ not taken for a shift.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ MARGIN = 1.0
 
 @dataclass(frozen=True)
 class Shift:
-    """From reading number ``after`` on (the first is 1, ``after`` still belongs to what was before) the level differs."""
+    """The level differs after reading number ``after``; the first reading is number 1."""
 
     after: int
     before: float
@@ -74,7 +75,7 @@ def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift,
             edges.append(start + where)
             waiting += [(start, start + where), (start + where, end)]
     edges = sorted(edges)
-    levels = [float(np.median(series[a:b])) if b > a else math.nan for a, b in zip(edges, edges[1:], strict=False)]
+    levels = [float(np.median(series[a:b])) if b > a else math.nan for a, b in itertools.pairwise(edges)]
     shifts = [
         Shift(after=edge, before=levels[i], then=levels[i + 1], p_value=found[edge])
         for i, edge in enumerate(edges[1:-1])

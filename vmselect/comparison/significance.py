@@ -35,8 +35,8 @@ class GroupTest:
 
     ``p_value`` is scipy's: Kruskal-Wallis by the chi-square approximation. With few values that approximation promises
     too much (three against three values that do not overlap give 0.0495, though chance does that in one of ten cases),
-    so ``exact_p_value`` counts arrangements where it can be done, and ``significant`` goes by it. Where no outcome could
-    have been significant there is no p value at all, and ``reason`` says why.
+    so ``exact_p_value`` counts arrangements where it can be done, and ``significant`` goes by it. Where no outcome
+    could have been significant there is no p value at all, and ``reason`` says why.
     """
 
     name: str
@@ -201,7 +201,7 @@ def _pair_method(a: Sequence[float], b: Sequence[float]) -> Any:
     if len(set(together)) == len(together) and len(together) <= EXACT_PAIR:
         return "exact"
     if arrangements([len(a), len(b)]) <= MOST_ARRANGEMENTS:
-        return PermutationMethod(n_resamples=math.inf)
+        return PermutationMethod(n_resamples=MOST_ARRANGEMENTS)
     return "asymptotic"
 
 
@@ -216,7 +216,7 @@ def _exact(samples: Sequence[Floats]) -> float | None:
             return None
         from scipy.stats import mannwhitneyu
 
-        return float(mannwhitneyu(*samples, method=method).pvalue)
+        return float(mannwhitneyu(samples[0], samples[1], method=method).pvalue)
     if min(sizes) >= ENOUGH_FOR_APPROXIMATION:
         return None
     from scipy.stats import permutation_test, rankdata
@@ -226,15 +226,17 @@ def _exact(samples: Sequence[Floats]) -> float | None:
 
     def between(*groups: Floats, axis: int = -1) -> Floats:
         """What of H changes from one arrangement to another."""
-        total: Floats = sum((group.sum(axis=axis) ** 2 / group.shape[axis] for group in groups), start=np.float64(0))
-        return total
+        total: Any = 0.0
+        for group in groups:
+            total = total + group.sum(axis=axis) ** 2 / group.shape[axis]
+        return np.asarray(total)
 
     few = arrangements(sizes) <= MOST_ARRANGEMENTS
     found = permutation_test(
         parts,
         between,
         vectorized=True,
-        n_resamples=math.inf if few else RANDOM_ARRANGEMENTS,
+        n_resamples=MOST_ARRANGEMENTS if few else RANDOM_ARRANGEMENTS,
         alternative="greater",
         rng=np.random.default_rng(0),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from vmselect.comparison.significance import format_p
 from vmselect.units import format_seconds, format_usd
@@ -26,6 +27,17 @@ def format_value(value: float | None, unit: str) -> str:
         return format_usd(value)
     number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{number} {unit}".rstrip()
+
+
+def format_percent(row: Mapping[Any, Any]) -> str:
+    """A difference in percent with its interval, where there is one: a row of any of our tables.
+
+    >>> format_percent({"percent": 4.2, "percent_low": 1.0, "percent_high": 7.5})
+    '+4.2 (+1 to +7.5) %'
+    """
+    low, high = row["percent_low"], row["percent_high"]
+    sides = "" if math.isnan(low) or math.isnan(high) else f" ({low:+.3g} to {high:+.3g})"
+    return f"{row['percent']:+.3g}{sides} %"
 
 
 def verdict(comparison: Comparison) -> str:
@@ -56,13 +68,16 @@ def verdict(comparison: Comparison) -> str:
         )
     words = _lead(comparison, best, _reference(comparison, best), sure=True)
     tied = f" It is not told apart from {_list(rivals)}." if rivals else ""
-    only = "" if comparison.unit == "runs" else " This holds for these runs; other runs of the same machines may differ."
-    return f"{noun}: {words}.{tied}{only}"
+    alone = (
+        "" if comparison.unit == "runs" else " This holds for these runs; other runs of the same machines may differ."
+    )
+    return f"{noun}: {words}.{tied}{alone}"
 
 
 def _reference(comparison: Comparison, best: str) -> str:
-    """Whom the winner is measured against: the base, or where it is the base itself, the next."""
-    return comparison.baseline if comparison.baseline != best else comparison.order[1]
+    """Whom the winner is measured against: the base where it is told apart from it, else the next that is."""
+    apart = [name for name in comparison.order[1:] if comparison.told_apart(best, name)]
+    return comparison.baseline if comparison.baseline in apart else apart[0]
 
 
 def _lead(comparison: Comparison, best: str, other: str, *, sure: bool) -> str:
@@ -91,7 +106,9 @@ def _seen(comparison: Comparison, best: str, worst: str) -> str:
 def _chance(comparison: Comparison) -> str:
     test = comparison.test
     exact = test.exact_p_value
-    return f"exact {format_p(exact)}" if exact is not None else format_p(test.p_value if test.p_value is not None else 1.0)
+    return (
+        f"exact {format_p(exact)}" if exact is not None else format_p(test.p_value if test.p_value is not None else 1.0)
+    )
 
 
 def _counts(comparison: Comparison) -> str:

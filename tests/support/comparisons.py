@@ -1,0 +1,48 @@
+"""Records and series for tests of comparisons: known levels, known noise, from a seeded generator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import vmselect as vs
+
+
+def profile(
+    rng: np.random.Generator,
+    *,
+    level: float = 0.010,
+    between: float = 0.02,
+    instance_type: str = "a",
+    batch_size: int = 64,
+    steps: int = 40,
+    factors: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> vs.Profile:
+    """A training whose step time is ``level``, but for what differs from run to run and from step to step."""
+    mean = level * (1 + between * rng.standard_normal())
+    seconds = mean * (1 + 0.03 * np.abs(rng.standard_normal(steps)))
+    given: dict[str, Any] = {
+        "steps_per_epoch": 100,
+        "init_seconds": 1.0,
+        "first_iteration_seconds": 1.0,
+        "validation_seconds": [0.4, 0.2],
+        "model": "net",
+        **more,
+    }
+    made = vs.Profile.from_times(
+        instance_type=instance_type, batch_size=batch_size, iteration_seconds=[float(s) for s in seconds], **given
+    )
+    return made.model_copy(update={"factors": dict(factors or {})})
+
+
+def autoregressive(rng: np.random.Generator, *, count: int, coefficient: float) -> np.ndarray:
+    """A series about 1 with a spread of 0.1 in which neighbours resemble each other."""
+    noise = rng.standard_normal(count + 200)
+    series = np.empty_like(noise)
+    series[0] = noise[0]
+    for i in range(1, len(noise)):
+        series[i] = coefficient * series[i - 1] + noise[i]
+    return 1 + 0.1 * np.sqrt(1 - coefficient**2) * series[200:]

@@ -1,0 +1,317 @@
+"""compare: its tables, its test, its words, and what it does with awkward groups."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import vmselect as vs
+from vmselect.comparison.significance import arrangements, too_few
+from vmselect.errors import ArgumentError, ComparisonError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from comparisons import autoregressive, profile
+
+RNG = np.random.default_rng(7)
+A, B, C = (list(RNG.normal(mean, 1, 12)) for mean in (10, 10.2, 14))
+
+
+def machines(*, runs: int = 5, levels: dict[str, float] | None = None, **more) -> list[vs.Profile]:
+    rng = np.random.default_rng(3)
+    levels = levels or {"a": 0.010, "b": 0.013}
+    return [
+        profile(rng, level=level, instance_type=name, **more) for name, level in levels.items() for _ in range(runs)
+    ]
+
+
+# -- the numbers are scipy's -------------------------------------------------------------------------------------------
+
+
+def test_p_values_are_those_of_scipy() -> None:
+    c = vs.compare({"a": A, "b": B, "c": C})
+    known = stats.kruskal(A, B, C)
+    assert (c.test.name, c.test.statistic, c.test.p_value) == ("Kruskal-Wallis", known.statistic, known.pvalue)
+    for row in c.pairs.to_dict("records"):
+        one, other = ({"a": A, "b": B, "c": C}[row[name]] for name in ("first", "second"))
+        pair = stats.mannwhitneyu(one, other, method="exact")
+        assert (row["statistic"], row["p_value"]) == (pair.statistic, pair.pvalue)
+
+
+def test_p_values_of_few_and_tied_values_count_arrangements() -> None:
+    tied = vs.compare({"a": [1, 2, 3, 3, 2], "b": [4, 5, 6, 3, 3]})
+    assert tied.test.p_value == stats.kruskal([1, 2, 3, 3, 2], [4, 5, 6, 3, 3]).pvalue
+    assert tied.test.exact_p_value == pytest.approx(12 / 252)
+    three = vs.compare({"a": [1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9]})
+    assert three.test.exact_p_value == pytest.approx(math.factorial(3) / arrangements([3, 3, 3]))
+
+
+def test_corrected_p_values_never_fall_below_the_plain_ones() -> None:
+    pairs = vs.compare({"a": A, "b": B, "c": C, "d": [x + 1 for x in A]}).pairs
+    assert (pairs["p_adjusted"] >= pairs["p_value"]).all()
+    assert pairs["p_adjusted"].max() <= 1
+
+
+def test_groups_are_described() -> None:
+    c = vs.compare({"a": A, "c": C}, baseline="c")
+    row = c.groups.set_index("group").loc["a"]
+    assert row["count"] == 12
+    assert row["mean"] == pytest.approx(np.mean(A))
+    assert row["sd"] == pytest.approx(np.std(A, ddof=1))
+    assert [row["quartile_1"], row["median"], row["quartile_3"]] == pytest.approx(
+        list(np.quantile(A, [0.25, 0.5, 0.75]))
+    )
+    assert row["percent"] == pytest.approx(100 * (np.mean(A) / np.mean(C) - 1))
+    assert row["percent_low"] < row["percent"] < row["percent_high"] < 0
+    assert c.groups.set_index("group").loc["c", "percent"] == 0
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    assert vs.compare({"a": A, "c": C}).to_json() == vs.compare({"a": A, "c": C}).to_json()
+
+
+# -- what is a repetition ----------------------------------------------------------------------------------------------
+
+
+def test_steps_of_one_run_are_no_repetitions() -> None:
+    c = vs.compare(machines(runs=1, steps=400))
+    assert c.unit == "runs"
+    assert c.test.p_value is None
+    assert "too few to tell" in c.verdict
+    assert {finding.code for finding in c.findings} == {"single-runs"}
+
+
+def test_blocks_of_steps_speak_for_these_runs_only() -> None:
+    c = vs.compare(machines(runs=1, steps=200), unit="blocks")
+    assert c.unit.startswith("blocks of")
+    assert c.test.p_value == stats.kruskal(*c.values.values()).pvalue
+    assert "other runs of the same machines may differ" in c.verdict
+    with pytest.raises(ArgumentError, match="single runs"):
+        vs.compare(machines(runs=2), unit="blocks")
+
+
+def test_too_short_a_series_gives_no_blocks_to_test() -> None:
+    c = vs.compare(machines(runs=1, steps=20), unit="blocks")
+    assert c.test.p_value is None
+
+
+def test_a_copy_of_a_record_is_no_repetition() -> None:
+    records = machines(runs=2)
+    c = vs.compare([*records, *records])
+    assert c.groups["count"].tolist() == [2, 2]
+    assert "copies" in {finding.code for finding in c.findings}
+
+
+@pytest.mark.parametrize(("sizes", "few"), [([3, 3], True), ([4, 4], False), ([2, 2, 2], True), ([3, 3, 3], False)])
+def test_too_few_is_where_no_outcome_could_convince(sizes: list[int], few: bool) -> None:
+    groups = {str(i): [float(i * 10 + j) for j in range(size)] for i, size in enumerate(sizes)}
+    assert (too_few(groups, unit="runs", alpha=0.05) is not None) == few
+    assert (vs.compare(groups).test.p_value is None) == few
+
+
+def test_a_single_run_beside_repetitions_is_described_but_not_tested() -> None:
+    c = vs.compare({"a": A, "b": C, "one": [5.0]})
+    assert c.test.p_value == stats.kruskal(A, C).pvalue
+    assert c.groups.set_index("group").loc["one", "count"] == 1
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_verdict_names_the_winner_by_how_much_and_how_sure() -> None:
+    c = vs.compare(machines(), baseline="b")
+    assert c.winner == "a"
+    assert c.verdict.startswith("step time: a is best, ")
+    assert "% below b" in c.verdict
+    assert "95 % confidence" in c.verdict
+    assert "5 and 5 runs" in c.verdict
+
+
+def test_more_is_better_where_the_metric_says_so() -> None:
+    assert vs.compare(machines(), metric="throughput").winner == "a"
+    numbers = {"a": [0.9, 0.91, 0.92, 0.93], "b": [0.7, 0.71, 0.72, 0.73]}
+    assert vs.compare(numbers, metric="val_accuracy").winner == "a"
+    assert vs.compare(numbers, metric="val_loss").winner == "b"
+    assert vs.compare(numbers).winner is None
+    assert vs.compare(numbers, better="more").winner == "a"
+
+
+def test_groups_that_are_not_told_apart_from_the_best_are_named() -> None:
+    c = vs.compare({"a": [1, 2, 3, 4, 5], "b": [1.5, 2.5, 3.5, 4.5, 5.5], "c": [11, 12, 13, 14, 15]}, metric="seconds")
+    assert c.verdict.startswith("seconds: a is best, 76.9 % below c (")
+    assert c.verdict.endswith(" It is not told apart from b.")
+
+
+# -- awkward input -----------------------------------------------------------------------------------------------------
+
+
+def test_one_record_has_nothing_to_be_compared_with() -> None:
+    c = vs.compare(machines(runs=1)[0])
+    assert "only one group" in c.verdict
+    assert c.test.p_value is None
+    assert len(c.pairs) == 0
+
+
+def test_equal_values_do_not_differ() -> None:
+    c = vs.compare({"a": [1.0] * 5, "b": [1.0] * 5})
+    assert c.test.p_value == 1
+    assert "no difference is shown" in c.verdict
+    assert c.groups["percent"].tolist() == [0, 0]
+    zero = vs.compare({"a": [0.0] * 5, "b": [0.0] * 5})
+    assert zero.test.p_value == 1
+
+
+def test_what_is_no_number_is_left_out_and_said() -> None:
+    c = vs.compare({"a": [1, 2, math.nan, 4, 5], "b": np.array([3, 4, 5, 6.0]), "c": pd.Series([None, 2.0, 3.0])})
+    assert c.groups["count"].tolist() == [4, 4, 2]
+    assert "missing-values" in {finding.code for finding in c.findings}
+    with pytest.raises(ComparisonError, match="no finite"):
+        vs.compare({"a": [math.nan]})
+    with pytest.raises(ComparisonError, match="tells its first step"):
+        vs.compare([vs.Profile.from_times(instance_type="a", iteration_seconds=[0.1])], metric="first_step_seconds")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, [], 3, "records", None, {"a": 3}, {"a": "123"}, {"a": [True, False]}, {"a": ["1"]}, [1, 2], [{"x": 1}]],
+)
+def test_no_data_is_an_error_of_the_family(wrong: object) -> None:
+    with pytest.raises(vs.errors.VmselectError):
+        vs.compare(wrong)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"by": "colour"}, {"by": ""}, {"by": []}, {"metric": "beauty"}, {"metric": 3}, {"baseline": "z"}, {"alpha": 0},
+        {"alpha": "x"}, {"confidence": 2}, {"unit": "steps"}, {"better": "bigger"}, {"epochs": 0}, {"model": "other"},
+        {"metric": "cost"}, {"by": "region"}, {"by": "provider"}, {"market": 3},
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_errors_of_the_family(options: dict[str, object]) -> None:
+    with pytest.raises(vs.errors.VmselectError):
+        vs.compare(machines(runs=1), **options)
+
+
+def test_different_models_cannot_be_compared() -> None:
+    mixed = [*machines(runs=2), *machines(runs=2, model="other")]
+    with pytest.raises(ComparisonError, match="model"):
+        vs.compare(mixed)
+    assert vs.compare(mixed, model="net").groups["count"].tolist() == [2, 2]
+    assert vs.compare(mixed, by="model").groups["group"].tolist() == ["net", "other"]
+
+
+def test_what_else_differs_is_said() -> None:
+    rng = np.random.default_rng(0)
+    inside = [profile(rng, instance_type=m, batch_size=b) for m in "ab" for b in (64, 256)]
+    assert "mixed-settings" in {finding.code for finding in vs.compare(inside).findings}
+    between = [profile(rng, instance_type=m, batch_size=b) for m, b in (("a", 64), ("b", 256)) for _ in range(2)]
+    assert "confounded" in {finding.code for finding in vs.compare(between).findings}
+    both = vs.compare(inside, by=["instance_type", "batch_size"])
+    assert both.groups["group"].tolist() == ["a · 64", "a · 256", "b · 64", "b · 256"]
+    assert not [finding for finding in both.findings if finding.code in ("mixed-settings", "confounded")]
+
+
+# -- metrics -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("first_step_seconds", 1.0),
+        ("validation_seconds", 0.2),
+        ("init_seconds", 1.0),
+        ("step_seconds", 0.1),
+        ("epoch_seconds", 10.0),
+        ("throughput", 640.0),
+        ("f1", 0.5),
+    ],
+)
+def test_each_metric_reads_what_it_says(metric: str, expected: float) -> None:
+    one = vs.Profile.from_times(
+        instance_type="a", batch_size=64, steps_per_epoch=100, init_seconds=1.0, first_iteration_seconds=1.0,
+        iteration_seconds=[0.1] * 3, validation_seconds=[0.4, 0.2], metrics={"f1": 0.5},
+    )  # fmt: skip
+    assert vs.compare(one, metric=metric).groups["mean"].tolist() == pytest.approx([expected])
+
+
+def test_totals_and_costs_are_predicted() -> None:
+    records = machines(levels={"g4dn.xlarge": 0.010, "g5.xlarge": 0.008}, runs=2)
+    total = vs.compare(records, metric="total", epochs=10)
+    expected = [vs.estimate(one, epochs=10).seconds for one in records[:2]]
+    assert total.groups["mean"][0] == pytest.approx(np.mean(expected))
+    catalog = vs.Catalog.embedded()
+    cost = vs.compare(records, metric="cost", epochs=10, catalog=catalog, region="us-east-1")
+    price = catalog.price("g4dn.xlarge", region="us-east-1")
+    assert cost.groups["mean"][0] == pytest.approx(np.mean(expected) / 3600 * price)
+    with pytest.raises(ArgumentError, match="epochs"):
+        vs.compare(records, metric="total")
+
+
+def test_records_of_inference_are_compared() -> None:
+    def load(name: str, seconds: float) -> vs.InferenceRecord:
+        return vs.InferenceRecord.from_times(instance_type=name, batch_size=32, call_seconds=[seconds] * 10)
+
+    records = [load("a", 0.02 + 0.001 * i) for i in range(4)] + [load("b", 0.03 + 0.001 * i) for i in range(4)]
+    for metric in ("call_seconds", "p99_seconds", "throughput"):
+        assert vs.compare(records, metric=metric).winner == "a"
+    with pytest.raises(ComparisonError, match="different kinds"):
+        vs.compare([*records, *machines(runs=1)], metric="throughput")
+
+
+# -- level shifts ------------------------------------------------------------------------------------------------------
+
+
+def test_a_level_shift_inside_a_run_is_found_and_told() -> None:
+    rng = np.random.default_rng(1)
+    steps = np.abs(rng.normal(0.010, 0.0004, 116))
+    steps[30:] *= 1.3
+    one = vs.Profile.from_times(instance_type="a", batch_size=64, iteration_seconds=[float(s) for s in steps])
+    c = vs.compare(one)
+    assert c.shifts[["group", "run"]].to_numpy().tolist() == [["a", 1]]
+    assert abs(int(c.shifts["after"][0]) - 30) <= 2
+    assert c.shifts["percent"][0] == pytest.approx(30, abs=4)
+    assert "level-shift" in {finding.code for finding in c.findings}
+
+
+def test_a_series_that_merely_wanders_has_no_shift() -> None:
+    from vmselect.comparison.shifts import find_shifts
+
+    rng = np.random.default_rng(5)
+    found = sum(bool(find_shifts(autoregressive(rng, count=200, coefficient=0.6))) for _ in range(100))
+    assert found <= 5
+
+
+# -- out ---------------------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_in_the_json() -> None:
+    data = json.loads(vs.compare(machines(runs=1)).to_json())
+    assert data["test"]["p_value"] is None
+    assert data["test"]["reason"]
+    assert data["metric"] == {"name": "step_seconds", "unit": "s", "better": "less"}
+    assert [row["group"] for row in data["groups"]] == ["a", "b"]
+
+
+def test_rows_of_a_table_can_be_compared() -> None:
+    frame = pd.DataFrame({"cloud": ["x"] * 5 + ["y"] * 5, "seconds": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]})
+    c = vs.compare(frame, by="cloud", metric="seconds")
+    assert c.winner == "x"
+    assert vs.compare(frame.to_dict("records"), by="cloud", metric="seconds").to_json() == c.to_json()
+    with pytest.raises(ArgumentError, match="no column"):
+        vs.compare(frame, by="colour", metric="seconds")
+
+
+def test_records_can_be_grouped_by_hand() -> None:
+    records = machines(runs=4)
+    c = vs.compare({"first": records[:4], "second": records[4:]})
+    assert c.winner == "first"
+    with pytest.raises(ComparisonError, match="two groups"):
+        vs.compare({"first": records, "second": records})

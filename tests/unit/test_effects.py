@@ -1,0 +1,171 @@
+"""effects: the linear model against hand-made and scipy's numbers, missing cells, confounded designs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import vmselect as vs
+from vmselect.errors import ArgumentError, ComparisonError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from comparisons import profile
+
+
+def rows(
+    *, repetitions: int = 3, noise: float = 0.05, skip: tuple[tuple[int, int], ...] = ()
+) -> list[dict[str, float]]:
+    """seconds = 10 + 3 (machine) + 1 (batch) + 0.5 (both), each plus or minus."""
+    rng = np.random.default_rng(0)
+    return [
+        {"machine": m, "batch": b, "seconds": 10 + 3 * m + b + 0.5 * m * b + noise * rng.standard_normal()}
+        for m, b in itertools.product((-1, 1), (-1, 1))
+        if (m, b) not in skip
+        for _ in range(repetitions)
+    ]
+
+
+def effect(frame, **where) -> float:
+    for name, value in where.items():
+        frame = frame[frame[name] == value]
+    return float(frame["effect"].iloc[0])
+
+
+def test_effects_are_what_went_in() -> None:
+    e = vs.effects(rows(noise=0), factors=["machine", "batch"], metric="seconds")
+    assert e.average == pytest.approx(10)
+    assert effect(e.main, factor="machine", level=1) == pytest.approx(3)
+    assert effect(e.main, factor="batch", level=-1) == pytest.approx(-1)
+    assert effect(e.interactions, level_1=1, level_2=1) == pytest.approx(0.5)
+    assert e.cells["mean"].tolist() == pytest.approx([6.5, 7.5, 11.5, 14.5])
+    assert e.factors["factor"].tolist() == ["machine", "batch", "machine x batch"]
+
+
+def test_one_factor_is_an_analysis_of_variance() -> None:
+    rng = np.random.default_rng(2)
+    groups = {name: rng.normal(mean, 1, count) for name, mean, count in (("a", 1, 7), ("b", 2, 5), ("c", 1.5, 9))}
+    table = [{"cloud": name, "score": value} for name, values in groups.items() for value in values]
+    e = vs.effects(table, factors="cloud", metric="score")
+    known = stats.f_oneway(*groups.values())
+    assert e.factors["statistic"][0] == pytest.approx(known.statistic)
+    assert e.factors["p_value"][0] == pytest.approx(known.pvalue)
+
+
+def test_two_levels_are_a_t_test() -> None:
+    rng = np.random.default_rng(3)
+    one, other = rng.normal(5, 1, 8), rng.normal(6, 1, 6)
+    table = [{"side": s, "value": v} for s, values in (("l", one), ("r", other)) for v in values]
+    e = vs.effects(table, factors=["side"], metric="value", confidence=0.9)
+    known = stats.ttest_ind(one, other)
+    assert e.main["p_value"][0] == pytest.approx(known.pvalue)
+    interval = known.confidence_interval(0.9)
+    assert 2 * e.main["low"][0] == pytest.approx(interval.low)
+    assert 2 * e.main["high"][0] == pytest.approx(interval.high)
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(4)
+    hits = 0
+    for _ in range(200):
+        table = [
+            {"m": m, "b": b, "v": 10 + 2 * m + b + rng.standard_normal()}
+            for m in (-1, 1) for b in (-1, 1) for _ in range(3)
+        ]  # fmt: skip
+        row = vs.effects(table, factors=["m", "b"], metric="v").main.iloc[1]
+        hits += row["low"] <= 2 <= row["high"]
+    assert 180 <= hits <= 199  # 190 expected at 95 %
+
+
+def test_on_the_log_scale_an_effect_is_a_percentage() -> None:
+    table = [{"cores": c, "batch": b, "seconds": 8 / c * b} for c in (1, 2) for b in (1, 4) for _ in range(2)]
+    e = vs.effects(table, factors=["cores", "batch"], metric="seconds", scale="log")
+    by_factor = e.factors.set_index("factor")
+    assert by_factor.loc["cores", "percent"] == pytest.approx(-50)
+    assert by_factor.loc["batch", "percent"] == pytest.approx(-75)
+    assert e.interactions["effect"].abs().max() < 1e-9
+
+
+def test_a_missing_cell_is_listed_and_its_interaction_left_out() -> None:
+    e = vs.effects(rows(noise=0, skip=((1, 1),)), factors=["machine", "batch"], metric="seconds")
+    assert e.missing.to_numpy().tolist() == [[1, 1]]
+    assert e.cells["count"].tolist() == [3, 3, 3, 0]
+    assert len(e.interactions) == 0
+    assert "missing-cells" in {finding.code for finding in e.findings}
+    # Without the interaction, the remaining three cells are met exactly.
+    assert effect(e.main, factor="machine", level=1) == pytest.approx((11.5 - 6.5) / 2)
+
+
+def test_unequal_cells_do_not_mix_factors() -> None:
+    table = [
+        {"m": m, "b": b, "v": 10 + 3 * m + b} for m, b, n in ((-1, -1, 5), (-1, 1, 2), (1, -1, 2), (1, 1, 5))
+        for _ in range(n)
+    ]  # fmt: skip
+    e = vs.effects(table, factors=["m", "b"], metric="v")
+    assert effect(e.main, factor="m", level=1) == pytest.approx(3)
+    assert effect(e.main, factor="b", level=1) == pytest.approx(1)
+
+
+def test_no_repetitions_no_intervals() -> None:
+    e = vs.effects(rows(repetitions=1), factors=["machine", "batch"], metric="seconds")
+    assert e.main["low"].isna().all()
+    assert e.main["p_value"].isna().all()
+    assert "no-repetitions" in {finding.code for finding in e.findings}
+    assert "no repetitions to test it by" in e.verdict
+    assert json.loads(e.to_json())["main"][0]["low"] is None
+
+
+def test_factors_that_only_change_together_cannot_be_told_apart() -> None:
+    table = [{"machine": x, "batch": x, "v": float(x)} for x in (1, 2, 3)]
+    with pytest.raises(ComparisonError, match="machine and batch"):
+        vs.effects(table, factors=["machine", "batch"], metric="v")
+
+
+def test_a_factor_that_was_not_varied_is_said() -> None:
+    table = [{**row, "cloud": "x"} for row in rows()]
+    e = vs.effects(table, factors=["machine", "cloud"], metric="seconds")
+    assert e.names == ("machine",)
+    assert "not-varied" in {finding.code for finding in e.findings}
+    with pytest.raises(ComparisonError, match="was varied"):
+        vs.effects(table, factors=["cloud"], metric="seconds")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"factors": "colour"}, {"factors": []}, {"factors": 3}, {"scale": "cubic"}, {"metric": "beauty"},
+        {"confidence": 1}, {"epochs": -1},
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_errors_of_the_family(options: dict[str, object]) -> None:
+    with pytest.raises(vs.errors.VmselectError):
+        vs.effects(rows(), **{"factors": ["machine"], "metric": "seconds", **options})
+
+
+def test_the_log_scale_needs_values_above_zero() -> None:
+    with pytest.raises(ArgumentError, match="above 0"):
+        vs.effects([{"a": 1, "v": 0.0}, {"a": 2, "v": 1.0}], factors="a", metric="v", scale="log")
+
+
+def test_records_of_a_sweep() -> None:
+    rng = np.random.default_rng(5)
+    records = [
+        profile(
+            rng, level=0.01 * batch / 64 * (1.0 if cores == 2 else 1.8), instance_type=f"{cores} cores",
+            batch_size=batch, factors={"cores": cores, "backend": backend},
+        )
+        for cores in (1, 2) for batch in (64, 256) for backend in ("jax", "torch") for _ in range(3)
+    ]  # fmt: skip
+    e = vs.effects(records, factors=["cores", "batch_size", "backend"], metric="step_seconds", scale="log")
+    table = e.factors.set_index("factor")
+    assert table.loc["cores", "percent"] == pytest.approx(100 * (1 / 1.8 - 1), abs=2)
+    assert table.loc["cores", "percent_high"] < -40
+    assert table.loc["backend", "p_value"] > 0.01
+    assert "batch_size matters most" in e.verdict
+    assert len(e.cells) == 8

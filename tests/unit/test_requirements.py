@@ -1,0 +1,152 @@
+"""Requirements: scores that can be traced, must-haves, files, rankings and comparisons as what is scored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+from vmselect.comparison import Need
+from vmselect.errors import ArgumentError, ComparisonError
+
+FILE = """
+title: nightly training
+needs:
+  cost: 3
+  time: 1
+  sla_percent: {weight: 1, better: more}
+  memory_gib: {at_least: 16, must: true}
+  provider: {one_of: [AWS, azure], must: true}
+facts:
+  aws:
+    sla_percent: {value: 99.99, source: the provider's terms, date: 2024-05-01}
+"""
+
+
+def ranking() -> vs.Ranking:
+    def line(name: str, seconds: float) -> vs.Profile:
+        return vs.Profile.from_times(
+            instance_type=name, batch_size=64, model="net", init_seconds=1.0, first_epoch_seconds=seconds,
+            later_epoch_seconds=[seconds] * 3, metrics={"accuracy": 0.9},
+        )  # fmt: skip
+
+    profiles = [line("g4dn.xlarge", 30.0), line("g5.xlarge", 12.0), line("c5.xlarge", 90.0)]
+    return vs.rank(profiles, epochs=[1, 10], catalog=vs.Catalog.embedded(), region="us-east-1")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "needs.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_a_ranking_is_scored_and_every_score_is_traceable(file: Path) -> None:
+    scores = vs.Requirements.load(file).score(ranking())
+    assert scores.title == "nightly training"
+    assert "c5.xlarge" in scores.excluded  # 8 GiB
+    assert scores.best in ("g4dn.xlarge", "g5.xlarge")
+    parts = scores.parts[scores.parts["candidate"] == scores.best].set_index("need")
+    assert parts["points"].sum() == pytest.approx(scores.totals[scores.best])
+    assert parts.loc["sla_percent", ["value", "source", "date"]].tolist() == [
+        99.99,
+        "the provider's terms",
+        "2024-05-01",
+    ]
+    row = next(r for r in ranking().rows if r.instance_type == scores.best and r.epochs == 10)
+    assert parts.loc["cost", "value"] == pytest.approx(row.cost_usd)
+    assert parts.loc["cost", "date"] == row.price_date
+    assert parts.loc["cost", "low"] <= parts.loc["cost", "value"] <= parts.loc["cost", "high"]
+
+
+def test_grades_are_shares_of_the_best() -> None:
+    scores = vs.Requirements({"latency": 1, "throughput": 1}).score(
+        {"A": {"latency": 2.0, "throughput": 50}, "B": {"latency": 1.0, "throughput": 100}}
+    )
+    assert scores.totals == {"B": 100, "A": 50}
+    assert scores.side_by_side.to_dict("records") == [
+        {"need": "latency", "A": 2.0, "B": 1.0, "best": "B"},
+        {"need": "throughput", "A": 50, "B": 100, "best": "B"},
+    ]
+
+
+def test_conditions_are_met_or_missed() -> None:
+    needs = vs.Requirements([Need("uptime", at_least=99.9), Need("region", one_of=["EU"]), Need("gpu", weight=2)])
+    scores = needs.score(
+        {"A": {"uptime": 99.95, "region": "eu", "gpu": True}, "B": {"uptime": 99.0, "region": "us", "gpu": False}}
+    )
+    assert scores.totals == {"A": 100, "B": 0}
+
+
+def test_nobody_meets_the_must_haves() -> None:
+    scores = vs.Requirements({"memory": {"at_least": 64, "must": True}, "cost": 1}).score({"A": {"cost": 1.0}})
+    assert scores.best is None
+    assert scores.excluded == {"A": "memory is unknown, not at least 64"}
+    assert "no candidate meets" in scores.verdict
+    assert scores._repr_html_()
+
+
+def test_comparisons_can_be_scored() -> None:
+    latency = vs.compare({"A": [1.0, 1.1, 0.9], "B": [2.0, 2.1, 1.9]}, metric="latency")
+    rate = vs.compare({"A": [5.0, 5.0], "B": [10.0, 10.0]}, metric="throughput")
+    scores = vs.Requirements({"latency": 3, "throughput": 1}).score([latency, rate])
+    assert scores.best == "A"
+    assert scores.parts["source"].tolist()[:2] == ["mean of 3 runs", "mean of 3 runs"]
+
+
+def test_measured_metrics_beside_a_ranking() -> None:
+    ranked = ranking()
+    records = [vs.Profile.from_times(instance_type=n, batch_size=64, iteration_seconds=[s], model="net")
+               for n, s in (("g4dn.xlarge", 0.1), ("g5.xlarge", 0.05))]  # fmt: skip
+    scores = vs.Requirements({"throughput": 1}).score(ranked, records=records)
+    assert scores.best == "g5.xlarge"
+    assert scores.totals["c5.xlarge"] == 0  # nobody measured it
+
+
+@pytest.mark.parametrize(
+    "needs",
+    [
+        {}, [], "cost", None, {"cost": "much"}, {"cost": -1}, {"cost": {"must": True}}, {"cost": {"weight": 1, "x": 2}},
+        {"cost": {"better": "cheap"}}, {"cost": {"one_of": []}}, [{"weight": 1}], [{"name": "a"}, {"name": "a"}], {"": 1},
+        {"a": {"at_least": "x"}}, {"a": {"must": "perhaps", "at_least": 1}},
+    ],
+)  # fmt: skip
+def test_wrong_needs_are_argument_errors(needs: object) -> None:
+    with pytest.raises(ArgumentError):
+        vs.Requirements(needs)
+
+
+@pytest.mark.parametrize("scored", [None, 3, "x", [], [1], {"A": 3}, {"A": {"cost": [1]}}, {"A": {"cost": {"v": 1}}}])
+def test_what_cannot_be_scored_is_an_error_of_the_family(scored: object) -> None:
+    with pytest.raises(vs.errors.VmselectError):
+        vs.Requirements({"cost": 1}).score(scored)
+
+
+def test_a_need_that_nobody_tells_is_named() -> None:
+    with pytest.raises(ComparisonError, match="Nobody tells 'beauty'"):
+        vs.Requirements({"beauty": 1}).score({"A": {"cost": 1}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "- a\n- b",
+        "needs: {cost: much}",
+        "needs: {a: 1}\nwants: 2",
+        "a: [",
+        "needs: 3",
+        "!!python/object:os.system x",
+    ],
+)
+def test_a_wrong_file_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "needs.yaml"
+    path.write_text(text)
+    with pytest.raises(ComparisonError, match=r"needs\.yaml"):
+        vs.Requirements.load(path)
+
+
+def test_a_file_that_is_not_there_is_an_error_of_the_family(tmp_path: Path) -> None:
+    with pytest.raises(vs.errors.VmselectError, match="nothing"):
+        vs.Requirements.load(tmp_path / "nothing.yaml")
