@@ -108,8 +108,8 @@ def test_measured_metrics_beside_a_ranking() -> None:
     "needs",
     [
         {}, [], "cost", None, {"cost": "much"}, {"cost": -1}, {"cost": {"must": True}}, {"cost": {"weight": 1, "x": 2}},
-        {"cost": {"better": "cheap"}}, {"cost": {"one_of": []}}, [{"weight": 1}], [{"name": "a"}, {"name": "a"}], {"": 1},
-        {"a": {"at_least": "x"}}, {"a": {"must": "perhaps", "at_least": 1}},
+        {"cost": {"better": "cheap"}}, {"cost": {"one_of": []}}, [{"weight": 1}], [{"name": "a"}, {"name": "a"}],
+        {"": 1}, {"a": {"at_least": "x"}}, {"a": {"must": "perhaps", "at_least": 1}},
     ],
 )  # fmt: skip
 def test_wrong_needs_are_argument_errors(needs: object) -> None:
