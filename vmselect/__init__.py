@@ -37,14 +37,17 @@ if TYPE_CHECKING:
     from vmselect.probe import EpochProbe as EpochProbe
     from vmselect.probe import InferenceProbe as InferenceProbe
     from vmselect.probe import IterationProbe as IterationProbe
+    from vmselect.probe import clean_transfers as clean_transfers
     from vmselect.probe import mark_start as mark_start
     from vmselect.probe import probe_inference as probe_inference
     from vmselect.probe import probe_loop as probe_loop
+    from vmselect.probe import probe_transfer as probe_transfer
     from vmselect.ranking import Ranking as Ranking
     from vmselect.ranking import rank as rank
     from vmselect.ranking import select as select
     from vmselect.records import InferenceRecord as InferenceRecord
     from vmselect.records import Profile as Profile
+    from vmselect.records import TransferRecord as TransferRecord
     from vmselect.records import load_profiles as load_profiles
     from vmselect.records import load_records as load_records
 
@@ -62,15 +65,18 @@ _HOME = {
     "Ranking": "vmselect.ranking",
     "Requirements": "vmselect.comparison",
     "RuntimeEstimate": "vmselect.estimation",
+    "TransferRecord": "vmselect.records",
     "Workload": "vmselect.estimation",
     "compare": "vmselect.comparison",
     "effects": "vmselect.comparison",
+    "clean_transfers": "vmselect.probe",
     "estimate": "vmselect.estimation",
     "load_profiles": "vmselect.records",
     "load_records": "vmselect.records",
     "mark_start": "vmselect.probe",
     "probe_inference": "vmselect.probe",
     "probe_loop": "vmselect.probe",
+    "probe_transfer": "vmselect.probe",
     "rank": "vmselect.ranking",
     "select": "vmselect.ranking",
 }

@@ -6,6 +6,7 @@
      ├─ ArgumentError          a value passed by the caller cannot be used        (also a ValueError)
      ├─ ProfileError           a profile or study file cannot be read, or does not fit its purpose
      ├─ ProbeError             a training could not be measured honestly
+     │   └─ TransferError      files could not be moved, verified or removed
      ├─ EstimateError          a prediction was asked for that the profile cannot support
      ├─ CatalogError           a price is missing, or a price file cannot be used
      │   └─ RefreshError       a provider's price API did not give a usable answer
@@ -31,6 +32,10 @@ class ProfileError(VmselectError):
 
 class ProbeError(VmselectError):
     """A training could not be measured honestly."""
+
+
+class TransferError(ProbeError):
+    """Files could not be moved to a store and back, verified, or removed from it."""
 
 
 class EstimateError(VmselectError):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 
 SECONDS_PER_HOUR = 3600.0
+BYTES_PER_MB = 1_000_000
+"""Networks and stores are measured and billed in decimal units."""
+BYTES_PER_GB = 1_000_000_000
 
 
 def hours(seconds: float) -> float:

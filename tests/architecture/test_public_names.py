@@ -22,10 +22,12 @@ NAMES = [
     "Ranking",
     "Requirements",
     "RuntimeEstimate",
+    "TransferRecord",
     "Workload",
     "__version__",
     "compare",
     "effects",
+    "clean_transfers",
     "equations",
     "errors",
     "estimate",
@@ -34,6 +36,7 @@ NAMES = [
     "mark_start",
     "probe_inference",
     "probe_loop",
+    "probe_transfer",
     "rank",
     "select",
 ]
@@ -45,6 +48,7 @@ SIGNATURES = {
     "ConvergenceProbe": "path monitor patience min_delta mode batch_size stop verbose",
     "InferenceProbe": "path calls batch_size bytes_per_item instance_type region verbose",
     "probe_inference": "path batch_size clients rate seconds warmup instance_type region verbose",
+    "probe_transfer": "path megabytes files streams usd_per_gb budget_usd options instance_type region verbose",
     "estimate": "epochs method batch_size examples validation_examples confidence",
     "rank": "epochs catalog objective region market deadline_hours budget_usd batch_size method interruptions "
     "decide_at",
@@ -77,7 +81,7 @@ def test_agreed_arguments_are_there_and_keyword_only_after_the_first(name: str) 
     parameters = inspect.signature(getattr(vs, name)).parameters
     assert set(SIGNATURES[name].split()) <= set(parameters)
     positional = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert len(positional) <= (2 if name == "select" else 1)
+    assert len(positional) <= (2 if name in ("select", "probe_transfer") else 1)
 
 
 def test_the_equations_are_named_as_in_the_dissertation() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-from pathlib import Path
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from vmselect._checks import check_name, maybe, show
+from vmselect._shipped import pricing_folder
 from vmselect.catalog import files
 from vmselect.catalog.schema import SCHEMA_VERSION, is_iso_date
 from vmselect.errors import ArgumentError, CatalogError
@@ -65,15 +65,6 @@ class ProviderTerms(BaseModel):
     sla_percent: float | None
     sla_scope: str
     sla_source: str
-
-
-def pricing_folder() -> Path:
-    """Where the shipped prices lie: inside an installed package, or beside it in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "_pricing", package.parent / "pricing"):
-        if (folder / "manifest.json").is_file():
-            return folder
-    raise CatalogError("The prices that ship with vmselect are not there. Install vmselect again.")
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The command line: ``vmselect probe | estimate | rank | report | prices | check | select | compare``."""
+"""The command line: ``vmselect probe | estimate | rank | report | prices | check | select | compare | transfer``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from vmselect.cli.probe import CONTEXT, Interrupted, probe
 from vmselect.cli.rank import rank
 from vmselect.cli.report import report
 from vmselect.cli.select import select
+from vmselect.cli.transfer import transfer
 from vmselect.errors import VmselectError
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ app.command()(rank)
 app.command()(report)
 app.command()(select)
 app.command()(compare)
+app.command()(transfer)
 app.add_typer(prices.app, name="prices")
 
 

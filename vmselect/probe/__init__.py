@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from vmselect.probe.keras.iteration import IterationProbe as IterationProbe
     from vmselect.probe.loop import LoopProbe as LoopProbe
     from vmselect.probe.loop import probe_loop as probe_loop
+    from vmselect.probe.transfer import clean_transfers as clean_transfers
+    from vmselect.probe.transfer import plan_transfer as plan_transfer
+    from vmselect.probe.transfer import probe_transfer as probe_transfer
 
 _HOME = {
+    "clean_transfers": "vmselect.probe.transfer",
+    "plan_transfer": "vmselect.probe.transfer",
+    "probe_transfer": "vmselect.probe.transfer",
     "CallProbe": "vmselect.probe.inference",
     "InferenceProbe": "vmselect.probe.inference",
     "probe_inference": "vmselect.probe.inference",

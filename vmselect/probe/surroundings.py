@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from vmselect.probe.options import read_factors
+from vmselect.probe.options import Factors, read_factors
 from vmselect.records.base import Environment, Placement
 
 
@@ -17,7 +17,9 @@ class MachineFacts(TypedDict):
     factors: Mapping[str, Any]
 
 
-def read_facts(*, instance_type: str | None = None, region: str | None = None, model: Any = None) -> MachineFacts:
+def read_facts(
+    *, instance_type: str | None = None, region: str | None = None, model: Any = None, factors: Factors | None = None
+) -> MachineFacts:
     """All that can be known of the machine, before anything is timed."""
     from vmselect.probe.facts.framework import read_framework
     from vmselect.probe.facts.hardware import read_machine
@@ -27,5 +29,5 @@ def read_facts(*, instance_type: str | None = None, region: str | None = None, m
     return {
         "environment": Environment(**{**read_framework(model), **read_machine(), "notebook": in_notebook()}),
         "placement": locate(instance_type=instance_type, region=region),
-        "factors": read_factors({}),
+        "factors": read_factors(factors or {}),
     }

@@ -16,6 +16,7 @@ from vmselect.records.training import (
     Timeline,
     Validation,
 )
+from vmselect.records.transfer import TransferRecord
 from vmselect.records.usage import Usage
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Step",
     "Steps",
     "Timeline",
+    "TransferRecord",
     "Usage",
     "Validation",
     "load_profiles",

@@ -14,12 +14,12 @@ from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, gravest_first
 from vmselect.records.base import Count, Fact, Name, Number, Part, Placement, PositiveCount, Record, Seconds, Text
 from vmselect.records.histogram import count_buckets, percentile, percentile_of_buckets
+from vmselect.units import BYTES_PER_MB
 
 FORMAT: Final = 1
 """Number of the file format that this version writes."""
 
 MAX_READINGS = 100_000
-BYTES_PER_MB = 1_000_000
 
 Label = Literal["warmup", "steady"]
 Rate = Annotated[float, Field(gt=0, le=1e9)]

@@ -17,7 +17,7 @@ from pydantic import Discriminator, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from vmselect.errors import ProfileError
-from vmselect.records import convergence, inference, training
+from vmselect.records import convergence, inference, training, transfer
 from vmselect.records.base import Record, describe_invalid
 
 REQUIRED = ("format", "id", "created", "writer")
@@ -65,6 +65,9 @@ KINDS: Mapping[str, Kind] = {
     ),
     "inference": Kind(
         inference.InferenceRecord, "inference record", inference.FORMAT, {}, "Load it with vmselect.load_records."
+    ),
+    "transfer": Kind(
+        transfer.TransferRecord, "transfer record", transfer.FORMAT, {}, "Load it with vmselect.load_records."
     ),
 }
 """Kind, as files name it, to what is known of it."""

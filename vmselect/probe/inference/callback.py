@@ -17,7 +17,7 @@ from vmselect.probe.inference.keeping import build_calls, describe, keep_record,
 from vmselect.probe.inference.load import Clock
 from vmselect.probe.inference.tally import Tally
 from vmselect.probe.keras.callback import Logs, PlainCallback
-from vmselect.probe.options import check_target, choose_path
+from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.surroundings import MachineFacts, read_facts
 from vmselect.records.inference import InferenceRecord
 
@@ -67,6 +67,7 @@ class InferenceProbe(PlainCallback):
         bytes_per_item: float | None = None,
         instance_type: str | None = None,
         region: str | None = None,
+        factors: Factors | None = None,
         verbose: int = 1,
         clock: Clock = time.perf_counter_ns,
     ) -> None:
@@ -76,6 +77,7 @@ class InferenceProbe(PlainCallback):
         self.bytes_per_item = maybe(check_number, "bytes_per_item", bytes_per_item, least=0)
         self.instance_type = maybe(check_name, "instance_type", instance_type)
         self.region = maybe(check_name, "region", region)
+        self.factors = check_factors("factors", factors)
         self.verbose = check_count("verbose", verbose, least=0)
         self.clock = clock
         self.params = {}
@@ -149,7 +151,9 @@ class InferenceProbe(PlainCallback):
         if caller.threaded:
             raise ProbeError(THREADED)
         check_target(self.path)
-        self._machine = read_facts(instance_type=self.instance_type, region=self.region, model=self._model)
+        self._machine = read_facts(
+            instance_type=self.instance_type, region=self.region, model=self._model, factors=self.factors
+        )
         self._caller, self._source = caller, source
         listed = caller.callback_list
         self._watch = EndWatch(self._end, anchor=self._model if listed is None else listed)

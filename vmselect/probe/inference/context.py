@@ -16,7 +16,7 @@ from vmselect.probe.inference.batches import Batch, cut_batches
 from vmselect.probe.inference.keeping import build_calls, describe, keep_record, make_setup, say
 from vmselect.probe.inference.load import Clock, Failures, Load, Sleep
 from vmselect.probe.inference.tally import Tally
-from vmselect.probe.options import check_target, choose_path
+from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.surroundings import MachineFacts, read_facts
 from vmselect.records.inference import InferenceRecord
 
@@ -58,6 +58,7 @@ class CallProbe:
         bytes_per_item: float | None = None,
         instance_type: str | None = None,
         region: str | None = None,
+        factors: Factors | None = None,
         errors: type[BaseException] | Iterable[type[BaseException]] = OSError,
         synchronize: Callable[[Any], Any] | None = None,
         verbose: int = 1,
@@ -74,6 +75,7 @@ class CallProbe:
         self._bytes_per_item = maybe(check_number, "bytes_per_item", bytes_per_item, least=0)
         self._instance_type = maybe(check_name, "instance_type", instance_type)
         self._region = maybe(check_name, "region", region)
+        self._factors = check_factors("factors", factors)
         self._errors = check_errors(errors)
         if synchronize is not None and not callable(synchronize):
             raise ArgumentError(f"synchronize must be a function of the answer, not {show(synchronize)}.")
@@ -94,7 +96,7 @@ class CallProbe:
 
     def __enter__(self) -> CallProbe:
         check_target(self._path)
-        self._machine = read_facts(instance_type=self._instance_type, region=self._region)
+        self._machine = read_facts(instance_type=self._instance_type, region=self._region, factors=self._factors)
         self._inside = True
         return self
 
@@ -117,7 +119,9 @@ class CallProbe:
         batches = cut_batches(inputs, batch_size=self._batch_size, calls=limit)
         run = _Run(self, function, next(batches, None))
         try:
-            self._machine = self._machine or read_facts(instance_type=self._instance_type, region=self._region)
+            self._machine = self._machine or read_facts(
+                instance_type=self._instance_type, region=self._region, factors=self._factors
+            )
             run.prepare(batches)
             run.load(batches)
         except BaseException as error:

@@ -1,0 +1,158 @@
+"""Addresses, prices, contents and records of transfers, without a store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vmselect as vs
+from vmselect.cli.transfer import read_options
+from vmselect.egress import egress_price, egress_prices
+from vmselect.probe.transfer import plan_transfer
+from vmselect.probe.transfer.address import read_address
+from vmselect.probe.transfer.content import Content
+
+pytest.importorskip("fsspec", reason="transfers need the extra 'transfer', which is not installed")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown", "protocol", "store"),
+    [
+        ("/data/x", "/data/x", "file", None),
+        ("s3://bucket/folder", "s3://bucket/folder", "s3", "aws"),
+        ("gs://bucket", "gs://bucket", "gs", "gcp"),
+        ("az://container/x", "az://container/x", "az", "azure"),
+        ("sftp://me:pass%20word@host:22/x", "sftp://me@host:22/x", "sftp", None),
+        ("sftp://host/x?key=abcd", "sftp://host/x", "sftp", None),
+    ],
+)
+def test_an_address_is_shown_without_its_secrets(
+    url: str, shown: str, protocol: str, store: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    address = read_address(url)
+    assert (address.shown, address.protocol, address.store) == (shown, protocol, store)
+    for secret in ("pass%20word", "pass word", "abcd"):
+        assert secret not in repr(address)
+        if secret in url:
+            assert secret not in address.hide(f"could not open {url} with {secret}")
+
+
+def test_secrets_are_hidden_wherever_they_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
+    address = read_address("s3://b", {"secret": "given", "client_kwargs": {"aws_session_token": "nested"}})
+    assert address.hide("from-the-environment given nested") == "*** *** ***"
+
+
+def test_another_server_than_the_clouds_own_has_no_known_price() -> None:
+    options = {"client_kwargs": {"endpoint_url": "http://localhost:9000"}}
+    assert read_address("s3://bucket", options).store is None
+    assert plan_transfer("s3://bucket", options=options).cost_usd is None
+    assert plan_transfer("s3://bucket", options=options, usd_per_gb=0.5, megabytes=2000).cost_usd == 1.0
+
+
+def test_size_and_cost_are_known_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    plan = plan_transfer("s3://bucket/x", megabytes=10_000, files=10)
+    assert (plan.total_bytes, plan.bytes_per_file) == (10_000_000_000, 1_000_000_000)
+    assert plan.cost_usd == pytest.approx(0.9)
+    assert "10,000 MB in 10 files" in str(plan)
+    with pytest.raises(vs.errors.ArgumentError, match="budget"):
+        vs.probe_transfer("s3://bucket/x", megabytes=100_000)
+    assert plan_transfer("/tmp/x").cost_usd == 0
+
+
+def test_egress_prices_are_dated_and_sourced() -> None:
+    assert {price.provider for price in egress_prices()} == {"aws", "azure", "gcp"}
+    assert all(price.source and price.scope and 0 < price.usd_per_gb < 1 for price in egress_prices())
+    assert egress_price("aws", date="2026-06-01") == egress_price("aws")
+    with pytest.raises(vs.errors.ArgumentError, match="as early as"):
+        egress_price("aws", date="2001-01-01")
+
+
+@settings(deadline=None)
+@given(st.integers(1, 3_000_000), st.integers(1_000, 500_000), st.integers(0, 3))
+def test_content_is_recognised_in_pieces_of_any_length(size: int, piece: int, number: int) -> None:
+    data = b"".join(map(bytes, Content("run", number, size).chunks()))
+    assert len(data) == size
+    expected = Content("run", number, size).expect()
+    assert all(expected.feed(data[start : start + piece]) for start in range(0, size, piece))
+    assert expected.is_whole
+    assert not expected.feed(b"more")
+    if size > 40:
+        other = Content("run", number + 1, size).expect()
+        assert not other.feed(data)
+
+
+def test_what_is_moved_does_not_shrink() -> None:
+    import zlib
+
+    data = b"".join(map(bytes, Content("run", 0, 500_000).chunks()))
+    assert len(zlib.compress(data)) > 0.99 * len(data)
+
+
+@given(
+    st.lists(st.floats(0.001, 1e3), min_size=1, max_size=20),
+    st.lists(st.floats(0.001, 1e3), min_size=1, max_size=20),
+    st.floats(0.001, 1e4),
+)
+def test_a_transfer_record_survives_its_file(tmp_path_factory: Any, up: Any, down: Any, megabytes: float) -> None:
+    record = vs.TransferRecord.from_times(
+        instance_type="a", url="s3://b", megabytes=megabytes, upload_seconds=up, download_seconds=down
+    )
+    folder = tmp_path_factory.mktemp("records")
+    record.save(folder)
+    assert vs.load_records(folder) == [record]
+    moved = record.setup.bytes_per_file / 1e6
+    assert record.upload_seconds_per_mb == pytest.approx(sum(up) / len(up) / moved)
+    assert record.download_mb_per_second == pytest.approx(len(down) * moved / sum(down))
+
+
+def test_streams_really_run_at_the_same_time() -> None:
+    from vmselect.probe.transfer.storage import Storage
+
+    together = threading.Barrier(3, timeout=30)
+
+    class Meeting(Storage):
+        def upload(self, content: Any, *parts: str, stopped: Callable[[], bool] = lambda: False) -> None:
+            together.wait()  # only three at once get past
+            super().upload(content, *parts, stopped=stopped)
+
+    record = vs.probe_transfer("memory://m", megabytes=1, files=6, streams=3, open_storage=Meeting, verbose=0)
+    assert record.setup.streams == 3
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: vs.probe_transfer(3),  # type: ignore[arg-type]
+        lambda: vs.probe_transfer("memory://x", megabytes=0),
+        lambda: vs.probe_transfer("memory://x", files=0),
+        lambda: vs.probe_transfer("memory://x", megabytes=0.000001, files=8),
+        lambda: vs.probe_transfer("memory://x", streams=1.5),
+        lambda: vs.probe_transfer("memory://x", options=[1]),
+        lambda: vs.probe_transfer("memory://x", usd_per_gb=-1),
+        lambda: vs.probe_transfer("simplecache::s3://x"),
+        lambda: vs.probe_transfer("sftp://host:port/x"),
+        lambda: vs.TransferRecord.from_times(instance_type="a", url="x", megabytes=1),
+        lambda: read_options(["nothing"]),
+        lambda: read_options(["a=1", "a.b=2"]),
+        lambda: vs.clean_transfers("memory://x", everything="yes"),
+    ],
+)
+def test_what_cannot_be_used_is_an_argument_error(call: Callable[[], Any]) -> None:
+    with pytest.raises(vs.errors.ArgumentError):
+        call()
+
+
+def test_an_unknown_protocol_and_unknown_options_are_said() -> None:
+    with pytest.raises(vs.errors.VmselectError, match="nowhere"):
+        vs.probe_transfer("nowhere://x", megabytes=0.1, verbose=0)
+    pytest.importorskip("paramiko", reason="sftp needs paramiko, which is not installed")
+    with pytest.raises(vs.errors.TransferError, match="options"):
+        vs.probe_transfer("sftp://127.0.0.1/x", options={"colour": "blue-green"}, megabytes=0.1, verbose=0)

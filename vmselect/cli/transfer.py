@@ -1,0 +1,113 @@
+"""``vmselect transfer``: how fast data move between this machine and a store."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vmselect.cli.output import Format, FormatOption, emit, say
+from vmselect.errors import ArgumentError
+
+COLUMNS = (
+    "instance_type", "url", "files", "megabytes", "streams", "upload_seconds_per_mb", "download_seconds_per_mb",
+    "first_upload_seconds", "first_download_seconds", "cost_usd",
+)  # fmt: skip
+
+
+def transfer(
+    url: Annotated[str, typer.Argument(help="A folder: s3://bucket/folder, sftp://host/folder, a path, ...")],
+    folder: Annotated[Path | None, typer.Argument(help="Where the record is written.")] = None,
+    megabytes: Annotated[float, typer.Option(help="To move each way, all files together.")] = 64,
+    files: Annotated[int, typer.Option(help="Files to spread them over.")] = 8,
+    streams: Annotated[int, typer.Option(help="Files to move at the same time.")] = 4,
+    usd_per_gb: Annotated[float | None, typer.Option(help="Price of a GB that leaves the store.")] = None,
+    budget_usd: Annotated[float, typer.Option(help="Move nothing if it could cost more.")] = 1.0,
+    option: Annotated[
+        list[str] | None, typer.Option(help="For the store, as name=value; a.b=value for an option within one.")
+    ] = None,
+    instance_type: Annotated[str | None, typer.Option(help="Of this machine, if it cannot be found out.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before moving anything.")] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Remove what killed probes left there, and nothing else.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="With --clean: also of probes that may be running.")
+    ] = False,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Measure how fast data move to a store and back: random files, verified, and removed afterwards.
+
+    Size and cost are shown before anything moves. Give keys by the store's own variables or files, not as options:
+    other users of this machine see a command's options.
+
+    Examples:
+
+      vmselect transfer s3://my-bucket/tmp records/ --megabytes 256 --files 4
+
+      vmselect transfer sftp://me@host/scratch records/ --usd-per-gb 0.09 --yes
+
+      vmselect transfer s3://my-bucket/tmp --clean
+    """
+    from vmselect.probe.transfer import plan_transfer, probe_transfer
+
+    options = read_options(option or [])
+    if clean or everything:
+        _clean(url, options, everything=everything, clean=clean)
+        return
+    amounts: dict[str, Any] = {
+        "megabytes": megabytes, "files": files, "streams": streams, "usd_per_gb": usd_per_gb, "options": options,
+    }  # fmt: skip
+    plan = plan_transfer(url, **amounts)
+    say([f"To move: {plan}."])
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ArgumentError("Nobody can be asked whether to go on. Add --yes.")
+        typer.confirm("Go on?", abort=True, err=True)
+    record = probe_transfer(url, folder, **amounts, budget_usd=budget_usd, instance_type=instance_type, verbose=0)
+    row = {name: getattr(record, name, None) for name in COLUMNS} | {
+        "url": record.setup.url,
+        "files": record.setup.files,
+        "streams": record.setup.streams,
+        "megabytes": plan.total_bytes / 1e6,
+    }
+    emit([row], COLUMNS, format=format)
+    say(record.findings)
+
+
+def read_options(pairs: list[str]) -> dict[str, Any]:
+    """Options of a store as fsspec takes them.
+
+    >>> read_options(["anon=true", "client_kwargs.endpoint_url=http://localhost:9000"])
+    {'anon': True, 'client_kwargs': {'endpoint_url': 'http://localhost:9000'}}
+    """
+    words = {"true": True, "false": False}
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        path = name.split(".")
+        if not equals or not all(path):
+            raise ArgumentError("--option must be written as name=value, such as --option anon=true.")
+        inside = options
+        for part in path[:-1]:
+            inside = inside.setdefault(part, {})
+            if not isinstance(inside, dict):
+                raise ArgumentError(f"--option {name}: {part} has a value of its own already. Give one of the two.")
+        inside[path[-1]] = words.get(value.lower(), int(value) if value.isdecimal() else value)
+    return options
+
+
+def _clean(url: str, options: dict[str, Any], *, everything: bool, clean: bool) -> None:
+    from vmselect.probe.transfer import clean_transfers
+
+    if not clean:
+        raise ArgumentError("--everything says what --clean removes. Add --clean.")
+    found = clean_transfers(url, options=options, everything=everything)
+    for leftover in found:
+        say([f"{leftover.name}: removed" if leftover.removed else f"{leftover.name}: kept, {leftover.reason}"])
+    if not found:
+        say(["No probe left anything there."])
+    if any(not leftover.removed for leftover in found):
+        raise typer.Exit(1)

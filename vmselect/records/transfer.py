@@ -1,0 +1,211 @@
+"""The record of files moved to a store and back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, model_validator
+
+from vmselect.errors import ArgumentError
+from vmselect.findings import Finding, gravest_first
+from vmselect.records.base import Count, Fact, Name, Part, Placement, PositiveCount, Record, Seconds, Text
+from vmselect.units import BYTES_PER_MB
+
+FORMAT: Final = 1
+"""Number of the file format that this version writes."""
+
+MAX_FILES = 100_000
+
+Usd = Annotated[float, Field(ge=0, le=1e9)]
+Label = Literal["warmup", "steady"]
+
+
+class TransferSetup(Part):
+    """Where files went and what was moved. ``url`` holds no credential; ``store`` is the cloud that keeps the files."""
+
+    url: Text
+    protocol: Name
+    store: Name | None = None
+    files: PositiveCount
+    bytes_per_file: PositiveCount
+    streams: PositiveCount = 1
+
+
+class Direction(Part):
+    """All files one way: the wall time of all of them together, and start, time and size of each."""
+
+    seconds: Seconds
+    start: tuple[Seconds, ...] = Field(default=(), max_length=MAX_FILES)
+    taken: tuple[Seconds, ...] = Field(default=(), max_length=MAX_FILES)
+    bytes: tuple[Count, ...] = Field(default=(), max_length=MAX_FILES)
+    label: tuple[Label, ...] = Field(default=(), max_length=MAX_FILES)
+
+    @model_validator(mode="after")
+    def _columns_agree(self) -> Direction:
+        if len({len(column) for column in (self.start, self.taken, self.bytes, self.label)}) != 1:
+            raise ValueError("the columns of files differ in length")
+        return self
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that were moved."""
+        return sum(self.bytes)
+
+    @property
+    def seconds_per_mb(self) -> float | None:
+        """Wall seconds for a megabyte (1,000,000 bytes), all streams together."""
+        return self.seconds / self.total_bytes * BYTES_PER_MB if self.total_bytes else None
+
+    @property
+    def file_seconds_per_mb(self) -> tuple[float, ...]:
+        """The same of each file on its own, warm-up apart."""
+        columns = zip(self.taken, self.bytes, self.label, strict=True)
+        return tuple(taken / size * BYTES_PER_MB for taken, size, label in columns if size and label == "steady")
+
+
+class TransferRecord(Record):
+    """Files moved up to a store and down again, saved and read like a profile.
+
+    ``first_upload_seconds`` and ``first_download_seconds`` are those of one small file before all others: connecting,
+    signing in and finding the store. ``egress_usd_per_gb`` is what the store charges for data that leave it.
+
+    >>> record = TransferRecord.from_times(instance_type="t3.micro", url="s3://bucket", megabytes=10,
+    ...                                    upload_seconds=18.4, download_seconds=7.8)
+    >>> record.upload_seconds_per_mb, record.download_seconds_per_mb
+    (1.84, 0.78)
+    """
+
+    kind: Literal["transfer"] = "transfer"
+    format: Literal[1] = FORMAT
+    outcome: Literal["whole", "given"] = "whole"
+    setup: TransferSetup
+    first_upload_seconds: Seconds | None = None
+    first_download_seconds: Seconds | None = None
+    upload: Direction | None = None
+    download: Direction | None = None
+    egress_usd_per_gb: Usd | None = None
+    cost_usd: Usd | None = None
+    """At most this was paid for moving the files, where a price is known."""
+
+    @classmethod
+    def from_times(
+        cls,
+        *,
+        instance_type: str,
+        url: str,
+        megabytes: float,
+        upload_seconds: float | Sequence[float] | None = None,
+        download_seconds: float | Sequence[float] | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        egress_usd_per_gb: float | None = None,
+        factors: Mapping[str, bool | int | float | str] | None = None,
+    ) -> TransferRecord:
+        """A record of times that were measured elsewhere: seconds of files of ``megabytes`` each, one after another."""
+        from vmselect._checks import check_name, check_number, check_seconds, maybe
+
+        size = round(check_number("megabytes", megabytes, above=0) * BYTES_PER_MB) or 1
+        ways: list[Direction | None] = []
+        for name, value in (("upload_seconds", upload_seconds), ("download_seconds", download_seconds)):
+            many = [] if value is None else [value] if isinstance(value, (int, float)) else list(value)
+            ways.append(_given_direction([check_seconds(name, seconds) for seconds in many], size) if many else None)
+        files = max((len(way.taken) for way in ways if way is not None), default=0)
+        if not files:
+            raise ArgumentError("Neither upload_seconds nor download_seconds was given. Give at least one time.")
+        given = {"instance_type": instance_type, "provider": provider, "region": region}
+        address = check_name("url", url)
+        return cls(
+            outcome="given",
+            placement=Placement(
+                **{
+                    name: Fact(value=check_name(name, value), source="given")
+                    for name, value in given.items()
+                    if value is not None
+                }
+            ),
+            setup=TransferSetup(
+                url=address, protocol=address.partition(":")[0] or "file", files=files, bytes_per_file=size
+            ),
+            upload=ways[0],
+            download=ways[1],
+            egress_usd_per_gb=maybe(check_number, "egress_usd_per_gb", egress_usd_per_gb, least=0),
+            factors=dict(factors or {}),
+        )
+
+    @property
+    def file_stem(self) -> str:
+        """What a file of this record is called in a folder."""
+        return f"{self.instance_type or 'unknown'}-transfer-{self.setup.protocol}"
+
+    @property
+    def title(self) -> str:
+        """The record in a few words."""
+        return f"{self.instance_type or 'unknown machine'}, {self.setup.url}, {self.setup.files} files"
+
+    @property
+    def upload_seconds_per_mb(self) -> float | None:
+        """Seconds to bring a megabyte to the store."""
+        return self.upload.seconds_per_mb if self.upload else None
+
+    @property
+    def download_seconds_per_mb(self) -> float | None:
+        """Seconds to bring a megabyte from the store to the machine."""
+        return self.download.seconds_per_mb if self.download else None
+
+    @property
+    def upload_mb_per_second(self) -> float | None:
+        """Megabytes that reach the store in a second."""
+        return 1 / each if (each := self.upload_seconds_per_mb) else None
+
+    @property
+    def download_mb_per_second(self) -> float | None:
+        """Megabytes that reach the machine in a second."""
+        return 1 / each if (each := self.download_seconds_per_mb) else None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Doubts about this record, each with a remedy."""
+        found = []
+        if self.instance_type is None:
+            found.append(
+                Finding(
+                    "unknown-instance-type",
+                    "The record does not say on which instance type it was made.",
+                    "Pass instance_type=, or set VMSELECT_INSTANCE_TYPE.",
+                )
+            )
+        brief = [way for way in (self.upload, self.download) if way is not None and 0 < way.seconds < 1]
+        if brief and self.outcome != "given":
+            found.append(
+                Finding(
+                    "brief-transfer",
+                    "All files were moved in less than a second, in which a connection hardly gets up to speed.",
+                    "Move more: raise megabytes=.",
+                    "note",
+                )
+            )
+        return gravest_first(found)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the record to a file, or into a folder under a name of its own; returns the file's path."""
+        from vmselect.records.folder import save_record
+
+        return save_record(self, path)
+
+
+def _given_direction(seconds: list[float], size: int) -> Direction:
+    starts = [0.0]
+    for taken in seconds[:-1]:
+        starts.append(starts[-1] + taken)
+    steady: Label = "steady"
+    count = min(len(seconds), MAX_FILES)
+    return Direction(
+        seconds=sum(seconds[:count]),
+        start=tuple(starts[:count]),
+        taken=tuple(seconds[:count]),
+        bytes=(size,) * count,
+        label=(steady,) * count,
+    )
