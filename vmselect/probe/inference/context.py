@@ -119,9 +119,6 @@ class CallProbe:
         batches = cut_batches(inputs, batch_size=self._batch_size, calls=limit)
         run = _Run(self, function, next(batches, None))
         try:
-            self._machine = self._machine or read_facts(
-                instance_type=self._instance_type, region=self._region, factors=self._factors
-            )
             run.prepare(batches)
             run.load(batches)
         except BaseException as error:
