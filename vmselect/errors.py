@@ -4,6 +4,7 @@
 
     VmselectError
      ├─ ArgumentError          a value passed by the caller cannot be used        (also a ValueError)
+     │   └─ PlanError          a sweep's plan cannot be used; says where in it
      ├─ ProfileError           a profile or study file cannot be read, or does not fit its purpose
      ├─ ProbeError             a training could not be measured honestly
      │   └─ TransferError      files could not be moved, verified or removed
@@ -12,6 +13,7 @@
      │   └─ RefreshError       a provider's price API did not give a usable answer
      ├─ RankingError           the candidates cannot be compared
      ├─ ComparisonError        groups of records cannot be compared, or hold nothing of what is asked
+     ├─ SweepError             a sweep cannot be started, continued or cleaned up
      └─ MissingPackageError    an optional package is needed for this feature     (also an ImportError)
 
 Catch :class:`VmselectError` to catch them all. Messages state the fact and then the remedy.
@@ -24,6 +26,14 @@ class VmselectError(Exception):
 
 class ArgumentError(VmselectError, ValueError):
     """A value passed by the caller cannot be used."""
+
+
+class PlanError(ArgumentError):
+    """A sweep's plan cannot be used. ``where`` is the path of keys to the place in it."""
+
+    def __init__(self, message: str, where: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.where = where
 
 
 class ProfileError(VmselectError):
@@ -56,6 +66,8 @@ class RankingError(VmselectError):
 
 class ComparisonError(VmselectError):
     """Groups of records cannot be compared, or hold nothing of what is asked."""
+class SweepError(VmselectError):
+    """A sweep cannot be started, continued or cleaned up."""
 
 
 class MissingPackageError(VmselectError, ImportError):

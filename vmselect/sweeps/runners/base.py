@@ -1,0 +1,119 @@
+"""What every engine does: start, watch, fetch, stop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from vmselect.sweeps.plan import Trial
+
+Handle = dict[str, Any]
+"""What finds a running trial again, from another process too; it stands in the journal and holds no secret."""
+
+GUARD = Path(__file__).with_name("guard.py")
+GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt at a trial, ready to start."""
+
+    trial: Trial
+    token: str
+    folder: Path
+    """Where its records, output and status come to lie on this machine."""
+    work: Path
+    """The folder from which the sweep was started."""
+    cap_seconds: float
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What watching a trial showed."""
+
+    state: str
+    """starting, running, ended (and nothing of it is left), or lost (it may still run)."""
+    exit: int | None = None
+    why: str = ""
+    error: str = ""
+    left: Sequence[int] = field(default_factory=tuple)
+
+
+class Runner(Protocol):
+    """An engine. Whatever goes wrong while starting is a :class:`vmselect.errors.SweepError`."""
+
+    rents: bool
+    """Whether starting costs money, so that a budget must be named."""
+    survives: bool
+    """Whether a trial goes on when vmselect ends, and can be watched again."""
+
+    def check(self, trials: Sequence[Trial]) -> None:
+        """Raise where a trial could not run, before anything is started."""
+
+    def has_room(self, trial: Trial) -> bool:
+        """Whether the trial could start now."""
+
+    def announce(self, job: Job) -> Handle:
+        """What will find the trial again, known before it is started."""
+
+    def start(self, job: Job, handle: Handle) -> Handle:
+        """Start it; returns what more is known of it then."""
+
+    def watch(self, handle: Handle) -> Seen:
+        """How it is doing."""
+
+    def fetch(self, handle: Handle, into: Path) -> None:
+        """Bring its folder here, whole; may be asked again after a failure."""
+
+    def stop(self, handle: Handle) -> str:
+        """End it and wait until it is gone; "" when that is proved, else why it could not be."""
+
+    def close(self) -> None:
+        """Let go of what this process holds."""
+
+
+def make_request(
+    job: Job,
+    folder: str,
+    work: str,
+    *,
+    cores: Sequence[Sequence[int]] = (),
+    workers: Sequence[Mapping[str, str]] = ({},),
+    **more: Any,
+) -> dict[str, Any]:
+    """What the guard is asked: the workers of this machine, in ``folder`` and ``work`` as they are called there."""
+    made = []
+    for index, own in enumerate(workers):
+        rank = int(own.get("RANK", index))
+        chief = rank == 0
+        place = {"VMSELECT_FOLDER": f"{folder}/records" if chief else f"{folder}/worker-{rank}"}
+        made.append(
+            {
+                "argv": list(job.trial.arguments), "cwd": work, "env": {**job.environment, **place, **own},
+                "cores": list(cores[index]) if cores else [],
+                "output": "output.txt" if chief else f"output-{rank}.txt",
+            }
+        )  # fmt: skip
+    return {"workers": made, "cap_seconds": job.cap_seconds, "grace_seconds": GRACE_SECONDS, **more}
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """What the guard wrote last; empty where it did not come to it."""
+    try:
+        status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def seen_from(outcome: Mapping[str, Any], end: Callable[[], list[int]]) -> Seen:
+    """What an outcome that the guard told means; ``end`` ends what it says is left."""
+    left = end() if outcome.get("left") else []
+    state = "lost" if left else "ended"
+    code = outcome.get("exit")
+    return Seen(state, exit=code if isinstance(code, int) else None, why=str(outcome.get("why", "")),
+                error=str(outcome.get("error", "")), left=left)  # fmt: skip

@@ -1,0 +1,114 @@
+"""What is planned, running, done and spent: a fold over the journal, and nothing else."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vmselect.sweeps.journal import Event
+from vmselect.units import cost_usd
+
+
+@dataclass
+class Attempt:
+    """One start of a trial."""
+
+    trial: str
+    number: int
+    token: str
+    began: float
+    usd_per_hour: float
+    worst_usd: float
+    handle: dict[str, Any] = field(default_factory=dict)
+    started: bool = False
+    seconds: float | None = None
+    """Until it was proved gone; None while it may still run."""
+    exit: int | None = None
+    why: str = ""
+
+    @property
+    def open(self) -> bool:
+        """Whether it may still run."""
+        return self.seconds is None
+
+    @property
+    def spent_usd(self) -> float:
+        """What it cost; the worst case while that is not known."""
+        return self.worst_usd if self.seconds is None else cost_usd(self.seconds, self.usd_per_hour)
+
+
+@dataclass
+class State:
+    """A sweep as its journal tells it."""
+
+    folder: Path
+    about: dict[str, Any] = field(default_factory=dict)
+    attempts: dict[str, list[Attempt]] = field(default_factory=dict)
+    records: dict[str, list[str]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    budget_usd: float | None = None
+
+    @property
+    def all_attempts(self) -> list[Attempt]:
+        """Every start, in order of trials."""
+        return [attempt for several in self.attempts.values() for attempt in several]
+
+    @property
+    def open_attempts(self) -> list[Attempt]:
+        """What may still run."""
+        return [attempt for attempt in self.all_attempts if attempt.open]
+
+    @property
+    def spent_usd(self) -> float:
+        """What ended attempts cost, and the worst case of those that may still run."""
+        return sum(attempt.spent_usd for attempt in self.all_attempts)
+
+    def status_of(self, trial: str) -> str:
+        """One of queued, starting, running, done, failed, skipped."""
+        if self.records.get(trial):
+            return "done"
+        last = self.attempts[trial][-1] if self.attempts.get(trial) else None
+        if last is not None and last.open:
+            return "running" if last.started else "starting"
+        if trial in self.skipped:
+            return "skipped"
+        return "queued" if last is None else "failed"
+
+    def apply(self, event: Event) -> None:
+        """Take in one event; an unknown one, of a later version, changes nothing."""
+        kind = event["event"]
+        if kind == "sweep":
+            self.about = self.about or event
+            self.budget_usd = event.get("budget_usd", self.budget_usd)
+        elif kind == "start":
+            numbers = {name: event[name] for name in ("usd_per_hour", "worst_usd", "token")}
+            began = dt.datetime.fromisoformat(event["at"]).timestamp()
+            made = Attempt(event["trial"], event["attempt"], began=began, handle=event.get("handle", {}), **numbers)
+            self.attempts.setdefault(made.trial, []).append(made)
+            self.skipped.pop(made.trial, None)
+        elif kind == "skip":
+            self.skipped[event["trial"]] = event["why"]
+        elif kind == "record":
+            self.records.setdefault(event["trial"], []).append(event["file"])
+        elif kind in ("started", "gone") and (attempt := self._attempt(event)):
+            if kind == "started":
+                attempt.started = True
+                attempt.handle = {**attempt.handle, **event.get("handle", {})}
+            else:
+                attempt.seconds = float(event["seconds"])
+                attempt.exit, attempt.why = event.get("exit"), event.get("why", "")
+
+    def _attempt(self, event: Event) -> Attempt | None:
+        several = self.attempts.get(event["trial"], [])
+        return next((attempt for attempt in several if attempt.number == event["attempt"]), None)
+
+
+def fold(folder: Path, events: Iterable[Event]) -> State:
+    """The state after ``events``."""
+    state = State(folder)
+    for event in events:
+        state.apply(event)
+    return state
