@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from vmselect.records import TransferRecord as TransferRecord
     from vmselect.records import load_profiles as load_profiles
     from vmselect.records import load_records as load_records
+    from vmselect.sweeps import Plan as Plan
+    from vmselect.sweeps import sweep as sweep
 
 _HOME = {
     "Catalog": "vmselect.catalog",
@@ -61,6 +63,7 @@ _HOME = {
     "InferenceRecord": "vmselect.records",
     "IterationProbe": "vmselect.probe",
     "Offer": "vmselect.catalog",
+    "Plan": "vmselect.sweeps",
     "Profile": "vmselect.records",
     "Ranking": "vmselect.ranking",
     "Requirements": "vmselect.comparison",
@@ -79,6 +82,7 @@ _HOME = {
     "probe_transfer": "vmselect.probe",
     "rank": "vmselect.ranking",
     "select": "vmselect.ranking",
+    "sweep": "vmselect.sweeps",
 }
 _MODULES = {"equations": "vmselect.estimation.equations", "errors": "vmselect.errors"}
 

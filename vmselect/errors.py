@@ -66,6 +66,8 @@ class RankingError(VmselectError):
 
 class ComparisonError(VmselectError):
     """Groups of records cannot be compared, or hold nothing of what is asked."""
+
+
 class SweepError(VmselectError):
     """A sweep cannot be started, continued or cleaned up."""
 

@@ -18,6 +18,7 @@ NAMES = [
     "InferenceRecord",
     "IterationProbe",
     "Offer",
+    "Plan",
     "Profile",
     "Ranking",
     "Requirements",
@@ -39,6 +40,7 @@ NAMES = [
     "probe_transfer",
     "rank",
     "select",
+    "sweep",
 ]
 
 SIGNATURES = {
@@ -55,6 +57,8 @@ SIGNATURES = {
     "select": "catalog objective minimum_metric",
     "compare": "by metric baseline",
     "effects": "factors metric",
+    "Plan": "runner factors machines repetitions minutes seed exclude",
+    "sweep": "folder budget_usd parallel yes",
 }
 EQUATIONS = [
     "epoch_runtime",
@@ -81,7 +85,7 @@ def test_agreed_arguments_are_there_and_keyword_only_after_the_first(name: str) 
     parameters = inspect.signature(getattr(vs, name)).parameters
     assert set(SIGNATURES[name].split()) <= set(parameters)
     positional = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert len(positional) <= (2 if name in ("select", "probe_transfer") else 1)
+    assert len(positional) <= (2 if name in ("select", "sweep", "probe_transfer") else 1)
 
 
 def test_the_equations_are_named_as_in_the_dissertation() -> None:

@@ -1,4 +1,4 @@
-"""The command line: ``vmselect probe | estimate | rank | report | prices | check | select | compare | transfer``."""
+"""The command line: ``vmselect probe | estimate | rank | report | prices | check | select | compare | sweep ...``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vmselect import __version__
-from vmselect.cli import prices
+from vmselect.cli import prices, sweep
 from vmselect.cli.check import check
 from vmselect.cli.compare import compare
 from vmselect.cli.estimate import estimate
@@ -41,6 +41,7 @@ app.command()(select)
 app.command()(compare)
 app.command()(transfer)
 app.add_typer(prices.app, name="prices")
+app.add_typer(sweep.app, name="sweep")
 
 
 def main() -> None:

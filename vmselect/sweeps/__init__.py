@@ -1,1 +1,7 @@
-"""Sweeps."""
+"""Sweeps: a plan of trials, run where the machines are, within a budget, leaving nothing running."""
+
+from vmselect.sweeps.plan import Plan, Trial
+from vmselect.sweeps.result import Missing, SweepResult
+from vmselect.sweeps.session import Cleaned, Proposal, clean, read_state, resume, sweep
+
+__all__ = ["Cleaned", "Missing", "Plan", "Proposal", "SweepResult", "Trial", "clean", "read_state", "resume", "sweep"]

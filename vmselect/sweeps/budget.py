@@ -34,8 +34,13 @@ class Budget:
         return self.limit_usd is None or worst <= self.limit_usd * (1 + _ROUNDING)
 
     def check(self, state: State, planned: Collection[str]) -> None:
-        """Raise where the worst case of everything passes the limit."""
-        if not self.fits(state, planned) and self.limit_usd is not None:
+        """Raise where the worst case of everything passes the limit.
+
+        What is lost in a crash was paid for; a sweep that is resumed then runs what still fits, if anything does.
+        """
+        if state.attempts and any(self.fits(state, [trial]) for trial in planned):
+            return
+        if planned and not self.fits(state, planned) and self.limit_usd is not None:
             raise SweepError(
                 f"The worst case is {format_usd(self.worst_usd(state, planned))} ({format_usd(state.spent_usd)} spent "
                 f"or running, {len(planned)} trials to go), more than the budget of {format_usd(self.limit_usd)}. "

@@ -10,7 +10,6 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from vmselect._checks import show
-
 from vmselect.errors import PlanError
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")

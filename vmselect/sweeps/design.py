@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vmselect._checks import is_number, show
-
 from vmselect.errors import PlanError
 from vmselect.sweeps.command import check_text
 

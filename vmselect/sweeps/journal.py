@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from vmselect._files import read_bytes
-
 from vmselect.errors import SweepError
 
 NAME = "journal.jsonl"

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from vmselect._checks import check_count, check_flag, check_name, check_number, several, show
-
 from vmselect.errors import PlanError
 from vmselect.sweeps.command import check_text
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_choice, check_count, check_mapping, check_number, maybe, several, show
-
 from vmselect.errors import ArgumentError, CatalogError, PlanError
 from vmselect.sweeps import design
 from vmselect.sweeps.command import as_text, check_text, fill, placeholders, split_command

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+
 from vmselect._checks import show
 from vmselect._files import read_text, write_text
-
 from vmselect.errors import PlanError
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         problem = getattr(broken, "problem", None) or "this is not YAML"
         raise PlanError(f"{path}{line}: {problem}. Correct it.") from None
     except PlanError as bad:
-        line = _line(bad.where, lines)
-        raise PlanError(f"{path}{f' line {line}' if line else ''}: {bad}", bad.where) from None
+        number = _line(bad.where, lines)
+        raise PlanError(f"{path}{f' line {number}' if number else ''}: {bad}", bad.where) from None
 
 
 def write_plan(plan: Plan, path: str | os.PathLike[str]) -> Path:
@@ -90,7 +90,7 @@ def _plain(node: yaml.Node | None, where: Where, lines: dict[Where, int]) -> Any
 
 
 def _scalar(node: yaml.Node) -> Any:
-    if node.tag == "tag:yaml.org,2002:str" and node.style is None:
+    if node.tag == "tag:yaml.org,2002:str" and getattr(node, "style", None) is None:
         try:  # 1e-3 is a number to everybody but YAML 1.1
             return float(node.value) if "e" in node.value.lower() and node.value[:1] in "+-.0123456789" else node.value
         except ValueError:

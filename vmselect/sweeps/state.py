@@ -28,6 +28,8 @@ class Attempt:
     """Until it was proved gone; None while it may still run."""
     exit: int | None = None
     why: str = ""
+    error: str = ""
+    fetched: bool = False
 
     @property
     def open(self) -> bool:
@@ -77,6 +79,17 @@ class State:
             return "skipped"
         return "queued" if last is None else "failed"
 
+    def reason_of(self, trial: str) -> str:
+        """Why a trial left no record."""
+        last = self.attempts[trial][-1] if self.attempts.get(trial) else None
+        if last is None:
+            return self.skipped.get(trial, "not started")
+        ends = {"cap": "ended at its time cap", "stop": "stopped", "cut": "the connection was cut",
+                "silent": "the connection went silent", "guard": "its guard was killed",
+                "start": "could not be started", "worker": "a worker was lost"}  # fmt: skip
+        how = ends.get(last.why) or (f"exit code {last.exit}" if last.exit is not None else "ended")
+        return f"{how}, no whole record{f': {last.error}' if last.error else ''}"
+
     def apply(self, event: Event) -> None:
         """Take in one event; an unknown one, of a later version, changes nothing."""
         kind = event["event"]
@@ -93,17 +106,25 @@ class State:
             self.skipped[event["trial"]] = event["why"]
         elif kind == "record":
             self.records.setdefault(event["trial"], []).append(event["file"])
-        elif kind in ("started", "gone") and (attempt := self._attempt(event)):
+        elif kind == "session":  # each decides anew what it passes over
+            self.skipped.clear()
+            self.budget_usd = event.get("budget_usd", self.budget_usd)
+        elif attempt := self._attempt(event):
             if kind == "started":
                 attempt.started = True
                 attempt.handle = {**attempt.handle, **event.get("handle", {})}
-            else:
+            elif kind == "gone":
                 attempt.seconds = float(event["seconds"])
                 attempt.exit, attempt.why = event.get("exit"), event.get("why", "")
+                attempt.error = event.get("error", "")
+            elif kind == "fetched":
+                attempt.fetched = True
+            elif kind in ("unfetched", "unproved", "empty"):
+                attempt.error = event.get("why", "") or attempt.error
 
     def _attempt(self, event: Event) -> Attempt | None:
-        several = self.attempts.get(event["trial"], [])
-        return next((attempt for attempt in several if attempt.number == event["attempt"]), None)
+        several = self.attempts.get(event.get("trial", ""), [])
+        return next((attempt for attempt in several if attempt.number == event.get("attempt")), None)
 
 
 def fold(folder: Path, events: Iterable[Event]) -> State:

@@ -50,6 +50,8 @@ class Runner(Protocol):
     """Whether starting costs money, so that a budget must be named."""
     survives: bool
     """Whether a trial goes on when vmselect ends, and can be watched again."""
+    poll_seconds: float
+    """How often watching pays."""
 
     def check(self, trials: Sequence[Trial]) -> None:
         """Raise where a trial could not run, before anything is started."""
@@ -86,7 +88,7 @@ def make_request(
     **more: Any,
 ) -> dict[str, Any]:
     """What the guard is asked: the workers of this machine, in ``folder`` and ``work`` as they are called there."""
-    made = []
+    made: list[dict[str, Any]] = []
     for index, own in enumerate(workers):
         rank = int(own.get("RANK", index))
         chief = rank == 0
@@ -99,6 +101,11 @@ def make_request(
             }
         )  # fmt: skip
     return {"workers": made, "cap_seconds": job.cap_seconds, "grace_seconds": GRACE_SECONDS, **more}
+
+
+def marks_of(handle: Handle) -> list[str]:
+    """What tells the processes of a trial from all others where it runs."""
+    return [str(handle["token"]), *map(str, handle.get("pipes", ()))]
 
 
 def read_status(folder: Path) -> dict[str, Any]:

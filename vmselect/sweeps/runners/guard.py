@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
         return run(arguments[1], arguments[2])
     if arguments == ["end"]:
         left = end_tokens(sys.stdin.read().split())
-        print(json.dumps({"left": left}), flush=True)  # noqa: T201  # the answer to the caller
+        _say({"left": left})
         return 1 if left else 0
     sys.stderr.write("usage: guard.py run FOLDER TOKEN | guard.py end\n")
     return 2
@@ -65,13 +65,12 @@ def run(folder: str, token: str) -> int:
 
     signal.signal(signal.SIGTERM, pass_on)
     signal.signal(signal.SIGINT, pass_on)
-    pid = status = 0
+    pid, status = 0, 1
     while pid != inner:
         pid, status = os.waitpid(-1, 0)
-    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
-        return 0
-    left = end_all(lambda: [*descendants(os.getpid()), *holders([token], guards=False)], grace=1.0, statuses={})
-    _report(folder, {"exit": None, "why": "guard", "seconds": time.monotonic() - began, "left": left})
+    if status:
+        left = end_all(lambda: [*descendants(os.getpid()), *holders([token], guards=False)], grace=1.0, statuses={})
+        _report(folder, {"exit": None, "why": "guard", "seconds": time.monotonic() - began, "left": left})
     return 0
 
 
@@ -102,6 +101,7 @@ class Watch:
         self.statuses: dict[int, int] = {}
         self.outputs: list[Output] = []
         self.workers: list[int] = []
+        self.pipes: list[str] = []
 
     def run(self) -> int:
         """Run the workers to their end and report; 0 when the outcome could be told or written."""
@@ -117,7 +117,7 @@ class Watch:
         except (OSError, ValueError) as cannot:
             why, failure = "start", f"{worker['argv'][0]}: {cannot}"
         if why == "exit":
-            _say({"started": self.workers, "guard": self.outer})
+            _say({"started": self.workers, "pipes": self.pipes})
             why = self._watch()
         grace = self.grace if why != "exit" else min(1.0, self.grace)
         left = end_all(self._alive, grace=grace, turn=self._turn, statuses=self.statuses)
@@ -149,6 +149,7 @@ class Watch:
 
         read, write = os.pipe()
         self.outputs.append(Output(read, Path(self.folder, worker["output"])))
+        self.pipes.append(_target(f"/proc/self/fd/{read}"))
         try:
             started = subprocess.Popen(  # the list goes to the program as it is; no shell reads it
                 worker["argv"], stdin=subprocess.DEVNULL, stdout=write, stderr=write, env=environment,
@@ -293,16 +294,21 @@ def end_all(
 
 
 def holders(tokens: Iterable[str], *, guards: bool) -> list[int]:
-    """Processes whose environment carries one of ``tokens``, and the ``guards`` started for one."""
+    """Processes whose environment carries one of ``tokens``, and the ``guards`` started for one.
+
+    A token may also be a pipe, such as ``pipe:[123]``: whoever still prints into it was started by the trial.
+    """
+    pipes = {token for token in tokens if token.startswith("pipe:")}
     names = {token.encode() for token in tokens}
     marks = {TOKEN_VARIABLE.encode() + b"=" + name for name in names}
     found = []
-    for pid in _processes():
+    for pid in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
         try:
             held = not marks.isdisjoint(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
             if guards and not held:
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 held = b"run" in words and not names.isdisjoint(words)
+            held = held or (bool(pipes) and not pipes.isdisjoint(_target(f"/proc/{pid}/fd/{n}") for n in (1, 2)))
         except OSError:
             continue
         if held:
@@ -313,7 +319,7 @@ def holders(tokens: Iterable[str], *, guards: bool) -> list[int]:
 def descendants(root: int) -> list[int]:
     """Living children of ``root``, their children, and so on; the nearest first."""
     children: dict[int, list[int]] = {}
-    for pid in _processes():
+    for pid in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
         try:
             state, parent = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:2]
         except OSError:
@@ -350,11 +356,10 @@ def prctl(option: int, value: int) -> None:
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
 
 
-def _processes() -> list[int]:
-    try:
-        return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    except OSError:
-        return []
+def _target(link: str) -> str:
+    with contextlib.suppress(OSError):
+        return str(Path(link).readlink())
+    return ""
 
 
 def _signal(pid: int, number: int) -> None:
@@ -364,27 +369,22 @@ def _signal(pid: int, number: int) -> None:
 
 def _first_bad(exits: list[int | None]) -> int | None:
     """The exit code of the whole: 0 only where every worker ended with 0."""
-    if not exits or (None in exits and not any(exits)):
-        return None
-    return next((code for code in exits if code), 0)
+    return next((code for code in exits if code), None if None in exits or not exits else 0)
 
 
 def _report(folder: str, outcome: dict[str, Any], *, aloud: bool = True) -> bool:
-    written = told = False
+    # After a cut nobody listens, and a full pipe would hold the guard up.
+    told = aloud and _say({"ended": outcome})
     with contextlib.suppress(OSError):
         _write_status(folder, {"state": "ended", **outcome})
-        written = True
-    if aloud:  # after a cut nobody listens, and a full pipe would hold the guard up
-        told = _say({"ended": outcome})
-    return written or told
+        return True
+    return told
 
 
 def _say(message: dict[str, Any]) -> bool:
-    try:
-        os.write(1, json.dumps(message).encode() + b"\n")
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError):
+        return os.write(1, json.dumps(message).encode() + b"\n") > 0
+    return False
 
 
 def _write_status(folder: str, status: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from vmselect.errors import PlanError, SweepError
 from vmselect.sweeps.journal import this_machine
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners import guard
-from vmselect.sweeps.runners.base import GUARD, Handle, Job, Seen, make_request, read_status, seen_from
+from vmselect.sweeps.runners.base import GUARD, Handle, Job, Seen, make_request, marks_of, read_status, seen_from
 from vmselect.sweeps.workers import worker_environments
 
 
@@ -24,6 +24,7 @@ class LocalRunner:
 
     rents = False
     survives = False
+    poll_seconds = 0.1
 
     def __init__(self) -> None:
         self._guards: dict[str, subprocess.Popen[bytes]] = {}
@@ -76,7 +77,7 @@ class LocalRunner:
             told = json.loads(process.stdout.readline() or b"{}") if ready else {}
         except (OSError, ValueError) as cannot:
             raise SweepError(f"Trial {trial.id} could not be started: {cannot}.") from cannot
-        return {"guard": process.pid, "pids": told.get("started", [])}
+        return {"guard": process.pid, "pids": told.get("started", []), "pipes": told.get("pipes", [])}
 
     def watch(self, handle: Handle) -> Seen:
         """Ended once the guard is gone and nothing carries the token any more."""
@@ -84,13 +85,13 @@ class LocalRunner:
         if process is not None and process.poll() is None:
             return Seen("running")
         if handle["host"] == this_machine()["host"]:
-            if process is None and guard.holders([handle["token"]], guards=True):
+            if process is None and guard.holders(marks_of(handle), guards=True):
                 return Seen("lost", error="its guard belongs to another vmselect")
             self._forget(handle["token"])
             status = read_status(Path(handle["folder"]))
             if status.get("state") == "ended":
-                return seen_from(status, lambda: guard.end_tokens([handle["token"]]))
-            left = guard.end_tokens([handle["token"]])  # the guards were killed, or the disk was full
+                return seen_from(status, lambda: guard.end_tokens(marks_of(handle)))
+            left = guard.end_tokens(marks_of(handle))  # the guards were killed, or the disk was full
             return Seen("lost" if left else "ended", why="guard", left=left)
         return Seen("lost", error=f"it was started on {handle['host']}")
 
@@ -112,7 +113,7 @@ class LocalRunner:
                 process.wait(timeout=30.0)
             except (OSError, subprocess.TimeoutExpired):
                 pass  # it is ended below
-        left = guard.end_tokens([handle["token"]])
+        left = guard.end_tokens(marks_of(handle))
         self._forget(handle["token"])
         return f"processes {', '.join(map(str, left))} do not end" if left else ""
 

@@ -1,0 +1,206 @@
+"""Sweeps on this machine: what is promised to users, with trials that misbehave and programs that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+from vmselect.sweeps import clean, read_state
+from vmselect.sweeps.journal import Journal, read_journal
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from sweep_faults import KILLS, run_case
+
+PYTHON = sys.executable
+RECORD = """
+import os, sys
+import vmselect as vs
+vs.Profile.from_times(instance_type=os.environ.get("VMSELECT_INSTANCE_TYPE"), batch_size=int(sys.argv[1]),
+                      iteration_seconds=[0.1, 0.1], steps_per_epoch=10).save(os.environ["VMSELECT_FOLDER"])
+"""
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which the sweep is started, with a script that leaves a record."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "train.py").write_text(RECORD)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def plan_of(*batch_sizes: int, **given: object) -> vs.Plan:
+    facts: dict[str, object] = {"machines": {"small": {"usd_per_hour": 6.0}}, "minutes": 1}
+    return vs.Plan([PYTHON, "train.py", "{batch_size}"],
+                   factors={"machine": ["small"], "batch_size": list(batch_sizes)}, **(facts | given))  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_records_come_with_their_factors_and_a_second_call_runs_nothing(work: Path) -> None:
+    result = vs.sweep(plan_of(64, 256), work / "out", budget_usd=5.0, parallel=2, yes=True)
+    assert [(r.instance_type, dict(r.factors)) for r in result.records] == [
+        ("small", {"machine": "small", "batch_size": 64}),
+        ("small", {"machine": "small", "batch_size": 256}),
+    ]
+    assert not result.failed
+    assert not result.skipped
+    assert 0 < result.spent_usd < result.worst_usd == pytest.approx(0.2)
+    starts = len([e for e in read_journal(work / "out") if e["event"] == "start"])
+    again = vs.sweep(plan_of(64, 256), work / "out", yes=True)
+    assert [r.id for r in again.records] == [r.id for r in result.records]
+    assert len([e for e in read_journal(work / "out") if e["event"] == "start"]) == starts == 2
+    assert {r.batch_size for r in vs.load_profiles(work / "out")} == {64, 256}
+
+
+def test_every_start_is_on_disk_before_it_is_made(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vmselect.sweeps.runners.local import LocalRunner
+
+    start = LocalRunner.start
+    seen: list[list[str]] = []
+
+    def spy(self: LocalRunner, job: object, handle: object) -> object:
+        seen.append([e["event"] for e in read_journal(work / "out")])
+        return start(self, job, handle)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LocalRunner, "start", spy)
+    vs.sweep(plan_of(64), work / "out", yes=True)
+    assert seen == [["sweep", "session", "start"]]
+
+
+def test_nothing_starts_unconfirmed_or_above_the_budget(work: Path) -> None:
+    with pytest.raises(vs.errors.SweepError, match="not confirmed"):
+        vs.sweep(plan_of(64), work / "a")
+    with pytest.raises(vs.errors.SweepError, match=r"worst case is \$0.20 .* budget of \$0.19"):
+        vs.sweep(plan_of(64, 256), work / "b", budget_usd=0.19, yes=True)
+    assert not (work / "b").exists()
+    assert not [e for e in read_journal(work / "a") if e["event"] == "start"]
+    shown = []
+    vs.sweep(plan_of(64), work / "a", confirm=lambda proposal: shown.append(proposal.worst_usd) or True)  # type: ignore[func-returns-value]
+    assert shown == [pytest.approx(0.1)]
+
+
+def test_a_script_that_fails_is_said_to_and_run_again_when_resumed(work: Path) -> None:
+    good = (work / "train.py").read_text()
+    (work / "train.py").write_text("raise SystemExit(3)")
+    result = vs.sweep(plan_of(64), work / "out", yes=True)
+    assert [str(one) for one in result.failed] == [
+        "trial 001 (machine small, batch_size 64): exit code 3, no whole record"
+    ]
+    (work / "train.py").write_text(good)
+    assert len(vs.sweep(plan_of(64), work / "out", yes=True).records) == 1
+    assert len(read_state(work / "out").attempts["001"]) == 2
+
+
+def test_commands_run_where_the_sweep_was_started_with_what_the_agreement_says(work: Path) -> None:
+    (work / "train.py").write_text(
+        RECORD + "\nimport json\nopen('seen.json', 'w').write(json.dumps([os.getcwd(), dict(os.environ)]))\n"
+    )
+    vs.sweep(plan_of(64, environment={"BACKEND": "x {batch_size}"}), work / "out", yes=True)
+    where, environment = json.loads((work / "seen.json").read_text())
+    assert Path(where) == work
+    assert json.loads(environment["VMSELECT_FACTORS"]) == {"machine": "small", "batch_size": 64}
+    assert environment["VMSELECT_INSTANCE_TYPE"] == "small"
+    assert environment["VMSELECT_FACTOR_BATCH_SIZE"] == "64"
+    assert environment["BACKEND"] == "x 64"
+
+
+def test_cores_and_threads_are_pinned(work: Path) -> None:
+    (work / "train.py").write_text(
+        RECORD + "\nopen('cores', 'w').write(f'{len(os.sched_getaffinity(0))} {os.environ[\"OMP_NUM_THREADS\"]}')\n"
+    )
+    vs.sweep(plan_of(64, machines={"small": {"cores": 1, "threads": 3}}), work / "out", yes=True)
+    assert (work / "cores").read_text() == "1 3"
+
+
+def test_values_reach_the_command_as_they_are(work: Path) -> None:
+    (work / "train.py").write_text(RECORD.replace("int(sys.argv[1])", "8") + "\nopen('said', 'w').write(sys.argv[1])")
+    value = "a 'b' \"c\" $HOME * ~ \\ (d) #e"
+    plan = vs.Plan([PYTHON, "train.py", "{value}"], factors={"value": [value]}, minutes=1)
+    assert not vs.sweep(plan, work / "out", yes=True).failed
+    assert (work / "said").read_text() == value
+
+
+def test_a_lost_worker_ends_the_others_and_fails_the_trial(work: Path) -> None:
+    (work / "train.py").write_text(
+        "import os, time\nif os.environ['RANK'] == '1':\n    raise SystemExit(4)\n" + RECORD + "time.sleep(600)\n"
+    )
+    plan = vs.Plan([PYTHON, "train.py", "8"], factors={"nodes": [3]}, minutes=5)
+    began = time.monotonic()
+    result = vs.sweep(plan, work / "out", yes=True)
+    assert time.monotonic() - began < 300 * 0.9
+    assert not result.records
+    assert "a worker was lost" in result.failed[0].reason
+
+
+def test_workers_are_told_of_each_other_and_every_node_is_priced(work: Path) -> None:
+    (work / "train.py").write_text(
+        "import json, os\nrank = os.environ['RANK']\nkeys = ('TF_CONFIG', 'MASTER_ADDR', 'MASTER_PORT', 'WORLD_SIZE',"
+        "'JAX_COORDINATOR_ADDRESS', 'JAX_PROCESS_ID')\n"
+        "open(f'rank{rank}', 'w').write(json.dumps({k: os.environ[k] for k in keys}))\n" + RECORD
+    )
+    plan = vs.Plan([PYTHON, "train.py", "8"], factors={"nodes": [2], "machine": ["m"]}, minutes=6,
+                   machines={"m": {"usd_per_hour": 1.0}})  # fmt: skip
+    assert plan.to_frame()["worst_usd"][0] == pytest.approx(0.2)
+    result = vs.sweep(plan, work / "out", yes=True)
+    assert len(result.records) == 1
+    told = [json.loads((work / f"rank{rank}").read_text()) for rank in (0, 1)]
+    assert told[0]["JAX_COORDINATOR_ADDRESS"] == told[1]["JAX_COORDINATOR_ADDRESS"]
+    assert [json.loads(one["TF_CONFIG"])["task"]["index"] for one in told] == [0, 1]
+    assert told[0]["WORLD_SIZE"] == "2"
+
+
+def test_two_sweeps_do_not_share_a_folder(work: Path) -> None:
+    vs.sweep(plan_of(64), work / "out", yes=True)
+    with pytest.raises(vs.errors.SweepError, match="another plan"):
+        vs.sweep(plan_of(256), work / "out", yes=True)
+    with (
+        Journal(work / "out").opened(),
+        pytest.raises(vs.errors.SweepError, match="a sweep is running here"),
+    ):
+        clean(work / "out")
+
+
+def test_half_a_line_in_the_journal_is_passed_over(work: Path) -> None:
+    vs.sweep(plan_of(64), work / "out", yes=True)
+    with (work / "out" / "journal.jsonl").open("a") as file:
+        file.write('{"event": "gon')
+    assert len(vs.sweep(plan_of(64), work / "out", yes=True).records) == 1
+    assert read_journal(work / "out")[-1]["event"] == "session"
+
+
+def test_the_commands_run_show_resume_and_clean(work: Path) -> None:
+    plan_of(64, 256).save(work / "plan.yaml")
+    env = {**os.environ, "COLUMNS": "200"}
+
+    def vmselect(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [PYTHON, "-c", "from vmselect.cli import main; main()", "sweep", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=env, stdin=subprocess.DEVNULL)
+
+    planned = vmselect("plan", "plan.yaml", "--format", "json")
+    assert [row["worst_usd"] for row in json.loads(planned.stdout)] == [pytest.approx(0.1)] * 2
+    assert vmselect("run", "plan.yaml", "out").returncode == 2  # nobody confirmed
+    done = vmselect("run", "plan.yaml", "out", "--budget-usd", "5", "--yes", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines[-1]["records"] == 2
+    assert "token" not in done.stdout
+    assert [row["status"] for row in json.loads(vmselect("status", "out", "--format", "json").stdout)] == ["done"] * 2
+    assert vmselect("resume", "out", "--yes").returncode == 0
+    cleaned = vmselect("clean", "out", "--yes")
+    assert (cleaned.returncode, "Nothing was left" in cleaned.stderr) == (0, True)
+    bad = vmselect("plan", "nowhere.yaml")
+    assert bad.returncode == 2
+    assert "nowhere.yaml" in bad.stderr
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_killed_nothing_is_left_and_no_record_is_lost(seed: int, tmp_path: Path) -> None:
+    tally = run_case(seed, tmp_path, kills=(KILLS[seed % len(KILLS)],))
+    assert not tally.violations

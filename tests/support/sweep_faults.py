@@ -1,0 +1,202 @@
+"""Seeded faults for sweeps: misbehaving trials, killed programs, then resume and clean; and what must hold after."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import vmselect as vs
+from vmselect.sweeps import Plan, clean, read_state, sweep
+from vmselect.sweeps.journal import read_journal
+from vmselect.sweeps.runners.guard import holders
+from vmselect.sweeps.state import State
+
+SCRIPT = Path(__file__).with_name("sweep_trial.py")
+FAULTS = ("ok", "slow", "fail", "hang", "deaf", "garbage", "half", "full", "fork", "setsid", "setsid-hang",
+          "record-fail", "record-hang")  # fmt: skip
+LEAVE_RECORD = {"ok", "slow", "fork", "setsid", "record-fail", "record-hang"}
+KILLS = ("none", "vmselect", "inner guard", "outer guard", "both guards", "stopped vmselect")
+MINUTES = 2.5 / 60
+USD_PER_HOUR = 36.0
+
+
+@dataclass
+class Tally:
+    """What was tried and seen."""
+
+    runs: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    kills: Counter[str] = field(default_factory=Counter)
+    starts: int = 0
+    records: int = 0
+    violations: list[str] = field(default_factory=list)
+
+
+def make_plan(seed: int, folder: Path, *, minutes: float = MINUTES, **places: Any) -> Plan:
+    """Two or three misbehaving trials; the mark is in the command line of everything they start."""
+    chance = random.Random(seed)
+    faults = chance.sample(FAULTS, k=chance.choice((2, 2, 3)))
+    template = folder / "template.json"
+    vs.Profile.from_times(instance_type="x", batch_size=8, iteration_seconds=0.1).save(template)
+    given: dict[str, Any] = {
+        "factors": {"fault": faults, "machine": ["here"]},
+        "machines": {"here": {"usd_per_hour": USD_PER_HOUR}},
+    }
+    given["factors"] |= places.pop("factors", {})
+    given |= places
+    command = [sys.executable if given.get("runner", "local") == "local" else "python3", "-S", "-E", str(SCRIPT),
+               mark_of(seed, folder), str(folder / "log.jsonl"), str(template)]  # fmt: skip
+    return Plan(command, minutes=minutes, seed=seed, **given)
+
+
+def mark_of(seed: int, folder: Path) -> str:
+    """How long the children of this run would sleep; no other process has this number."""
+    return f"{100_000 + seed}.{abs(hash(str(folder))) % 10**9:09d}"
+
+
+def run_case(
+    seed: int, folder: Path, *, kills: tuple[str, ...] = KILLS, tally: Tally | None = None, slack: float = 0.0,
+    disturb: Callable[[random.Random], None] | None = None, **places: Any,
+) -> Tally:  # fmt: skip
+    """One seeded run: a sweep, a fault in the middle of it, clean or resume or both, and every promise checked."""
+    tally = tally or Tally()
+    chance = random.Random(seed * 7919)
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = make_plan(seed, folder, **places)
+    out, kill = folder / "sweep", chance.choice(kills)
+    budget = len(plan.trials) * plan.minutes / 60 * USD_PER_HOUR * 3
+    pid = os.fork()
+    if not pid:
+        _be_vmselect(plan, out, budget, parallel=chance.choice((1, 2)))
+    time.sleep(chance.uniform(0.0, 2.0 + slack))
+    if disturb:
+        disturb(chance)
+    _kill(kill, pid, out)
+    _, status = os.waitpid(pid, 0)
+    tally.runs += 1
+    tally.kills[kill] += 1
+    tally.faults.update(str(trial.factors["fault"]) for trial in plan.trials)
+    if kill in ("vmselect", "stopped vmselect"):
+        time.sleep(chance.choice((0.0, 0.3)))
+    elif status != 0:
+        tally.violations.append(f"seed {seed}: vmselect ended with {status} after the kill of {kill}")
+    if chance.random() < 0.6 and (out / "journal.jsonl").exists():
+        clean(out)
+    sweep(plan, out, budget_usd=budget, yes=True)
+    left = clean(out)
+    check_promises(seed, plan, folder, out, budget, tally)
+    if not all(one.gone for one in left):
+        tally.violations.append(f"seed {seed}: not proved gone: {left}")
+    return tally
+
+
+def check_promises(seed: int, plan: Plan, folder: Path, out: Path, budget: float, tally: Tally) -> None:
+    """No process left, no trial run twice whose record was there, no record lost, the budget never exceeded."""
+    state = read_state(out)
+    wrong = tally.violations.append
+    deadline = time.monotonic() + 3  # one that was just killed may still be listed
+    while (left := _left(seed, folder, state)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if left:
+        wrong(f"seed {seed}: processes left: {left}")
+    lines = _read_log(folder / "log.jsonl")
+    wrote: set[str] = set()
+    for event, trial, _ in lines:
+        if event == "began" and trial in wrote:
+            wrong(f"seed {seed}: trial {trial} ran again although its record was there")
+        if event == "wrote":
+            wrote.add(trial)
+    for trial in plan.trials:
+        expected = trial.factors["fault"] in LEAVE_RECORD
+        there = [name for name in state.records.get(trial.id, ()) if (out / name).is_file()]
+        if trial.id in wrote and not there:
+            wrong(f"seed {seed}: the record of trial {trial.id} ({trial.factors['fault']}) is lost")
+        if not expected and there:
+            wrong(f"seed {seed}: trial {trial.id} ({trial.factors['fault']}) has a record that it cannot have")
+        if expected and not there:
+            wrong(f"seed {seed}: trial {trial.id} ({trial.factors['fault']}) has no record after resume")
+    if state.records:
+        vs.load_records(out)
+    replayed = State(out)
+    for event in read_journal(out):
+        replayed.apply(event)
+        if replayed.spent_usd > budget * (1 + 1e-9):
+            wrong(f"seed {seed}: {replayed.spent_usd:.4f} of {budget:.4f} dollars at {event['event']}")
+            break
+    tally.starts += len(state.all_attempts)
+    tally.records += sum(map(len, state.records.values()))
+
+
+def _be_vmselect(plan: Plan, out: Path, budget: float, parallel: int) -> None:
+    """The forked child: a vmselect of its own, which may be killed at any moment."""
+    code = 1
+    try:
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 2)
+        sweep(plan, out, budget_usd=budget, parallel=parallel, yes=True)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _kill(kill: str, pid: int, out: Path) -> None:
+    if kill == "vmselect":
+        _signal(pid, signal.SIGKILL)
+    elif kill == "stopped vmselect":
+        _signal(pid, signal.SIGSTOP)
+        time.sleep(0.5)
+        _signal(pid, signal.SIGKILL)
+    elif kill != "none" and (out / "journal.jsonl").exists():
+        tokens = [a.token for a in read_state(out).all_attempts]
+        guards = [p for p in holders(tokens, guards=True) if _is_guard(p)]
+        inner = [p for p in guards if _parent(p) in guards]
+        outer = [p for p in guards if p not in inner]
+        for victim in {"inner guard": inner, "outer guard": outer, "both guards": [*outer, *inner]}[kill]:
+            _signal(victim, signal.SIGKILL)
+
+
+def _left(seed: int, folder: Path, state: State) -> list[int]:
+    mark = mark_of(seed, folder).encode()
+    marked = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if mark in words:
+            marked.append(int(path.name))
+    return marked + holders([attempt.token for attempt in state.all_attempts], guards=True)
+
+
+def _read_log(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return
+
+
+def _is_guard(pid: int) -> bool:
+    try:
+        return b"guard.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0

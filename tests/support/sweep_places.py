@@ -1,0 +1,138 @@
+"""Places for sweeps other than this process's machine: an sshd of one's own on loopback."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sweep_faults import Tally, run_case
+
+import vmselect.sweeps.runners.ssh as ssh_runner
+
+
+def missing_sshd() -> str:
+    """Why no sshd can be started here; nothing where one can."""
+    for program in ("sshd", "ssh", "sftp", "ssh-keygen"):
+        if not shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin"):
+            return f"{program} is not installed (Debian: openssh-server, openssh-client)"
+    return ""
+
+
+@contextmanager
+def sshd(folder: Path) -> Iterator[Path]:
+    """An sshd on a free loopback port with a throwaway key; yields the client configuration whose host is ``far``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    shutil.copy(folder / "user.pub", folder / "authorized")
+    (folder / "authorized").chmod(0o600)
+    home = folder / "home"
+    home.mkdir()
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "session").write_text(
+        f'#!/bin/sh\ncd {home}\n[ "$SSH_ORIGINAL_COMMAND" != internal-sftp ] || exec /usr/lib/openssh/sftp-server\n'
+        'eval "$SSH_ORIGINAL_COMMAND"\n'
+    )
+    (folder / "session").chmod(0o755)
+    (folder / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nPidFile none\nUsePAM no\nStrictModes no\n"
+        f"AuthorizedKeysFile {folder}/authorized\nPasswordAuthentication no\nPermitRootLogin yes\n"
+        f"Subsystem sftp internal-sftp\nMaxStartups 100:30:200\nMaxSessions 100\n"
+        f"ForceCommand {folder}/session\n"
+    )
+    (folder / "config").write_text(
+        f"Host far far2\n HostName 127.0.0.1\n Port {port}\n User {getpass.getuser()}\n IdentityFile {folder}/user\n"
+        f" StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n"
+    )
+    program = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+    assert program
+    server = subprocess.Popen([program, "-D", "-e", "-f", str(folder / "sshd_config")], stderr=subprocess.DEVNULL,
+                              start_new_session=True)  # fmt: skip
+    try:
+        for _ in range(100):
+            with socket.socket() as attempt:
+                if attempt.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield folder / "config"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@contextmanager
+def ssh_config(config: Path) -> Iterator[None]:
+    """Have ssh and sftp read ``config``: put programs of the same name before them on the PATH."""
+    programs = config.parent / "bin"
+    programs.mkdir(exist_ok=True)
+    for name in ("ssh", "sftp"):
+        real = shutil.which(name, path=os.environ.get("VMSELECT_TEST_PATH", os.environ["PATH"]))
+        (programs / name).write_text(f'#!/bin/sh\nexec {real} -F {config} "$@"\n')
+        (programs / name).chmod(0o755)
+    before, quiet = os.environ["PATH"], ssh_runner.SILENCE_SECONDS
+    os.environ["PATH"] = f"{programs}:{before}"
+    ssh_runner.SILENCE_SECONDS = 5.0
+    try:
+        yield
+    finally:
+        os.environ["PATH"], ssh_runner.SILENCE_SECONDS = before, quiet
+
+
+def run_elsewhere(runner: str, seed: int, folder: Path) -> Tally:
+    """One seeded run on a place of its own."""
+    assert runner == "ssh"
+    folder.mkdir(parents=True)
+    (folder / "work").mkdir()
+    os.chdir(folder / "work")
+    with sshd(folder / "sshd") as config, ssh_config(config):
+
+        def disturb(chance: random.Random) -> None:
+            act = chance.choice(("nothing", "nothing", "cut", "silent"))
+            for pid in _sessions(folder / "sshd") if act != "nothing" else ():
+                number = signal.SIGKILL if act == "cut" else signal.SIGSTOP
+                with _ignored():
+                    os.kill(pid, number)
+            if act == "silent":
+                time.sleep(1.0)
+                for pid in _sessions(folder / "sshd"):
+                    with _ignored():
+                        os.kill(pid, signal.SIGCONT)
+
+        return run_case(
+            seed, folder, runner="ssh", minutes=4 / 60, slack=3.0, disturb=disturb,
+            machines={"far": {"usd_per_hour": 36.0}}, factors={"machine": ["far"]},
+        )  # fmt: skip
+
+
+@contextmanager
+def _ignored() -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        return
+
+
+def _sessions(folder: Path) -> list[int]:
+    """Clients' ssh processes that read our configuration."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if str(folder / "config").encode() in words and b"guard.py" in b" ".join(words):
+            found.append(int(path.name))
+    return found

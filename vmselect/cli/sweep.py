@@ -1,0 +1,231 @@
+"""``vmselect sweep plan | run | status | resume | clean``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vmselect.cli.options import CatalogOption, DateOption, open_catalog
+from vmselect.cli.output import Format, FormatOption, emit, say, tell
+
+if TYPE_CHECKING:
+    from vmselect.sweeps import Plan, Proposal, SweepResult
+    from vmselect.sweeps.state import State
+
+app = typer.Typer(
+    help="Run the probe on every candidate machine, within a budget, and leave nothing running.", no_args_is_help=True
+)
+
+PlanArgument = Annotated[Path, typer.Argument(help="A plan, as YAML.", show_default=False)]
+FolderArgument = Annotated[Path, typer.Argument(help="The folder of the sweep's records.", show_default=False)]
+BudgetOption = Annotated[float | None, typer.Option(help="Hard limit on the worst case of everything, in dollars.")]
+ParallelOption = Annotated[int, typer.Option(help="How many trials run at once.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")]
+COUNTED = ("queued", "starting", "running", "done", "failed", "skipped")
+
+
+@app.command("plan")
+def show_plan(
+    plan: PlanArgument,
+    budget_usd: BudgetOption = None,
+    catalog: CatalogOption = None,
+    date: DateOption = None,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Show what would run where, in which order, and what it may cost at most. Starts nothing."""
+    from vmselect.sweeps import Plan
+    from vmselect.sweeps.command import check_script
+
+    made = Plan.load(plan)
+    for trial in made.trials:
+        check_script(trial.arguments, Path.cwd())
+    frame = made.to_frame(open_catalog(catalog, date=date))
+    _emit_plan(frame, format)
+    worst = float(frame["worst_usd"].sum())
+    say([_total(len(frame), float(frame["estimated_usd"].sum()), worst, made.minutes)])
+    if budget_usd is not None and worst > budget_usd:
+        say([f"The worst case is above the budget of {budget_usd:g} dollars; `sweep run` would refuse it."])
+        raise typer.Exit(1)
+
+
+@app.command()
+def run(
+    plan: PlanArgument,
+    folder: FolderArgument,
+    budget_usd: BudgetOption = None,
+    parallel: ParallelOption = 1,
+    yes: YesOption = False,
+    catalog: CatalogOption = None,
+    date: DateOption = None,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Run a plan: show its cost, ask, run its trials, bring their records to FOLDER, end what was started.
+
+    Commands run in the folder where this is started. Exit code 0 when every trial left a record, 1 when some did not.
+
+    Examples:
+
+      vmselect sweep run plan.yaml sweep/ --budget-usd 5
+
+      vmselect sweep run plan.yaml sweep/ --budget-usd 5 --yes --format json
+    """
+    from vmselect.sweeps import Plan
+
+    prices = open_catalog(catalog, date=date) if catalog or date else None
+    _run(Plan.load(plan), folder, budget_usd, parallel, yes, format, catalog=prices)
+
+
+@app.command()
+def resume(
+    folder: FolderArgument,
+    budget_usd: BudgetOption = None,
+    parallel: ParallelOption = 1,
+    yes: YesOption = False,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Go on with a sweep: take in what came, end what was lost, run what has no record yet."""
+    from vmselect.sweeps import Plan, read_state
+    from vmselect.sweeps.session import PLAN
+
+    read_state(folder)
+    _run(Plan.load(folder / PLAN), folder, budget_usd, parallel, yes, format)
+
+
+@app.command()
+def status(
+    folder: FolderArgument,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Say how a sweep stands, from its journal alone: nothing is asked or started."""
+    from vmselect.sweeps import read_state
+    from vmselect.sweeps.result import status_rows
+
+    state = read_state(folder)
+    rows = status_rows(state)
+    names = dict.fromkeys(name for row in rows for name in row)
+    emit(rows, tuple(names), format=format)
+    say([_counts(state)])
+    for attempt in state.open_attempts:
+        say([f"Trial {attempt.trial} may still run. To end it: vmselect sweep clean {folder}"])
+
+
+@app.command()
+def clean(
+    folder: FolderArgument,
+    yes: YesOption = False,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """End whatever the journal says may still run; say what was proved gone and what could not be.
+
+    Exit code 0 when everything is proved gone, 1 when something may still run.
+    """
+    from vmselect.sweeps import clean as clean_up
+    from vmselect.sweeps import read_state
+
+    state = read_state(folder)
+    if not yes and state.open_attempts and not _ask(f"End {len(state.open_attempts)} trials that may still run?"):
+        raise typer.Exit(2)
+    done = clean_up(folder)
+    emit([vars(one) for one in done], ("trial", "attempt", "gone", "detail"), format=format)
+    proved = sum(one.gone for one in done)
+    say([f"{proved} proved gone, {len(done) - proved} could not be proved." if done else "Nothing was left running."])
+    if proved < len(done):
+        raise typer.Exit(1)
+
+
+def _run(
+    plan: Plan, folder: Path, budget_usd: float | None, parallel: int, yes: bool, format: Format,  # noqa: A002
+    **options: Any,
+) -> None:  # fmt: skip
+    from vmselect.cli.sweep_view import View
+    from vmselect.sweeps import sweep
+
+    signal.signal(signal.SIGTERM, _as_interrupt)  # being asked to end is no reason to leave something running
+    with View(plan, machine=format is Format.json) as view:
+        result = sweep(
+            plan, folder, budget_usd=budget_usd, parallel=parallel, yes=yes,
+            confirm=lambda proposal: _confirm(proposal, format), listener=view, ask_stop=view.ask_stop, **options,
+        )  # fmt: skip
+    _finish(result, format)
+
+
+def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
+    if format is Format.json:
+        import json
+
+        summary = {
+            "event": "summary", "folder": str(result.folder), "records": len(result.records),
+            "failed": [one.id for one in result.failed], "skipped": [one.id for one in result.skipped],
+            "unproved": [one.id for one in result.unproved], "spent_usd": result.spent_usd,
+            "worst_usd": result.worst_usd,
+        }  # fmt: skip
+        tell(json.dumps(summary))
+    else:
+        tell(result)
+    say([*result.failed, *result.skipped, *result.unproved])
+    if result.records and format is not Format.json:
+        say([f"Next: vmselect rank {result.folder} --epochs 50"])
+    if result.failed or result.skipped or result.unproved:
+        raise typer.Exit(1)
+
+
+def _confirm(proposal: Proposal, format: Format) -> bool:  # noqa: A002
+    frame = proposal.plan.to_frame() if not proposal.prices else _priced(proposal)
+    if format is not Format.json:
+        _emit_plan(frame[frame["trial"].isin(proposal.to_run)], format)
+    say([_total(len(proposal.to_run), proposal.estimated_usd, proposal.worst_usd, proposal.plan.minutes)])
+    return _ask("Start?")
+
+
+def _priced(proposal: Proposal) -> Any:
+    import pandas as pd
+
+    from vmselect.units import cost_usd
+
+    plan = proposal.plan
+    return pd.DataFrame(
+        [
+            {
+                "trial": t.id, **t.factors, "repetition": t.repetition, "instance_type": t.instance_type,
+                "nodes": t.nodes, "usd_per_hour": proposal.prices[t.id],
+                "worst_usd": cost_usd(60 * plan.minutes, proposal.prices[t.id]), "command": t.command,
+            }
+            for t in plan.trials
+        ]
+    )  # fmt: skip
+
+
+def _emit_plan(frame: Any, format: Format) -> None:  # noqa: A002
+    rows = [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+    emit(rows, tuple(map(str, frame.columns)), format=format, spare=("repetition", "block", "nodes", "instance_type"))
+
+
+def _total(trials: int, estimated: float, worst: float, minutes: float) -> str:
+    from vmselect.units import format_usd
+
+    return (
+        f"{trials} trials of at most {minutes:g} minutes: about {format_usd(estimated)}, "
+        f"{format_usd(worst)} in the worst case."
+    )
+
+
+def _counts(state: State) -> str:
+    from vmselect.units import format_usd
+
+    statuses = [state.status_of(trial) for trial, _ in state.about.get("trials", [])]
+    counts = ", ".join(f"{statuses.count(name)} {name}" for name in COUNTED if name in statuses)
+    return f"{counts}; {format_usd(state.spent_usd)} spent, what may still run at its worst."
+
+
+def _ask(question: str) -> bool:
+    if not sys.stdin.isatty():
+        return False
+    return typer.confirm(question, default=False, err=True)
+
+
+def _as_interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,264 @@
+"""The engine: starts trials within the budget, watches them, brings their records here, and ends what it started."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vmselect.errors import SweepError, VmselectError
+from vmselect.sweeps.budget import Budget
+from vmselect.sweeps.collection import collect, fingerprint
+from vmselect.sweeps.journal import Event, Journal
+from vmselect.sweeps.plan import Plan, Trial
+from vmselect.sweeps.runners.base import Job, Runner, Seen, read_status
+from vmselect.sweeps.state import Attempt, State
+
+LATE_SECONDS = 20.0
+"""How long after its cap a trial is left to its guard before the engine ends it."""
+
+TICK_SECONDS = 0.25
+Listener = Callable[[State, Event], None]
+
+
+@dataclass
+class Engine:
+    """Runs the trials of one sweep. Every method that acts writes the journal first."""
+
+    plan: Plan
+    folder: Path
+    work: Path
+    journal: Journal
+    state: State
+    runner: Runner
+    budget: Budget
+    listener: Listener = lambda state, event: None
+    ask_stop: Callable[[], bool] = lambda: True
+    choose: Callable[[list[Trial]], Trial | None] = lambda queue: queue[0]
+    """Which of the trials that wait is next; None when no more are wanted."""
+    stopping: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def write(self, event: str, **facts: Any) -> None:
+        """Note an event on disk, then in memory, then on screen."""
+        with self._lock:
+            line = self.journal.write(event, **facts)
+            self.state.apply(line)
+            self.listener(self.state, line)
+
+    # -- what an earlier run left
+
+    def reconcile(self, *, adopt: bool = False) -> list[tuple[Attempt, str]]:
+        """End what the journal says may still run, and take in records; returns each with what could not be proved.
+
+        With ``adopt``, what an engine keeps running without us is left running, to be watched again.
+        """
+        trials = {trial.id: trial for trial in self.plan.trials}
+        looked: list[tuple[Attempt, str]] = []
+        for attempt in self.state.all_attempts:
+            trial = trials.get(attempt.trial)
+            if trial is None or (not attempt.open and (self.state.records.get(trial.id) or attempt.fetched)):
+                continue
+            if attempt.open:
+                if (
+                    adopt
+                    and self.runner.survives
+                    and self.runner.watch(attempt.handle).state in ("starting", "running")
+                ):
+                    continue
+                looked.append((attempt, self._end(trial, attempt, Seen("lost"))))
+            else:
+                self._take_in(trial, attempt, None)
+        for trial in self.plan.trials:  # a crash may have come between fetching and noting
+            for attempt in self.state.attempts.get(trial.id, []):
+                if not self.state.records.get(trial.id) and attempt.fetched:
+                    self._note_records(trial, attempt, None)
+        return looked
+
+    # -- running
+
+    def run(self, parallel: int) -> None:
+        """Run every trial that has no record yet; on Ctrl-C, end what runs and keep what came."""
+        queue = [t for t in self.plan.trials if self.state.status_of(t.id) not in ("done", "skipped")]
+        with ThreadPoolExecutor(max_workers=parallel) as pool:
+            running: dict[Future[None], Trial] = {}
+            try:
+                for attempt in self.state.open_attempts:  # those that were adopted
+                    trial = next(t for t in queue if t.id == attempt.trial)
+                    queue.remove(trial)
+                    running[pool.submit(self._follow, trial, attempt)] = trial
+                while queue or running:
+                    self._fill(pool, queue, running, parallel)
+                    try:
+                        done, _ = wait(running, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
+                    except KeyboardInterrupt:
+                        if self.stopping.is_set() or self.ask_stop():
+                            raise
+                        continue
+                    for future in done:
+                        del running[future]
+                        future.result()
+            except BaseException:
+                self.stopping.set()  # the pool waits until every trial has been ended
+                raise
+
+    def _fill(
+        self, pool: ThreadPoolExecutor, queue: list[Trial], running: dict[Future[None], Trial], parallel: int
+    ) -> None:
+        while queue and len(running) < parallel:
+            with self._lock:
+                trial = self.choose(queue)
+            if trial is None:
+                queue.clear()
+                return
+            if not self.runner.has_room(trial):
+                return
+            queue.remove(trial)
+            with self._lock:
+                if not self.budget.fits(self.state, [trial.id, *(waiting.id for waiting in queue)]):
+                    self.write("skip", trial=trial.id, why="its worst case no longer fits the budget")
+                    continue
+                attempt = self._announce(trial)
+            running[pool.submit(self._launch, trial, attempt)] = trial
+
+    def _announce(self, trial: Trial) -> Attempt:
+        number = len(self.state.attempts.get(trial.id, ())) + 1
+        token = f"vmselect-{self.state.about['id']}-{trial.id}-{number}-{secrets.token_hex(4)}"
+        job = self._job(trial, number, token)
+        try:
+            (job.folder / "records").mkdir(parents=True, exist_ok=True)
+            for rank in range(1, trial.nodes):
+                (job.folder / f"worker-{rank}").mkdir(exist_ok=True)
+        except OSError as cannot:
+            raise SweepError(f"{job.folder}: cannot write: {cannot.strerror}. Choose a writable folder.") from cannot
+        price = self.budget.prices[trial.id]
+        self.write("start", trial=trial.id, attempt=number, token=token, usd_per_hour=price,
+                   worst_usd=self.budget.worst_of(trial.id), handle=self.runner.announce(job))  # fmt: skip
+        return self.state.attempts[trial.id][-1]
+
+    def _launch(self, trial: Trial, attempt: Attempt) -> None:
+        job = self._job(trial, attempt.number, attempt.token)
+        try:
+            more = self.runner.start(job, attempt.handle)
+            self.write("started", trial=trial.id, attempt=attempt.number, handle=more)
+        except VmselectError as cannot:
+            problem = self._end(trial, attempt, Seen("lost", why="start", error=str(cannot)))
+            if problem or not isinstance(cannot, SweepError):
+                raise
+            return
+        self._follow(trial, attempt)
+
+    def _follow(self, trial: Trial, attempt: Attempt) -> None:
+        """Watch a started trial to its end; it is ended whatever happens here."""
+        seen, running_since = Seen("lost"), None if self.runner.survives else time.monotonic()
+        try:
+            while not self.stopping.is_set():
+                seen = self.runner.watch(attempt.handle)
+                if seen.state in ("ended", "lost"):
+                    break
+                if seen.state == "running" and running_since is None:
+                    running_since = time.monotonic()
+                if running_since is not None and time.monotonic() - running_since > (
+                    self.budget.cap_seconds + (0 if self.runner.rents else LATE_SECONDS)
+                ):
+                    seen = Seen("lost", why="cap")
+                    break
+                self.stopping.wait(self.runner.poll_seconds)
+            else:
+                seen = Seen("lost", why="stop")
+        finally:
+            self._end(trial, attempt, seen)
+
+    # -- ending
+
+    def _end(self, trial: Trial, attempt: Attempt, seen: Seen) -> str:
+        """Prove that an attempt is gone and bring its records here; returns why it could not be proved, or nothing."""
+        fetched = ""
+        if self.runner.rents:  # what is rented takes its records along when it goes
+            fetched = self._fetch(attempt)
+        problem = ""
+        if seen.state != "ended" or self.runner.rents:
+            try:
+                problem = self.runner.stop(attempt.handle)
+            except VmselectError as cannot:
+                problem = str(cannot)
+        if problem:
+            self.write("unproved", trial=trial.id, attempt=attempt.number, why=problem)
+            return problem
+        if not self.runner.rents:
+            fetched = self._fetch(attempt)
+        status = read_status(self._folder(attempt))
+        self.write(
+            "gone", trial=trial.id, attempt=attempt.number, seconds=self._seconds(attempt, status),
+            exit=seen.exit if seen.exit is not None else status.get("exit"),
+            why=seen.why or str(status.get("why", "")), error=(seen.error or str(status.get("error", "")))[:500],
+        )  # fmt: skip
+        self._take_in(trial, attempt, fetched)
+        return ""
+
+    def _seconds(self, attempt: Attempt, status: dict[str, Any]) -> float:
+        """How long it is to be paid for: until now, or as the guard counted where nothing is rented."""
+        elapsed = max(0.0, time.time() - attempt.began)
+        counted = status.get("seconds")
+        if not self.runner.rents and isinstance(counted, (int, float)) and 0 <= counted <= elapsed + 1:
+            return float(counted)
+        return elapsed if self.runner.rents else min(elapsed, self.budget.cap_seconds)
+
+    def _fetch(self, attempt: Attempt) -> str:
+        """Bring the records here; returns why that could not be done, or nothing."""
+        try:
+            self.runner.fetch(attempt.handle, self._folder(attempt))
+        except VmselectError as cannot:
+            return str(cannot)
+        return ""
+
+    def _take_in(self, trial: Trial, attempt: Attempt, unfetched: str | None) -> None:
+        problem = self._fetch(attempt) if unfetched is None else unfetched
+        if problem:
+            self.write("unfetched", trial=trial.id, attempt=attempt.number, why=problem)
+            return
+        self.write("fetched", trial=trial.id, attempt=attempt.number)
+        self._note_records(trial, attempt, attempt)
+
+    def _note_records(self, trial: Trial, attempt: Attempt, aloud: Attempt | None) -> None:
+        # Of several workers all must have ended well: a chief that lost one measured something else.
+        if trial.nodes > 1 and (attempt.exit != 0 or attempt.why not in ("", "exit")):
+            return
+        files, faults = collect(trial, self._folder(attempt), self.folder)
+        for file in files:
+            self.write("record", trial=trial.id, attempt=attempt.number, file=file.name, sha256=fingerprint(file))
+        if not files and aloud:
+            self.write("empty", trial=trial.id, attempt=attempt.number, why="; ".join(faults)[:500])
+
+    def _folder(self, attempt: Attempt) -> Path:
+        return self.folder / "trials" / attempt.trial / str(attempt.number)
+
+    def _job(self, trial: Trial, number: int, token: str) -> Job:
+        return Job(
+            trial=trial, token=token, folder=self.folder / "trials" / trial.id / str(number), work=self.work,
+            cap_seconds=self.budget.cap_seconds, environment=trial_environment(trial),
+        )  # fmt: skip
+
+
+def trial_environment(trial: Trial) -> dict[str, str]:
+    """What every engine puts into the environment of a trial's command."""
+    said = {f"VMSELECT_FACTOR_{name.upper()}": str(level) for name, level in trial.factors.items()}
+    said["VMSELECT_FACTORS"] = json.dumps(dict(trial.factors))
+    said["VMSELECT_TRIAL"] = trial.id
+    if trial.instance_type:
+        said["VMSELECT_INSTANCE_TYPE"] = trial.instance_type
+    if trial.region:
+        said["VMSELECT_REGION"] = trial.region
+    said |= {name: value for name, value in trial.environment.items() if value is not None}
+    return said
+
+
+def unfinished(plan: Plan, state: State) -> Sequence[str]:
+    """Trials that are to be started: all but those that are done, running or passed over."""
+    return [t.id for t in plan.trials if state.status_of(t.id) in ("queued", "failed")]

@@ -1,0 +1,183 @@
+"""One call runs a plan, continues it, or cleans up after it."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vmselect import __version__
+from vmselect._checks import check_count, check_flag, check_number, check_path, maybe, show
+from vmselect.errors import ArgumentError, SweepError
+from vmselect.sweeps.budget import Budget
+from vmselect.sweeps.command import check_script
+from vmselect.sweeps.engine import Engine, Listener, unfinished
+from vmselect.sweeps.journal import FORMAT, Journal, read_journal, this_machine
+from vmselect.sweeps.plan import Plan
+from vmselect.sweeps.result import SweepResult, make_result
+from vmselect.sweeps.runners import make_runner
+from vmselect.sweeps.state import State, fold
+
+if TYPE_CHECKING:
+    from vmselect.catalog import Catalog
+
+PLAN = "plan.yaml"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What is about to be started: shown before it is, and confirmed."""
+
+    plan: Plan
+    folder: Path
+    to_run: tuple[str, ...]
+    prices: dict[str, float]
+    estimated_usd: float
+    worst_usd: float
+    spent_usd: float
+    budget_usd: float | None
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """One start that might still have run, and what was found."""
+
+    trial: str
+    attempt: int
+    gone: bool
+    detail: str
+
+
+def sweep(
+    plan: Plan | str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    budget_usd: float | None = None,
+    parallel: int = 1,
+    yes: bool = False,
+    catalog: Catalog | None = None,
+    confirm: Callable[[Proposal], bool] | None = None,
+    listener: Listener = lambda state, event: None,
+    ask_stop: Callable[[], bool] = lambda: True,
+) -> SweepResult:
+    """Run the trials of ``plan``, or those that ``folder`` does not hold yet, and bring their records there.
+
+    Nothing starts before ``confirm`` was shown what it may cost and agreed, or ``yes`` was given. The worst case of
+    everything that was started, runs and is planned stays within ``budget_usd``. Whatever was started is ended.
+
+    >>> plan = Plan("python train.py", factors={"batch_size": [64, 256]}, minutes=2)
+    >>> result = sweep(plan, "sweep/", yes=True)  # doctest: +SKIP
+    """
+    plan = plan if isinstance(plan, Plan) else Plan.load(check_path("plan", plan))
+    where = check_path("folder", folder).absolute()
+    limit = maybe(check_number, "budget_usd", budget_usd, least=0)
+    parallel = check_count("parallel", parallel, most=256)
+    agreed = check_flag("yes", yes)
+    if where.exists() and not where.is_dir():
+        raise ArgumentError(f"{where} is a file. Give a folder.")
+    with opened(plan, where, limit=limit, catalog=catalog, listener=listener) as engine:
+        engine.ask_stop = ask_stop
+        for trial in plan.trials:
+            check_script(trial.arguments, engine.work)
+        engine.runner.check(plan.trials)
+        to_run = unfinished(plan, engine.state)
+        if engine.runner.rents and engine.budget.limit_usd is None and to_run:
+            raise SweepError("This plan rents machines. Say what they may cost at most: budget_usd, --budget-usd.")
+        proposal = _propose(engine, tuple(to_run))
+        engine.budget.check(engine.state, to_run)
+        if to_run and not agreed and not (confirm is not None and confirm(proposal)):
+            raise SweepError("Nothing was started: it was not confirmed. Confirm it, or pass yes=True or --yes.")
+        engine.write("session", budget_usd=engine.budget.limit_usd, worst_usd=proposal.worst_usd, parallel=parallel,
+                     pid=os.getpid(), **this_machine())  # fmt: skip
+        engine.reconcile(adopt=True)
+        engine.budget.check(engine.state, unfinished(plan, engine.state))
+        try:
+            engine.run(parallel)
+        except KeyboardInterrupt:
+            engine.write("interrupted")
+        return make_result(plan, engine.state, proposal.worst_usd)
+
+
+def resume(folder: str | os.PathLike[str], **options: object) -> SweepResult:
+    """Continue the sweep of ``folder`` with the plan it holds; ``options`` are those of :func:`sweep`."""
+    where = check_path("folder", folder)
+    read_journal(where)
+    return sweep(Plan.load(where / PLAN), where, **options)  # type: ignore[arg-type]
+
+
+def read_state(folder: str | os.PathLike[str]) -> State:
+    """How a sweep stands, from its journal alone."""
+    where = check_path("folder", folder).absolute()
+    return fold(where, read_journal(where))
+
+
+def clean(folder: str | os.PathLike[str], *, listener: Listener = lambda state, event: None) -> list[Cleaned]:
+    """End whatever the journal of ``folder`` says may still run; returns what was proved gone and what was not."""
+    where = check_path("folder", folder).absolute()
+    if not read_state(where).about:
+        return []  # killed before it could start anything
+    with opened(Plan.load(where / PLAN), where, limit=None, catalog=None, listener=listener) as engine:
+        looked = engine.reconcile()
+        return [
+            Cleaned(attempt.trial, attempt.number, not problem, problem or "proved gone") for attempt, problem in looked
+        ]
+
+
+@contextmanager
+def opened(
+    plan: Plan, folder: Path, *, limit: float | None, catalog: Catalog | None, listener: Listener
+) -> Iterator[Engine]:
+    """An engine that holds the journal of ``folder``, which is new or holds the same plan."""
+    # Whatever is wrong with a new plan should leave no folder behind.
+    fresh = not (folder / "journal.jsonl").exists()
+    prices = plan.prices(catalog) if fresh or catalog is not None else {}
+    if fresh:
+        for trial in plan.trials:
+            check_script(trial.arguments, Path.cwd())
+        make_runner(plan, "new", folder).check(plan.trials)
+        Budget(prices, plan.minutes * 60, limit).check(State(folder), [t.id for t in plan.trials])
+    journal = Journal(folder)
+    with journal.opened():
+        state = fold(folder, read_journal(folder))
+        if not state.about:
+            plan.save(folder / PLAN)
+            event = journal.write(
+                "sweep", format=FORMAT, id=secrets.token_hex(4), plan=plan.fingerprint, runner=plan.runner,
+                work=str(Path.cwd()), budget_usd=limit, minutes=plan.minutes, prices=prices or plan.prices(catalog),
+                trials=[[trial.id, dict(trial.factors)] for trial in plan.trials], writer=f"vmselect {__version__}",
+            )  # fmt: skip
+            state.apply(event)
+        elif state.about["plan"] != plan.fingerprint:
+            raise SweepError(
+                f"{folder} holds a sweep of another plan ({show(state.about['plan'])}). Choose another folder, or "
+                f"resume that one: vmselect sweep resume {folder}"
+            )
+        runner = make_runner(plan, state.about["id"], folder)
+        budget = Budget(
+            prices or state.about["prices"], plan.minutes * 60, state.budget_usd if limit is None else limit
+        )
+        engine = Engine(
+            plan=plan, folder=folder, work=Path(state.about["work"]), journal=journal, state=state, runner=runner,
+            budget=budget, listener=listener,
+        )  # fmt: skip
+        try:
+            yield engine
+        finally:
+            runner.close()
+
+
+def _propose(engine: Engine, to_run: tuple[str, ...]) -> Proposal:
+    plan, budget = engine.plan, engine.budget
+    share = (plan.expected_minutes or plan.minutes) / plan.minutes
+    worst, limit = sum(budget.worst_of(trial) for trial in to_run), budget.limit_usd
+    return Proposal(
+        plan=plan, folder=engine.folder, to_run=to_run, prices=dict(budget.prices), estimated_usd=worst * share,
+        worst_usd=min(budget.worst_usd(engine.state, to_run), math.inf if limit is None else limit),
+        spent_usd=engine.state.spent_usd,
+        budget_usd=budget.limit_usd,
+    )  # fmt: skip
