@@ -48,8 +48,48 @@ def test_skypilot_prices_google_gpus_apart_from_their_hosts(tmp_path) -> None:
     path = tmp_path / "vms.csv"
     path.write_text(SKYPILOT_GCP)
     catalog = vs.Catalog.load(path, provider="gcp")
-    assert set(catalog.offers()["instance_type"]) == {"n1-standard-4"}
-    assert "2 SkyPilot rows" in str(catalog.findings[0])
+    assert catalog.price("n1-standard-4") == 0.19
+    assert catalog.price("a2-highgpu-1g") == pytest.approx(0.74 + 2.93)
+    assert catalog.price("a2-highgpu-1g", market="spot") == pytest.approx(0.37 + 1.5)
+    assert (catalog.offer("a2-highgpu-1g").gpu_model, catalog.offer("a2-highgpu-1g").gpu_count) == ("A100", 1)
+    assert catalog.findings == ()
+
+
+def test_google_machines_are_put_together_zone_by_zone(tmp_path) -> None:
+    head, *_ = SKYPILOT_GCP.splitlines()
+    rows = [
+        "n1-standard-4,4.0,15.0,,,,mars1,mars1-a,0.19,0.04",
+        "n1-standard-4,4.0,15.0,,,,mars1,mars1-b,0.15,0.04",
+        ",,,T4,1.0,,mars1,mars1-a,0.35,",
+        ",,,T4,1.0,,mars1,mars1-c,0.10,0.01",  # a zone without the host
+        "a3-megagpu-8g,208,1872,,,,mars1,mars1-a,10.0,5.0",
+        ",,,H100-MEGA,8.0,,mars1,mars1-a,80.0,20.0",
+        ",,,H100,8.0,,mars1,mars1-a,70.0,10.0",  # whose host is not listed
+        ",,,B200,8.0,,mars1,mars1-a,90.0,30.0",  # sold with its host
+        ",,,tpu-v2-8,1.0,,mars1,mars1-a,4.5,1.35",
+        ",,,tpu-v6e-8,1.0,,mars1,mars1-a,700.0,700.0",  # SkyPilot's sign for an unknown price
+        "g2-standard-4,4,16,,,,mars1,mars1-a,0.35,0.1",
+    ]
+    path = tmp_path / "vms.csv"
+    path.write_text("\n".join([head, *rows]) + "\n")
+    catalog = vs.Catalog.load(path, provider="gcp")
+    found = catalog.offers(market=None)
+    prices = {(r.instance_type, r.market): r.usd_per_hour for r in found.itertuples()}
+    assert prices == pytest.approx(
+        {
+            ("n1-standard-4", "on_demand"): 0.15,
+            ("n1-standard-4", "spot"): 0.04,
+            ("n1-standard-4+1xT4", "on_demand"): 0.54,
+            ("a3-megagpu-8g", "on_demand"): 90.0,
+            ("a3-megagpu-8g", "spot"): 25.0,
+            ("a4-highgpu-8g", "on_demand"): 90.0,
+            ("a4-highgpu-8g", "spot"): 30.0,
+            ("tpu-v2-8", "on_demand"): 4.5,
+            ("tpu-v2-8", "spot"): 1.35,
+        }
+    )
+    assert "8 x H100" in catalog.findings[0].message
+    assert "g2-standard-4" in catalog.findings[0].message
 
 
 def test_gpuhunt(tmp_path) -> None:

@@ -112,8 +112,12 @@ class Catalog:
         regions: Names = None,
         progress: Callable[[Progress], None] | None = None,
         max_age_hours: float = 6.0,
+        source: str = "api",
     ) -> Catalog:
-        """This catalog with fresh prices from the providers' APIs, which are also kept for later runs.
+        """This catalog with fresh prices, which are also kept for later runs.
+
+        ``source`` is ``api``, the providers' own, or ``skypilot``: the catalog that SkyPilot publishes, which has all
+        regions and needs no account.
 
         ``providers`` None means all that can be asked with the credentials at hand. ``regions`` None means each
         provider's reference region. What failed is in ``findings``, and the prices of an earlier refresh, else those
@@ -123,7 +127,9 @@ class Catalog:
         """
         from vmselect.catalog.refresh import refresh_prices  # requests and the clouds' clients load on use only
 
-        outcome = refresh_prices(providers=providers, regions=regions, progress=progress, max_age_hours=max_age_hours)
+        outcome = refresh_prices(
+            providers=providers, regions=regions, progress=progress, max_age_hours=max_age_hours, source=source
+        )
         return Catalog(
             table.merge(self._frame, outcome.frame),
             origin=f"{self.origin}, refreshed",

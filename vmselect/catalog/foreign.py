@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from vmselect.catalog import google_parts
 from vmselect.errors import CatalogError
 from vmselect.findings import Finding
 
@@ -19,7 +20,7 @@ Origin = npt.NDArray[np.intp]
 Converted = tuple[pd.DataFrame, Origin, list[Finding]]
 
 # Names that SkyPilot gives to folders and gpuhunt to files. Any other folder or file is just where someone put it.
-_PROVIDERS = re.compile(
+PROVIDERS = re.compile(
     r"""
     aws|azure|cloudrift|crusoe|cudo|datacrunch|daytona|digitalocean|do|fluidstack|gcp|hotaisle|hyperbolic|
     hyperstack|ibm|jarvislabs|lambda|lambdalabs|lium|mithril|nebius|oci|ovhcloud|paperspace|primeintellect|
@@ -27,7 +28,7 @@ _PROVIDERS = re.compile(
     """,
     re.X,
 )
-# On Google Cloud SkyPilot prices the host of these families without its GPUs.
+# On Google Cloud SkyPilot prices the host of these families without its GPUs, and the GPUs in rows of their own.
 _GCP_HOST_ONLY = r"(?:a2|a3|a4|a4x|g2|g4)-"
 
 
@@ -55,7 +56,7 @@ def _provider_of(path: Path) -> str:
     # SkyPilot keeps <provider>/vms.csv, gpuhunt keeps <provider>.csv.
     resolved = path.resolve()
     name = resolved.parent.name if resolved.stem in ("vms", "instances") else resolved.stem
-    if not _PROVIDERS.fullmatch(name):
+    if not PROVIDERS.fullmatch(name):
         raise CatalogError(f'{path.name} does not say whose prices it holds. Pass provider="aws", for example.')
     return name
 
@@ -70,6 +71,7 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
             "memory_gib": _floats(raw, "MemoryGiB"),
             "gpu_model": _models(raw["AcceleratorName"].astype(str)),
             "gpu_count": _floats(raw, "AcceleratorCount"),
+            "zone": raw["AvailabilityZone"].astype(str) if "AvailabilityZone" in raw.columns else "",
             "row": np.arange(len(raw)),
         }
     )
@@ -77,7 +79,7 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
     apart = rows["instance_type"] == ""
     if provider == "gcp":
         apart |= rows["instance_type"].str.match(_GCP_HOST_ONLY)
-    if apart.any():
+    if apart.any() and provider != "gcp":
         findings.append(
             Finding(
                 "price-rows-left-out",
@@ -94,8 +96,37 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
             ["", "nan", "0", "0.0", "0.00"] if market == "spot" else ["", "nan"]
         )  # no spot market is written as 0 too
         markets.append(_keep_cheapest(priced[~apart & ~priced["usd_per_hour"].isin(absent)]))
+        if provider == "gcp":
+            markets.append(_keep_cheapest(google_parts.assemble(rows, market=market, prices=priced["usd_per_hour"])))
     joined = pd.concat(markets).sort_values(["row", "market"], kind="stable", ignore_index=True)
-    return joined.drop(columns="row"), joined["row"].to_numpy(dtype=np.intp), findings
+    if provider == "gcp":
+        findings += _describe_unused(rows[apart], joined)
+    return joined.drop(columns=["row", "zone"]), joined["row"].to_numpy(dtype=np.intp), findings
+
+
+def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]:
+    """What of the accelerators and hosts that are priced apart became no machine."""
+    gpus = apart[apart["instance_type"] == ""]
+    unused = gpus[~gpus["row"].isin(joined["row"])]
+    names = sorted({f"{r.gpu_count:g} x {r.gpu_model}" for r in unused.itertuples()} - _used_elsewhere(gpus, unused))
+    names += sorted(set(apart["instance_type"]) - {""} - set(joined["instance_type"]))
+    if not names:
+        return []
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return [
+        Finding(
+            "price-rows-left-out",
+            f"Accelerators or hosts that are priced apart and make no machine that we know: {shown}.",
+            "Take these machines from the embedded prices, or bring your own.",
+            "note",
+        )
+    ]
+
+
+def _used_elsewhere(gpus: pd.DataFrame, unused: pd.DataFrame) -> set[str]:
+    """Those that make a machine in some zone: that another zone lacks the host is no loss."""
+    used = gpus[~gpus["row"].isin(unused["row"])]
+    return {f"{r.gpu_count:g} x {r.gpu_model}" for r in used.itertuples()}
 
 
 def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:

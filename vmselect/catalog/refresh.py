@@ -14,11 +14,11 @@ from typing import Literal
 
 import pandas as pd
 
-from vmselect._checks import check_name, check_number, check_seconds, maybe, several, show
+from vmselect._checks import check_choice, check_name, check_number, check_seconds, maybe, several, show
 from vmselect.catalog import store, table
 from vmselect.catalog.schema import KEY
 from vmselect.catalog.snapshot import provider_terms, read_snapshot, snapshot_at
-from vmselect.catalog.sources import REGISTRY, Row, Source, open_source
+from vmselect.catalog.sources import REGISTRY, VIA, Row, Source, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
 from vmselect.findings import Finding
 
@@ -53,12 +53,14 @@ def refresh_prices(
     regions: str | Sequence[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
     max_age_hours: float = 6.0,
+    source: str = "api",
     most_seconds: float = LONGEST_SECONDS,
     sources: Mapping[str, Source] | None = None,
 ) -> RefreshOutcome:
     """Fetch prices and keep each part that succeeds; an error only when nothing at all could be had.
 
-    After ``most_seconds`` the parts that are still being fetched are given up.
+    ``source`` is ``api``, the clouds themselves, or ``skypilot``, the catalog that SkyPilot publishes; of that one
+    ``regions`` may be ``all``. After ``most_seconds`` the parts that are still being fetched are given up.
 
     Of a part that fails, the prices fetched earlier count on. ``sources`` replaces the clouds' own APIs, for a mirror
     or a test.
@@ -69,7 +71,9 @@ def refresh_prices(
     providers, regions = maybe(_names, "providers", providers), maybe(_names, "regions", regions)
     max_age_hours = check_number("max_age_hours", max_age_hours, least=0)
     most_seconds = check_seconds("most_seconds", most_seconds)
-    opened = dict(sources) if sources is not None else {name: open_source(name) for name in providers or REGISTRY}
+    via = check_choice("source", source, VIA)
+    usual = REGISTRY if via == "api" else ("aws", "azure", "gcp")
+    opened = dict(sources) if sources is not None else {name: open_source(name, via) for name in providers or usual}
     wanted = list(dict.fromkeys(providers or opened))
     for name in wanted:
         if name not in opened:
@@ -113,7 +117,9 @@ def refresh_prices(
         else:
             fresh.append(frame)
             findings += [*left_out, *_describe_losses(name, region, kept, frame)]
+            findings += _describe_unpriced(opened[name], region, frame)
             end(Progress(name, region, "fetched", "", len(frame)))
+    findings += [finding for name in wanted for finding in getattr(opened[name], "findings", ())]
     if not fresh:
         raise RefreshError(
             " ".join(map(str, findings)) or "There was nothing to refresh. Name a provider and a region."
@@ -131,9 +137,12 @@ def _plan(
     tasks = []
     unclaimed = dict.fromkeys(regions or ())
     for name in providers:
-        if regions is None:
-            terms = provider_terms(name)
-            mine = [terms.reference_region] if terms else []
+        terms = provider_terms(name)
+        if regions is None and terms is not None:
+            mine = [terms.reference_region]
+        elif regions is None or "all" in regions:
+            mine = _list_regions(sources[name])
+            unclaimed.pop("all", None)
         else:
             mine = [r for r in dict.fromkeys(regions) if re.fullmatch(sources[name].region_pattern, r)]
         tasks += [(name, region) for region in mine]
@@ -145,6 +154,16 @@ def _plan(
             "Write us-east-1 (aws), eastus (azure) or us-central1 (gcp)."
         )
     return tasks
+
+
+def _list_regions(source: Source) -> list[str]:
+    listing = getattr(source, "list_regions", None)
+    if listing is None:
+        raise ArgumentError(f"{source.provider} has no list of its regions. Name them, or refresh from skypilot.")
+    try:
+        return list(listing())
+    except RefreshError:
+        return ["all"]  # to fail as a part of its own, and cost only itself
 
 
 def _fetch_all(
@@ -236,6 +255,32 @@ def _describe_losses(provider: str, region: str, before: pd.DataFrame | None, no
                 f"{provider} {region} now lists {left} {market} prices of {service}, before it were {count}.",
                 "If that cannot be, run `vmselect prices refresh --max-age-hours 0`.",
             )
+
+
+def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterator[Finding]:
+    """A finding that names the types that ship with a price in this region and got none now, with the reasons."""
+    shipped = read_snapshot(snapshot_at().file)
+    here = shipped[(shipped["provider"] == source.provider) & (shipped["region"] == region) & ~shipped["retired"]]
+    services = set(now["service"].astype(str))
+    wanted = {str(r.instance_type) for r in here.itertuples() if r.service in services and r.market == "on_demand"}
+    missing = sorted(wanted - set(now["instance_type"].astype(str)))
+    if not missing or len(missing) == len(wanted):
+        return
+    explain = getattr(source, "explain_missing", lambda name, region: "not in the answer")
+    reasons: dict[str, list[str]] = {}
+    for name in missing:
+        reasons.setdefault(explain(name, region), []).append(name)
+    told = "; ".join(f"{', '.join(names[:6])}{_and_more(names, 6)} ({why})" for why, names in reasons.items())
+    yield Finding(
+        "types-without-price",
+        f"{source.provider} {region} gave no price of {len(missing)} types that ship with one: {told}.",
+        "The older prices of these stay in use.",
+        "note",
+    )
+
+
+def _and_more(names: Sequence[str], shown: int) -> str:
+    return f" and {len(names) - shown} more" if len(names) > shown else ""
 
 
 def _describe_what_stays(provider: str, region: str, kept: pd.DataFrame | None) -> str:

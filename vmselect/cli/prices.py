@@ -1,4 +1,4 @@
-"""``vmselect prices show | refresh | diff``."""
+"""``vmselect prices show | refresh | diff | snapshot``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from vmselect.cli.options import CatalogOption, DateOption, open_catalog
-from vmselect.cli.output import Format, FormatOption, emit, say
+from vmselect.cli.output import Format, FormatOption, emit, say, tell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,10 +59,23 @@ def show(
 def refresh(
     provider: ProviderOption = None,
     region: RegionOption = None,
+    source: Annotated[
+        str,
+        typer.Option(help="api, the providers' own, or skypilot: what SkyPilot publishes, all regions, no account."),
+    ] = "api",
     max_age_hours: Annotated[float, typer.Option(help="Keep what was fetched less than so many hours ago.")] = 6.0,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Fetch fresh prices from the providers into your cache folder; what fails keeps its old prices."""
+    """Fetch fresh prices into your cache folder; what fails keeps its old prices.
+
+    Examples:
+
+      vmselect prices refresh --provider azure
+
+      vmselect prices refresh --source skypilot --provider aws --region eu-west-1 --region us-east-2
+
+      vmselect prices refresh --source skypilot --provider lambda --region all
+    """
     from vmselect.catalog.refresh import refresh_prices
     from vmselect.catalog.store import cache_folder
 
@@ -79,12 +92,24 @@ def refresh(
             if part.state not in ("waiting", "fetching"):
                 bars.stop_task(tasks[key])
 
-        outcome = refresh_prices(provider or None, regions=region or None, max_age_hours=max_age_hours, progress=follow)
+        outcome = refresh_prices(
+            provider or None, regions=region or None, max_age_hours=max_age_hours, source=source, progress=follow
+        )
     rows = [{**vars(part)} for part in sorted(outcome.parts, key=lambda p: (p.provider, p.region))]
     emit(rows, ("provider", "region", "state", "rows", "detail"), format=format, title=f"Prices in {cache_folder()}")
     say(outcome.findings)
     if any(part.state == "failed" for part in outcome.parts):
         raise typer.Exit(1)
+
+
+@app.command()
+def snapshot(
+    folder: Annotated[Path, typer.Argument(help="The pricing folder of a checkout.")] = Path("pricing"),
+) -> None:
+    """Make the prices that ship anew: your refreshed ones over the newest snapshot, in a checkout of vmselect."""
+    from vmselect.catalog.publication import write_snapshot
+
+    tell(f"Wrote {write_snapshot(folder)}. Now run: pytest tests/unit/test_catalog_shipped.py")
 
 
 @app.command()

@@ -39,7 +39,7 @@ class FakeAzure:
 @pytest.fixture
 def azure(monkeypatch) -> FakeAzure:
     fake = FakeAzure()
-    monkeypatch.setattr("vmselect.catalog.refresh.open_source", lambda _: fake)
+    monkeypatch.setattr("vmselect.catalog.refresh.open_source", lambda *_: fake)
     return fake
 
 

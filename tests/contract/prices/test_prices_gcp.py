@@ -8,6 +8,7 @@ import pytest
 
 from vmselect.catalog.refresh import refresh_prices
 from vmselect.catalog.sources.gcp import GcpPrices
+from vmselect.catalog.sources.machines import known_machines
 from vmselect.errors import RefreshError
 
 
@@ -166,3 +167,45 @@ def test_blanks_around_a_key_are_no_part_of_it(cloud, answer, client) -> None:
     serve(cloud, answer, CORE, RAM)
     fetch(GcpPrices(base_url=cloud.url, api_key=" hidden-key\n", client=client))
     assert cloud.asked[0].headers["X-Goog-Api-Key"] == "hidden-key"
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpu", "host"),
+    [
+        ("a3-ultragpu-8g", "H200 141GB GPU", "A3Ultra Instance"),
+        ("a3-ultragpu-8g", "Nvidia H200 141GB GPU", "A3Ultra Instance"),
+        ("a3-megagpu-8g", "Nvidia H100 Mega 80GB GPU", "A3Plus Instance"),
+        ("a3-megagpu-8g", "Nvidia H100 80GB Plus GPU", "A3Plus Instance"),
+        ("g4-standard-48", "RTX 6000 96GB", "G4 Instance"),
+        ("a2-ultragpu-1g", "Nvidia Tesla A100 80GB GPU", "A2 Instance"),
+    ],
+)
+def test_gpus_are_known_by_what_their_names_mean(cloud, answer, prices, machine, gpu, host) -> None:
+    facts = known_machines("gcp")[machine]
+    others = [sku(name, 99.0, "GPU") for name in ("Nvidia Tesla A100 GPU", "Nvidia H100 80GB GPU", "GB200 GPU")]
+    serve(
+        cloud, answer, sku(f"{host} Core", 0.01, "CPU"), sku(f"{host} Ram", 0.001, "RAM"), sku(gpu, 3.0, "GPU"), *others
+    )
+    whole = facts["vcpus"] * 0.01 + facts["memory_gib"] * 0.001 + facts["gpu_count"] * 3.0
+    assert fetch(prices)[machine, "on_demand"] == pytest.approx(whole, abs=1e-5)
+
+
+def test_a_slice_holds_its_cores_and_memory(cloud, answer, prices) -> None:
+    name = "A4 Nvidia B200 (1 gpu slice)"
+    serve(cloud, answer, sku(name, 16.11, "GPU"), sku(f"Spot Preemptible {name}", 4.95, "GPU"))
+    found = fetch(prices)
+    assert found == pytest.approx({("a4-highgpu-8g", "on_demand"): 128.88, ("a4-highgpu-8g", "spot"): 39.6})
+
+
+def test_a_workstation_licence_is_no_gpu(cloud, answer, prices) -> None:
+    serve(cloud, answer, CORE, RAM, T4, sku("Nvidia Tesla T4 Virtual Workstation GPU", 0.55, "GPU"))
+    assert ("n1-standard-4+1xT4", "on_demand") in fetch(prices)
+
+
+def test_a_refresh_names_what_got_no_price_and_why(cloud, answer, prices) -> None:
+    serve(cloud, answer, CORE, RAM, T4, sku("Nvidia Tesla T4 GPU", 0.36, "GPU"))
+    outcome = refresh_prices(["gcp"], sources={"gcp": prices})
+    told = next(str(f) for f in outcome.findings if f.code == "types-without-price")
+    assert "no price of A2 Instance Core" in told or "no price of its GPU, A100" in told
+    assert "2 prices of its GPU, T4" in told
+    assert "its family is not put together here" in told

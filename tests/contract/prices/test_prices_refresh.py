@@ -236,7 +236,7 @@ def test_catalog_refresh_through_http(cloud, answer, client, monkeypatch) -> Non
     }  # fmt: skip
     cloud.reply = lambda _: answer({"Items": [item], "NextPageLink": None})
     source = AzurePrices(base_url=cloud.url, client=client)
-    monkeypatch.setattr("vmselect.catalog.refresh.open_source", lambda _: source)
+    monkeypatch.setattr("vmselect.catalog.refresh.open_source", lambda *_: source)
     fresh = vs.Catalog.embedded().refresh(["azure"], regions=["eastus"])
     assert fresh.price("Standard_NC4as_T4_v3") == 0.5
     changes = vs.catalog.compare_prices(vs.Catalog.embedded(), vs.Catalog.refreshed(alone=True))

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+from vmselect._checks import show
 from vmselect.errors import ArgumentError
 
 Row = dict[str, Any]  # column of a price row: value
@@ -21,8 +22,15 @@ class Source(Protocol):
         """What is missing to ask this cloud (a credential, a package) and where to get it, or None."""
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
-        """Every VM price of one region, as rows; raises RefreshError when the answer is not whole."""
+        """Every VM price of one region, as rows; raises RefreshError when the answer is not whole.
 
+        A source may also have ``list_regions()``, for a refresh of all of them, and ``explain_missing(instance_type,
+        region)``, which says why a machine that we know got no price, and ``findings`` about what it read.
+        """
+
+
+VIA = ("api", "skypilot")
+"""Whom a refresh can ask: the clouds themselves, or SkyPilot's published catalog."""
 
 REGISTRY = {
     "aws": "vmselect.catalog.sources.aws:AwsPrices",
@@ -31,9 +39,13 @@ REGISTRY = {
 }
 
 
-def open_source(provider: str) -> Source:
-    """The source of ``provider``, which must be in ``REGISTRY``."""
+def open_source(provider: str, via: str = "api") -> Source:
+    """The source of ``provider``: its own API, which must be in ``REGISTRY``, or what SkyPilot publishes of it."""
+    if via == "skypilot":
+        from vmselect.catalog.sources.skypilot import SkyPilotPrices
+
+        return SkyPilotPrices(provider)
     if provider not in REGISTRY:
-        raise ArgumentError(f"No price source for {provider!r}. Known: {', '.join(REGISTRY)}.")
+        raise ArgumentError(f"No price source for {show(provider)}. Known: {', '.join(REGISTRY)}.")
     module, _, name = REGISTRY[provider].partition(":")
     return cast(Source, getattr(importlib.import_module(module), name)())

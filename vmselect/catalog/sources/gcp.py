@@ -33,27 +33,32 @@ _HOSTS = {
     "n1": "N1 Predefined Instance",
     "n2": "N2 Instance",
 }
-# GPU model as we call it, or family where it matters: how its SKU begins.
+# GPU model as we call it, or family where it matters: what its SKU says, whatever stands around it.
 _GPUS = {
-    "a3-megagpu": ("Nvidia H100 80GB Mega GPU", "Nvidia H100 80GB Plus GPU"),
-    "A100": ("Nvidia Tesla A100 GPU",),
-    "A100-80GB": ("Nvidia Tesla A100 80GB GPU",),
-    "B200": ("Nvidia B200 GPU",),
-    "H100": ("Nvidia H100 80GB GPU",),
-    "H200": ("Nvidia H200 141GB GPU",),
-    "K80": ("Nvidia Tesla K80 GPU",),
-    "L4": ("Nvidia L4 GPU",),
-    "P100": ("Nvidia Tesla P100 GPU",),
-    "P4": ("Nvidia Tesla P4 GPU",),
-    "RTX-PRO-6000": ("Nvidia RTX PRO 6000 GPU", "Nvidia RTX 6000 96GB GPU"),
-    "T4": ("Nvidia Tesla T4 GPU",),
-    "V100": ("Nvidia Tesla V100 GPU",),
+    "a3-megagpu": r"h100\b.*\b(?:mega|plus)",
+    "A100": r"a100(?!.*\b80 ?gb)",
+    "A100-80GB": r"a100\b.*\b80 ?gb",
+    "B200": r"b200",
+    "GB200": r"gb200",
+    "H100": r"h100(?!.*\b(?:mega|plus))",
+    "H200": r"h200",
+    "K80": r"k80",
+    "L4": r"l4",
+    "P100": r"p100",
+    "P4": r"p4",
+    "RTX-PRO-6000": r"rtx(?: pro)? 6000",
+    "T4": r"t4",
+    "V100": r"v100",
 }
+# Some GPUs are sold as slices of their machine, cores and memory included.
+_SLICE = "gpu slice"
 _REJECTED = re.compile(
-    r"commitment|custom|sole tenancy|reserved|reservation|dws|defined duration|premium|suspended", re.I
+    r"commitment|custom|sole tenancy|reserved|reservation|dws|defined duration|calendar|premium|suspended"
+    r"|workstation|vws|vgpu",
+    re.I,
 )
 _LOCAL_SSD_INSIDE = ("a2-ultragpu", "a3-", "a4-")
-Parts = dict[tuple[str, bool], set[float]]  # (start of description, spot): USD per hour of one unit
+Parts = dict[tuple[str, bool], set[float]]  # (description, with "gpu:" before a GPU's; spot): USD per hour of one unit
 
 
 class GcpPrices:
@@ -71,6 +76,7 @@ class GcpPrices:
         self._client = replace(client or JsonClient(), headers={"X-Goog-Api-Key": self._key} if self._key else {})
         self._lock = threading.Lock()
         self._skus: list[dict[str, Any]] | None = None
+        self._parts: dict[str, Parts] = {}
 
     def missing(self) -> str | None:
         """The API key, when there is none."""
@@ -85,12 +91,12 @@ class GcpPrices:
         with self._lock:  # the answer covers all regions: the first to come asks, the others wait and share it
             if self._skus is None:
                 self._skus = self._download(progress)
-        parts = collect_parts(self._skus, region)
+        parts = self._parts[region] = collect_parts(self._skus, region)
         rows = []
         for name, facts in known_machines("gcp").items():
             for market in ("on_demand", "spot"):
                 price = assemble(name, facts, parts, spot=market == "spot")
-                if price is not None:
+                if not isinstance(price, str):
                     row = {"provider": "gcp", "service": "gce", "instance_type": name, "region": region}
                     note = "without its local SSD" if name.startswith(_LOCAL_SSD_INSIDE) else ""
                     rows.append({**row, "market": market, "usd_per_hour": price, **facts, "note": note})
@@ -99,6 +105,10 @@ class GcpPrices:
             hint = "Update vmselect." if region in regions else describe_nearest(region, regions)
             raise RefreshError(f"Google Cloud prices no machine that we know in {region!r}. {hint}")
         return rows
+
+    def explain_missing(self, name: str, region: str) -> str:
+        """Why a machine of the embedded table got no price on demand."""
+        return str(assemble(name, known_machines("gcp")[name], self._parts[region], spot=False))
 
     def _download(self, progress: Callable[[str], None]) -> list[dict[str, Any]]:
         url = f"{self._base_url}/services/{COMPUTE_ENGINE}/skus"
@@ -135,7 +145,8 @@ def collect_parts(skus: list[dict[str, Any]], region: str) -> Parts:
         name = re.split(r" (?:running in|attached to)", name)[0].strip()
         price = read_unit_price(sku)
         if price is not None:
-            parts.setdefault((name.lower(), spot), set()).add(price)
+            kind = "gpu:" if category["resourceGroup"] == "GPU" else ""
+            parts.setdefault((kind + name.lower(), spot), set()).add(price)
     return parts
 
 
@@ -152,24 +163,35 @@ def read_unit_price(sku: dict[str, Any]) -> float | None:
         return None
 
 
-def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | None:
-    """USD per hour of a machine, or None when a part of it is not sold here or has two prices."""
+def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | str:
+    """USD per hour of a machine, or why it cannot be told."""
     family = max((f for f in _HOSTS if name == f or name.startswith(f + "-")), key=len, default=None)
     if family is None:
-        return None
-    core = _only(parts, (f"{_HOSTS[family]} Core",), spot)
-    memory = _only(parts, (f"{_HOSTS[family]} Ram",), spot)
-    if core is None or memory is None:
-        return None
-    price = core * facts["vcpus"] + memory * facts["memory_gib"]
+        return "its family is not put together here"
+    price, gpu = 0.0, None
     if facts.get("gpu_count"):
-        gpu = _only(parts, _GPUS.get(family) or _GPUS.get(facts["gpu_model"], ()), spot)
-        if gpu is None:
-            return None
+        pattern = _GPUS.get(family) or _GPUS.get(facts["gpu_model"])
+        found = [n for n, s in parts if pattern and s == spot and n.startswith("gpu:") and _says(n, pattern)]
+        gpu = _only(parts, found, spot)
+        if isinstance(gpu, str):
+            return f"{gpu} of its GPU, {facts['gpu_model']}"
         price += gpu * facts["gpu_count"]
+        if all(_SLICE in n for n in found):
+            return round(float(price), 6)
+    for unit, column in (("Core", "vcpus"), ("Ram", "memory_gib")):
+        part = _only(parts, [f"{_HOSTS[family]} {unit}".lower()], spot)
+        if isinstance(part, str):
+            return f"{part} of {_HOSTS[family]} {unit}"
+        price += part * facts[column]
     return round(float(price), 6)
 
 
-def _only(parts: Parts, names: tuple[str, ...], spot: bool) -> float | None:
-    prices = set().union(*(parts.get((n.lower(), spot), set()) for n in names))
-    return prices.pop() if len(prices) == 1 else None
+def _says(name: str, pattern: str) -> bool:
+    return re.search(rf"\b(?:{pattern})\b", name) is not None
+
+
+def _only(parts: Parts, names: list[str], spot: bool) -> float | str:
+    prices = set().union(*(parts.get((n, spot), set()) for n in names))
+    if len(prices) == 1:
+        return prices.pop()
+    return f"{len(prices)} prices" if prices else "no price"

@@ -1,0 +1,152 @@
+"""SkyPilot's published catalog as a source: one file per cloud, all regions, no account."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+import vmselect as vs
+from vmselect.catalog.publication import write_snapshot
+from vmselect.catalog.refresh import refresh_prices
+from vmselect.catalog.snapshot import pricing_folder
+from vmselect.catalog.sources.http import JsonClient
+from vmselect.catalog.sources.skypilot import SkyPilotPrices
+from vmselect.cli import app
+from vmselect.errors import ArgumentError, CatalogError, RefreshError
+
+HEADER = (
+    "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Region,AvailabilityZone,Price,SpotPrice\n"
+)
+FILES = {
+    "/v8/aws/vms.csv": HEADER
+    + "g4dn.xlarge,4,16,T4,1,,us-east-1,us-east-1a,0.5,0.2\n"
+    + "g4dn.xlarge,4,16,T4,1,,us-east-1,us-east-1b,0.5,0.1\n"
+    + "g4dn.xlarge,4,16,T4,1,,eu-west-1,eu-west-1a,0.6,\n"
+    + "p5e.48xlarge,192,2048,H200,8,,eu-west-1,eu-west-1a,70,\n",
+    "/v8/gcp/vms.csv": HEADER
+    + "a2-highgpu-1g,12,85,,,,us-central1,us-central1-a,0.74,0.37\n"
+    + ",,,A100,1,,us-central1,us-central1-a,2.93,1.5\n",
+    "/v8/lambda/vms.csv": HEADER + "gpu_1x_a10,30,200,A10,1,,us-west-1,,0.75,\ngpu_8x_x,1,1,X,8,,us-east-9,,-4,\n"
+    "gpu_1x_a10,30,200,A10,1,,us-east-9,,0.8,\n",
+}
+
+
+@pytest.fixture
+def sources(cloud, answer, client):
+    def reply(request):
+        text = FILES.get(request.path)
+        return answer(status=404) if text is None else answer(text.encode())
+
+    cloud.reply = reply
+    return {n: SkyPilotPrices(n, base_url=f"{cloud.url}/v8", client=client) for n in ("aws", "azure", "gcp", "lambda")}
+
+
+def refresh(sources, *providers, **options):
+    return refresh_prices(providers, sources={p: sources[p] for p in providers}, source="skypilot", **options)
+
+
+def test_regions_of_a_cloud_come_from_one_file(cloud, sources) -> None:
+    outcome = refresh(sources, "aws", regions=["us-east-1", "eu-west-1"])
+    assert [request.path for request in cloud.asked] == ["/v8/aws/vms.csv"]
+    assert {(p.region, p.state, p.rows) for p in outcome.parts} == {
+        ("us-east-1", "fetched", 2),
+        ("eu-west-1", "fetched", 2),
+    }
+    catalog = vs.Catalog.default()
+    assert catalog.price("g4dn.xlarge", region="us-east-1", market="spot") == 0.1  # the cheapest zone
+    assert catalog.price("g4dn.xlarge", region="eu-west-1") == 0.6
+    assert catalog.price("p5e.48xlarge", region="eu-west-1") == 70
+    offer = catalog.offer("g4dn.xlarge", region="eu-west-1")
+    assert (offer.source, offer.date) == ("skypilot", dt.datetime.now(dt.UTC).date().isoformat())
+
+
+def test_without_a_region_the_reference_region_is_meant(sources) -> None:
+    outcome = refresh(sources, "aws", "gcp")
+    assert [(p.provider, p.region) for p in sorted(outcome.parts, key=str)] == [
+        ("aws", "us-east-1"),
+        ("gcp", "us-central1"),
+    ]
+    assert vs.Catalog.default().price("a2-highgpu-1g") == pytest.approx(3.67)
+
+
+def test_all_regions(sources) -> None:
+    outcome = refresh(sources, "aws", regions="all")
+    assert {p.region for p in outcome.parts} == {"us-east-1", "eu-west-1"}
+
+
+def test_a_cloud_that_ships_no_prices(sources) -> None:
+    outcome = refresh(sources, "lambda")
+    assert {(p.region, p.rows) for p in outcome.parts} == {("us-west-1", 1), ("us-east-9", 1)}
+    assert any("usd_per_hour -4 is outside" in str(finding) for finding in outcome.findings)
+    assert vs.Catalog.default().price("gpu_1x_a10", region="us-west-1") == 0.75
+
+
+def test_a_cloud_that_fails_costs_only_itself(sources) -> None:
+    outcome = refresh(sources, "aws", "azure")
+    assert {p.provider: p.state for p in outcome.parts} == {"aws": "fetched", "azure": "failed"}
+    outcome = refresh(sources, "aws", "azure", regions=["all"], max_age_hours=0)
+    assert {p.provider: p.state for p in outcome.parts} == {"aws": "fetched", "azure": "failed"}
+
+
+def test_what_is_fresh_is_not_fetched_again(cloud, sources, client) -> None:
+    refresh(sources, "aws")
+    again = {"aws": SkyPilotPrices("aws", base_url=f"{cloud.url}/v8", client=client)}
+    assert refresh(again, "aws").parts[0].state == "reused"
+    assert len(cloud.asked) == 1
+
+
+def test_a_region_that_is_not_there(sources) -> None:
+    with pytest.raises(RefreshError, match=r"no aws price in 'eu-west-9'\. Nearest: eu-west-1"):
+        refresh(sources, "aws", regions=["eu-west-9"])
+
+
+def test_half_a_file_or_none(cloud, answer, client) -> None:
+    source = SkyPilotPrices("aws", base_url=cloud.url, client=client)
+    for body in (b"", b"<html>not here</html>", b"\x00\xff", HEADER.encode()):
+        cloud.reply = lambda _, body=body: answer(body)
+        with pytest.raises(RefreshError):
+            source.fetch("us-east-1", progress=lambda _: None)
+
+
+def test_a_file_may_not_be_endless(cloud, answer, waits, monkeypatch) -> None:
+    monkeypatch.setattr("vmselect.catalog.sources.http._MAX_ANSWER_BYTES", 1000)
+    cloud.reply = lambda _: answer(b"x" * 5000)
+    source = SkyPilotPrices("aws", base_url=cloud.url, client=JsonClient(sleep=waits.append))
+    with pytest.raises(RefreshError, match="answered more than"):
+        source.fetch("us-east-1", progress=lambda _: None)
+
+
+def test_names_that_skypilot_or_we_do_not_know() -> None:
+    with pytest.raises(ArgumentError, match="SkyPilot publishes no prices of 'mars'"):
+        refresh_prices(["mars"], source="skypilot")
+    with pytest.raises(ArgumentError, match="source must be one of api, skypilot"):
+        refresh_prices(["aws"], source="magic")
+    with pytest.raises(ArgumentError, match="no list of its regions"):
+        refresh_prices(["azure"], regions="all")
+
+
+def test_one_command_makes_a_new_snapshot(sources, tmp_path) -> None:
+    folder = tmp_path / "pricing"
+    shutil.copytree(pricing_folder(), folder)
+    with pytest.raises(CatalogError, match="no pricing folder"):
+        write_snapshot(tmp_path)
+    with pytest.raises(CatalogError, match="Run `vmselect prices refresh`"):
+        write_snapshot(folder)
+    refresh(sources, "aws", "gcp", "lambda", regions="all")
+    made = CliRunner().invoke(app, ["prices", "snapshot", str(folder)])
+    assert made.exit_code == 0, made.output
+    today = dt.datetime.now(dt.UTC).date().isoformat()
+    before, after = vs.Catalog.embedded(), vs.Catalog.load(folder / f"{today}.csv")
+    assert after.price("g4dn.xlarge") == 0.5
+    assert after.price("a2-highgpu-1g") == pytest.approx(3.67)
+    assert set(after.offers(market=None)["region"]) == set(before.offers(market=None)["region"])
+    assert len(after) == len(before)  # p5e was refreshed elsewhere only, and lambda ships no prices
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["snapshots"][-1]["date"] == today
+    for entry in manifest["snapshots"] + manifest["tables"]:
+        assert hashlib.sha256((folder / entry["file"]).read_bytes()).hexdigest() == entry["sha256"]

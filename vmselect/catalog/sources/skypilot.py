@@ -1,0 +1,76 @@
+"""Prices of any cloud from the catalog that SkyPilot publishes: plain CSV files, all regions, no account."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from vmselect import _files
+from vmselect.catalog import files
+from vmselect.catalog.foreign import PROVIDERS
+from vmselect.catalog.schema import describe_nearest
+from vmselect.catalog.sources import REGISTRY, Row
+from vmselect.catalog.sources.http import JsonClient
+from vmselect.errors import ArgumentError, CatalogError, RefreshError
+from vmselect.findings import Finding
+
+BASE_URL = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8"
+USUAL = ("aws", "azure", "gcp")
+
+
+class SkyPilotPrices:
+    """On-demand and spot prices of one cloud, as SkyPilot's file of it gives them."""
+
+    def __init__(self, provider: str, *, base_url: str = BASE_URL, client: JsonClient | None = None) -> None:
+        if not PROVIDERS.fullmatch(provider):
+            raise ArgumentError(
+                f"SkyPilot publishes no prices of {provider!r}. It does of aws, azure, gcp, lambda, ..."
+            )
+        self.provider = provider
+        self.region_pattern = r".+"
+        if provider in REGISTRY:  # so that `--region us-east-1` is asked of AWS alone
+            module, _, name = REGISTRY[provider].partition(":")
+            self.region_pattern = getattr(importlib.import_module(module), name).region_pattern
+        self._url = f"{base_url}/{provider}/vms.csv"
+        self._client = client or JsonClient()
+        self._lock = threading.Lock()
+        self._frame: pd.DataFrame | None = None
+        self.findings: list[Finding] = []
+
+    def missing(self) -> str | None:
+        """Nothing: anyone may ask."""
+        return None
+
+    def list_regions(self) -> list[str]:
+        """Every region of the cloud's file."""
+        return sorted(self._read(lambda _: None)["region"].astype(str).unique())
+
+    def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
+        """Every price of ``region``."""
+        frame = self._read(progress)
+        here = frame[frame["region"] == region]
+        if not len(here):
+            known = frame["region"].cat.categories
+            raise RefreshError(
+                f"SkyPilot lists no {self.provider} price in {region!r}. {describe_nearest(region, known)}"
+            )
+        return [{str(k): v for k, v in row.items()} for row in here.to_dict("records")]
+
+    def _read(self, progress: Callable[[str], None]) -> pd.DataFrame:
+        with self._lock:  # one file holds all regions: the first to come fetches it, the others wait and share it
+            if self._frame is None:
+                progress("vms.csv")
+                content = self._client.get_bytes(self._url)
+                with tempfile.TemporaryDirectory(prefix="vmselect-") as folder:
+                    path = Path(folder) / "vms.csv"
+                    _files.write_bytes(path, content, error=CatalogError)
+                    try:
+                        self._frame, self.findings = files.read(path, provider=self.provider, skip_bad_rows=True)
+                    except CatalogError as unusable:
+                        raise RefreshError(f"SkyPilot's file of {self.provider} cannot be used: {unusable}") from None
+            return self._frame
