@@ -54,19 +54,29 @@ def test_between_two_sizes_the_rate_of_learning_is_interpolated() -> None:
 
 
 def test_beyond_the_largest_size_the_bracket_is_stated() -> None:
-    found = vs.ConvergenceStudy.from_epochs({64: 10, 256: 20}).epochs(1024)
+    found = vs.ConvergenceStudy.from_epochs({64: 10, 256: 20}).epochs(512)
     assert (found.source, found.value) == ("beyond", 20)
     assert found.low < 20
-    assert found.high > 80
+    assert found.high > 40
     (finding,) = found.findings
     assert finding.code == "epochs-beyond"
-    assert "20 epochs (constant) .. 80 (growing in proportion)" in finding.message
+    assert "20 epochs (constant) .. 40 (growing in proportion)" in finding.message
 
 
 def test_below_the_smallest_size_neither_direction_is_ruled_out() -> None:
-    found = vs.ConvergenceStudy.from_epochs({64: 10}).epochs(16)
-    assert found.low < 2.6
-    assert found.high > 40
+    found = vs.ConvergenceStudy.from_epochs({64: 10}).epochs(32)
+    assert found.low < 5.1
+    assert found.high > 20
+
+
+@pytest.mark.parametrize("size", [31, 513, 100_000])
+def test_far_from_all_sizes_the_epochs_are_unknown_and_no_number(size: int) -> None:
+    found = vs.ConvergenceStudy.from_epochs({64: 10, 256: 20}).epochs(size)
+    assert found.source == "unknown"
+    assert all(math.isnan(number) for number in found)
+    (finding,) = found.findings
+    assert finding.code == "epochs-unknown"
+    assert f"Train once at batch size {size}" in finding.remedy
 
 
 def test_a_run_that_never_stabilised_counts_all_its_epochs_and_is_doubted() -> None:

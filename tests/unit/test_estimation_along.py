@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -63,6 +64,35 @@ def test_the_interval_is_wider_than_that_of_a_probed_size() -> None:
     probed = fit_runtime_at([profile(64)], 64).at(10)
     assert between.high - between.low > probed.high - probed.low
     assert between.low <= probed.seconds <= between.high
+
+
+def test_a_third_size_tells_how_far_the_line_bends() -> None:
+    straight = interpolate_time({16: 1.0, 64: 2.5, 128: 4.5}, 32)
+    bent = interpolate_time({16: 1.0, 64: 2.5, 128: 9.0}, 32)  # 64 lies 39 % below the line through 16 and 128
+    plain = interpolate_time({16: 1.0, 64: 2.5}, 32)
+    assert straight.value == bent.value == plain.value
+    assert straight.above == pytest.approx(plain.above)
+    line = 1.0 + 8.0 * 48 / 112
+    assert bent.above == pytest.approx(math.hypot(plain.above, 1 - 2.5 / line))
+    assert bent.below > plain.below
+    near, far = (
+        fit_runtime_at([profile(32), profile(128), profile(256)], 64),
+        fit_runtime_at([profile(32), profile(128), profile(256, 1.0)], 64),
+    )
+    assert far.high[2] > near.high[2]
+
+
+def test_the_low_end_reaches_what_a_machine_that_is_full_or_not_would_take() -> None:
+    """Constant up to a size, in proportion from there: 1 s up to 16 or more, 4 s at 64, so 2 s or less at 32."""
+    found = interpolate_time({16: 1.0, 64: 4.0}, 32)
+    assert (found.value, found.below) == (2.0, pytest.approx(0.08))  # in proportion already
+    found = interpolate_time({16: 1.0, 64: 2.0}, 32)
+    assert found.value == pytest.approx(4 / 3)
+    assert found.value * (1 - found.below) < 1.0
+
+
+def test_a_larger_batch_that_took_less_time_widens_the_interval() -> None:
+    assert interpolate_time({16: 1.2, 64: 1.0}, 32).above > 0.2 > interpolate_time({16: 1.0, 64: 1.0}, 32).above
 
 
 def test_up_to_twice_the_largest_is_flagged_and_beyond_refused() -> None:

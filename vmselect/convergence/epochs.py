@@ -1,9 +1,10 @@
 """How many epochs a batch size needs, from those that were tried: value, interval and where it comes from.
 
 Between two sizes that were tried, the *rate* of learning (one over epochs) is interpolated along the logarithm of the
-batch size. Beyond them nothing is fitted: the epochs of the nearest size are carried over, and the interval is widened
-to the bracket "constant epochs .. growing in proportion to the batch size". Both were chosen on measurements: see
-docs/explanation/when-methodology-1-pays.md.
+batch size. Beyond them, up to twice the largest or down to half the smallest, nothing is fitted: the epochs of the
+nearest size are carried over, and the interval is widened to the bracket "constant epochs .. growing in proportion to
+the batch size". Farther out that bracket is too wide to act on, so nothing is said. All were chosen on measurements:
+see docs/explanation/when-methodology-1-pays.md.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Literal
 
-from vmselect.errors import ArgumentError
+from vmselect._checks import check_count, check_number
 from vmselect.findings import Finding
+
+REACH = 2.0
+"""How far beyond the sizes that were tried epochs are still given, as a factor."""
 
 USUAL_SPREAD = 0.2
 """Spread of epochs between repetitions (standard deviation of their logarithm) before any was seen."""
@@ -27,20 +30,23 @@ USUAL_SPREAD_WEIGHT = 8
 INTERPOLATION_SPREAD = 0.1
 """Additional spread of a batch size that lies between two that were tried."""
 
+Source = Literal["measured", "between", "beyond", "unknown"]
+
 
 @dataclass(frozen=True)
 class EpochsEstimate:
     """Epochs that a training at ``batch_size`` takes: ``value``, and the interval in which the next run should fall.
 
-    Unpacks as ``value, low, high``. ``doubt`` is how far the mean over many runs may be from ``value``, as a share of
-    it: less than the interval says, and what counts when batch sizes are compared.
+    Unpacks as ``value, low, high``, which are no numbers where the epochs are "unknown". ``doubt`` is how far the mean
+    over many runs may be from ``value``, as a share of it: less than the interval says, and what counts when batch
+    sizes are compared.
     """
 
     batch_size: int
     value: float
     low: float
     high: float
-    source: Literal["measured", "between", "beyond"]
+    source: Source
     doubt: float = 0.0
     findings: tuple[Finding, ...] = ()
 
@@ -84,11 +90,8 @@ def predict_epochs(
     >>> estimate.source, round(estimate.value, 9)
     ('between', 13.0)
     """
-    if not 0 < confidence < 1:
-        raise ArgumentError(f"confidence={confidence!r} is not between 0 and 1. Give for example 0.9.")
-    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
-        raise ArgumentError(f"batch_size={batch_size!r} is not a positive whole number.")
-    batch_size = int(batch_size)
+    confidence = check_number("confidence", confidence, above=0, most=0.9999)
+    batch_size = check_count("batch_size", batch_size)
     spread = pool_spread(epochs)
     sizes = sorted(epochs)
     if batch_size in epochs:
@@ -97,6 +100,14 @@ def predict_epochs(
         return _estimate(batch_size, statistics.fmean(values), half, half, "measured", doubt)
     if sizes[0] < batch_size < sizes[-1]:
         return _between(epochs, sizes, batch_size, spread, confidence)
+    if not sizes[0] / REACH <= batch_size <= sizes[-1] * REACH:
+        finding = Finding(
+            "epochs-unknown",
+            f"Batch size {batch_size} lies too far from those whose epochs were measured ({sizes[0]} to {sizes[-1]}): "
+            "how many it needs is unknown.",
+            f"Train once at batch size {batch_size} with ConvergenceProbe.",
+        )
+        return EpochsEstimate(batch_size, math.nan, math.nan, math.nan, "unknown", math.inf, (finding,))
     return _beyond(epochs, sizes, batch_size, spread, confidence)
 
 
@@ -139,7 +150,7 @@ def _estimate(
     value: float,
     half_below: float,
     half_above: float,
-    source: Literal["measured", "between", "beyond"],
+    source: Source,
     doubt: float,
     findings: tuple[Finding, ...] = (),
 ) -> EpochsEstimate:

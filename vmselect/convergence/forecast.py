@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from vmselect.errors import ArgumentError
+from vmselect._checks import check_number
 from vmselect.records.convergence import ConvergenceRun
 from vmselect.records.rule import Patience
 
@@ -28,6 +28,12 @@ MEMORY = 0.5
 FEWEST_VALUES = 4
 WIDEST_RATIO = 4.0
 """An interval whose ends differ by more than this factor tells nothing worth acting on."""
+
+TAIL, TAIL_FADES = 1.5, 0.2
+"""What is ahead may last this many times as long as the draws say at the high end, less so the longer the run has gone
+on: divided by that power of (epochs seen / patience). The draws know no change of the learning rate, and alone stopped
+too early in one run of five at a quarter of the way. Chosen on DAWNBench CIFAR-10 and Pollux curves, patience 5 and 10,
+at 25, 50 and 75 %: 91, 92 and 97 % of the intervals then hold."""
 
 Floats = NDArray[np.float64]
 
@@ -52,8 +58,7 @@ class EpochsForecast:
 
 def forecast_epochs(run: ConvergenceRun, *, confidence: float = 0.9, seed: int = 0) -> EpochsForecast:
     """When ``run`` will stabilise, from what was seen of it so far."""
-    if not 0 < confidence < 1:
-        raise ArgumentError(f"confidence={confidence!r} is not between 0 and 1. Give for example 0.9.")
+    confidence = check_number("confidence", confidence, above=0, most=0.9999)
     rule = run.rule
     if run.stabilised_after is not None:
         return _certain(run.stabilised_after)
@@ -76,6 +81,9 @@ def forecast_epochs(run: ConvergenceRun, *, confidence: float = 0.9, seed: int =
     draws = np.where(stops < len(ahead), ahead[np.minimum(stops, len(ahead) - 1)], np.inf)
     tail = (1 - confidence) / 2
     low, value, high = (float(q) for q in np.quantile(draws, [tail, 0.5, 1 - tail], method="lower"))
+    seen = float(epochs[-1])
+    high = seen + (high - seen) * TAIL * (seen / stride / max(1, rule.patience)) ** -TAIL_FADES
+    high = max(high, value)
     if is_straight(epochs, values, fits):
         reason = f"{rule.monitor} improves as steadily as at first: the curve has not bent yet"
         return EpochsForecast(value, low, math.inf, False, reason, draws)

@@ -5,11 +5,13 @@ negative. Between two probed sizes the straight line through them is used (so wi
 piecewise); up to twice the largest, or down to half the smallest, the nearest line is continued and the result
 flagged; beyond that nothing is said. Where a step grows by more than the batch does, the line would need a negative
 fixed part: the machine does something else at the larger size (memory that runs short), so the sizes below it are
-taken in proportion to the smaller one. The numbers behind this stand in docs/explanation/when-methodology-1-pays.md.
+taken in proportion to the smaller one. A third size nearby tells how far the line bends, and so how wide the interval
+must be. The numbers behind this stand in docs/explanation/when-methodology-1-pays.md.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,11 +29,17 @@ from vmselect.records import Profile
 REACH = 2.0
 """How far beyond the probed sizes a time is still given, as a factor."""
 
-BETWEEN_PER_OCTAVE = 0.03
-"""Relative half-width (confidence 0.9) between two sizes, per doubling from one to the other."""
+BETWEEN_PER_OCTAVE = 0.04
+"""Relative half-width (confidence 0.9) between two sizes, per doubling from one to the other..."""
 
-BEYOND_PER_OCTAVE = 0.13
-"""Relative half-width (confidence 0.9) beyond all sizes, per doubling from the nearest."""
+BEYOND_PER_OCTAVE = 0.16
+"""...and beyond all sizes, per doubling from the nearest..."""
+
+HINGE_BETWEEN, HINGE_BEYOND = 1.0, 0.5
+"""...and on top this share of the way to what it would be if a machine were either full or not: constant up to some
+size, in proportion to it from there. How far a third size lies from the line through two others, and how much *less*
+time a larger batch took than a smaller, counts in full. All were chosen on PROFET and on gavel's K80 and P100 machines;
+gavel's V100 machines and Zeus' epoch times were kept for the report (docs/explanation/when-methodology-1-pays.md)."""
 
 BATCHES = ("steady_iterations", "partial_batch")
 """The terms that make up the passing of the training data."""
@@ -73,16 +81,36 @@ def interpolate_time(times: Mapping[int, float], batch_size: int) -> TimeAt:
         )
     smaller, larger = neighbours(sizes, batch_size)
     rise = (times[larger] - times[smaller]) / (larger - smaller)
-    if not smaller < batch_size < larger:
-        near = smaller if batch_size < smaller else larger
-        slope = min(max(rise, 0.0), times[near] / near)  # neither part of the affine time is negative
-        width = BEYOND_PER_OCTAVE * abs(math.log2(batch_size / near))
-        return TimeAt(times[near] + slope * (batch_size - near), width, width, "beyond")
-    line = times[smaller] + rise * (batch_size - smaller)
-    value = min(line, times[smaller] * batch_size / smaller)
-    width = BETWEEN_PER_OCTAVE * math.log2(larger / smaller)
-    above = math.hypot(width, line / value - 1) if value > 0 else width
-    return TimeAt(value, width, above, "between")
+    odd = math.hypot(_curvature(times, smaller, larger), max(0.0, _over(times[smaller], times[larger])))
+    if smaller < batch_size < larger:
+        line = times[smaller] + rise * (batch_size - smaller)
+        value = min(line, times[smaller] * batch_size / smaller)
+        hinge = min(value, max(times[smaller], times[larger] * batch_size / larger))
+        width = math.hypot(BETWEEN_PER_OCTAVE * math.log2(larger / smaller), odd)
+        below = math.hypot(width, HINGE_BETWEEN * _over(value, hinge) * hinge / value if value > 0 else 0.0)
+        return TimeAt(value, below, math.hypot(width, _over(line, value)), "between")
+    near = smaller if batch_size < smaller else larger
+    slope = min(max(rise, 0.0), times[near] / near)  # neither part of the affine time is negative
+    value = times[near] + slope * (batch_size - near)
+    least, most = sorted((times[near], times[near] * batch_size / near))
+    width = math.hypot(BEYOND_PER_OCTAVE * abs(math.log2(batch_size / near)), odd)
+    below = math.hypot(width, HINGE_BEYOND * -_over(least, value))
+    return TimeAt(value, below, math.hypot(width, HINGE_BEYOND * _over(most, value)), "beyond")
+
+
+def _over(value: float, base: float) -> float:
+    """By what share of ``base`` the value is larger."""
+    return value / base - 1 if base > 0 else 0.0
+
+
+def _curvature(times: Mapping[int, float], smaller: int, larger: int) -> float:
+    """How far a third size lies from the line through two: the middle one of them, as a share of its time."""
+    bends = [0.0]
+    for third in times.keys() - {smaller, larger}:
+        low, middle, high = sorted((smaller, larger, third))
+        line = times[low] + (times[high] - times[low]) * (middle - low) / (high - low)
+        bends.append(abs(_over(times[middle], line)))
+    return max(bends)
 
 
 def neighbours(sizes: Sequence[int], batch_size: int) -> tuple[int, int]:
@@ -108,7 +136,7 @@ def fit_along(
         interpolate_time(dict.fromkeys(groups, 0.0), batch_size)  # refuses what cannot be told, before any fit
     except EstimateError as impossible:
         raise EstimateError(f"{machine}: {impossible}") from None
-    near = {size: groups[size] for size in neighbours(sorted(groups), batch_size)}
+    near = {size: groups[size] for size in _nearest(sorted(groups), batch_size)}
     # What the caller says holds at the size asked for; at the sizes measured only the data are the same.
     data = Workload(
         examples=workload.examples,
@@ -119,6 +147,13 @@ def fit_along(
     steps = {size: Workload.of(group[0], **data.given).steps_per_epoch for size, group in near.items()}
     counts = _Steps.of(steps, batch_size, workload.examples, every)
     return _blend(models, counts, batch_size, machine, steps_per_epoch=workload.steps_per_epoch)
+
+
+def _nearest(sizes: Sequence[int], batch_size: int) -> list[int]:
+    """The neighbours of ``batch_size``, and the one more that is next to it, which tells whether their line bends."""
+    around = neighbours(sizes, batch_size)
+    others = sorted(set(sizes) - set(around), key=lambda size: abs(math.log2(size / batch_size)))
+    return [*around, *others[:1]]
 
 
 def group_by_batch_size(
@@ -189,23 +224,25 @@ def _blend(
     *,
     steps_per_epoch: float | None = None,
 ) -> RuntimeModel:
-    """The model at ``batch_size``: steps and validation batches along the line, all else in between by distance."""
+    """The model at ``batch_size``: steps and validation batches along the line, all else in between by distance.
 
-    (smaller, here), (larger, there) = models.items()
+    The first two of ``models`` are the neighbours.
+    """
+    (smaller, here), (larger, there) = itertools.islice(models.items(), 2)
     weight = min(max((batch_size - smaller) / (larger - smaller), 0.0), 1.0)
 
     def along(first: float, second: float) -> float:
         """A time that the batch size hardly changes: by distance between the neighbours, never extended."""
         return (1 - weight) * first + weight * second
 
-    def passing(first: float, second: float, batches: float) -> TimeAt:
+    def passing(read: Callable[[RuntimeModel], float], batches: float) -> TimeAt:
         """A time to pass over the same data, batch by batch."""
-        times = {smaller: first / steps.at[smaller], larger: second / steps.at[larger]}
-        found = interpolate_time(times, batch_size)
+        found = interpolate_time({size: read(model) / steps.at[size] for size, model in models.items()}, batch_size)
         return replace(found, value=found.value * batches)
 
-    first, second = (sum(_coefficients(model, name)[1] for name in BATCHES) for model in (here, there))
-    training = passing(first, second, steps_per_epoch or steps.wanted)
+    training = passing(
+        lambda model: sum(_coefficients(model, name)[1] for name in BATCHES), steps_per_epoch or steps.wanted
+    )
     terms: dict[str, tuple[float, float]] = {}
     for name in dict.fromkeys([*here.terms, *there.terms]):
         once, per_epoch = map(along, _coefficients(here, name), _coefficients(there, name))
@@ -213,7 +250,7 @@ def _blend(
     # Whether a smaller last batch remains depends on the size, so its seconds are part of the line.
     terms["partial_batch"] = (terms.get("partial_batch", (0.0, 0.0))[0], 0.0)
     terms["steady_iterations"] = (terms["steady_iterations"][0], training.value)
-    validation = passing(here.validation_seconds, there.validation_seconds, steps.wanted).value
+    validation = passing(lambda model: model.validation_seconds, steps.wanted).value
     first_extra = along(*(m.first_validation_seconds - m.validation_seconds for m in (here, there)))
     scale = _normal_quantile(here.confidence) / _normal_quantile(0.9)
     epoch = training.value + validation / here.validation_freq
@@ -230,7 +267,7 @@ def _blend(
         idle_seconds=along(here.idle_seconds, there.idle_seconds),
         findings=(
             *dict.fromkeys([*here.findings, *there.findings]),
-            _explain(models, batch_size, machine, training.source),
+            _explain((smaller, larger), batch_size, machine, training.source),
         ),
     )
 
@@ -249,8 +286,8 @@ def _widen(first: Quadratic, second: Quadratic, per_epoch: float) -> Quadratic:
     return a, b, c + per_epoch**2
 
 
-def _explain(models: Mapping[int, RuntimeModel], batch_size: int, machine: str, source: Source) -> Finding:
-    sizes = ", ".join(str(size) for size in sorted(models))
+def _explain(around: Sequence[int], batch_size: int, machine: str, source: Source) -> Finding:
+    sizes = ", ".join(str(size) for size in around)
     remedy = f"Probe at batch size {batch_size} to be sure."
     if source == "between":
         message = f"{machine}: the time at batch size {batch_size} is interpolated between probes at {sizes}."
