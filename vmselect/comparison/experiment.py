@@ -17,7 +17,7 @@ from vmselect.comparison.factorial import Estimate, FactorialFit, fit_factorial
 from vmselect.comparison.metrics import Metric, Terms
 from vmselect.comparison.result import plain_rows
 from vmselect.comparison.runs import Runs, collect_runs, order_of
-from vmselect.comparison.significance import format_p
+from vmselect.comparison.significance import format_p, holm
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.findings import Finding
 
@@ -195,7 +195,8 @@ class Effects:
     def factors(self) -> pd.DataFrame:
         """A row per factor and pair of factors, the weightiest first: share of variation, F test, widest difference.
 
-        ``from_level`` to ``to_level`` is the largest step between two levels of a factor, in percent with its interval.
+        ``p_adjusted`` allows for the number of terms (Holm). ``from_level`` to ``to_level`` is the largest step between
+        two levels of a factor, in percent with its interval.
         """
         import pandas as pd
 
@@ -212,7 +213,10 @@ class Effects:
             if len(term) == 1:
                 row |= self._widest(term[0])
             rows.append(row)
-        columns = ["factor", "share", "freedom", "statistic", "p_value", "from_level", "to_level"]
+        tested = [row for row in rows if row["p_value"] == row["p_value"]]
+        for row, adjusted in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
+            row["p_adjusted"] = adjusted
+        columns = ["factor", "share", "freedom", "statistic", "p_value", "p_adjusted", "from_level", "to_level"]
         frame = pd.DataFrame(rows, columns=[*columns, "difference", "percent", "percent_low", "percent_high"])
         return frame.sort_values("share", ascending=False, kind="stable", ignore_index=True)
 
@@ -266,9 +270,10 @@ class Effects:
         sure = top["p_value"] == top["p_value"]
         interval = f" ({top['percent_low']:+.3g} to {top['percent_high']:+.3g} %)" if sure else ""
         chance = f", {format_p(top['p_value'])}" if sure else ", no repetitions to test it by"
-        weak = [row["factor"] for row in table if sure and row["p_value"] >= 1 - self.fit.confidence]
+        shown = [row for row in table if sure and row["p_adjusted"] < 1 - self.fit.confidence]
+        weak = [row["factor"] for row in singles if sure and row not in shown]
         rest = f" No effect is shown of {', '.join(weak)}." if weak else ""
-        strong = [row["factor"] for row in table if " x " in row["factor"] and row["factor"] not in weak and sure]
+        strong = [row["factor"] for row in shown if row not in singles]
         both = f" The factors do not act apart: {', '.join(strong)}." if strong else ""
         return (
             f"{self.metric.noun}: {top['factor']} matters most, {100 * top['share']:.0f} % of the variation: from "

@@ -1,0 +1,249 @@
+"""Three published comparisons of clouds, made again from what they print, and where their sums do not hold.
+
+    python examples/cloud_studies.py
+
+* endpoints: the same object detection served from AWS and from Azure, in 116 batches of images (Applied Sciences).
+* frameworks: 48 combinations of machine, framework, data, image size and network, five times each (Moura Filho).
+* x-rays: one training on a machine of each cloud (Sunil).
+
+They print summaries, not readings (tests/data/studies/published.csv). Where a test needs readings, this script lays out
+a series with the printed count, mean, spread and change of level; what comes out of it is marked as such.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+import vmselect as vs
+from vmselect.comparison import Comparison, Scores
+from vmselect.comparison.shifts import find_shifts
+
+PUBLISHED = Path(__file__).parents[1] / "tests" / "data" / "studies" / "published.csv"
+METRICS = {
+    "download_latency": "seconds_per_mb",
+    "upload_latency": "seconds_per_mb",
+    "inference_time": "seconds_per_mb",
+    "throughput": "mb_per_second",
+}
+CHANGES = {("Azure", "download_latency"): (30, "down"), ("Azure", "upload_latency"): (80, "up")}
+"""Where the study saw the level change: after which batch, and which way (its sections 4.1 and 4.2)."""
+
+
+def published(study: str, **where: str) -> list[dict[str, str]]:
+    """Printed numbers of one study."""
+    with PUBLISHED.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["study"] == study]
+    return [row for row in rows if all(row[key] == value for key, value in where.items())]
+
+
+def number(study: str, **where: str) -> float:
+    """One printed number; the first where it is printed twice."""
+    return float(published(study, **where)[0]["value"])
+
+
+# -- endpoints: means, percentages, Kruskal-Wallis, level shifts ------------------------------------------------------
+
+
+def lay_out(provider: str, item: str, count: int) -> list[float]:
+    """A series with the printed mean and standard deviation, and with the change of level where one was seen."""
+    mean, spread = (number("endpoints", provider=provider, item=item, metric=name) for name in ("mean", "std"))
+    noise = ndtri((np.arange(count) * 0.6180339887 + 0.5) % 1.0)  # normal scores in an order that has no trend
+    shape = noise
+    if (provider, item) in CHANGES:
+        at, way = CHANGES[provider, item]
+        step = (np.arange(count) >= at) * (1.0 if way == "up" else -1.0)
+        shape = step + 0.08 * noise
+    shape = (shape - shape.mean()) / shape.std(ddof=1)
+    return list(mean + spread * shape)
+
+
+def compare_endpoints() -> dict[str, Comparison]:
+    """Each measure of the study as a comparison with AWS as the base."""
+    batches = int(number("endpoints", item="COCO", metric="batches"))
+    return {
+        item: vs.compare(
+            {provider: lay_out(provider, item, batches) for provider in ("AWS", "Azure")},
+            metric=metric, by="provider", baseline="AWS",
+        )
+        for item, metric in METRICS.items()
+    }  # fmt: skip
+
+
+def print_endpoints() -> None:
+    """Tables 2 to 5, the tests of section 4, and what the tests say about the number of values."""
+    print("\n== endpoints: AWS against Azure (series laid out from the printed summaries) ==")
+    for item, c in compare_endpoints().items():
+        azure = c.groups.set_index("group").loc["Azure"]
+        printed = published("endpoints", kind="winner", item=item.replace("_", " "))[0]["value"]
+        print(
+            f"{item}: AWS {c.summaries['AWS'].mean:.2f} ± {c.summaries['AWS'].sd:.2f}, Azure {azure['mean']:.2f} ± "
+            f"{azure['sd']:.2f} (median {azure['median']:.2f}); Azure {azure['percent']:+.1f} %, H = "
+            f"{c.test.statistic:.1f}, winner {c.winner} (printed: {printed})"
+        )
+    shifted = {
+        item: find_shifts(lay_out("Azure", item, 116)) for _, item in CHANGES
+    }  # fmt: skip
+    for item, shifts in shifted.items():
+        print(f"{item}, Azure: {'; '.join(map(str, shifts))}")
+    print(
+        "Batches of one session are no repetitions of a cloud; as single runs they would have to be compared in blocks."
+    )
+    for item in ("upload_latency", "throughput"):
+        statistic = number("endpoints", item=item, metric="kruskal_wallis_H")
+        for count in range(100, 117):
+            apart = vs.compare({"AWS": list(range(count)), "Azure": list(range(1000, 1000 + count))})
+            if abs(apart.test.statistic - statistic) < 0.001:
+                print(f"erratum: H = {statistic} of {item} is that of {count} + {count} values that do not overlap")
+
+
+def score_endpoints() -> Scores:
+    """The study's table 8: who is better at what, scored with equal weights."""
+    facts: dict[str, dict[str, object]] = {}
+    for provider, total in (("AWS", "total"), ("Azure", "total x10")):
+        rows = {item: published("endpoints", provider=provider, item=item, metric="mean")[0] for item in METRICS}
+        facts[provider] = {
+            item: {"value": float(row["value"]), "unit": row["unit"], "source": row["source"]}
+            for item, row in rows.items()
+        }
+        facts[provider]["cost"] = {
+            "value": number("endpoints", provider=provider, item=total, metric="hourly"), "unit": "USD/h",
+            "source": "Tables 6 and 7",
+        }  # fmt: skip
+        facts[provider]["service-level agreement"] = number("endpoints", provider=provider, metric="uptime")
+        for judged in ("ML service catalog", "ease of deployment"):
+            best = published("endpoints", kind="winner", item=judged)[0]["value"]
+            facts[provider][judged] = {"value": best == provider, "source": "the authors' judgement"}
+    needs = {name: {"better": "more" if name in ("throughput", "service-level agreement") else "less"} for name in
+             (*METRICS, "cost", "service-level agreement")}  # fmt: skip
+    judged = {name: {"one_of": [True]} for name in ("ML service catalog", "ease of deployment")}
+    return vs.Requirements({**needs, **judged}, title="endpoints").score(facts)
+
+
+def print_requirements() -> None:
+    """Table 8 side by side, and the cost that decides it."""
+    print("\n== endpoints: requirements, two platforms side by side ==")
+    scores = score_endpoints()
+    print(scores.side_by_side.to_string(index=False))
+    print(scores.verdict)
+    winners = {row["item"].replace(" ", "_"): row["value"] for row in published("endpoints", kind="winner")}
+    ours = {row["need"].replace(" ", "_"): row["best"] for row in scores.side_by_side.to_dict("records")}
+    same = sum(winners[name] == best for name, best in ours.items())
+    print(f"{same} of {len(winners)} winners as printed")
+    parts = [number("endpoints", item=item, metric="price") for item in ("VM Basic B1", "App Service Standard S1 x10")]
+    print(
+        f"erratum: Azure with ten instances is printed as 1.955 USD an hour and 46.92 a day; its parts sum to "
+        f"{sum(parts):.4f} and {24 * sum(parts):.3f}"
+    )
+    one, aws = (number("endpoints", item=item, metric="hourly") for item in ("total x1", "total"))
+    print(f"erratum: AWS is the cheaper one only against ten instances; with one, Azure costs {one} against {aws}")
+    print("erratum: the conclusion prints AWS's 0.5364 USD an hour as its cost per day, which is 12.8736")
+
+
+# -- frameworks: a designed experiment --------------------------------------------------------------------------------
+
+
+def lay_out_frameworks() -> pd.DataFrame:
+    """240 runs whose times have the printed ratios: 48 scenarios, five repetitions 2 % apart."""
+    repetitions = int(number("frameworks", metric="repetitions"))
+    prices = {"CPU": number("frameworks", machine="F4s_v2", metric="price"),
+              "GPU": number("frameworks", machine="NC4as_T4_v3", metric="price")}  # fmt: skip
+    costs = {"CPU": number("frameworks", item="C1-C24", metric="total_cost"),
+             "GPU": number("frameworks", item="C25-C48", metric="total_cost", provider="Azure")}  # fmt: skip
+    increase = number("frameworks", metric="training_time_increase") / 100
+    low, high = (number("frameworks", metric=f"training_time_vs_others_{side}") for side in ("low", "high"))
+    rng = np.random.default_rng(0)
+    rows = []
+    for scenario in published("frameworks", kind="scenario"):
+        environment, framework, data, size, network = scenario["value"].split("|")
+        weight = (1 + increase if size == "64x64" else 1.0) * ((low + high) / 2 if framework == "TensorFlow" else 1.0)
+        for _ in range(repetitions):
+            seconds = weight * np.exp(0.02 * rng.standard_normal())
+            rows.append((environment, framework, data, size, network, seconds))
+    runs = pd.DataFrame(rows, columns=["environment", "framework", "dataset", "image_size", "network", "seconds"])
+    for environment, price in prices.items():
+        here = runs["environment"] == environment
+        runs.loc[here, "seconds"] *= costs[environment] / price * 3600 / runs.loc[here, "seconds"].sum()
+        runs.loc[here, "usd"] = runs.loc[here, "seconds"] / 3600 * price
+    return runs
+
+
+def print_frameworks() -> None:
+    """The factorial view: which factor matters, by how much; totals; errata."""
+    print("\n== frameworks: 48 scenarios, five runs each (times laid out with the printed ratios) ==")
+    runs = lay_out_frameworks()
+    factors = ["environment", "framework", "dataset", "image_size", "network"]
+    seconds = vs.effects(runs, factors=factors, metric="seconds", scale="log")
+    print(f"{len(seconds.cells)} cells, {seconds.cells['count'].sum()} runs, {len(seconds.missing)} missing")
+    print(seconds.verdict)
+    shown = seconds.factors[["factor", "share", "from_level", "to_level", "percent", "percent_low", "percent_high"]]
+    print(shown.dropna(subset=["from_level"]).round(3).to_string(index=False))
+    levels = seconds.main.set_index(["factor", "level"])["mean"]
+    print(f"64x64 against 32x32: {100 * (levels['image_size', '64x64'] / levels['image_size', '32x32'] - 1):+.0f} %")
+    others = np.sqrt(levels["framework", "MXNet"] * levels["framework", "PyTorch"])
+    print(f"TensorFlow takes {levels['framework', 'TensorFlow'] / others:.1f} times as long as the others")
+    speed = levels["environment", "CPU"] / levels["environment", "GPU"]
+    print(f"the GPU is {speed:.0f} times as fast: implied by the costs and prices; printed: at least 10")
+    totals = runs.groupby("environment")["usd"].sum()
+    print(f"cost: CPU {totals['CPU']:.0f}, GPU {totals['GPU']:.0f}, both {totals.sum():.0f} USD (printed 27, 4, 31)")
+    usd = vs.compare(runs, by="environment", metric="usd", baseline="CPU")
+    print(usd.verdict)
+    print(
+        f"erratum: the CPU is printed as 4 to 6 times cheaper; its total is {totals['CPU'] / totals['GPU']:.2f} times "
+        "that of the GPU"
+    )
+    hours, price = (
+        number("frameworks", metric="training_time"),
+        number("frameworks", machine="n1-standard-4", metric="price"),
+    )
+    print(
+        f"erratum: {hours} h of n1-standard-4 with a T4 at {price} USD an hour cost {hours * price:.2f} USD; "
+        f"{number('frameworks', metric='cost')} is printed"
+    )
+    print(f"erratum: 480x480 has {480**2 / 64**2:.2f} times the pixels of 64x64; 5600 is printed")
+    memory = [number("frameworks", machine=m, metric="ram") for m in ("NC4as_T4_v3", "g4dn.xlarge")]
+    print(f"Azure's machine has {100 * (memory[0] / memory[1] - 1):.0f} % more memory, as printed")
+
+
+# -- x-rays: one run each ---------------------------------------------------------------------------------------------
+
+
+def print_x_rays() -> None:
+    """What two single runs can tell, and what not."""
+    print("\n== x-rays: one training on each cloud ==")
+    seconds = {
+        provider: [number("x-rays", provider=provider, metric="training_time_s")] for provider in ("AWS", "Azure")
+    }
+    c = vs.compare(seconds, metric="total_seconds", by="provider", baseline="AWS")
+    print(c.verdict)
+    print(f"Azure takes {c.groups['ratio'][1]:.2f} times as long (printed: 1.5)")
+    means = [float(row["value"]) for row in published("x-rays", provider="Azure", metric="epoch_time_mean")]
+    aws = number("x-rays", provider="AWS", metric="epoch_time_mean")
+    gaps = " and ".join(f"{mean - aws:.0f}" for mean in means)
+    print(f"erratum: Azure's epoch is printed as {means[0]:.0f} and as {means[1]:.0f} s, {gaps} s more than AWS's")
+    for provider, label in itertools.product(("AWS", "Azure"), ("negative", "positive")):
+        precision, recall, f1 = (
+            number("x-rays", provider=provider, metric=f"{name}_{label}") for name in ("precision", "recall", "f1")
+        )
+        ours = 2 * precision * recall / (precision + recall)
+        if abs(ours - f1) > 0.005:
+            print(
+                f"F1 of {provider}, {label}: {ours:.3f} from its precision and recall, {f1:.2f} printed: their rounding"
+            )
+    print(
+        "erratum: recall weighted by class size is the accuracy; AWS prints "
+        f"{number('x-rays', provider='AWS', metric='recall_weighted')} and "
+        f"{number('x-rays', provider='AWS', metric='accuracy') / 100}"
+    )
+
+
+if __name__ == "__main__":
+    print_endpoints()
+    print_requirements()
+    print_frameworks()
+    print_x_rays()
