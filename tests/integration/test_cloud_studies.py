@@ -1,0 +1,58 @@
+"""examples/cloud_studies.py makes the published summaries again and finds what does not add up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "cloud_studies.py"
+
+
+@pytest.fixture(scope="module")
+def output() -> str:
+    done = subprocess.run([sys.executable, "-W", "error", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "download_latency: AWS 0.78 ± 0.02, Azure 0.49 ± 0.17 (median 0.40); Azure -37.2 %",
+        "upload_latency: AWS 1.84 ± 0.12, Azure 3.26 ± 0.68",
+        "inference_time: AWS 0.63 ± 0.04, Azure 0.60 ± 0.01 (median 0.60); Azure -4.8 %",
+        "throughput: AWS 477.14 ± 41.26, Azure 1145.78 ± 49.13",
+        "Azure +140.1 %",
+        "winner AWS (printed: AWS)",
+        "download_latency, Azure: after reading 30 the level changes",
+        "upload_latency, Azure: after reading 80 the level changes",
+        "erratum: H = 171.753 of upload_latency is that of 115 + 115 values that do not overlap",
+        "erratum: H = 167.253 of throughput is that of 112 + 112 values that do not overlap",
+        "8 of 8 winners as printed",
+        "its parts sum to 1.8515 and 44.436",
+        "48 cells, 240 runs, 0 missing",
+        "environment matters most",
+        "TensorFlow takes 2.5 times as long as the others",
+        "cost: CPU 27, GPU 4, both 31 USD (printed 27, 4, 31)",
+        "its total is 6.75 times that of the GPU",
+        "cost 7.55 USD; 10.91 is printed",
+        "56.25 times the pixels",
+        "75 % more memory, as printed",
+        "too few to tell",
+        "Azure takes 1.47 times as long (printed: 1.5)",
+        "printed as 390 and as 401 s, 120 and 131 s more than AWS's",
+    ],
+)
+def test_it_prints_what_was_published_and_what_does_not_hold(output: str, line: str) -> None:
+    assert line in output
+
+
+def test_every_winner_is_the_printed_one(output: str) -> None:
+    lines = [line for line in output.splitlines() if "winner" in line and "printed:" in line]
+    assert len(lines) == 4
+    for line in lines:
+        ours, printed = line.rpartition("winner ")[2].rstrip(")").split(" (printed: ")
+        assert ours == printed
