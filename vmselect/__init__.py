@@ -42,8 +42,10 @@ if TYPE_CHECKING:
     from vmselect.probe import probe_inference as probe_inference
     from vmselect.probe import probe_loop as probe_loop
     from vmselect.probe import probe_transfer as probe_transfer
+    from vmselect.ranking import Bill as Bill
     from vmselect.ranking import Ranking as Ranking
     from vmselect.ranking import rank as rank
+    from vmselect.ranking import rank_inference as rank_inference
     from vmselect.ranking import select as select
     from vmselect.records import InferenceRecord as InferenceRecord
     from vmselect.records import Profile as Profile
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from vmselect.sweeps import sweep as sweep
 
 _HOME = {
+    "Bill": "vmselect.ranking",
     "Catalog": "vmselect.catalog",
     "ConvergenceProbe": "vmselect.probe",
     "ConvergenceStudy": "vmselect.convergence",
@@ -81,6 +84,7 @@ _HOME = {
     "probe_loop": "vmselect.probe",
     "probe_transfer": "vmselect.probe",
     "rank": "vmselect.ranking",
+    "rank_inference": "vmselect.ranking",
     "select": "vmselect.ranking",
     "sweep": "vmselect.sweeps",
 }

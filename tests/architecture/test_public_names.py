@@ -9,6 +9,7 @@ import pytest
 import vmselect as vs
 
 NAMES = [
+    "Bill",
     "Catalog",
     "ConvergenceProbe",
     "ConvergenceStudy",
@@ -39,6 +40,7 @@ NAMES = [
     "probe_loop",
     "probe_transfer",
     "rank",
+    "rank_inference",
     "select",
     "sweep",
 ]

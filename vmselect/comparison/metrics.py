@@ -173,6 +173,22 @@ def _calls(record: Any) -> Sequence[float]:
     return calls.steady_service if calls is not None else ()
 
 
+def _files(way: str) -> Callable[[Any], Sequence[float]]:
+    def read(record: Any) -> Sequence[float]:
+        direction = getattr(record, way, None)
+        return direction.file_seconds_per_mb if direction is not None else ()
+
+    return read
+
+
+def _transfer_metrics(way: str) -> tuple[tuple[str, str, str, Better], ...]:
+    """Both metrics of one way between a machine and a store."""
+    return (
+        (f"{way}_seconds_per_mb", f"{way} time per megabyte", "s/MB", "less"),
+        (f"{way}_mb_per_second", f"{way} rate", "MB/s", "more"),
+    )
+
+
 # -- the registry ------------------------------------------------------------------------------------------------------
 
 
@@ -220,6 +236,11 @@ METRICS: Mapping[str, Metric] = {
         Metric("seconds_per_mb", "time per megabyte", "s/MB", "less", {"*": _attribute("seconds_per_mb")}),
         Metric("items_per_second", "items per second", "items/s", "more", {"*": _attribute("items_per_second")}),
         Metric("mb_per_second", "transfer rate", "MB/s", "more", {"*": _attribute("mb_per_second")}),
+        *(
+            Metric(name, noun, unit, better, {"transfer": _attribute(name)}, _files(way) if better == "less" else None)
+            for way in ("upload", "download")
+            for name, noun, unit, better in _transfer_metrics(way)
+        ),
     )
 }
 """Every metric that has a name of its own."""

@@ -1,0 +1,108 @@
+"""One bill with its parts: storage, transfer, training, serving, whatever else is paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vmselect._checks import check_name, check_number, is_number, show
+from vmselect.errors import ArgumentError
+from vmselect.units import format_usd
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class BillPart:
+    """One line of a bill: dollars, and the least and the most that it may be."""
+
+    name: str
+    usd: float
+    low: float
+    high: float
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Several services as one bill.
+
+    >>> bill = Bill.of(storage=0.41, training=(1.0, 1.2, 1.5), serving=Bill.of(endpoint=0.526, front=0.0104))
+    >>> round(bill.total, 4), [part.name for part in bill.parts]
+    (2.1464, ['storage', 'training', 'serving: endpoint', 'serving: front'])
+    >>> print(bill)
+    $2.15 ($1.95 to $2.45): storage $0.41, training $1.20, serving: endpoint $0.53, serving: front $0.01
+    """
+
+    parts: tuple[BillPart, ...]
+
+    @classmethod
+    def of(cls, parts: Mapping[str, Any] | None = None, **named: Any) -> Bill:
+        """A bill of named parts.
+
+        A part is a number of dollars, three of them (least, likely, most), a row of a ranking (its cost), a row of a
+        serving ranking (its hour), a transfer record (what it cost), or another bill.
+        """
+        found: list[BillPart] = []
+        for name, value in {**(parts or {}), **named}.items():
+            title = check_name("the name of a part", name)
+            if isinstance(value, Bill):
+                found += [BillPart(f"{title}: {p.name}", p.usd, p.low, p.high, p.detail) for p in value.parts]
+            else:
+                found.append(BillPart(title, *_read(title, value)))
+        return cls(tuple(found))
+
+    @property
+    def total(self) -> float:
+        """All parts together, in dollars."""
+        return sum(part.usd for part in self.parts)
+
+    @property
+    def low(self) -> float:
+        """The least that all parts together may be."""
+        return sum(part.low for part in self.parts)
+
+    @property
+    def high(self) -> float:
+        """The most that all parts together may be."""
+        return sum(part.high for part in self.parts)
+
+    def times(self, factor: float) -> Bill:
+        """The same bill so many times: the hours of a day, the days of a month."""
+        by = check_number("factor", factor, least=0)
+        return Bill(tuple(BillPart(p.name, p.usd * by, p.low * by, p.high * by, p.detail) for p in self.parts))
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row per part."""
+        import pandas as pd
+
+        return pd.DataFrame([vars(part) for part in self.parts], columns=["name", "usd", "low", "high", "detail"])
+
+    def __add__(self, other: Bill) -> Bill:
+        return Bill((*self.parts, *other.parts))
+
+    def __str__(self) -> str:
+        span = f" ({format_usd(self.low)} to {format_usd(self.high)})" if self.high > self.low else ""
+        return f"{format_usd(self.total)}{span}: " + ", ".join(f"{p.name} {format_usd(p.usd)}" for p in self.parts)
+
+
+def _read(name: str, value: Any) -> tuple[float, float, float, str]:
+    if is_number(value):
+        usd = check_number(name, value, least=0)
+        return usd, usd, usd, ""
+    if isinstance(value, (tuple, list)) and len(value) == 3 and all(map(is_number, value)):
+        low, usd, high = (check_number(name, part, least=0) for part in value)
+        if not low <= usd <= high:
+            raise ArgumentError(f"{name} is {show(value)}, which is not in order. Give least, likely and most.")
+        return usd, low, high, ""
+    for names in (("hourly_usd",) * 3, ("cost_usd", "cost_low", "cost_high"), ("cost_usd",) * 3):
+        numbers = [getattr(value, field, None) for field in names]
+        if all(map(is_number, numbers)):
+            usd, low, high = (float(number) for number in numbers)  # type: ignore[arg-type]
+            return usd, low, high, str(getattr(value, "instance_type", "") or "")
+    raise ArgumentError(
+        f"{name} is {show(value)}, which has no cost. "
+        "Give dollars, (least, likely, most), a row of a ranking, or a Bill."
+    )

@@ -1,0 +1,375 @@
+"""Which machine to rent for serving: items per second and per dollar, latency under a load, instances, cost."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from vmselect._checks import check_choice, check_count, check_name, check_number, maybe, several, show
+from vmselect.catalog import Catalog
+from vmselect.errors import ArgumentError, RankingError
+from vmselect.findings import Finding, gravest_first
+from vmselect.ranking.rows import Excluded
+from vmselect.ranking.services import Service, gather_services
+from vmselect.records.inference import InferenceRecord
+from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OBJECTIVES = ("cost", "latency", "throughput")
+MOST_INSTANCES = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingRow:
+    """One machine at one price, serving one load. ``latency_seconds`` is the chosen percentile at that load.
+
+    Without a load it is the one measured with all clients busy, and ``instances`` is 1.
+    """
+
+    rank: int
+    instance_type: str
+    provider: str
+    region: str
+    market: str
+    batch_size: int
+    clients: int
+    items_per_second: float
+    items_per_second_low: float
+    items_per_second_high: float
+    usd_per_hour: float
+    usd_per_million_items: float
+    usd_per_million_low: float
+    usd_per_million_high: float
+    items_per_usd: float
+    load: float | None
+    instances: int
+    hourly_usd: float
+    latency_seconds: float
+    score: float
+    tied_with_best: bool
+    price_date: str
+    findings: tuple[Finding, ...] = ()
+
+    def cost_usd(self, items: float) -> float:
+        """What ``items`` cost on machines that are kept busy."""
+        return self.usd_per_million_items * check_number("items", items, least=0) / 1e6
+
+
+class ServingRanking:
+    """Machines in order of the objective, best first, for every load; made by :func:`rank_inference`.
+
+    With several loads, ``rows`` starts with the last one, which decides; ``rank`` counts within each load.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[ServingRow],
+        excluded: Sequence[Excluded],
+        *,
+        objective: str,
+        percent: float,
+        instances: tuple[int, int],
+        findings: Sequence[Finding] = (),
+    ) -> None:
+        self.rows = tuple(rows)
+        self.excluded = tuple(excluded)
+        self.objective = objective
+        self.percent = percent
+        self.instances = instances
+        self.findings = gravest_first(findings)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[ServingRow]:
+        return iter(self.rows)
+
+    @property
+    def best(self) -> ServingRow:
+        """The winner at the deciding load; where nothing is feasible, a :class:`RankingError` says why."""
+        if not self.rows:
+            why = "; ".join(str(excluded) for excluded in self.excluded[:3]) or "there were no records"
+            raise RankingError(f"No machine can serve this: {why}. Relax the limits, or measure other machines.")
+        return self.rows[0]
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a sentence."""
+        best = self.best
+        many = f"{best.instances} x " if best.instances > 1 else ""
+        load = f" for {best.load:,.4g} items/s" if best.load is not None else ""
+        rivals = sum(row.tied_with_best for row in self.rows if row.load == best.load) - 1
+        tie = f"; {rivals} more within its interval" if rivals else ""
+        return (
+            f"{many}{best.instance_type} at batch {best.batch_size}{load}: "
+            f"{format_usd(best.usd_per_million_items)} per million items, {format_usd(best.hourly_usd)} per hour, "
+            f"p{self.percent:g} {format_seconds(best.latency_seconds)}{tie}"
+        )
+
+    def __str__(self) -> str:
+        return self.verdict if self.rows else "No machine can serve this."
+
+    def __repr__(self) -> str:
+        return f"<ServingRanking of {len(self)} rows: {self}>"
+
+    def cost_range(self) -> pd.DataFrame:
+        """A row per machine: what the fewest and the most instances cost in an hour, and the items they answer.
+
+        That is what scaling up and down with the load can cost, whatever the load does.
+        """
+        import pandas as pd
+
+        fewest, most = self.instances
+        found = {}
+        for row in self.rows:
+            key = (row.instance_type, row.provider, row.region, row.market, row.batch_size, row.clients)
+            found[key] = {
+                "instance_type": row.instance_type, "provider": row.provider, "region": row.region,
+                "market": row.market, "batch_size": row.batch_size,
+                "fewest": fewest, "most": most,
+                "hourly_usd_low": fewest * row.usd_per_hour, "hourly_usd_high": most * row.usd_per_hour,
+                "items_per_second_low": fewest * row.items_per_second,
+                "items_per_second_high": most * row.items_per_second,
+            }  # fmt: skip
+        return pd.DataFrame(list(found.values()))
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows as a DataFrame, with the fields of :class:`ServingRow` as columns."""
+        import pandas as pd
+
+        return pd.DataFrame([{k: v for k, v in vars(row).items() if k != "findings"} for row in self.rows])
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Everything as JSON text."""
+        plain = {
+            "objective": self.objective,
+            "percentile": self.percent,
+            "instances": list(self.instances),
+            "rows": [asdict(row) for row in self.rows],
+            "excluded": [{"candidate": e.candidate, "reason_code": e.reason_code, "reason": e.reason}
+                         for e in self.excluded],
+            "findings": [asdict(finding) for finding in self.findings],
+        }  # fmt: skip
+        return json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
+
+    def chart(self, kind: str = "cost-load", **options: Any) -> Any:
+        """An Altair chart: ``cost-load`` or ``latency-load``."""
+        # The report layer stands above this one: it is looked up by name when a picture is asked for.
+        return importlib.import_module("vmselect.report.serving").chart(self, kind, **options)
+
+
+def rank_inference(
+    records: InferenceRecord | Iterable[InferenceRecord],
+    *,
+    load: float | Iterable[float] | None = None,
+    latency_limit_seconds: float | None = None,
+    percent: float = 99,
+    instances: int | tuple[int, int] = (1, 10),
+    objective: str = "cost",
+    catalog: Catalog | None = None,
+    region: str | Iterable[str] | None = None,
+    market: str | Iterable[str] | None = "on_demand",
+    include_retired: bool = False,
+) -> ServingRanking:
+    """Rank machines for serving.
+
+    Args:
+        records: inference records, of one model, of any number of machines, batch sizes and clients.
+        load: items per second that must be answered; several are ranked one by one, and the last decides.
+        latency_limit_seconds: the chosen percentile of latency must not be above this.
+        percent: which percentile.
+        instances: the fewest and the most machines that may be rented at a time, or their number.
+        objective: ``"cost"`` (per hour at a load, else per million items), ``"latency"`` or ``"throughput"``.
+
+    >>> records = [InferenceRecord.from_times(instance_type=name, batch_size=32, call_seconds=[seconds] * 200)
+    ...            for name, seconds in (("g4dn.xlarge", 0.02), ("g5.xlarge", 0.008))]
+    >>> ranking = rank_inference(records, load=3000, catalog=Catalog.embedded())
+    >>> ranking.best.instance_type, ranking.best.instances
+    ('g5.xlarge', 1)
+    """
+    chosen = _read_records(records)
+    loads = several(check_number, "load", load, above=0, most=1e12) if load is not None else (None,)
+    limit = maybe(check_number, "latency_limit_seconds", latency_limit_seconds, above=0)
+    share = check_number("percent", percent, above=0, most=100)
+    aim = check_choice("objective", objective, OBJECTIVES)
+    bounds = _read_instances(instances)
+    services, excluded, findings = gather_services(chosen)
+    offers, unpriced = _price(services, catalog, region=region, market=market, include_retired=include_retired)
+    excluded += unpriced
+    rows: list[ServingRow] = []
+    for one in reversed(loads):
+        found, left_out = _assess(offers, one, limit, share, bounds)
+        excluded += left_out
+        rows += _order(found, aim)
+    return ServingRanking(rows, excluded, objective=aim, percent=share, instances=bounds, findings=findings)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def _read_records(records: Any) -> list[InferenceRecord]:
+    many = isinstance(records, Iterable) and not isinstance(records, (InferenceRecord, str))
+    given = list(records) if many else [records]
+    for record in given:
+        if not isinstance(record, InferenceRecord):
+            raise ArgumentError(
+                f"records holds {show(record)}, which is no inference record. Load files first, with "
+                "vmselect.load_records(...), and pass those of the kind inference."
+            )
+    if not given:
+        raise RankingError("There are no inference records to rank. Measure some with vmselect.probe_inference.")
+    models = sorted({record.model for record in given if record.model})
+    if len(models) > 1:
+        raise RankingError(f"The records are of different models ({', '.join(models[:4])}). Rank them apart.")
+    return given
+
+
+def _read_instances(instances: Any) -> tuple[int, int]:
+    if isinstance(instances, (tuple, list)):
+        if len(instances) != 2:
+            raise ArgumentError(f"instances must be a number, or the fewest and the most, not {show(instances)}.")
+        fewest, most = (check_count("instances", value, most=MOST_INSTANCES) for value in instances)
+    else:
+        fewest = most = check_count("instances", instances, most=MOST_INSTANCES)
+    if fewest > most:
+        raise ArgumentError(f"instances go from {fewest} to {most}, which is backwards. Give the fewest first.")
+    return fewest, most
+
+
+# -- deciding ----------------------------------------------------------------------------------------------------------
+
+
+def _price(
+    services: Sequence[Service], catalog: Any, *, region: Any, market: Any, include_retired: bool
+) -> tuple[list[tuple[Service, dict[str, Any]]], list[Excluded]]:
+    """Every service at every price it can be rented at."""
+    if catalog is not None and not isinstance(catalog, Catalog):
+        raise ArgumentError(f"catalog is {show(catalog)}. Load a price file first, with vmselect.Catalog.load(...).")
+    prices = catalog or Catalog.default()
+    regions = several(check_name, "region", region) if region is not None else ()
+    markets = several(check_name, "market", market) if market is not None else ()
+    everything = prices.offers(market=None)
+    found: list[tuple[Service, dict[str, Any]]] = []
+    excluded: list[Excluded] = []
+    for service in services:
+        mine = everything[everything["instance_type"] == service.instance_type]
+        if service.provider:
+            mine = mine[mine["provider"] == service.provider]
+        places = regions or ((service.region,) if service.region else ())
+        mine = mine[mine["region"].isin(places)] if places else mine
+        mine = mine[mine["market"].isin(markets)] if markets else mine
+        mine = mine if include_retired else mine[~mine["retired"].astype(bool)]
+        if not len(mine):
+            where = f" in {', '.join(places)}" if places else ""
+            reason = f"the catalog has no price of {service.instance_type}{where}; add one with catalog.with_offers"
+            excluded.append(Excluded(service.title, "no_price", reason))
+        columns = ["provider", "region", "market", "usd_per_hour", "date"]
+        rows = mine[columns].astype({name: str for name in columns if name != "usd_per_hour"})
+        plain = [dict(zip(columns, row, strict=True)) for row in rows.sort_values(columns).itertuples(index=False)]
+        found += [(service, row) for row in plain]
+    return found, excluded
+
+
+def _assess(
+    offers: Sequence[tuple[Service, dict[str, Any]]],
+    load: float | None,
+    limit: float | None,
+    percent: float,
+    bounds: tuple[int, int],
+) -> tuple[list[ServingRow], list[Excluded]]:
+    rows: list[ServingRow] = []
+    excluded: list[Excluded] = []
+    needs: dict[int, tuple[int, float] | Excluded] = {}
+    for service, offer in offers:
+        need = needs.setdefault(id(service), _count_instances(service, load, limit, percent, bounds))
+        if isinstance(need, Excluded):
+            excluded.append(need)
+            continue
+        instances, latency = need
+        price = float(offer["usd_per_hour"])
+        million = [price / SECONDS_PER_HOUR / rate * 1e6 if rate else float("inf")
+                   for rate in (service.items_per_second, service.high, service.low)]  # fmt: skip
+        rows.append(
+            ServingRow(
+                rank=0, instance_type=service.instance_type, provider=offer["provider"], region=offer["region"],
+                market=offer["market"], batch_size=service.batch_size, clients=service.clients,
+                items_per_second=service.items_per_second, items_per_second_low=service.low,
+                items_per_second_high=service.high, usd_per_hour=price, usd_per_million_items=million[0],
+                usd_per_million_low=million[1], usd_per_million_high=million[2],
+                items_per_usd=1e6 / million[0] if million[0] else float("inf"), load=load, instances=instances,
+                hourly_usd=instances * price, latency_seconds=latency, score=0.0, tied_with_best=False,
+                price_date=offer["date"],
+                findings=tuple(f for record in service.records for f in record.findings if f.severity == "doubt"),
+            )
+        )  # fmt: skip
+    return rows, list(dict.fromkeys(excluded))
+
+
+def _count_instances(
+    service: Service, load: float | None, limit: float | None, percent: float, bounds: tuple[int, int]
+) -> tuple[int, float] | Excluded:
+    """How many instances a load takes and the latency it then has; or why no allowed number will do."""
+    fewest, most = bounds
+    what = f"its {percent:g}th percentile of latency"
+    if load is None:
+        latency = statistics.median(record.calls.percentile(percent) or 0.0 for record in service.records)
+        if limit is not None and latency > limit:
+            reason = f"{what} is {format_seconds(latency)}, over the limit of {format_seconds(limit)}"
+            return Excluded(service.title, "over_latency", reason)
+        return fewest, latency
+
+    def latency_of(count: int) -> float:
+        share = load / count
+        return service.latency(share, percent) if share < service.items_per_second else float("inf")
+
+    def suffices(count: int) -> bool:
+        latency = latency_of(count)
+        return latency < float("inf") if limit is None else latency <= limit
+
+    if not suffices(most):
+        at_most = f"with {most} instance{'s' * (most > 1)}, the most allowed,"
+        if load / most >= service.items_per_second:
+            answered = most * service.items_per_second
+            return Excluded(
+                service.title, "over_capacity", f"{at_most} it answers {answered:,.4g} of {load:,.4g} items/s"
+            )
+        reason = f"{at_most} {what} is {format_seconds(latency_of(most))} at {load:,.4g} items/s, over the limit"
+        return Excluded(service.title, "over_latency", reason)
+    low, high = fewest, most
+    while low < high:  # more instances never answer later
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle) else (middle + 1, high)
+    return low, latency_of(low)
+
+
+def _order(rows: list[ServingRow], objective: str) -> list[ServingRow]:
+    """The rows of one load, best first, with rank, score and ties."""
+
+    def span(row: ServingRow) -> tuple[float, float, float]:
+        if objective == "latency":
+            return row.latency_seconds, row.latency_seconds, row.latency_seconds
+        if objective == "throughput":
+            return 1 / row.items_per_second, 1 / row.items_per_second_high, 1 / (row.items_per_second_low or 1e-300)
+        if row.load is not None:
+            return row.hourly_usd, row.hourly_usd, row.hourly_usd
+        return row.usd_per_million_items, row.usd_per_million_low, row.usd_per_million_high
+
+    def key(row: ServingRow) -> tuple[Any, ...]:
+        who = (row.instance_type, row.provider, row.region, row.market, row.batch_size, row.clients)
+        return span(row)[0], row.usd_per_million_items, row.latency_seconds, who
+
+    ordered = sorted(rows, key=key)
+    if not ordered:
+        return []
+    best, _, best_high = span(ordered[0])
+    spans = [span(row) for row in ordered]
+    return [
+        replace(row, rank=position, score=value / best if best else 1.0, tied_with_best=low <= best_high)
+        for position, (row, (value, low, _)) in enumerate(zip(ordered, spans, strict=True), start=1)
+    ]
