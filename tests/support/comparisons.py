@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.signal import lfilter
 
 import vmselect as vs
 
@@ -40,9 +41,5 @@ def profile(
 
 def autoregressive(rng: np.random.Generator, *, count: int, coefficient: float) -> np.ndarray:
     """A series about 1 with a spread of 0.1 in which neighbours resemble each other."""
-    noise = rng.standard_normal(count + 200)
-    series = np.empty_like(noise)
-    series[0] = noise[0]
-    for i in range(1, len(noise)):
-        series[i] = coefficient * series[i - 1] + noise[i]
+    series = lfilter([1.0], [1.0, -coefficient], rng.standard_normal(count + 200))
     return 1 + 0.1 * np.sqrt(1 - coefficient**2) * series[200:]
