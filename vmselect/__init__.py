@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from vmselect.records import load_profiles as load_profiles
     from vmselect.records import load_records as load_records
     from vmselect.sweeps import Plan as Plan
+    from vmselect.sweeps import skypilot_estimator as skypilot_estimator
     from vmselect.sweeps import sweep as sweep
 
 _HOME = {
@@ -86,6 +87,7 @@ _HOME = {
     "rank": "vmselect.ranking",
     "rank_inference": "vmselect.ranking",
     "select": "vmselect.ranking",
+    "skypilot_estimator": "vmselect.sweeps",
     "sweep": "vmselect.sweeps",
 }
 _MODULES = {"equations": "vmselect.estimation.equations", "errors": "vmselect.errors"}

@@ -42,6 +42,7 @@ NAMES = [
     "rank",
     "rank_inference",
     "select",
+    "skypilot_estimator",
     "sweep",
 ]
 

@@ -1,4 +1,4 @@
-"""Places for sweeps other than this process's machine: an sshd of one's own on loopback."""
+"""Places for sweeps other than this process's machine: an sshd and a Slurm of one's own, on loopback."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sweep_faults import Tally, run_case
+from sweep_faults import KILLS, Tally, run_case
 
 import vmselect.sweeps.runners.ssh as ssh_runner
+from vmselect.sweeps.workers import free_ports
+
+SLURM_KILLS = KILLS
 
 
 def missing_sshd() -> str:
@@ -91,12 +94,78 @@ def ssh_config(config: Path) -> Iterator[None]:
         os.environ["PATH"], ssh_runner.SILENCE_SECONDS = before, quiet
 
 
+def missing_slurm() -> str:
+    """Why no Slurm can be started here; nothing where one can."""
+    for program in ("slurmctld", "slurmd", "munged", "sbatch"):
+        if not shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin"):
+            return f"{program} is not installed (Debian: slurmctld, slurmd, slurm-client, munge)"
+    return "" if os.geteuid() == 0 else "only root can start a slurmd"
+
+
+@contextmanager
+def slurm(folder: Path) -> Iterator[None]:
+    """A Slurm of one machine with daemons, keys and ports of its own; SLURM_CONF names it."""
+    for name in ("state", "spool", "run", "log"):
+        (folder / name).mkdir(parents=True)
+    for each in (folder, *list(folder.parents)[:3], folder / "run"):
+        each.chmod(each.stat().st_mode | 0o055)  # munge wants its socket's folders to be passable
+    (folder / "key").write_bytes(os.urandom(1024))
+    (folder / "key").chmod(0o600)
+    host, ports = socket.gethostname().split(".")[0], free_ports(2)
+    lines = [
+        "ClusterName=test", f"SlurmctldHost={host}(127.0.0.1)", "SlurmUser=root", "SlurmdUser=root",
+        f"AuthInfo=socket={folder}/run/munge", f"SlurmctldPort={ports[0]}", f"SlurmdPort={ports[1]}",
+        f"StateSaveLocation={folder}/state", f"SlurmdSpoolDir={folder}/spool",
+        f"SlurmctldPidFile={folder}/run/c.pid", f"SlurmdPidFile={folder}/run/d.pid",
+        f"SlurmctldLogFile={folder}/log/c", f"SlurmdLogFile={folder}/log/d", "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none", "SelectType=select/cons_tres", "KillWait=10", "MinJobAge=10", "ReturnToService=2",
+        "SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1", "MpiDefault=none",
+        f"NodeName={host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} State=UNKNOWN",
+        "PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:8",
+    ]  # fmt: skip
+    (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
+    commands = [
+        ["munged", "--foreground", "--force", f"--key-file={folder}/key", f"--socket={folder}/run/munge",
+         f"--pid-file={folder}/run/m.pid", f"--log-file={folder}/log/m", f"--seed-file={folder}/run/seed"],
+        ["slurmctld", "-D", "-f", f"{folder}/slurm.conf"], ["slurmd", "-D", "-f", f"{folder}/slurm.conf"],
+    ]  # fmt: skip
+    os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
+    daemons: list[subprocess.Popen[bytes]] = []
+    try:
+        for command in commands:
+            daemons.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                            start_new_session=True))  # fmt: skip
+            time.sleep(0.5)
+        for _ in range(120):
+            seen = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, check=False)
+            if seen.stdout.strip() in ("idle", "mixed"):
+                break
+            time.sleep(0.5)
+        else:
+            raise RuntimeError(f"Slurm did not come up: {(folder / 'log' / 'c').read_text()[-500:]}")
+        yield
+    finally:
+        del os.environ["SLURM_CONF"]
+        for daemon in reversed(daemons):
+            daemon.terminate()
+            try:
+                daemon.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+
+
 def run_elsewhere(runner: str, seed: int, folder: Path) -> Tally:
     """One seeded run on a place of its own."""
-    assert runner == "ssh"
     folder.mkdir(parents=True)
     (folder / "work").mkdir()
     os.chdir(folder / "work")
+    if runner == "slurm":
+        with slurm(folder / "slurm"):
+            return run_case(
+                seed, folder, runner="slurm", minutes=4 / 60, slack=3.0, kills=SLURM_KILLS,
+                machines={"node": {"usd_per_hour": 36.0}}, factors={"machine": ["node"]},
+            )  # fmt: skip
     with sshd(folder / "sshd") as config, ssh_config(config):
 
         def disturb(chance: random.Random) -> None:

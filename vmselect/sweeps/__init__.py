@@ -3,5 +3,18 @@
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.sweeps.result import Missing, SweepResult
 from vmselect.sweeps.session import Cleaned, Proposal, clean, read_state, resume, sweep
+from vmselect.sweeps.skypilot import skypilot_estimator
 
-__all__ = ["Cleaned", "Missing", "Plan", "Proposal", "SweepResult", "Trial", "clean", "read_state", "resume", "sweep"]
+__all__ = [
+    "Cleaned",
+    "Missing",
+    "Plan",
+    "Proposal",
+    "SweepResult",
+    "Trial",
+    "clean",
+    "read_state",
+    "resume",
+    "skypilot_estimator",
+    "sweep",
+]

@@ -44,6 +44,7 @@ class Engine:
     """Which of the trials that wait is next; None when no more are wanted."""
     stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.RLock = field(default_factory=threading.RLock)
+    _adopted: list[Attempt] = field(default_factory=list)
 
     def write(self, event: str, **facts: Any) -> None:
         """Note an event on disk, then in memory, then on screen."""
@@ -66,11 +67,9 @@ class Engine:
             if trial is None or (not attempt.open and (self.state.records.get(trial.id) or attempt.fetched)):
                 continue
             if attempt.open:
-                if (
-                    adopt
-                    and self.runner.survives
-                    and self.runner.watch(attempt.handle).state in ("starting", "running")
-                ):
+                known = self.runner.survives and not self.state.records.get(trial.id)
+                if adopt and known and self.runner.watch(attempt.handle).state in ("starting", "running"):
+                    self._adopted.append(attempt)
                     continue
                 looked.append((attempt, self._end(trial, attempt, Seen("lost"))))
             else:
@@ -85,13 +84,13 @@ class Engine:
 
     def run(self, parallel: int) -> None:
         """Run every trial that has no record yet; on Ctrl-C, end what runs and keep what came."""
-        queue = [t for t in self.plan.trials if self.state.status_of(t.id) not in ("done", "skipped")]
+        wanted = set(unfinished(self.plan, self.state))  # what may still run is not started a second time
+        queue = [trial for trial in self.plan.trials if trial.id in wanted]
         with ThreadPoolExecutor(max_workers=parallel) as pool:
             running: dict[Future[None], Trial] = {}
             try:
-                for attempt in self.state.open_attempts:  # those that were adopted
-                    trial = next(t for t in queue if t.id == attempt.trial)
-                    queue.remove(trial)
+                for attempt in self._adopted:
+                    trial = next(t for t in self.plan.trials if t.id == attempt.trial)
                     running[pool.submit(self._follow, trial, attempt)] = trial
                 while queue or running:
                     self._fill(pool, queue, running, parallel)
@@ -146,17 +145,19 @@ class Engine:
         job = self._job(trial, attempt.number, attempt.token)
         try:
             more = self.runner.start(job, attempt.handle)
-            self.write("started", trial=trial.id, attempt=attempt.number, handle=more)
         except VmselectError as cannot:
-            problem = self._end(trial, attempt, Seen("lost", why="start", error=str(cannot)))
-            if problem or not isinstance(cannot, SweepError):
-                raise
+            self._end(trial, attempt, Seen("lost", why="start", error=str(cannot)))
             return
+        try:
+            self.write("started", trial=trial.id, attempt=attempt.number, handle=more)
+        except SweepError:
+            self.runner.stop({**attempt.handle, **more})  # what cannot be noted must not run
+            raise
         self._follow(trial, attempt)
 
     def _follow(self, trial: Trial, attempt: Attempt) -> None:
         """Watch a started trial to its end; it is ended whatever happens here."""
-        seen, running_since = Seen("lost"), None if self.runner.survives else time.monotonic()
+        seen, running_since = Seen("lost"), None if self.runner.queues else time.monotonic()
         try:
             while not self.stopping.is_set():
                 seen = self.runner.watch(attempt.handle)
@@ -214,7 +215,7 @@ class Engine:
         """Bring the records here; returns why that could not be done, or nothing."""
         try:
             self.runner.fetch(attempt.handle, self._folder(attempt))
-        except VmselectError as cannot:
+        except (VmselectError, OSError) as cannot:  # whatever it is, the trial must still be ended
             return str(cannot)
         return ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vmselect.errors import SweepError
 from vmselect.sweeps.plan import Plan
 from vmselect.sweeps.runners.base import Runner
 
@@ -15,8 +14,14 @@ def make_runner(plan: Plan, sweep_id: str, folder: Path) -> Runner:
         from vmselect.sweeps.runners.ssh import SshRunner
 
         return SshRunner(sweep_id, folder)
-    if plan.runner != "local":
-        raise SweepError(f"The runner {plan.runner} can be planned for, and not yet run. Use local or ssh.")
+    if plan.runner == "slurm":
+        from vmselect.sweeps.runners.slurm import SlurmRunner
+
+        return SlurmRunner()
+    if plan.runner == "skypilot":
+        from vmselect.sweeps.runners.skypilot import SkyPilotRunner
+
+        return SkyPilotRunner()
     from vmselect.sweeps.runners.local import LocalRunner
 
     return LocalRunner()

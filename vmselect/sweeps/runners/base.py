@@ -50,6 +50,8 @@ class Runner(Protocol):
     """Whether starting costs money, so that a budget must be named."""
     survives: bool
     """Whether a trial goes on when vmselect ends, and can be watched again."""
+    queues: bool
+    """Whether a started trial may wait before it runs, at no cost."""
     poll_seconds: float
     """How often watching pays."""
 

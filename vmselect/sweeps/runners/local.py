@@ -24,6 +24,7 @@ class LocalRunner:
 
     rents = False
     survives = False
+    queues = False
     poll_seconds = 0.1
 
     def __init__(self) -> None:

@@ -53,6 +53,7 @@ class SshRunner:
 
     rents = False
     survives = False
+    queues = False
     poll_seconds = 0.2
 
     def __init__(self, sweep_id: str, folder: Path) -> None:
@@ -132,7 +133,7 @@ class SshRunner:
         problem = ""
         for _ in range(TRIES):
             try:
-                self._copy(host, handle, into)
+                copy_folder(host, handle["far"], handle["python"], into)
             except SweepError as cannot:
                 problem = str(cannot)
                 continue
@@ -191,22 +192,6 @@ class SshRunner:
                 call(host, f"tar -xzf {base}/work.tar.gz -C {base}/work")
                 self._ready.add(host)
         return home
-
-    def _copy(self, host: str, handle: Handle, into: Path) -> None:
-        far = handle["far"]
-        answer = call(host, shlex.join([handle["python"], "-c", LIST_FILES, far]))
-        wanted: dict[str, str] = json.loads(_lines(answer)[-1])
-        if not wanted:
-            return
-        with tempfile.TemporaryDirectory(dir=into.parent, prefix=".fetch-") as name:
-            part = Path(name) / "got"
-            sftp(host, [f"get -r {quoted(far)} {quoted(part)}"])
-            here = checksums(part)
-            if bad := [path for path, described in wanted.items() if here.get(path) != described]:
-                raise SweepError(f"{host}: {', '.join(bad[:3])} came damaged or not at all. Resume to fetch it again.")
-            for path in here:  # what came, by names that this side gave
-                (into / path).parent.mkdir(parents=True, exist_ok=True)
-                (part / path).replace(into / path)
 
 
 class Link:
@@ -298,6 +283,26 @@ class Link:
                 self._process.stdin.flush()
             except (OSError, ValueError):
                 return
+
+
+def copy_folder(host: str, far: str, python: str, into: Path) -> None:
+    """Copy the files of the folder ``far`` into ``into``, all of them whole or none."""
+    answer = call(host, shlex.join([python, "-c", LIST_FILES, far]))
+    try:
+        wanted: dict[str, str] = dict(json.loads(_lines(answer)[-1]))
+    except (ValueError, TypeError, IndexError):
+        raise SweepError(f"{host}: its answer about {far} cannot be read. Resume to fetch it again.") from None
+    if not wanted:
+        return
+    with tempfile.TemporaryDirectory(dir=into.parent, prefix=".fetch-") as name:
+        part = Path(name) / "got"
+        sftp(host, [f"get -r {quoted(far)} {quoted(part)}"])
+        here = checksums(part)
+        if bad := [path for path, described in wanted.items() if here.get(path) != described]:
+            raise SweepError(f"{host}: {', '.join(bad[:3])} came damaged or not at all. Resume to fetch it again.")
+        for path in here:  # what came, by names that this side gave
+            (into / path).parent.mkdir(parents=True, exist_ok=True)
+            (part / path).replace(into / path)
 
 
 def hosts_of(trial: Trial) -> tuple[str, ...]:

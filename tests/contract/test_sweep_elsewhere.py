@@ -1,0 +1,257 @@
+"""Sweeps on other machines: ssh against a real sshd, Slurm real and by recorded answers, SkyPilot by a stand-in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from vmselect.sweeps import clean, read_state
+from vmselect.sweeps.journal import read_journal
+from vmselect.sweeps.runners import skypilot as sky_runner
+from vmselect.sweeps.runners import slurm as slurm_runner
+from vmselect.sweeps.skypilot import write_catalog, write_tasks
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from sweep_places import missing_slurm, missing_sshd, run_elsewhere, slurm, ssh_config, sshd
+
+COPY = "import os, shutil, sys\nprint(sys.argv)\nshutil.copy('template.json', os.environ['VMSELECT_FOLDER'])\n"
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    vs.Profile.from_times(batch_size=8, iteration_seconds=0.1).save(folder / "template.json")
+    (folder / "train.py").write_text(COPY)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+needs_sshd = pytest.mark.skipif(bool(missing_sshd()), reason=missing_sshd() or "sshd is there")
+needs_slurm = pytest.mark.skipif(bool(missing_slurm()), reason=missing_slurm() or "Slurm is there")
+
+
+@needs_sshd
+def test_over_ssh_the_folder_goes_there_and_the_records_come_back(work: Path, tmp_path: Path) -> None:
+    value = "it's $HOME *"
+    plan = vs.Plan("python3 train.py {word}", runner="ssh", factors={"machine": ["far"], "word": [value]}, minutes=2)
+    with sshd(tmp_path / "sshd") as config, ssh_config(config):
+        result = vs.sweep(plan, work / "out", yes=True)
+        assert clean(work / "out") == []
+    assert [dict(r.factors) for r in result.records] == [{"machine": "far", "word": value}], result.failed
+    assert result.records[0].instance_type == "far"
+    assert str(["train.py", value]) in (work / "out" / "trials" / "001" / "1" / "output.txt").read_text()
+
+
+@needs_sshd
+def test_a_host_that_cannot_be_reached_fails_its_trial_and_says_what_is_unproved(work: Path, tmp_path: Path) -> None:
+    plan = vs.Plan("python3 train.py", runner="ssh", factors={"machine": ["nowhere"]}, minutes=2)
+    with sshd(tmp_path / "sshd") as config, ssh_config(config):
+        config.write_text("Host nowhere\n HostName 127.0.0.1\n Port 1\n")
+        result = vs.sweep(plan, work / "out", yes=True)
+        assert [one.id for one in result.unproved] == ["001"]
+        assert [one.gone for one in clean(work / "out")] == [False]
+
+
+@needs_sshd
+def test_whatever_is_cut_over_ssh_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not run_elsewhere("ssh", 3, tmp_path / "case").violations
+
+
+@needs_slurm
+def test_on_slurm_whatever_is_killed_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not run_elsewhere("slurm", 1, tmp_path / "case").violations
+
+
+@needs_slurm
+def test_a_slurm_job_that_ignores_being_asked_is_waited_for(work: Path, tmp_path: Path) -> None:
+    (work / "train.py").write_text(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)\n"
+    )
+    plan = vs.Plan("python3 train.py", runner="slurm", minutes=0.05)
+    with slurm(tmp_path / "slurm"):
+        result = vs.sweep(plan, work / "out", yes=True)
+        assert not result.unproved
+        assert "time cap" in result.failed[0].reason
+        assert slurm_runner.list_jobs(read_state(work / "out").all_attempts[0].token) == []
+
+
+class Answers:
+    """Slurm's commands as small programs that note how they were called and answer as was recorded."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **answers: str) -> None:
+        self.calls = folder / "calls"
+        programs = folder / "slurm-bin"
+        programs.mkdir()
+        for name in ("sbatch", "squeue", "scancel"):
+            body = f'#!/bin/sh\necho {name} "$@" >> {self.calls}\n{answers.get(name, "true")}\n'
+            (programs / name).write_text(body)
+            (programs / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+
+def test_what_slurm_is_asked_and_how_its_answers_are_read(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_runner, "STATUS_SECONDS", 20.0)
+    # The job runs at once; squeue lists it while its script does, as slurmctld 22.05 answers.
+    answers = Answers(tmp_path, monkeypatch, sbatch=f"sh -s < /dev/stdin > {tmp_path}/log 2>&1\necho '42;cluster'")
+    machines = {"gpu": {"partition": "gpu", "gres": "gpu:1", "exclusive": True, "cores": 1, "usd_per_hour": 6.0}}
+    plan = vs.Plan("python3 train.py", runner="slurm", factors={"machine": ["gpu"]}, machines=machines, minutes=1.5)
+    result = vs.sweep(plan, work / "out", budget_usd=1, yes=True)
+    assert len(result.records) == 1, (result.failed, (tmp_path / "log").read_text())
+    submitted = answers.calls.read_text().splitlines()[0]
+    for option in ("--parsable", "--time=3", "--partition=gpu", "--gres=gpu:1", "--exclusive", "--cpus-per-task=1"):
+        assert option in submitted.split()
+    started = next(e for e in read_journal(work / "out") if e["event"] == "started")
+    assert started["handle"] == {"job": 42}
+
+
+def test_a_cancelled_job_is_asked_after_until_it_is_gone(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = tmp_path / "count"
+    listing = f'echo x >> {count}\n[ "$(wc -l < {count})" -gt 3 ] || echo COMPLETING'
+    Answers(tmp_path, monkeypatch, squeue=listing)
+    assert slurm_runner.SlurmRunner().stop({"token": "t", "folder": str(work)}) == ""
+    assert len(count.read_text().splitlines()) == 4
+    monkeypatch.setattr(slurm_runner, "GONE_SECONDS", 0.0)
+    count.write_text("")
+    assert "COMPLETING" in slurm_runner.SlurmRunner().stop({"token": "t", "folder": str(work)})
+
+
+class FakeSky(types.SimpleNamespace):
+    """A stand-in for SkyPilot's SDK: it runs the task here, keeps a list of clusters, and can be told to fail."""
+
+    def __init__(self, fail: str = "") -> None:
+        super().__init__(clusters={}, downs=[], launches=[], fail=fail)
+        self.StatusRefreshMode = types.SimpleNamespace(FORCE="force")
+
+    def Resources(self, **said: Any) -> Any:
+        return types.SimpleNamespace(**said)
+
+    def Task(self, **said: Any) -> Any:
+        task = types.SimpleNamespace(**said, mounts={}, resources=None, envs={})
+        task.set_resources = lambda resources: setattr(task, "resources", resources)
+        task.set_file_mounts = task.mounts.update
+        task.update_envs = task.envs.update
+        return task
+
+    def get(self, request: Any) -> Any:
+        return request()
+
+    def launch(self, task: Any, *, cluster_name: str, down: bool, idle_minutes_to_autostop: int) -> Any:
+        def act() -> Any:
+            assert down
+            self.launches.append(cluster_name)
+            self.clusters[cluster_name] = task
+            if self.fail == "launch":
+                raise RuntimeError("no capacity in us-east-1")
+            for far, near in task.mounts.items():
+                Path(far).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(near, far)
+            assert os.system(task.run) == 0
+            return 1, object()
+
+        return act
+
+    def job_status(self, cluster: str, job_ids: Any) -> Any:
+        def act() -> Any:
+            if self.fail == "status":
+                raise ConnectionError("the API server is gone")
+            return {1: types.SimpleNamespace(is_terminal=lambda: True, value="SUCCEEDED")}
+
+        return act
+
+    def down(self, cluster: str) -> Any:
+        def act() -> None:
+            self.downs.append(cluster)
+            if self.fail == "down" and len(self.downs) < 3:
+                raise RuntimeError("rate exceeded")
+            if self.clusters.pop(cluster, None) is None:
+                raise type("ClusterDoesNotExist", (ValueError,), {})(cluster)
+
+        return act
+
+    def status(self, *, cluster_names: list[str], refresh: str) -> Any:
+        return lambda: [name for name in cluster_names if name in self.clusters]
+
+
+@pytest.mark.parametrize("fail", ["", "launch", "status", "down"])
+def test_every_launch_is_taken_down_whatever_fails(
+    fail: str, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sky = FakeSky(fail)
+    monkeypatch.setitem(sys.modules, "sky", sky)  # type: ignore[arg-type]
+    monkeypatch.setattr(sky_runner.SkyPilotRunner, "poll_seconds", 0.05)
+
+    def copy(host: str, far: str, python: str, into: Path) -> None:
+        shutil.copytree(far, into, dirs_exist_ok=True)
+
+    monkeypatch.setattr(sky_runner, "copy_folder", copy)
+    plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6,
+                   factors={"instance_type": ["g4dn.xlarge"], "market": ["spot", "on_demand"]})  # fmt: skip
+    with pytest.raises(vs.errors.SweepError, match="rents machines"):
+        vs.sweep(plan, work / "none", yes=True)
+    result = vs.sweep(plan, work / "out", budget_usd=1, yes=True)
+    assert len(result.records) == (0 if fail == "launch" else 2), result.failed
+    assert not sky.clusters
+    assert set(sky.launches) <= set(sky.downs)
+    assert len(sky.launches) == 2
+    assert os.environ["SKYPILOT_DISABLE_USAGE_COLLECTION"] == "1"
+    announced = [e["handle"]["cluster"] for e in read_journal(work / "out") if e["event"] == "start"]
+    assert announced == sky.launches
+    assert all(len(name) <= 63 for name in announced)
+
+
+def test_skypilot_missing_is_said_with_its_remedy(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sky", None)
+    plan = vs.Plan("python3 train.py", runner="skypilot", factors={"instance_type": ["g5.xlarge"]}, minutes=6)
+    with pytest.raises(vs.errors.MissingPackageError, match=r"vmselect\[skypilot\]"):
+        vs.sweep(plan, work / "out", budget_usd=1, yes=True)
+    assert not (work / "out").exists()
+
+
+def test_the_estimator_gives_skypilot_seconds_per_instance_type() -> None:
+    profiles = [
+        vs.Profile.from_times(instance_type=name, batch_size=64, steps_per_epoch=100, init_seconds=1,
+                              first_iteration_seconds=1, iteration_seconds=[step, step])
+        for name, step in (("g4dn.xlarge", 0.4), ("g5.xlarge", 0.1), ("g5.xlarge", 0.1))
+    ]  # fmt: skip
+    seconds_on = vs.skypilot_estimator(profiles, epochs=50)
+    slow, fast = (seconds_on(types.SimpleNamespace(instance_type=name)) for name in ("g4dn.xlarge", "g5.xlarge"))
+    assert slow == pytest.approx(2001.6, rel=0.01)
+    assert fast == pytest.approx(501.9, rel=0.01)
+    with pytest.raises(vs.errors.EstimateError, match=r"p3\.2xlarge was not probed"):
+        seconds_on(types.SimpleNamespace(instance_type="p3.2xlarge"))
+    for wrong in (None, [], ["x"]):
+        with pytest.raises(vs.errors.VmselectError):
+            vs.skypilot_estimator(wrong, epochs=50)  # type: ignore[arg-type]
+
+
+def test_prices_in_skypilots_layout_come_back_the_same(tmp_path: Path) -> None:
+    catalog = vs.Catalog.embedded()
+    path = write_catalog(catalog, tmp_path / "vms.csv", provider="aws")
+    again = vs.Catalog.load(path, provider="aws")
+    for market in ("on_demand", "spot"):
+        assert again.price("g4dn.xlarge", market=market) == catalog.price("g4dn.xlarge", market=market)
+
+
+def test_tasks_for_those_who_launch_themselves(tmp_path: Path) -> None:
+    import yaml
+
+    plan = vs.Plan("python train.py {batch_size}", runner="skypilot", minutes=10,
+                   factors={"instance_type": ["g5.xlarge"], "market": ["spot"], "batch_size": [64]})  # fmt: skip
+    task = yaml.safe_load(write_tasks(plan, tmp_path)[0].read_text())
+    assert task["run"] == "timeout --kill-after=30 600 python train.py 64"
+    assert task["resources"]["use_spot"] is True
+    assert task["resources"]["autostop"] == {"idle_minutes": 1, "down": True}

@@ -1,0 +1,163 @@
+"""Trials on rented machines, through SkyPilot: one cluster per trial, named before it is launched, taken down after."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vmselect._files import write_text
+from vmselect._optional import require
+from vmselect.errors import PlanError, SweepError
+from vmselect.sweeps.plan import Trial
+from vmselect.sweeps.runners.base import GUARD, Handle, Job, Seen, make_request
+from vmselect.sweeps.runners.ssh import copy_folder
+
+DOWN_SECONDS = 120.0
+"""Of its time cap a trial leaves so much to SkyPilot for taking the machine down, with nobody watching too."""
+
+GONE_SECONDS = 900.0
+IDLE_MINUTES = 1
+
+
+class SkyPilotRunner:
+    """Rents a machine per trial."""
+
+    rents = True
+    survives = True
+    queues = False
+    poll_seconds = 10.0
+
+    def check(self, trials: Sequence[Trial]) -> None:
+        """Raise where a task would not be accepted; SkyPilot's own package is loaded here."""
+        for trial in trials:
+            if trial.nodes > 1:
+                raise PlanError(f"Trial {trial.id} wants {trial.nodes} nodes; with skypilot a trial has one. Use ssh.")
+        sky = load_sky()
+        for trial in trials:
+            make_resources(sky, trial)
+
+    def has_room(self, trial: Trial) -> bool:
+        """The cloud decides."""
+        return True
+
+    def announce(self, job: Job) -> Handle:
+        """The cluster's name, fixed before the launch."""
+        short = re.sub(r"[^a-z0-9-]", "-", job.token.lower())
+        return {"runner": "skypilot", "token": job.token, "cluster": short, "far": f"/tmp/{short}"}
+
+    def start(self, job: Job, handle: Handle) -> Handle:
+        """Launch one cluster that takes itself down when idle, and the trial on it."""
+        if job.cap_seconds <= DOWN_SECONDS:
+            raise SweepError(
+                f"minutes must be above {DOWN_SECONDS / 60:g} for rented machines, which take time to end."
+            )
+        sky = load_sky()
+        far = handle["far"]
+        request = make_request(job, far, ".", deadline_unix=time.time() + job.cap_seconds - DOWN_SECONDS)
+        write_text(job.folder / "request.json", json.dumps(request), error=SweepError)
+        task = make_task(sky, job.trial, work=job.work, command=guard_command(far, job.token))
+        task.set_file_mounts({f"{far}/guard.py": str(GUARD), f"{far}/request.json": str(job.folder / "request.json")})
+        task.update_envs({n: os.environ[n] for n, v in job.trial.environment.items() if v is None and n in os.environ})
+        name = handle["cluster"]
+        number, _ = asked(
+            lambda: sky.get(sky.launch(task, cluster_name=name, down=True, idle_minutes_to_autostop=IDLE_MINUTES))
+        )
+        return {"job": number}
+
+    def watch(self, handle: Handle) -> Seen:
+        """Running until SkyPilot calls the job ended."""
+        sky = load_sky()
+        numbers = [handle["job"]] if "job" in handle else None
+        try:
+            states = asked(lambda: sky.get(sky.job_status(handle["cluster"], job_ids=numbers)))
+        except SweepError as cannot:
+            return Seen("lost", why="cut", error=str(cannot))
+        state = next(iter(states.values()), None)
+        if state is None or not state.is_terminal():
+            return Seen("running")
+        good = str(getattr(state, "value", state)).upper() == "SUCCEEDED"
+        return Seen("ended", exit=0 if good else None, why="exit")
+
+    def fetch(self, handle: Handle, into: Path) -> None:
+        """Copy the trial's folder over the ssh entry that SkyPilot makes for its cluster."""
+        copy_folder(handle["cluster"], handle["far"], "python3", into)
+
+    def stop(self, handle: Handle) -> str:
+        """Take the cluster down and ask until SkyPilot knows it no more."""
+        sky = load_sky()
+        name, problem, until = handle["cluster"], "", time.monotonic() + GONE_SECONDS
+        while time.monotonic() < until:
+            try:
+                asked(lambda: sky.get(sky.down(name)))
+            except NoClusterError:
+                problem = ""  # what does not exist is gone; its status is asked all the same
+            except SweepError as cannot:
+                problem = str(cannot)
+            try:
+                if not asked(lambda: sky.get(sky.status(cluster_names=[name], refresh=sky.StatusRefreshMode.FORCE))):
+                    return ""
+                problem = problem or f"{name} is still there"
+            except SweepError as cannot:
+                problem = f"its status is not known: {cannot}"
+            time.sleep(self.poll_seconds)
+        return f"{problem}; look at `sky status --refresh` and at the cloud's console"
+
+    def close(self) -> None:
+        """SkyPilot's own server holds everything."""
+
+
+def load_sky() -> Any:
+    """SkyPilot, with its telemetry off unless the user turned it on; importing it takes seconds."""
+    for name in ("SKYPILOT_DISABLE_USAGE_COLLECTION", "DO_NOT_TRACK"):
+        os.environ.setdefault(name, "1")
+    return require("sky", extra="skypilot", needed_by="The runner skypilot")
+
+
+class NoClusterError(SweepError):
+    """SkyPilot knows no cluster of this name."""
+
+
+def asked(act: Callable[[], Any]) -> Any:
+    """What SkyPilot answers; its errors, and those of every cloud behind it, become one of ours."""
+    try:
+        return act()
+    except Exception as wrong:
+        lines = str(wrong).strip().splitlines()
+        kind = NoClusterError if type(wrong).__name__ == "ClusterDoesNotExist" else SweepError
+        raise kind(f"SkyPilot: {(lines[0] if lines else type(wrong).__name__)[:200].rstrip('.')}.") from wrong
+
+
+def make_resources(sky: Any, trial: Trial) -> Any:
+    """Exactly one kind of machine: SkyPilot should launch it, not choose."""
+    said = resources_of(trial)
+    try:
+        return asked(lambda: sky.Resources(**said, autostop={"idle_minutes": IDLE_MINUTES, "down": True}))
+    except SweepError as wrong:
+        raise PlanError(f"SkyPilot does not take trial {trial.id} ({trial.instance_type}): {wrong}") from wrong
+
+
+def resources_of(trial: Trial) -> dict[str, Any]:
+    """What a trial rents, in the words of a SkyPilot task."""
+    said: dict[str, Any] = {"instance_type": trial.instance_type, "region": trial.region, **trial.machine.options}
+    if "cloud" in said:
+        said["infra"] = said.pop("cloud")
+    said["use_spot"] = trial.market == "spot"
+    return {name: value for name, value in said.items() if value not in (None, "")}
+
+
+def make_task(sky: Any, trial: Trial, *, work: Path, command: str) -> Any:
+    """The task of one trial."""
+    task = sky.Task(name=f"vmselect-{trial.id}", run=command, workdir=str(work))
+    task.set_resources(make_resources(sky, trial))
+    return task
+
+
+def guard_command(far: str, token: str) -> str:
+    """What runs on the machine: our guard, with paths of our own making only."""
+    return f"mkdir -p {shlex.quote(far)}/records && {shlex.join(['python3', f'{far}/guard.py', 'run', far, token])}"

@@ -1,0 +1,141 @@
+"""Trials as jobs of a Slurm cluster, through its own sbatch, squeue and scancel.
+
+The sweep's folder must be on a disk that the nodes share: jobs run under a guard that reads its request there and
+writes records there. A job goes on when vmselect ends; resume watches it again, clean ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from vmselect._files import write_text
+from vmselect.errors import PlanError, SweepError
+from vmselect.sweeps.plan import Trial
+from vmselect.sweeps.runners.base import GUARD, Handle, Job, Seen, make_request, read_status
+from vmselect.sweeps.runners.local import limit_threads
+
+CALL_SECONDS = 60.0
+GONE_SECONDS = 180.0
+"""How long a cancelled job may stay listed: a cluster kills what ignores being asked after some 30 seconds."""
+
+STATUS_SECONDS = 5.0
+"""How long the status of an ended job may take to cross a shared disk."""
+
+_WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED"}
+
+
+class SlurmRunner:
+    """Runs each trial as one job."""
+
+    rents = False
+    survives = True
+    queues = True
+    poll_seconds = 1.0
+
+    def check(self, trials: Sequence[Trial]) -> None:
+        """Raise where Slurm's commands are missing or a trial asks for what this runner cannot give."""
+        for program in ("sbatch", "squeue", "scancel"):
+            if shutil.which(program) is None:
+                raise SweepError(f"{program} is not on this machine. Start the sweep on a login node of the cluster.")
+        for trial in trials:
+            if trial.nodes > 1:
+                raise PlanError(f"Trial {trial.id} wants {trial.nodes} nodes; with slurm a trial has one. Use ssh.")
+
+    def has_room(self, trial: Trial) -> bool:
+        """The cluster queues."""
+        return True
+
+    def announce(self, job: Job) -> Handle:
+        """The job's name, which finds it even where its number was never learnt."""
+        return {"runner": "slurm", "token": job.token, "folder": str(job.folder)}
+
+    def start(self, job: Job, handle: Handle) -> Handle:
+        """Write the guard's request beside the results and hand a two-line script to sbatch."""
+        machine = job.trial.machine
+        folder = str(job.folder)
+        request = make_request(
+            job, folder, str(job.work), workers=[limit_threads(machine.threads or machine.cores or 0)]
+        )
+        write_text(job.folder / "request.json", json.dumps(request), error=SweepError)
+        guard = job.folder / "guard.py"  # a copy of its own: the nodes need no vmselect
+        write_text(guard, GUARD.read_text(encoding="utf-8"), error=SweepError)
+        minutes = math.ceil(job.cap_seconds / 60) + 1
+        options = [
+            "--parsable", f"--job-name={job.token}", f"--output={folder}/slurm.txt", f"--chdir={job.work}",
+            f"--time={minutes}", "--no-requeue", "--nodes=1", "--ntasks=1",
+            *([f"--cpus-per-task={machine.cores}"] if machine.cores else []),
+            *(f"--{word}" if said is True else f"--{word}={said}" for word, said in machine.options.items() if said),
+        ]  # fmt: skip
+        script = f"#!/bin/sh\nexec {shlex.join([machine.python, str(guard), 'run', folder, job.token])}\n"
+        answer = call(["sbatch", *options], text=script)
+        found = re.match(r"\s*(\d+)", answer.strip().splitlines()[-1] if answer.strip() else "")
+        if not found:
+            raise SweepError(f"sbatch answered {answer[:100]!r}, which names no job. Look at squeue --me.")
+        return {"job": int(found[1])}
+
+    def watch(self, handle: Handle) -> Seen:
+        """Starting while it is queued, running until the cluster lists it no more."""
+        try:
+            states = list_jobs(handle["token"])
+        except SweepError as silent:  # a controller that restarts answers again
+            return Seen("running", error=str(silent))
+        if states:
+            return Seen("starting" if all(state in _WAITING for state in states) else "running")
+        until = time.monotonic() + STATUS_SECONDS
+        while (status := read_status(Path(handle["folder"]))).get("state") != "ended" and time.monotonic() < until:
+            time.sleep(0.2)
+        if status.get("state") == "ended":
+            code = status.get("exit")
+            return Seen("ended", exit=code if isinstance(code, int) else None, why=str(status.get("why", "")),
+                        error=str(status.get("error", "")))  # fmt: skip
+        return Seen("ended", why="guard", error="the cluster ended the job; see slurm.txt in its folder")
+
+    def fetch(self, handle: Handle, into: Path) -> None:
+        """Nothing to do: the job wrote into its folder on the shared disk."""
+
+    def stop(self, handle: Handle) -> str:
+        """Cancel the job and wait until the cluster has ended it."""
+        until = time.monotonic() + GONE_SECONDS
+        while True:
+            try:
+                call(["scancel", f"--name={handle['token']}", f"--user={os.getuid()}"])
+                states = list_jobs(handle["token"])
+                if not states:
+                    return ""
+                problem = f"its job is still {', '.join(states)}"
+            except SweepError as cannot:
+                problem = str(cannot)
+            if time.monotonic() > until:
+                return problem
+            time.sleep(1.0)
+
+    def close(self) -> None:
+        """Jobs go on by themselves."""
+
+
+def list_jobs(name: str) -> list[str]:
+    """States of the jobs of this user with ``name`` that the cluster has not ended yet."""
+    answer = call(["squeue", "--noheader", f"--name={name}", f"--user={os.getuid()}", "--format=%T"])
+    return answer.split()
+
+
+def call(command: list[str], *, text: str = "") -> str:
+    """Run one of Slurm's commands."""
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=CALL_SECONDS, check=False,
+                              errors="replace")  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as cannot:
+        raise SweepError(f"{command[0]} did not answer ({type(cannot).__name__}). Is the cluster up?") from cannot
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise SweepError(f"{command[0]} failed: {said[:200]}.")
+    return done.stdout
