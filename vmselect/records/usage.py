@@ -1,40 +1,82 @@
-"""What the machine did while it was measured: samples of its use, summed up by phase."""
+"""What the machine did while it was measured: samples of its use, summed up by phase.
+
+A quantity's name ends in its unit. ``_share`` is a part of 1; ``process_cores`` and ``other_cores`` are cores' worth of
+work on the cores that the process may use: its own with that of its children, and that of everybody else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from vmselect.records.base import Count, Facts, Number, Seconds, Text
+from vmselect.records.base import Count, Facts, Number, PositiveCount, Seconds, Text
 
 MAX_SAMPLES = 4_000
+MAX_QUANTITIES = 2_000
 
-Phase = Literal["initialization", "first_step", "steady_steps", "validation"]
+Phase = Literal["initialization", "first_step", "steady_steps", "validation", "boundary"]
+"""``boundary`` is the time between the last step of an epoch and the first of the next, outside its validation."""
+
+PHASES: tuple[Phase, ...] = ("initialization", "first_step", "steady_steps", "validation", "boundary")
 
 
 class Summary(Facts):
-    """One quantity over one phase."""
+    """One quantity over one phase: ``count`` samples that cover ``seconds``. The mean is weighted by time.
+
+    ``mean`` and ``maximum`` are of all samples, the percentiles of those that were kept.
+    """
 
     count: Count
+    seconds: Seconds
     mean: Number
     maximum: Number
     p50: Number
     p95: Number
 
 
-class Usage(Facts):
-    """Samples taken every ``interval_seconds``: a summary of each quantity in each phase, and a bounded series.
+class Limits(Facts):
+    """What the process may use: its cores, and what its container allows; None is no limit, or unknown."""
 
-    ``series`` holds a column for every quantity beside the columns ``seconds`` (since the start of the fit) and
-    ``phase``; what could not be read at a moment is None there.
+    cores: PositiveCount | None = None
+    container_cores: Annotated[float, Field(gt=0)] | None = None
+    container_memory_bytes: Count | None = None
+
+
+class Usage(Facts):
+    """Samples taken every ``interval_seconds`` and at changes of phase: a summary of each quantity, a bounded series.
+
+    ``seconds`` (since the start of the fit, at the end of a sample) and ``phase`` are columns beside those of
+    ``series``; what could not be read at a moment is None there. Cores one by one are summed up only.
     """
 
     interval_seconds: Seconds
-    phases: Mapping[Phase, Mapping[Text, Summary]] = Field(default_factory=dict)
+    limits: Limits = Limits()
+    phases: Mapping[Phase, Annotated[Mapping[Text, Summary], Field(max_length=MAX_QUANTITIES)]] = Field(
+        default_factory=dict
+    )
     seconds: tuple[Seconds, ...] = Field(default=(), max_length=MAX_SAMPLES)
     phase: tuple[Phase, ...] = Field(default=(), max_length=MAX_SAMPLES)
     series: Mapping[Text, Annotated[tuple[Number | None, ...], Field(max_length=MAX_SAMPLES)]] = Field(
-        default_factory=dict, max_length=500
+        default_factory=dict, max_length=MAX_QUANTITIES
     )
+
+    @model_validator(mode="after")
+    def _columns_agree(self) -> Usage:
+        if len({len(self.seconds), len(self.phase), *(len(column) for column in self.series.values())}) != 1:
+            raise ValueError("the columns seconds, phase and those of series differ in length")
+        return self
+
+    def summary(self, quantity: str, phase: Phase = "steady_steps") -> Summary | None:
+        """The summary of a quantity in a phase, or None where it was not read."""
+        return self.phases.get(phase, {}).get(quantity)
+
+    def mean(self, quantity: str, phase: Phase = "steady_steps") -> float | None:
+        """The mean of a quantity in a phase, or None where it was not read."""
+        found = self.summary(quantity, phase)
+        return None if found is None else found.mean
+
+    def quantities(self) -> Iterator[str]:
+        """Every quantity that was read in any phase, once."""
+        yield from dict.fromkeys(name for phase in self.phases.values() for name in phase)

@@ -1,0 +1,331 @@
+"""The sampling thread: phases, bounded memory, endings, forks; and what it reads."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+
+from vmselect.errors import ArgumentError
+from vmselect.probe.sampling import Alarm, Sampler
+from vmselect.probe.sampling import sampler as sampler_module
+from vmselect.probe.sampling.container import ContainerReader
+from vmselect.probe.sampling.machine import MachineReader
+from vmselect.probe.sampling.tally import KEPT_PER_PHASE, Tally
+from vmselect.records.usage import MAX_SAMPLES, Limits, Usage
+
+
+class Counter:
+    """A reader that counts its readings."""
+
+    def __init__(self):
+        self.readings = 0
+        self.closed = False
+
+    def read(self, seconds):
+        self.readings += 1
+        return {"seen_share": seconds}
+
+    def close(self):
+        self.closed = True
+
+
+def samplers():
+    return [thread for thread in threading.enumerate() if thread.name == "vmselect-sampler"]
+
+
+# -- the tally ---------------------------------------------------------------------------------------------------------
+
+
+def test_means_are_weighted_by_time():
+    tally = Tally()
+    tally.add("steady_steps", 1.0, 1.0, {"cpu_share": 1.0})
+    tally.add("steady_steps", 4.0, 3.0, {"cpu_share": 0.0})
+    usage = tally.build(1.0, Limits())
+    assert usage.mean("cpu_share") == 0.25
+    assert usage.summary("cpu_share").maximum == 1.0
+    assert usage.seconds == (1.0, 4.0)
+    assert usage.mean("cpu_share", "validation") is None
+
+
+def test_hours_take_bounded_memory_and_exact_sums():
+    tally = Tally()
+    for second in range(20_000):
+        tally.add("steady_steps", float(second), 1.0, {"cpu_share": float(second % 2)})
+    tally.add("first_step", 20_000.0, 1.0, {"cpu_share": 0.5})
+    usage = tally.build(1.0, Limits())
+    summary = usage.summary("cpu_share")
+    assert (summary.count, summary.mean, summary.seconds) == (20_000, 0.5, 20_000)
+    assert len(usage.seconds) <= KEPT_PER_PHASE + 1
+    assert usage.phase.count("first_step") == 1
+    assert Usage.model_validate_json(usage.model_dump_json()) == usage
+    assert 5 * KEPT_PER_PHASE <= MAX_SAMPLES
+
+
+def test_a_quantity_that_comes_and_goes():
+    tally = Tally()
+    tally.add("steady_steps", 1.0, 1.0, {"a": 1.0, "b": float("nan")})
+    tally.add("steady_steps", 2.0, 1.0, {"b": 2.0})
+    tally.add("steady_steps", 3.0, 1.0, {})
+    usage = tally.build(1.0, Limits())
+    assert usage.series == {"a": (1.0, None), "b": (None, 2.0)}
+    assert list(usage.quantities()) == ["a", "b"]
+
+
+def test_single_cores_make_no_series():
+    tally = Tally()
+    tally.add("steady_steps", 1.0, 1.0, {"core0_share": 1.0, "cpu_share": 1.0})
+    usage = tally.build(1.0, Limits())
+    assert list(usage.series) == ["cpu_share"]
+    assert usage.mean("core0_share") == 1.0
+
+
+def test_columns_that_differ_in_length_are_refused():
+    with pytest.raises(ValueError, match="differ in length"):
+        Usage(interval_seconds=1.0, seconds=(1.0,), phase=())
+
+
+# -- the thread --------------------------------------------------------------------------------------------------------
+
+
+def test_a_sample_belongs_to_the_phase_that_took_most_of_it():
+    now = [0.0]
+    sampler = Sampler(1.0, readers=[Counter()], clock=lambda: now[0])
+    sampler._readers = sampler._given
+    for at, phase in ((0.2, "first_step"), (0.3, "steady_steps"), (0.9, "validation")):
+        now[0] = at
+        sampler.enter(phase)
+    now[0] = 1.0
+    sampler._tick()
+    now[0] = 2.0
+    sampler._tick()
+    assert sampler.usage().phase == ("steady_steps", "validation")
+
+
+def test_changes_of_phase_are_sampled_but_not_too_often():
+    now = [0.0]
+    reader = Counter()
+    sampler = Sampler(10.0, readers=[reader], clock=lambda: now[0])
+    sampler._readers = sampler._given
+    for _ in range(1_000):  # epochs of a millisecond
+        now[0] += 0.0005
+        sampler.enter("validation")
+        now[0] += 0.0005
+        sampler.enter("steady_steps")
+        sampler._tick()
+    assert 5 <= reader.readings <= 10
+
+
+def test_it_ends_with_a_last_sample_and_closes_what_it_reads():
+    reader = Counter()
+    sampler = Sampler(60.0, readers=[reader])
+    sampler.start()
+    sampler.enter("steady_steps")
+    time.sleep(0.15)
+    usage = sampler.stop()
+    assert usage.phase == ("steady_steps",)
+    assert reader.closed
+    assert not samplers()
+    assert sampler.stop() == usage
+
+
+def test_nothing_seen_is_no_usage():
+    sampler = Sampler(60.0, readers=[Counter()])
+    sampler.start()
+    assert sampler.stop() is None
+
+
+def test_a_forgotten_sampler_ends():
+    sampler = Sampler(0.05, readers=[Counter()])
+    sampler.start()
+    assert samplers()
+    del sampler
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while samplers() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not samplers()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_it_survives_a_fork():
+    reader = Counter()
+    sampler = Sampler(0.05, readers=[reader])
+    sampler.start()
+    with warnings.catch_warnings():
+        # Frameworks that other tests loaded have threads of their own, and say so.
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        quiet = not samplers() and not sampler_module._RUNNING
+        sampler.stop()
+        os._exit(0 if quiet and not reader.closed else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    before = reader.readings
+    deadline = time.monotonic() + 10
+    while reader.readings == before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert reader.readings > before
+    assert len(samplers()) == 1
+    sampler.stop()
+
+
+def test_a_fork_of_a_sampled_process_is_no_fork_of_a_threaded_one():
+    program = """
+import os, warnings
+warnings.simplefilter("error")
+from vmselect.probe.sampling import Sampler
+sampler = Sampler(0.05)
+sampler.start()
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+sampler.stop()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def test_a_program_that_ends_in_the_middle_ends():
+    program = "from vmselect.probe.sampling import Sampler; s = Sampler(0.05); s.start(); s.enter('steady_steps')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+
+
+# -- what is read ------------------------------------------------------------------------------------------------------
+
+
+def test_a_busy_process_is_seen_busy():
+    reader = MachineReader()
+    began = time.monotonic()
+    busy = time.process_time()
+    while time.process_time() - busy < 0.5:
+        pass
+    taken = time.monotonic() - began
+    values = reader.read(taken)
+    assert values["process_cores"] == pytest.approx(0.5 / taken, rel=0.3)
+    assert 0 < values["cpu_share"] <= 1
+    assert 0 < values["memory_available_share"] <= 1
+    assert values["process_memory_bytes"] > 2**20
+    assert values["busiest_core_share"] == max(v for n, v in values.items() if n.startswith("core"))
+
+
+def test_the_work_of_children_is_the_process_s_own():
+    spin = "import time; end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+    child = subprocess.Popen([sys.executable, "-c", spin])
+    try:
+        time.sleep(0.3)
+        reader = MachineReader()
+        time.sleep(0.5)
+        with_child = reader.read(0.5)["process_cores"]
+    finally:
+        child.kill()
+        child.wait()
+    time.sleep(0.1)
+    reader.read(0.1)
+    time.sleep(0.5)
+    assert with_child > reader.read(0.5)["process_cores"] + 0.1
+
+
+# -- containers --------------------------------------------------------------------------------------------------------
+
+
+def write(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def test_limits_of_version_2(tmp_path):
+    mount, membership = tmp_path / "cgroup", tmp_path / "self"
+    membership.write_text("0::/jobs/mine\n")
+    write(mount, cgroup__controllers="cpu memory")
+    write(mount / "jobs", cpu__max="150000 100000", memory__max="max", memory__current="10")
+    write(
+        mount / "jobs" / "mine",
+        cpu__max="max 100000",
+        memory__max="4000",
+        memory__current="3000",
+        cpu__stat="usage_usec 5\nthrottled_usec 1000000\n",
+    )
+    reader = ContainerReader(mount=mount, membership=membership)
+    assert (reader.cores, reader.memory_bytes) == (1.5, 4000)
+    write(mount / "jobs" / "mine", cpu__stat="usage_usec 5\nthrottled_usec 1500000\n")
+    assert reader.read(2.0) == {"container_memory_share": 0.75, "container_throttled_share": 0.25}
+
+
+def test_limits_of_version_1(tmp_path):
+    mount, membership = tmp_path / "cgroup", tmp_path / "self"
+    membership.write_text("5:cpu,cpuacct:/mine\n4:memory:/mine\n0::/\n")
+    write(mount / "cpu" / "mine", cpu__cfs_quota_us="50000", cpu__cfs_period_us="100000", cpu__stat="throttled_time 0")
+    write(mount / "memory", memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes="1")
+    write(mount / "memory" / "mine", memory__limit_in_bytes="1000", memory__usage_in_bytes="900")
+    reader = ContainerReader(mount=mount, membership=membership)
+    assert (reader.cores, reader.memory_bytes) == (0.5, 1000)
+    write(mount / "cpu" / "mine", cpu__stat="throttled_time 500000000")
+    assert reader.read(1.0) == {"container_memory_share": 0.9, "container_throttled_share": 0.5}
+
+
+@pytest.mark.parametrize("content", [None, "", "nonsense", "0::/not/there\n"])
+def test_no_container_is_no_limit(tmp_path, content):
+    membership = tmp_path / "self"
+    if content is not None:
+        membership.write_text(content)
+    reader = ContainerReader(mount=tmp_path / "none", membership=membership)
+    assert (reader.cores, reader.memory_bytes, reader.read(1.0)) == (None, None, {})
+
+
+# -- the alarm ---------------------------------------------------------------------------------------------------------
+
+
+def feed(alarm, shares):
+    for second, share in enumerate(shares):
+        alarm.see(float(second), {} if share is None else {"usable_cpu_share": share})
+    for thread in threading.enumerate():
+        if thread.name == "vmselect-alarm":
+            thread.join(30)
+
+
+def test_the_alarm_tells_once_until_it_was_quiet():
+    heard = []
+    feed(Alarm(heard.append, seconds=5), [0.95] * 20 + [0.5] + [0.99] * 10)
+    assert [finding.code for finding in heard] == ["cpu-saturated"] * 2
+    assert "90%" in str(heard[0])
+
+
+def test_short_peaks_and_unknown_use_raise_no_alarm():
+    heard = []
+    feed(Alarm(heard.append, seconds=5), [0.95, 0.95, 0.2] * 10 + [None] * 10)
+    assert not heard
+
+
+def test_an_alarm_that_fails_is_told_and_forgotten(capsys):
+    feed(Alarm(lambda finding: 1 / 0, seconds=0), [1.0])
+    feed(Alarm("/no/such/program", seconds=0), [1.0])
+    assert capsys.readouterr().err.count("the alarm could not be given") == 2
+
+
+def test_an_alarm_can_be_a_command(tmp_path):
+    target = tmp_path / "heard"
+    script = f"import os; open({str(target)!r}, 'w').write(os.environ['VMSELECT_ALARM'])"
+    feed(Alarm([sys.executable, "-c", script], seconds=0), [1.0])
+    deadline = time.monotonic() + 30
+    while not (target.exists() and target.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "busy" in target.read_text()
+
+
+@pytest.mark.parametrize("notify", [None, 3, "", [], [1], "unclosed 'quote"])
+def test_what_cannot_be_notified_is_refused(notify):
+    with pytest.raises(ArgumentError, match="notify"):
+        Alarm(notify)
+
+
+@pytest.mark.parametrize("bad", [{"cpu": 1.5}, {"cpu": "high"}, {"seconds": -1}, {"seconds": float("nan")}])
+def test_bad_thresholds_are_refused(bad):
+    with pytest.raises(ArgumentError):
+        Alarm(print, **bad)

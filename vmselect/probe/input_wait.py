@@ -1,0 +1,143 @@
+"""How long steps wait for their data, measured where each framework fetches it.
+
+On JAX and torch, Keras' loop asks an iterator for every batch: the time it takes to answer is the wait, because the
+step before has been waited for. On TensorFlow the fetch is inside the compiled step; see :mod:`.tensorflow_trace`.
+These seams are not public. Where one is missing the wait is unknown, and the training goes on as without us.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vmselect.records.training import InputWait
+
+FRAMES_UP = 12
+
+LEAST_STEPS = 3
+"""Fewer steps than this tell nothing about the others."""
+
+
+class FetchClock:
+    """Sums up how long fetching took, and the time from one fetch to the next, which is the time of a step.
+
+    The first fetch after :meth:`pause` opens an epoch; its step is left out, since it starts the pipeline, and the
+    very first one compiles.
+
+    >>> ticks = iter([0, 1, 5, 6, 10, 13, 20, 21, 30, 31])
+    >>> clock = FetchClock(clock=lambda: next(ticks))
+    >>> list(clock.watch("abcd"))
+    ['a', 'b', 'c', 'd']
+    >>> clock.waited, clock.taken, clock.steps
+    (5, 25, 3)
+    """
+
+    def __init__(self, *, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock = clock
+        self._began: int | None = None
+        self._fetch = 0
+        self._opening = True
+        self.waited = self.taken = self.steps = 0
+
+    def pause(self) -> None:
+        """What comes until the next fetch is no part of a step."""
+        self._began = None
+        self._opening = True
+
+    def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The same batches, fetched under the clock."""
+        self.pause()
+        return _Watched(iter(batches), self)
+
+    def fetch(self, batches: Iterator[Any]) -> Any:
+        """The next batch."""
+        now = self._clock()
+        if self._began is not None:
+            if self._opening:
+                self._opening = False
+            else:
+                self.waited += self._fetch
+                self.taken += now - self._began
+                self.steps += 1
+        self._began = now
+        batch = next(batches)
+        self._fetch = self._clock() - now
+        return batch
+
+    def result(self, method: str) -> InputWait | None:
+        """What was seen, or None if that is too little."""
+        from vmselect.records.training import InputWait
+
+        if self.steps < LEAST_STEPS:
+            return None
+        return InputWait(
+            seconds=max(0, self.waited) / 1e9, wall_seconds=max(0, self.taken) / 1e9, steps=self.steps, method=method
+        )
+
+
+class _Watched:
+    """An iterator whose every step is timed."""
+
+    __slots__ = ("_batches", "_clock")
+
+    def __init__(self, batches: Iterator[Any], clock: FetchClock) -> None:
+        self._batches = batches
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._clock.fetch(self._batches)
+
+
+class IteratorWatch:
+    """Times what the epoch iterator of a running ``fit`` hands out, on JAX and torch."""
+
+    METHOD = "epoch iterator"
+
+    def __init__(self, epoch_iterator: Any) -> None:
+        self._owner = epoch_iterator
+        self._clock = FetchClock()
+        self._wrapped: Any = None
+
+    def attach(self) -> bool:
+        """Begin; False where the seam is not there."""
+        original = getattr(self._owner, "_get_iterator", None)
+        if not callable(original) or not hasattr(self._owner, "__dict__") or "_get_iterator" in vars(self._owner):
+            return False
+        clock = self._clock
+
+        def get_iterator(*arguments: Any, **options: Any) -> Any:
+            return clock.watch(original(*arguments, **options))
+
+        self._wrapped = get_iterator
+        self._owner._get_iterator = get_iterator
+        return True
+
+    def enter(self, phase: str) -> None:
+        """The training is in ``phase`` from now on; time outside of steps is none of theirs."""
+        if phase not in ("first_step", "steady_steps"):
+            self._clock.pause()
+
+    def detach(self) -> InputWait | None:
+        """End; what was seen, or None if that is too little."""
+        owner, self._owner = self._owner, None
+        if owner is not None and vars(owner).get("_get_iterator") is self._wrapped:
+            del owner._get_iterator
+        self._wrapped = None
+        return self._clock.result(self.METHOD)
+
+
+def find_epoch_iterator(frame: FrameType | None) -> Any:
+    """The epoch iterator of the ``fit`` that runs above ``frame``, or None."""
+    for _ in range(FRAMES_UP):
+        if frame is None:
+            return None
+        if frame.f_code.co_name == "fit" and "epoch_iterator" in frame.f_locals:
+            return frame.f_locals["epoch_iterator"]
+        frame = frame.f_back
+    return None
