@@ -13,6 +13,7 @@ from vmselect._checks import check_count, check_flag, check_name, check_path, ch
 from vmselect.errors import ProbeError
 from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.facts.framework import synchronise
+from vmselect.probe.observation import check_sample
 from vmselect.probe.options import (
     Factors,
     Metrics,
@@ -26,6 +27,7 @@ from vmselect.probe.recording import Recording
 from vmselect.probe.saving import keep_profile
 
 if TYPE_CHECKING:
+    from vmselect.probe.sampling import Alarm
     from vmselect.records.training import Outcome, Profile
 
 Batch = TypeVar("Batch")
@@ -67,6 +69,8 @@ class LoopProbe:
         region: str | None = None,
         metrics: Metrics | None = None,
         factors: Factors | None = None,
+        sample: float | None = 1.0,
+        alarm: Alarm | None = None,
         synchronize: Callable[[], Any] | None = None,
         verbose: int = 1,
     ) -> None:
@@ -82,6 +86,7 @@ class LoopProbe:
         self._region = maybe(check_name, "region", region)
         self._metrics = check_metrics(metrics)
         self._factors = check_factors("factors", factors)
+        self._sample, self._alarm = check_sample(sample, alarm)
         self._synchronize = synchronize or synchronise
         self._verbose = check_count("verbose", verbose, least=0)
         self._recording: Recording | None = None
@@ -115,11 +120,14 @@ class LoopProbe:
             instance_type=self._instance_type,
             region=self._region,
             factors=read_factors(self._factors),
+            sample=self._sample,
+            alarm=self._alarm,
         )
         with recording.timer.leave_out():
             recording.model_name = self._model
             recording.counted_examples = self._examples
             self._watch = EndWatch(self._end_early, anchor=self)
+            recording.observe()
         return self
 
     def __exit__(
@@ -160,7 +168,7 @@ class LoopProbe:
         last = (recording.steps or 0) - 1
         index = 0
         try:
-            for batch in batches:
+            for batch in recording.observation.watch(batches):
                 yield batch
                 self._synchronize()
                 timer.end_step(index)
@@ -208,6 +216,7 @@ class LoopProbe:
         if watch is not None:
             watch.stop()
         if recording is not None:
+            recording.observation.end()
             self._profile = keep_profile(
                 recording, outcome, detail=detail, metrics=self._metrics, path=self._target, verbose=self._verbose
             )

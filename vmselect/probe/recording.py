@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vmselect.probe.facts.process import in_notebook, take_initialization
 from vmselect.probe.keras.fit import FitFacts, read_fit
+from vmselect.probe.observation import Observation
 from vmselect.probe.recorder.stopwatch import StepTimer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vmselect.probe.options import Factors
+    from vmselect.probe.sampling import Alarm
     from vmselect.records.training import Outcome, Profile, Setup
 
 Kind = Literal["iteration", "epoch", "loop"]
@@ -37,6 +39,8 @@ class Recording:
         instance_type: str | None = None,
         region: str | None = None,
         factors: Factors | None = None,
+        sample: float | None = None,
+        alarm: Alarm | None = None,
     ) -> None:
         self.init = take_initialization()
         self.timer = StepTimer()
@@ -57,6 +61,7 @@ class Recording:
             self.counted_examples: int | None = None
             self.validation_examples: int | None = None
             self._read_facts(instance_type, region)
+            self.observation = Observation(sample, alarm)
 
     @property
     def is_chief(self) -> bool:
@@ -119,7 +124,11 @@ class Recording:
             detail=detail,
             setup=self._build_setup(),
             timeline=build_timeline(
-                self.timer, init=self.init, partial_batch=self.partial_batch, watched=outcome == "watched"
+                self.timer,
+                init=self.init,
+                partial_batch=self.partial_batch,
+                watched=outcome == "watched",
+                input_wait=self.observation.input_wait,
             ),
             environment=Environment(
                 **self._environment,
@@ -128,6 +137,7 @@ class Recording:
             ),
             placement=self._placement,
             factors=self.factors,
+            usage=self.observation.usage,
             metrics=dict(metrics or {}),
         )
 
@@ -152,6 +162,16 @@ class Recording:
             validation_freq=frequency if isinstance(frequency, int) and frequency > 0 else 1,
             self_tuning_input=self.fit.self_tuning_input,
         )
+
+    def observe(self, frame: FrameType | None = None) -> None:
+        """Begin to watch what is not time, in the ``fit`` above ``frame``; whoever calls this ends the observation."""
+        environment = self._environment
+        # Without a hook at each batch nobody waits for a step's end; but on the CPU torch has done all when it returns.
+        synchronous = environment["backend"] == "torch" and not environment["framework_gpus"]
+        self.observation.begin(
+            backend=environment["backend"], frame=frame, waited_for=self.kind != "epoch" or synchronous
+        )
+        self.timer.enter = self.observation.enter
 
     def _read_facts(self, instance_type: str | None, region: str | None) -> None:
         from vmselect.probe.facts.framework import count_parameters, name_model, read_framework

@@ -13,6 +13,7 @@ from vmselect.errors import ProbeError
 from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.keras.callback import Logs, PlainCallback
 from vmselect.probe.keras.fit import is_running
+from vmselect.probe.observation import check_sample
 from vmselect.probe.options import (
     Factors,
     Metrics,
@@ -26,6 +27,7 @@ from vmselect.probe.recording import Recording
 from vmselect.probe.saving import keep_profile
 
 if TYPE_CHECKING:
+    from vmselect.probe.sampling import Alarm
     from vmselect.records.training import Outcome, Profile
 
 
@@ -61,6 +63,8 @@ class KerasProbe(PlainCallback):
         region: str | None = None,
         metrics: Metrics | None = None,
         factors: Factors | None = None,
+        sample: float | None = 1.0,
+        alarm: Alarm | None = None,
         verbose: int = 1,
     ) -> None:
         self.path = maybe(check_path, "path", path)
@@ -70,6 +74,7 @@ class KerasProbe(PlainCallback):
         self.region = maybe(check_name, "region", region)
         self.metrics = check_metrics(metrics)
         self.factors = check_factors("factors", factors)
+        self.sample, self.alarm = check_sample(sample, alarm)
         self.verbose = check_count("verbose", verbose, least=0)
         self.params = {}
         self._profile: Profile | None = None
@@ -106,23 +111,27 @@ class KerasProbe(PlainCallback):
         """Start recording."""
         self._end_early(None, None)  # a training before this one that ended without a word
         self._reset()
+        frame = sys._getframe(1)
         self._target = choose_path(self.path)
         check_target(self._target)
         recording = Recording(
             self._kind,
             model=self._model,
             params=self.params,
-            frame=sys._getframe(1),
+            frame=frame,
             batch_size=self.batch_size,
             instance_type=self.instance_type,
             region=self.region,
             factors=read_factors(self.factors),
+            sample=self.sample,
+            alarm=self.alarm,
         )
         with recording.timer.leave_out():
             self._check_fit(recording)
             self._thread = threading.get_ident()
             self._watch = self._watch_end(recording)
             self._recording = recording
+            recording.observe(frame)
             self._prepare(recording)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
@@ -159,6 +168,8 @@ class KerasProbe(PlainCallback):
         """Forget the recording without a profile."""
         if self._watch is not None:
             self._watch.stop()
+        if self._recording is not None:
+            self._recording.observation.end()
         self._reset()
 
     # -- the end -----------------------------------------------------------------------------------------------------

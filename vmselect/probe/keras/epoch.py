@@ -11,6 +11,7 @@ from vmselect.probe.keras.base import KerasProbe
 from vmselect.probe.keras.callback import Logs
 from vmselect.probe.options import Factors, Metrics
 from vmselect.probe.recording import Recording
+from vmselect.probe.sampling import Alarm
 
 
 class EpochProbe(KerasProbe):
@@ -27,6 +28,8 @@ class EpochProbe(KerasProbe):
         region: this machine's region, where it cannot be found out.
         metrics: your own numbers for the profile: names to numbers, or to functions that are called at the end.
         factors: what you vary between runs, names to plain values, for the profile.
+        sample: seconds between two looks at what the machine does; None does not look.
+        alarm: a :class:`~vmselect.Alarm` to be given while the training runs.
         verbose: 1 prints one line when the probe ends the training, 0 nothing.
 
     >>> import keras, numpy
@@ -52,6 +55,8 @@ class EpochProbe(KerasProbe):
         region: str | None = None,
         metrics: Metrics | None = None,
         factors: Factors | None = None,
+        sample: float | None = 1.0,
+        alarm: Alarm | None = None,
         verbose: int = 1,
     ) -> None:
         self.epochs = check_count("epochs", epochs)
@@ -63,6 +68,8 @@ class EpochProbe(KerasProbe):
             region=region,
             metrics=metrics,
             factors=factors,
+            sample=sample,
+            alarm=alarm,
             verbose=verbose,
         )
 

@@ -12,9 +12,11 @@ from vmselect.errors import ArgumentError, ProbeError
 from vmselect.probe.facts.framework import count_examples, count_validation_batches, synchronise
 from vmselect.probe.keras.base import OWN_STOP, THREADED, KerasProbe
 from vmselect.probe.keras.callback import Logs
+from vmselect.probe.keras.step_trace import StepTrace
 from vmselect.probe.options import Factors, Metrics
 from vmselect.probe.recorder.stopwatch import StepTimer
 from vmselect.probe.recording import Recording
+from vmselect.probe.sampling import Alarm
 
 
 class IterationProbe(KerasProbe):
@@ -35,6 +37,8 @@ class IterationProbe(KerasProbe):
         region: this machine's region, where it cannot be found out.
         metrics: your own numbers for the profile: names to numbers, or to functions that are called at the end.
         factors: what you vary between runs, names to plain values, for the profile.
+        sample: seconds between two looks at what the machine does; None does not look.
+        alarm: a :class:`~vmselect.Alarm` to be given while the training runs.
         verbose: 1 prints one line when the probe ends the training, 0 nothing.
 
     >>> import keras, numpy
@@ -63,6 +67,8 @@ class IterationProbe(KerasProbe):
         region: str | None = None,
         metrics: Metrics | None = None,
         factors: Factors | None = None,
+        sample: float | None = 1.0,
+        alarm: Alarm | None = None,
         verbose: int = 1,
     ) -> None:
         self.steps = check_count("steps", steps)
@@ -77,6 +83,8 @@ class IterationProbe(KerasProbe):
             region=region,
             metrics=metrics,
             factors=factors,
+            sample=sample,
+            alarm=alarm,
             verbose=verbose,
         )
         for name in ("seconds", "validation_steps"):
@@ -95,6 +103,9 @@ class IterationProbe(KerasProbe):
         self._cut_validation = self._validating = False
         self._batches_in_validation = 0
         self._whole_validation: int | None = None
+        self._trace = StepTrace()
+        self._in_passing = False
+        self._cut_at = math.inf
 
     # -- hooks of every step: each nanosecond here is paid at every one --------------------------------------------
 
@@ -109,6 +120,8 @@ class IterationProbe(KerasProbe):
         """A step has ended: Keras has fetched its loss, so the device has done its work."""
         timer = self._timer
         if timer is None:
+            if self._trace.running and self._trace.see(batch):  # beyond the steps that are timed
+                self._end_trace()
             return
         if not logs:  # Keras fetched nothing, so it did not wait
             synchronise(self._model)
@@ -118,7 +131,7 @@ class IterationProbe(KerasProbe):
         if self._first_step:
             self._look_at_first_step(batch)
         if batch >= self._stop_at or timer.mark > self._deadline_ns:
-            self._cut_training(batch)
+            self._reach(batch, timer)
 
     def on_test_batch_begin(self, batch: int, logs: Logs = None) -> None:
         """A validation batch begins."""
@@ -144,17 +157,20 @@ class IterationProbe(KerasProbe):
         super().on_epoch_begin(epoch)
         self._cut_epoch, self._whole_epoch = False, None
         recording = self._recording
-        if recording is None or not self.stop:
+        if recording is None:
             return
-        # An epoch that is only passed on the way to a validation costs one step.
-        enough = self.steps if self._epochs_seen < self._epochs_wanted else 0
-        self._stop_at = enough + recording.steps_per_execution - 1
+        if self.stop:
+            # An epoch that is only passed on the way to a validation costs one step.
+            enough = self.steps if self._epochs_seen < self._epochs_wanted else 0
+            self._stop_at = enough + recording.steps_per_execution - 1
+        self._plan_trace(recording)
 
     def on_test_begin(self, logs: Logs = None) -> None:
         """A validation begins."""
         recording = self._recording
         if recording is None or recording.timer.current is None:
             return
+        self._end_trace()
         with recording.timer.leave_out():
             self._count_epoch(recording)
             if self._watch is not None:
@@ -191,6 +207,7 @@ class IterationProbe(KerasProbe):
         recording = self._recording
         if recording is None:
             return
+        self._end_trace()
         recording.timer.leave_steps()
         with recording.timer.leave_out():
             self._count_epoch(recording)
@@ -216,6 +233,8 @@ class IterationProbe(KerasProbe):
     def _prepare(self, recording: Recording) -> None:
         self._timer = recording.timer
         self._epochs_wanted = max(1, self.validations)
+        if recording.workers == 1:
+            self._trace = StepTrace(recording.observation.trace, steps_per_execution=recording.steps_per_execution)
         if recording.steps is not None:
             self._last_batch = recording.steps - 1
         if self.seconds is not None:
@@ -236,11 +255,56 @@ class IterationProbe(KerasProbe):
                 if examples is not None and examples % steps == 0:
                     recording.counted_batch_size = examples // steps
 
+    def _give_up(self) -> None:
+        self._trace.end()
+        super()._give_up()
+
+    def _plan_trace(self, recording: Recording) -> None:
+        """Where all steps of an epoch are timed, trace some of them in passing; otherwise those after the timed ones.
+
+        One epoch is traced: the last of the probe, or the first of a training that is watched whole.
+        """
+        last = self._epochs_seen + 1 >= self._epochs_wanted or not recording.fit.can_restart
+        if self.stop and (not last or self._trace.room(self._stop_at, self._last_batch)):
+            return
+        at = self._trace.plan_in_passing(self.steps, self._last_batch)
+        self._cut_at, self._stop_at = self._stop_at, min(self._stop_at, at)
+        self._in_passing = self._stop_at == at
+
+    def _reach(self, batch: int, timer: StepTimer) -> None:
+        """The step has come at which something is due: to begin or to end a trace, or to leave the epoch."""
+        trace = self._trace
+        if timer.mark > self._deadline_ns:
+            self._end_trace()
+            self._cut_training(batch)
+        elif self._in_passing:
+            with timer.leave_out():
+                begun = not trace.running and trace.begin(batch, self._last_batch)
+                self._stop_at = trace.until if begun else self._cut_at
+                if not begun:
+                    trace.see(batch)
+                    trace.end()
+                    self._in_passing = False
+        elif trace.begin(batch, self._last_batch, timer=timer):
+            self._cut_epoch = self._cut_short = True
+            self._timer = None
+        else:
+            self._cut_training(batch)
+
+    def _end_trace(self) -> None:
+        """The traced steps are over, or their epoch is."""
+        self._trace.end()
+        if self._timer is None and self._recording is not None:
+            self._timer = self._recording.timer
+            self._cut_training(0)
+
     def _cut_training(self, batch: int) -> None:
         """Have Keras leave the epoch after this step, unless it is the last one anyway."""
         if batch >= self._last_batch:
             return
         self._cut_epoch = self._cut_short = True
+        if self._timer is not None:
+            self._timer.enter("boundary")
         if not self._model.stop_training:  # another callback's stop stays its own
             self._model.stop_training = OWN_STOP
 

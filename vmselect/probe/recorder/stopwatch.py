@@ -9,9 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vmselect.probe.recorder.reservoir import Reservoir
+
+if TYPE_CHECKING:
+    from vmselect.records.usage import Phase
 
 Clock = Callable[[], int]
 Reading = tuple[int, int, int, int]
@@ -60,6 +63,10 @@ class EpochTally:
         self.boundary: int | None = None
 
 
+def _tell_nobody(phase: Phase) -> None:
+    """Nobody wants to know."""
+
+
 class StepTimer:
     """Records a training as it happens; :func:`~.timeline.build_timeline` gives the record its form.
 
@@ -104,6 +111,8 @@ class StepTimer:
         self.previous: EpochTally | None = None
         self.taken: int | None = None
         self.cpu_taken: int | None = None
+        self.enter: Callable[[Phase], object] = _tell_nobody
+        """Told of every change of phase; never of single steps after the first."""
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
@@ -133,6 +142,7 @@ class StepTimer:
         self.mark = now
         self.opening = False
         self._at_opening = True
+        self.enter("steady_steps" if self.previous or self.readings else "first_step")
 
     def end_step(self, batch: int, covers: int = 1) -> None:
         """``covers`` steps have ended, the last of them number ``batch`` of its epoch."""
@@ -156,6 +166,7 @@ class StepTimer:
             self.current.steps = steps
         self._at_opening = False
         self.mark = now
+        self.enter("boundary")
 
     def begin_validation(self) -> None:
         """A validation begins."""
@@ -163,10 +174,12 @@ class StepTimer:
         self._leave_steps(now)
         self._batch_count = 0
         self._batch_readings = []
+        self.enter("validation")
 
     def leave_steps(self) -> None:
         """The framework has left the steps of the epoch and summed it up, and no validation has come."""
         self._leave_steps(self._clock())
+        self.enter("boundary")
 
     def end_validation_batch(self, covers: int = 1) -> int:
         """``covers`` batches of the running validation have ended; returns the time at which they did."""
@@ -185,6 +198,7 @@ class StepTimer:
         taken = self._clock() - self._validating
         self._validating = None
         self.mark += taken
+        self.enter("boundary")
         tally = self.current or self.previous
         if tally is not None:
             batches = self._batch_count or batches
@@ -197,6 +211,7 @@ class StepTimer:
         self.opening = self._at_opening = False
         if tally is None:
             return
+        self.enter("boundary")
         self._sum_up(tally)
         tally.complete = complete
         if tally.left_after != self.readings:  # steps came after a validation in mid-epoch
@@ -255,6 +270,7 @@ class StepTimer:
 
     def _end_opening(self, reading: Reading) -> None:
         self._at_opening = False
+        self.enter("steady_steps")
         if self.current is not None:
             self.current.opening = reading
             if self.epochs_ended < EDGE_EPOCHS:

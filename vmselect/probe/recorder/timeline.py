@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vmselect.probe.facts.process import InitSource
 from vmselect.probe.recorder.stopwatch import EpochTally, Reading, StepTimer
-from vmselect.records.training import Boundary, Epoch, Label, Step, Steps, Timeline, Validation
+from vmselect.records.training import Boundary, Epoch, InputWait, Label, Step, Steps, Timeline, Validation
 from vmselect.records.warmup import count_warmup
 
 
@@ -14,11 +14,13 @@ def build_timeline(
     init: tuple[float, InitSource] | None = None,
     partial_batch: int | None = None,
     watched: bool = False,
+    input_wait: InputWait | None = None,
 ) -> Timeline:
     """What ``timer`` recorded, as a profile keeps it.
 
     ``init`` is the initialization time and how it was learnt, ``partial_batch`` the size of a smaller last batch
-    (0 for none, None for unknown), ``watched`` says that the whole training was seen.
+    (0 for none, None for unknown), ``watched`` says that the whole training was seen,
+    ``input_wait`` how long steps waited for input where that is known.
     """
     tallies = timer.epoch_tallies()
     taken = None if timer.taken is None else _seconds(timer.taken)
@@ -42,6 +44,7 @@ def build_timeline(
             for tally in tallies
             if tally.boundary is not None
         ),
+        input_wait=input_wait,
         wall_seconds=taken,
         cpu_seconds=None if timer.cpu_taken is None else _seconds(timer.cpu_taken),
         fit_seconds=taken if watched else None,

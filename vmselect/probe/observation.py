@@ -1,0 +1,89 @@
+"""What is watched beside the clock while a training is recorded: the machine's use, and the wait for input.
+
+``None`` for the interval turns all of it off: then nothing is started, wrapped or traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from vmselect._checks import check_number, maybe, show
+from vmselect.errors import ArgumentError
+from vmselect.probe.input_wait import FetchClock, IteratorWatch, find_epoch_iterator
+from vmselect.probe.sampling import Alarm, Sampler
+from vmselect.probe.tensorflow_trace import TensorFlowTrace
+
+if TYPE_CHECKING:
+    from vmselect.records.training import InputWait
+    from vmselect.records.usage import Phase, Usage
+
+SHORTEST_INTERVAL = 0.1
+
+
+def check_sample(sample: Any, alarm: Any) -> tuple[float | None, Alarm | None]:
+    """The interval in seconds, and the alarm that listens to the samples."""
+    interval = maybe(check_number, "sample", sample, least=SHORTEST_INTERVAL, most=3600)
+    if alarm is not None and not isinstance(alarm, Alarm):
+        raise ArgumentError(f"alarm must be a vmselect.Alarm, not {show(alarm)}.")
+    if alarm is not None and interval is None:
+        raise ArgumentError("alarm= needs samples. Give sample= the seconds between two of them.")
+    return interval, alarm
+
+
+class Observation:
+    """Watches one training from its start to :meth:`end`, which may come more than once."""
+
+    def __init__(self, sample: float | None, alarm: Alarm | None = None) -> None:
+        self._sampler = None if sample is None else Sampler(sample, alarm=alarm)
+        self._iterator: IteratorWatch | None = None
+        self._fetches: FetchClock | None = None
+        self._input_wait: InputWait | None = None
+        self.trace: TensorFlowTrace | None = None
+        """Traces steps where that is how the wait is learnt."""
+
+    def begin(self, *, backend: str | None, frame: FrameType | None, waited_for: bool) -> None:
+        """The training begins, in the ``fit`` above ``frame``; ``waited_for`` says that every step's end is."""
+        if self._sampler is None:
+            return
+        if frame is None:
+            self._fetches = FetchClock()
+        elif backend == "tensorflow":
+            self.trace = TensorFlowTrace() if waited_for else None
+        elif waited_for:
+            # Otherwise a device may be at work while the next batch is fetched, and nobody waits.
+            watch = IteratorWatch(find_epoch_iterator(frame))
+            self._iterator = watch if watch.attach() else None
+        self._sampler.start()
+
+    def enter(self, phase: Phase) -> None:
+        """The training is in ``phase`` from now on."""
+        if self._sampler is not None:
+            self._sampler.enter(phase)
+        if self._iterator is not None:
+            self._iterator.enter(phase)
+
+    def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches of a loop, fetched under the clock."""
+        return iter(batches) if self._fetches is None else self._fetches.watch(batches)
+
+    def end(self) -> None:
+        """Stop watching."""
+        if self._iterator is not None:
+            self._input_wait, self._iterator = self._iterator.detach(), None
+        if self._fetches is not None:
+            self._input_wait, self._fetches = self._fetches.result("loop"), None
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the machine has done until now; None if it was not looked at."""
+        usage = None if self._sampler is None else self._sampler.usage()
+        return usage if usage is not None and usage.phases else None
+
+    @property
+    def input_wait(self) -> InputWait | None:
+        """How long steps waited for input, once that is known."""
+        return self._input_wait or (None if self.trace is None else self.trace.result)
