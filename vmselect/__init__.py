@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from vmselect.comparison import compare as compare
     from vmselect.comparison import effects as effects
     from vmselect.convergence import ConvergenceStudy as ConvergenceStudy
+    from vmselect.diagnosis import Diagnosis as Diagnosis
+    from vmselect.diagnosis import diagnose as diagnose
     from vmselect.estimation import RuntimeEstimate as RuntimeEstimate
     from vmselect.estimation import Workload as Workload
     from vmselect.estimation import equations as equations
     from vmselect.estimation import estimate as estimate
     from vmselect.findings import Finding as Finding
+    from vmselect.probe import Alarm as Alarm
     from vmselect.probe import ConvergenceProbe as ConvergenceProbe
     from vmselect.probe import EpochProbe as EpochProbe
     from vmselect.probe import InferenceProbe as InferenceProbe
@@ -58,9 +61,11 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Bill": "vmselect.ranking",
+    "Alarm": "vmselect.probe",
     "Catalog": "vmselect.catalog",
     "ConvergenceProbe": "vmselect.probe",
     "ConvergenceStudy": "vmselect.convergence",
+    "Diagnosis": "vmselect.diagnosis",
     "EpochProbe": "vmselect.probe",
     "Finding": "vmselect.findings",
     "InferenceProbe": "vmselect.probe",
@@ -77,6 +82,7 @@ _HOME = {
     "compare": "vmselect.comparison",
     "effects": "vmselect.comparison",
     "clean_transfers": "vmselect.probe",
+    "diagnose": "vmselect.diagnosis",
     "estimate": "vmselect.estimation",
     "load_profiles": "vmselect.records",
     "load_records": "vmselect.records",

@@ -10,9 +10,11 @@ import vmselect as vs
 
 NAMES = [
     "Bill",
+    "Alarm",
     "Catalog",
     "ConvergenceProbe",
     "ConvergenceStudy",
+    "Diagnosis",
     "EpochProbe",
     "Finding",
     "InferenceProbe",
@@ -30,6 +32,7 @@ NAMES = [
     "compare",
     "effects",
     "clean_transfers",
+    "diagnose",
     "equations",
     "errors",
     "estimate",
@@ -48,12 +51,14 @@ NAMES = [
 
 SIGNATURES = {
     "IterationProbe": "path steps validations seconds stop batch_size validation_steps instance_type region metrics "
-    "verbose",
-    "EpochProbe": "path epochs",
+    "sample alarm verbose",
+    "EpochProbe": "path epochs sample alarm",
     "ConvergenceProbe": "path monitor patience min_delta mode batch_size stop verbose",
     "InferenceProbe": "path calls batch_size bytes_per_item instance_type region verbose",
     "probe_inference": "path batch_size clients rate seconds warmup instance_type region verbose",
     "probe_transfer": "path megabytes files streams usd_per_gb budget_usd options instance_type region verbose",
+    "Alarm": "notify cpu seconds",
+    "diagnose": "cpu_threshold",
     "estimate": "epochs method batch_size examples validation_examples confidence",
     "rank": "epochs catalog objective region market deadline_hours budget_usd batch_size method interruptions "
     "decide_at",

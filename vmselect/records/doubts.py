@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import statistics
 from collections.abc import Callable, Iterator
 
@@ -96,6 +97,8 @@ def _contention(profile: Profile) -> Iterator[Finding]:
         return
     if timeline.wall_seconds < 1:  # too short for a meaningful ratio
         return
+    if timeline.input_wait is not None and timeline.input_wait.share > 1 - CONTENTION_RATIO:
+        return  # the cause is known, and is told as such
     ratio = timeline.cpu_seconds / timeline.wall_seconds
     if ratio < CONTENTION_RATIO:
         yield Finding(
@@ -104,6 +107,11 @@ def _contention(profile: Profile) -> Iterator[Finding]:
             "programs, or slept.",
             "If that is not how the training runs elsewhere, probe on an idle machine.",
         )
+
+
+def _causes(profile: Profile) -> Iterator[Finding]:
+    # What explains a record stands above it and imports it, so it is looked up when it is asked for.
+    yield from importlib.import_module("vmselect.diagnosis").find_causes(profile)
 
 
 def _unknown_setup(profile: Profile) -> Iterator[Finding]:
@@ -176,6 +184,7 @@ _CHECKS: tuple[Callable[[Profile], Iterator[Finding]], ...] = (
     _unknown_setup,
     _unstable_steps,
     _contention,
+    _causes,
     _initialization,
     _validation,
 )

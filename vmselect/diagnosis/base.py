@@ -1,0 +1,67 @@
+"""A diagnosis, and the few quantities that several checks ask for."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vmselect.findings import Finding
+
+if TYPE_CHECKING:
+    from vmselect.records import Profile
+
+INPUT_BOUND = 0.3
+"""Share of the time that steps wait for data from which they are called input-bound. Pipelines that slept were seen
+at 55 % and more, healthy ones at 14 % and less."""
+
+HARDLY = 0.1
+"""Share under which the wait for data is no matter."""
+
+SEEN_SECONDS = 0.5
+"""Samples that cover less than this say nothing."""
+
+
+@dataclass(frozen=True)
+class Diagnosis(Finding):
+    """A finding about speed, with the numbers that it rests on: name to value, units in the names."""
+
+    evidence: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
+
+
+Causes = Iterator[Diagnosis]
+
+
+def input_share(profile: Profile) -> float | None:
+    """The share of the time that steps waited for data, or None where that is unknown."""
+    wait = profile.timeline.input_wait
+    return None if wait is None or not wait.wall_seconds else wait.share
+
+
+def waits_for_input(profile: Profile) -> bool:
+    """Whether steps are known to wait for data for much of the time."""
+    return (input_share(profile) or 0.0) >= INPUT_BOUND
+
+
+def steady_mean(profile: Profile, quantity: str) -> float | None:
+    """The mean of a quantity over the steady steps, or None where too little was seen of it."""
+    summary = None if profile.usage is None else profile.usage.summary(quantity)
+    return None if summary is None or summary.seconds < SEEN_SECONDS else summary.mean
+
+
+def count_cores(profile: Profile) -> int | None:
+    """The cores that the process may use."""
+    limits = None if profile.usage is None else profile.usage.limits
+    return (limits.cores if limits else None) or profile.environment.usable_cores or profile.environment.cpu_cores
+
+
+def device(profile: Profile) -> str:
+    """What does the computing, in a word."""
+    return "GPU" if profile.environment.framework_gpus else "processor"
+
+
+def steady_step(profile: Profile) -> float | None:
+    """Seconds of an ordinary step, or None where steps were not watched."""
+    steady = [step.each for step in profile.timeline.steps.labelled("steady")]
+    return statistics.median(steady) if steady else None

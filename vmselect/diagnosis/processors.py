@@ -1,0 +1,98 @@
+"""Processors that are too busy, held back, or shared with somebody else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmselect.diagnosis.base import Causes, Diagnosis, count_cores, steady_mean, waits_for_input
+
+if TYPE_CHECKING:
+    from vmselect.records import Profile
+
+CPU_THRESHOLD = 0.9
+"""The share above which processors count as saturated."""
+
+CONTENDED = 0.85
+"""Others' work does no harm while cores are free: from this use on they are not."""
+
+OTHERS = 0.15
+"""Share of the usable cores' time that others may take before they are called neighbours."""
+
+STEAL = 0.05
+HELD_BACK = 0.05
+FULLY_USED = 0.9
+
+
+def find_saturation(profile: Profile, threshold: float | None = None) -> Causes:
+    """Processors above the threshold where they are not the ones that should be busy.
+
+    Where they do the computing, busy is what they ought to be; with a ``threshold`` given it is said all the same.
+    """
+    busy = steady_mean(profile, "usable_cpu_share")
+    if busy is None or busy <= (CPU_THRESHOLD if threshold is None else threshold):
+        return
+    if threshold is None and not profile.environment.framework_gpus and not waits_for_input(profile):
+        return
+    yield Diagnosis(
+        "cpu-saturated",
+        f"The processors are {busy:.0%} busy during steady steps.",
+        "Take a machine with more cores, or give them less to do: prepare data once, and run nothing beside.",
+        "note",
+        {"usable_cpu_share": busy},
+    )
+
+
+def find_limit(profile: Profile) -> Causes:
+    """A training that uses up all the cores that it may use, which are not all there are."""
+    cores, used = count_cores(profile), steady_mean(profile, "process_cores")
+    held = steady_mean(profile, "container_throttled_share")
+    limit = profile.usage.limits.container_cores if profile.usage else None
+    if held is not None and limit is not None and held >= HELD_BACK:
+        yield Diagnosis(
+            "cpu-limited",
+            f"The container may use {limit:g} cores and was held back {held:.0%} of the time.",
+            "Give the container more cores, or judge the machine without that limit.",
+            "doubt",
+            {"container_cores": limit, "container_throttled_share": held},
+        )
+    elif cores and used is not None and profile.environment.cpu_cores and cores < profile.environment.cpu_cores:
+        if used < FULLY_USED * cores:
+            return
+        yield Diagnosis(
+            "cpu-limited",
+            f"The process may use {cores} of the machine's {profile.environment.cpu_cores} cores, and uses "
+            f"{used / cores:.0%} of that.",
+            "Let it use all cores (taskset, the batch system, the container), or price the machine as one of "
+            f"{cores} cores.",
+            "note",
+            {"usable_cores": float(cores), "cpu_cores": float(profile.environment.cpu_cores), "process_cores": used},
+        )
+
+
+def find_neighbours(profile: Profile) -> Causes:
+    """Somebody else at work on the same cores: another program, or another machine on the same host."""
+    steal = steady_mean(profile, "steal_share")
+    if steal is not None and steal >= STEAL:
+        yield Diagnosis(
+            "noisy-neighbour",
+            f"The host gave {steal:.0%} of the processors' time to other machines (steal time).",
+            "Probe again, at another time or on another machine of this type; dedicated hosts have no neighbours.",
+            "doubt",
+            {"steal_share": steal},
+        )
+    cores, others = count_cores(profile), steady_mean(profile, "other_cores")
+    busy = steady_mean(profile, "usable_cpu_share")
+    # The other workers of one training are no neighbours.
+    if not cores or others is None or busy is None or profile.environment.workers > 1:
+        return
+    if busy >= CONTENDED and others >= OTHERS * cores:
+        pressure = steady_mean(profile, "cpu_pressure_share")
+        yield Diagnosis(
+            "noisy-neighbour",
+            f"Other programs took {others / cores:.0%} of the {cores} core{'s' * (cores != 1)} that the training may "
+            f"use, while {busy:.0%} of their time was in use.",
+            "End the other programs, then probe again.",
+            "doubt",
+            {"other_cores": others, "usable_cores": float(cores), "usable_cpu_share": busy}
+            | ({} if pressure is None else {"cpu_pressure_share": pressure}),
+        )
