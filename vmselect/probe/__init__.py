@@ -18,21 +18,16 @@ if TYPE_CHECKING:
     from vmselect.probe.keras.iteration import IterationProbe as IterationProbe
     from vmselect.probe.loop import LoopProbe as LoopProbe
     from vmselect.probe.loop import probe_loop as probe_loop
-<<<<<<< HEAD
+    from vmselect.probe.sampling import Alarm as Alarm
     from vmselect.probe.transfer import clean_transfers as clean_transfers
     from vmselect.probe.transfer import plan_transfer as plan_transfer
     from vmselect.probe.transfer import probe_transfer as probe_transfer
 
 _HOME = {
+    "Alarm": "vmselect.probe.sampling",
     "clean_transfers": "vmselect.probe.transfer",
     "plan_transfer": "vmselect.probe.transfer",
     "probe_transfer": "vmselect.probe.transfer",
-=======
-    from vmselect.probe.sampling import Alarm as Alarm
-
-_HOME = {
-    "Alarm": "vmselect.probe.sampling",
->>>>>>> b77114d (Diagnosis: why a training is slow, with evidence and remedy; among a record's findings where it is more than that all is well)
     "CallProbe": "vmselect.probe.inference",
     "InferenceProbe": "vmselect.probe.inference",
     "probe_inference": "vmselect.probe.inference",
