@@ -14,6 +14,7 @@ from vmselect.report.epochs import epochs_chart
 from vmselect.report.steps import steps_chart
 from vmselect.report.terms import terms_chart
 from vmselect.report.time_cost import time_cost_chart
+from vmselect.report.usage import usage_chart
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
@@ -24,6 +25,7 @@ CHARTS: Mapping[str, Callable[..., Any]] = {
     "epochs-cost": partial(epochs_chart, value="cost"),
     "terms": terms_chart,
     "steps": steps_chart,
+    "usage": usage_chart,
     "batch-time": batch_time_chart,
     "cost-time": cost_time_chart,
     "batch-metric": batch_metric_chart,

@@ -39,10 +39,14 @@ def require_some(ranking: Ranking, shown: Sized) -> None:
 
 def themed(chart: Any, *, title: str, width: int = WIDTH, height: int = HEIGHT) -> Any:
     """The chart with the size and the quiet look that all of them share."""
+    return styled(chart.properties(width=width, height=height, title=title))
+
+
+def styled(chart: Any) -> Any:
+    """The chart with the quiet look that all of them share."""
     look = {"labelColor": "#5b6470", "titleColor": "#5b6470", "titleFontWeight": "normal", "gridColor": "#e2e3df"}
     return (
-        chart.properties(width=width, height=height, title=title)
-        .configure_view(stroke=None)
+        chart.configure_view(stroke=None)
         .configure_axis(domainColor="#8b939d", tickColor="#8b939d", **look)
         .configure_title(anchor="start", fontSize=14, color="#1b1f24", offset=12)
         .configure_legend(labelColor="#1b1f24", titleColor="#5b6470", titleFontWeight="normal")

@@ -1,0 +1,134 @@
+"""What a machine did while it was measured: its use over time, with the phases of the training marked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from vmselect.errors import RankingError
+from vmselect.report.drawing import SERIES, altair, themed
+
+if TYPE_CHECKING:
+    from vmselect.ranking import Ranking
+    from vmselect.records import Profile, Usage
+
+PHASES = {
+    "initialization": ("initialization", "#e9ecef"),
+    "first_step": ("first step", "#fbe3d6"),
+    "steady_steps": ("steady steps", "#ffffff"),
+    "validation": ("validation", "#dcebf7"),
+    "boundary": ("between epochs", "#f3e3ee"),
+}
+"""How each phase is called and shaded."""
+
+
+def usage_points(profile: Profile) -> dict[str, Any]:
+    """The use of a machine as numbers: a row per sample and quantity, and a row per phase with begin and end.
+
+    Every quantity is a share of what there is: processors (all work on the cores that the training may use), this
+    training's own work on them, memory, GPUs (their mean), and the time in which something waited for a disk.
+    """
+    usage = profile.usage
+    if usage is None or not usage.seconds:
+        raise RankingError(f"{profile.title}: what the machine did was not sampled. Probe again with sample=1.0.")
+    rows = [
+        {"seconds": at, "quantity": name, "share": value, "phase": PHASES[phase][0]}
+        for name, column in _shares(usage).items()
+        for at, phase, value in zip(usage.seconds, usage.phase, column, strict=True)
+        if value is not None
+    ]
+    return {"title": profile.title, "samples": pd.DataFrame(rows), "phases": pd.DataFrame(_phases(usage))}
+
+
+def _shares(usage: Usage) -> Mapping[str, list[float | None]]:
+    cores = usage.limits.cores or 1
+    series = usage.series
+    cards = [column for name, column in series.items() if re.fullmatch(r"gpu\d+_busy_share", name)]
+    whole: dict[str, list[float | None]] = {
+        "processors": list(series.get("usable_cpu_share", ())),
+        "this training": [_capped(value, cores) for value in series.get("process_cores", ())],
+        "memory": [None if free is None else 1 - free for free in series.get("memory_available_share", ())],
+        "GPUs": [_mean(values) for values in zip(*cards, strict=True)] if cards else [],
+        "waiting for disk": list(series.get("io_pressure_share", ())),
+    }
+    return {name: column for name, column in whole.items() if any(value is not None for value in column)}
+
+
+def _capped(value: float | None, cores: int) -> float | None:
+    return None if value is None else min(1.0, value / cores)
+
+
+def _mean(values: tuple[float | None, ...]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _phases(usage: Usage) -> list[dict[str, Any]]:
+    """Begin and end of each run of samples of one phase; a sample reaches back to the one before."""
+    bands: list[dict[str, Any]] = []
+    begin = 0.0
+    for at, phase in zip(usage.seconds, usage.phase, strict=True):
+        name = PHASES[phase][0]
+        if bands and bands[-1]["phase"] == name:
+            bands[-1]["end"] = at
+        else:
+            bands.append({"phase": name, "begin": begin, "end": at})
+        begin = at
+    return bands
+
+
+def usage_chart(source: Profile | Ranking, *, instance_type: str | None = None) -> Any:
+    """The use of one machine over time: of a profile, or of a ranking's best machine or ``instance_type``."""
+    alt = altair()
+    points = usage_points(_choose(source, instance_type))
+    shown = [name for name, _ in PHASES.values() if name in set(points["phases"]["phase"])]
+    colours = dict(PHASES.values())
+    bands = (
+        alt.Chart(points["phases"])
+        .mark_rect(stroke="#d5d8dc", strokeWidth=0.5)
+        .encode(
+            x=alt.X("begin:Q", title="Seconds since the start of the fit"),
+            x2="end:Q",
+            color=alt.Color(
+                "phase:N",
+                title="Phase",
+                scale=alt.Scale(domain=shown, range=[colours[name] for name in shown]),
+                legend=alt.Legend(symbolStrokeColor="#8b939d", symbolStrokeWidth=0.5),
+            ),
+            tooltip=["phase:N", alt.Tooltip("begin:Q", format=".1f"), alt.Tooltip("end:Q", format=".1f")],
+        )
+    )
+    names = list(dict.fromkeys(points["samples"]["quantity"]))
+    lines = (
+        alt.Chart(points["samples"])
+        .mark_line(interpolate="step-before", point=alt.OverlayMarkDef(size=18), strokeWidth=1.8)
+        .encode(
+            x="seconds:Q",
+            y=alt.Y("share:Q", title="In use", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
+            color=alt.Color("quantity:N", title="What", scale=alt.Scale(domain=names, range=list(SERIES))),
+            tooltip=[
+                "quantity:N",
+                alt.Tooltip("seconds:Q", format=".1f"),
+                alt.Tooltip("share:Q", format=".0%"),
+                "phase:N",
+            ],
+        )
+    )
+    layered = alt.layer(bands, lines).resolve_scale(color="independent")
+    return themed(layered, title=f"{points['title']}: what the machine did")
+
+
+def _choose(source: Profile | Ranking, instance_type: str | None) -> Profile:
+    from vmselect.records import Profile
+
+    if isinstance(source, Profile):
+        return source
+    wanted = instance_type or source.best.instance_type
+    profiles = [p for m in source.candidates.machines if m.instance_type == wanted for p in m.profiles]
+    sampled = next((profile for profile in profiles if profile.usage is not None), None)
+    if sampled is None:
+        raise RankingError(f"What {wanted} did was not sampled, or it was not measured. Probe it with sample=1.0.")
+    return sampled
