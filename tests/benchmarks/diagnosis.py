@@ -280,8 +280,9 @@ def main() -> None:
     parser.add_argument("--inner", nargs=2, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inner:
-        print(json.dumps(train(options.inner[0], Path(options.inner[1]))))
-        return
+        print(json.dumps(train(options.inner[0], Path(options.inner[1]))), flush=True)
+        # TensorFlow may wait for ever, at the end of a program, for a pipeline thread that is inside Python.
+        os._exit(0)
     if options.read:
         print_tables([json.loads(file.read_text()) for file in sorted(options.read.glob("*.json"))])
         return
