@@ -21,7 +21,9 @@ from collections import Counter
 from pathlib import Path
 
 BACKENDS = ("tensorflow", "jax", "torch")
-SLEEP = 0.06
+SLEEP = 0.12
+"""Seconds that slow data take: several times what a step takes, or reading ahead would hide them."""
+
 STEPS, BATCH = 60, 32
 
 CASES = {
@@ -71,8 +73,8 @@ def train(case: str, folder: Path) -> dict[str, object]:
     model = keras.Sequential(
         [
             keras.Input((32, 32, 3)),
-            keras.layers.Conv2D(32, 3, activation="relu"),
-            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.Conv2D(16, 3, activation="relu"),
+            keras.layers.Conv2D(16, 3, activation="relu"),
             keras.layers.GlobalAveragePooling2D(),
             keras.layers.Dense(10, activation="softmax"),
         ]
@@ -88,7 +90,7 @@ def train(case: str, folder: Path) -> dict[str, object]:
         probe: object = vs.IterationProbe(stop=False, verbose=0, sample=0.5)
         epochs = 6
     else:
-        probe = vs.IterationProbe(steps=25, validations=2, verbose=0, sample=0.5)
+        probe = vs.IterationProbe(steps=40, validations=2, verbose=0, sample=0.5)
         epochs = 3
     began = time.perf_counter()
     fit = {"batch_size": BATCH} if data[1] is not None else {}
@@ -158,7 +160,7 @@ def make_data(case: str, x, y, folder: Path):
     if case == "sleeping PyDataset":
         return Data(lambda epoch: time.sleep(SLEEP)), None
     if case == "growing data":
-        return Data(lambda epoch: time.sleep(0.02 * epoch)), None
+        return Data(lambda epoch: time.sleep(0.03 * epoch)), None
     if case == "sleeping generator":
         return generate(), None
     if case == "sleeping DataLoader":
