@@ -1,9 +1,10 @@
 """What measuring costs: the stopwatch alone, and a fit of a small CNN with and without a probe.
 
-    python tests/benchmarks/overhead.py [--pairs 12] [--backend tensorflow ...] [--json FILE]
+    python tests/benchmarks/overhead.py [--pairs 12] [--steps 40] [--backend tensorflow ...] [--json FILE]
 
-Three kinds of the same fit take turns: without any callback, with a callback whose batch hook does nothing, and with a
-probe that watches it whole. The second one shows what Keras itself does differently as soon as anyone looks at batches:
+Four kinds of the same fit take turns: without any callback, with a callback whose batch hook does nothing, with a probe
+that watches it whole, and with one that samples the machine and learns the wait for input as well.
+The second one shows what Keras itself does differently as soon as anyone looks at batches:
 on JAX and torch it then stops calling hooks from worker threads.
 """
 
@@ -17,8 +18,8 @@ import subprocess
 import sys
 import time
 
-KINDS = ("without", "idle hook", "probe")
-STEPS, BATCH = 40, 64
+KINDS = ("without", "idle hook", "probe", "sampling probe")
+BATCH = 64
 
 
 def time_timer(steps: int = 200_000) -> float:
@@ -66,7 +67,21 @@ def time_hooks(steps: int = 100_000) -> float:
     return best * 1e6
 
 
-def time_fits(pairs: int) -> dict[str, list[float]]:
+def time_sample(readings: int = 200) -> float:
+    """Milliseconds of processor time that one sample takes, children looked for as often as in a training."""
+    from vmselect.probe.sampling.container import ContainerReader
+    from vmselect.probe.sampling.gpus import GpuReader
+    from vmselect.probe.sampling.machine import MachineReader
+
+    readers = (MachineReader(), ContainerReader(), GpuReader())
+    began = time.process_time()
+    for _ in range(readings):
+        for reader in readers:
+            reader.read(1.0)
+    return (time.process_time() - began) / readings * 1e3
+
+
+def time_fits(pairs: int, steps: int) -> dict[str, list[float]]:
     """Seconds of one epoch of the small CNN, per kind and round, on the backend of this process."""
     import keras
     import numpy as np
@@ -89,10 +104,15 @@ def time_fits(pairs: int) -> dict[str, list[float]]:
     )
     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     rng = np.random.default_rng(1)
-    x, y = rng.random((STEPS * BATCH, 28, 28, 1), "float32"), rng.integers(0, 10, STEPS * BATCH)
+    x, y = rng.random((steps * BATCH, 28, 28, 1), "float32"), rng.integers(0, 10, steps * BATCH)
 
     def fit(kind: str) -> float:
-        callbacks = {"without": [], "idle hook": [Idle()], "probe": [vs.IterationProbe(stop=False, verbose=0)]}[kind]
+        callbacks = {
+            "without": [],
+            "idle hook": [Idle()],
+            "probe": [vs.IterationProbe(stop=False, verbose=0, sample=None)],
+            "sampling probe": [vs.IterationProbe(stop=False, verbose=0)],
+        }[kind]
         began = time.perf_counter()
         model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0, callbacks=callbacks)
         return time.perf_counter() - began
@@ -102,18 +122,19 @@ def time_fits(pairs: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for pair in range(pairs):
         # The order turns, so that no kind always runs first.
-        for kind in (*KINDS[pair % 3 :], *KINDS[: pair % 3]):
+        turn = pair % len(KINDS)
+        for kind in (*KINDS[turn:], *KINDS[:turn]):
             seconds[kind].append(fit(kind))
     return seconds
 
 
-def summarise(backend: str, seconds: dict[str, list[float]]) -> list[str]:
+def summarise(backend: str, seconds: dict[str, list[float]], steps: int) -> list[str]:
     """Rows of the table: each kind's median step, and its ratios to the fits beside it."""
     rows = []
     for kind in KINDS:
-        step = statistics.median(seconds[kind]) / STEPS * 1e3
+        step = statistics.median(seconds[kind]) / steps * 1e3
         cells = [backend, kind, f"{step:.2f} ms"]
-        for other in ("without", "idle hook"):
+        for other in ("without", "idle hook", "probe"):
             ratios = sorted(mine / its for mine, its in zip(seconds[kind], seconds[other], strict=True))
             low, middle, high = statistics.quantiles(ratios, n=4)
             cells.append("" if kind == other else f"{middle:.3f} ({low:.3f} to {high:.3f})")
@@ -124,28 +145,31 @@ def summarise(backend: str, seconds: dict[str, list[float]]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--backend", nargs="*", default=["tensorflow", "jax", "torch"])
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inner:
-        print(json.dumps(time_fits(options.pairs)))
+        print(json.dumps(time_fits(options.pairs, options.steps)))
         return
     print(f"stopwatch alone: {time_timer():.2f} microseconds a step")
     print(f"both hooks of the probe: {time_hooks():.2f} microseconds a step\n")
-    print(f"{options.pairs} rounds of {STEPS} steps; ratios are medians (and quartiles) over rounds\n")
-    print("| backend | fit | median step | against without | against idle hook |\n|---|---|---|---|---|")
+    print(f"one sample of the machine: {time_sample():.2f} milliseconds of processor time\n")
+    print(f"{options.pairs} rounds of {options.steps} steps; ratios are medians (and quartiles) over rounds\n")
+    print("| backend | fit | median step | against without | against idle hook | against probe |")
+    print("|---|---|---|---|---|---|")
     for backend in options.backend:
         done = subprocess.run(
-            [sys.executable, __file__, "--inner", "--pairs", str(options.pairs)],
+            [sys.executable, __file__, "--inner", "--pairs", str(options.pairs), "--steps", str(options.steps)],
             env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode:
-            print(f"| {backend} | left out: {done.stderr.strip().splitlines()[-1][:100]} | | | |")
+            print(f"| {backend} | left out: {done.stderr.strip().splitlines()[-1][:100]} | | | | |")
             continue
-        print("\n".join(summarise(backend, json.loads(done.stdout.splitlines()[-1]))), flush=True)
+        print("\n".join(summarise(backend, json.loads(done.stdout.splitlines()[-1]), options.steps)), flush=True)
 
 
 if __name__ == "__main__":

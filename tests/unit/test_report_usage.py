@@ -64,7 +64,7 @@ def test_usage_of_a_ranking(profile):
 
 
 def test_what_was_not_sampled_cannot_be_drawn(profile):
-    with pytest.raises(RankingError, match="sample=1.0"):
+    with pytest.raises(RankingError, match="Probe again with sample"):
         usage_points(profile.model_copy(update={"usage": None}))
 
 
