@@ -125,10 +125,10 @@ class IteratorWatch:
 
     def detach(self) -> InputWait | None:
         """End; what was seen, or None if that is too little."""
-        owner, self._owner = self._owner, None
-        if owner is not None and vars(owner).get("_get_iterator") is self._wrapped:
+        owner, wrapped = self._owner, self._wrapped
+        self._owner = self._wrapped = None
+        if wrapped is not None and vars(owner).get("_get_iterator") is wrapped:
             del owner._get_iterator
-        self._wrapped = None
         return self._clock.result(self.METHOD)
 
 

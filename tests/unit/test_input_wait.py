@@ -1,0 +1,210 @@
+"""How long steps wait for input: the clock around a fetch, the seam in Keras, the trace; and doing without them."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+import vmselect as vs
+from vmselect.errors import ArgumentError
+from vmselect.probe.input_wait import FetchClock, IteratorWatch, find_epoch_iterator
+from vmselect.probe.keras.step_trace import StepTrace
+from vmselect.probe.tensorflow_trace import TensorFlowTrace, length_of_union
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0
+
+    def __call__(self):
+        return self.now
+
+    def tick(self, seconds):
+        self.now += int(seconds * 1e9)
+
+
+def fetch_all(clock, fetches, *, fetch, compute, count):
+    def batches():
+        for number in range(count):
+            clock.tick(fetch)
+            yield number
+
+    for _ in fetches.watch(batches()):
+        clock.tick(compute)
+
+
+def test_the_share_of_waiting():
+    clock = Clock()
+    fetches = FetchClock(clock=clock)
+    fetch_all(clock, fetches, fetch=0.3, compute=0.1, count=10)
+    wait = fetches.result("test")
+    assert wait.share == pytest.approx(0.75)
+    assert (wait.steps, wait.method) == (9, "test")
+
+
+def test_what_lies_between_epochs_is_no_step():
+    clock = Clock()
+    fetches = FetchClock(clock=clock)
+    for _ in range(3):
+        fetch_all(clock, fetches, fetch=0.1, compute=0.1, count=10)
+        clock.tick(100)
+    assert fetches.result("test").share == pytest.approx(0.5)
+
+
+def test_an_iterator_that_outlives_its_epoch():
+    clock = Clock()
+    fetches = FetchClock(clock=clock)
+    batches = fetches.watch(iter(range(20)))
+    for _ in range(2):
+        for _ in range(5):
+            next(batches)
+            clock.tick(0.1)
+        fetches.pause()
+        clock.tick(100)  # a validation
+    assert fetches.taken < 2e9
+
+
+def test_too_few_steps_tell_nothing():
+    fetches = FetchClock()
+    list(fetches.watch(range(3)))
+    assert fetches.result("test") is None
+
+
+class Owner:
+    def _get_iterator(self):
+        return range(10)
+
+
+def test_the_seam_is_left_as_it_was_found():
+    owner = Owner()
+    watch = IteratorWatch(owner)
+    assert watch.attach()
+    assert list(iter(owner._get_iterator())) == list(range(10))
+    watch.enter("validation")
+    assert watch.detach().steps == 9
+    assert "_get_iterator" not in vars(owner)
+    assert watch.detach().steps == 9
+
+
+@pytest.mark.parametrize("owner", [None, object(), SimpleNamespace(_get_iterator=3), SimpleNamespace()])
+def test_no_seam_is_no_answer(owner):
+    watch = IteratorWatch(owner)
+    assert not watch.attach()
+    assert watch.detach() is None
+
+
+def test_an_exception_of_the_data_passes_through():
+    def broken():
+        yield 1
+        raise RuntimeError("bad data")
+
+    with pytest.raises(RuntimeError, match="bad data"):
+        list(FetchClock().watch(broken()))
+
+
+def test_no_fit_no_iterator():
+    assert find_epoch_iterator(sys._getframe()) is None
+
+
+@pytest.mark.parametrize("tensorflow", [None, SimpleNamespace(), SimpleNamespace(profiler=SimpleNamespace())])
+def test_without_a_profiler_the_wait_is_unknown(monkeypatch, tensorflow):
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    trace = TensorFlowTrace()
+    assert not trace.begin()
+    assert trace.end(5) is None
+    assert trace.result is None
+
+
+def test_a_profiler_that_is_in_use_is_left_alone(monkeypatch):
+    class AlreadyExistsError(Exception):
+        pass
+
+    def start(folder, options):
+        raise AlreadyExistsError("another profiler is running")
+
+    experimental = SimpleNamespace(start=start, ProfilerOptions=lambda **options: options)
+    stand_in = SimpleNamespace(
+        profiler=SimpleNamespace(experimental=experimental), errors=SimpleNamespace(OpError=AlreadyExistsError)
+    )
+    monkeypatch.setitem(sys.modules, "tensorflow", stand_in)
+    assert not TensorFlowTrace().begin()
+
+
+def test_replicas_fetch_at_the_same_time():
+    assert length_of_union([(0, 1), (0, 1), (0.5, 2), (3, 4)]) == 3
+
+
+class FakeTrace:
+    def __init__(self, works=True):
+        self.works = works
+        self.steps = None
+
+    def begin(self):
+        return self.works
+
+    def end(self, steps):
+        self.steps = steps
+
+
+def test_a_trace_of_five_steps():
+    inner = FakeTrace()
+    trace = StepTrace(inner)
+    assert trace.begin(20, 100)
+    assert [trace.see(batch) for batch in range(21, 26)] == [False] * 4 + [True]
+    trace.end()
+    trace.end()
+    assert inner.steps == 5
+    assert not trace.begin(40, 100)  # once
+
+
+@pytest.mark.parametrize(("batch", "last", "room"), [(20, 21, 0), (20, 23, 2), (20, 26, 5), (20, float("inf"), 5)])
+def test_steps_are_left_after_a_trace(batch, last, room):
+    assert StepTrace(FakeTrace()).room(batch, last) == room
+    assert StepTrace().room(batch, last) == 0
+
+
+def test_a_trace_that_does_not_begin_is_not_tried_again():
+    trace = StepTrace(FakeTrace(works=False))
+    assert not trace.begin(20, 100)
+    assert not trace.room(20, 100)
+
+
+@pytest.mark.parametrize(("wanted", "last", "at"), [(20, 59, 20), (20, 19, 13), (20, 8, float("inf"))])
+def test_where_a_trace_in_passing_begins(wanted, last, at):
+    assert StepTrace(FakeTrace()).plan_in_passing(wanted, last) == at
+
+
+def test_a_loop_learns_its_wait():
+    def slow():
+        for number in range(12):
+            clock.tick(0.3)
+            yield number
+
+    clock = Clock()
+    with vs.probe_loop(batch_size=1, instance_type="x", verbose=0, stop=False) as probe:
+        probe._recording.observation._fetches._clock = clock
+        for _ in probe.steps(slow()):
+            clock.tick(0.1)
+    assert probe.profile.timeline.input_wait.share == pytest.approx(0.75)
+    assert probe.profile.timeline.input_wait.method == "loop"
+
+
+def test_not_sampled_is_not_watched():
+    with vs.probe_loop(batch_size=1, instance_type="x", verbose=0, sample=None) as probe:
+        for _ in probe.steps(range(30)):
+            pass
+    assert probe.profile.usage is None
+    assert probe.profile.timeline.input_wait is None
+
+
+@pytest.mark.parametrize("bad", [{"sample": 0}, {"sample": -1}, {"sample": "1"}, {"sample": True}, {"alarm": 3}])
+def test_bad_arguments_are_refused(bad):
+    with pytest.raises(ArgumentError):
+        vs.IterationProbe(**bad)
+    with pytest.raises(ArgumentError):
+        vs.probe_loop(**bad)
+
+
+def test_an_alarm_needs_samples():
+    with pytest.raises(ArgumentError, match="alarm= needs samples"):
+        vs.EpochProbe(sample=None, alarm=vs.Alarm(print))
