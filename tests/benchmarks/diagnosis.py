@@ -49,14 +49,12 @@ SPIN = "while True: pass"
 HOLD = "import time; held = bytearray(2**31); held[::4096] = b'x' * len(held[::4096]); time.sleep(600)"
 WRITE = """
 import os, sys
-block = os.urandom(2**20)
-with open(sys.argv[1], "wb") as file:
+block = os.urandom(2**25)
+with open(sys.argv[1], "wb", buffering=0) as file:
     while True:
         file.seek(0)
-        for _ in range(4):
-            file.write(block)
-            file.flush()
-            os.fsync(file.fileno())
+        file.write(block)
+        os.fsync(file.fileno())
 """
 
 
@@ -198,10 +196,12 @@ def make_callback(on_batch=None, on_epoch=None):
     return Work()
 
 
+BLOCK = os.urandom(2**20) * 48
+
+
 def write_synced(file: Path) -> None:
-    with file.open("wb") as target:
-        target.write(os.urandom(4 * 2**20))
-        target.flush()
+    with file.open("wb", buffering=0) as target:
+        target.write(BLOCK)
         os.fsync(target.fileno())
 
 
@@ -210,6 +210,8 @@ def run_case(case: str, backend: str) -> dict[str, object] | str:
     beside: list[subprocess.Popen[bytes]] = []
     bound: list[str] = []
     cores = sorted(os.sched_getaffinity(0))
+    free = sorted(set(range(os.cpu_count() or 1)) - set(cores))
+    elsewhere = ["taskset", "-c", str(free[0])] if free else []
     with tempfile.TemporaryDirectory() as folder:
         try:
             if case == "spinning neighbour":
@@ -217,8 +219,7 @@ def run_case(case: str, backend: str) -> dict[str, object] | str:
             elif case == "neighbour beside free cores":
                 if len(cores) == os.cpu_count():
                     return "left out: needs a core that the training may not use"
-                free = sorted(set(range(os.cpu_count() or 1)) - set(cores))
-                beside = [subprocess.Popen(["taskset", "-c", str(free[0]), sys.executable, "-c", SPIN])]
+                beside = [subprocess.Popen([*elsewhere, sys.executable, "-c", SPIN])]
             elif case == "one core of several":
                 if os.cpu_count() == 1:
                     return "left out: there is one core only"
@@ -226,7 +227,7 @@ def run_case(case: str, backend: str) -> dict[str, object] | str:
             elif case == "memory held by another":
                 beside = [subprocess.Popen([sys.executable, "-c", HOLD])]
             elif case == "disk written by another":
-                beside = [subprocess.Popen([sys.executable, "-c", WRITE, f"{folder}/other.bin"])]
+                beside = [subprocess.Popen([*elsewhere, sys.executable, "-c", WRITE, f"{folder}/other.bin"])]
             done = subprocess.run(
                 [*bound, sys.executable, "-W", "ignore", __file__, "--inner", case, folder],
                 env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},

@@ -161,7 +161,7 @@ def test_charts_of_machine_and_batch_size(kind: str) -> None:
     assert make_selection(minimum_metric=0.94).chart(kind).to_dict()["config"]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CHARTS if kind != "batch-metric"])
+@pytest.mark.parametrize("kind", [kind for kind in CHARTS if kind not in ("batch-metric", "usage")])
 @pytest.mark.parametrize("objective", ["cost", "time"])
 def test_every_chart_is_drawn(kind: str, objective: str, tmp_path: Path) -> None:
     pytest.importorskip(
@@ -181,7 +181,7 @@ def test_every_chart_is_drawn(kind: str, objective: str, tmp_path: Path) -> None
         assert "fast" in svg
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CHARTS if kind != "batch-metric"])
+@pytest.mark.parametrize("kind", [kind for kind in CHARTS if kind not in ("batch-metric", "usage")])
 def test_of_nothing_there_is_no_chart_but_the_reason(kind: str) -> None:
     unsold = vs.rank(vs.Profile.from_times(instance_type="never-sold", first_epoch_seconds=9, later_epoch_seconds=[9]))
     with pytest.raises(RankingError, match="no price of never-sold"):
