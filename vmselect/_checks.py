@@ -20,6 +20,9 @@ MOST = 2**53
 
 LONGEST_NAME = 200
 
+LONGEST_FILE_NAME = 255
+"""Bytes of one name in a path, on every file system in use."""
+
 Value = TypeVar("Value")
 
 
@@ -95,7 +98,7 @@ def check_share(name: str, value: Any, *, least: float = 0.0, most: float = 1.0)
 
 def check_name(name: str, value: Any, *, longest: int = LONGEST_NAME) -> str:
     """A text that is neither blank nor too long; blanks around it are taken off."""
-    if not isinstance(value, str) or not value.strip() or len(value) > longest:
+    if not isinstance(value, str) or not value.strip() or len(value) > longest or not _is_encodable(value):
         raise ArgumentError(f"{name} must be a name of 1 to {longest} characters, not {show(value)}.")
     return value.strip()
 
@@ -120,9 +123,22 @@ def check_path(name: str, value: Any) -> Path:
         text = os.fspath(value)
     except TypeError:
         text = None
-    if not isinstance(text, str) or not text or "\0" in text:
+    if not isinstance(text, str) or not text or "\0" in text or not _is_encodable(text) or _has_long_part(text):
         raise ArgumentError(f"{name} must be the path of a file or a folder, not {show(value)}.")
     return Path(text)
+
+
+def _is_encodable(text: str) -> bool:
+    """Whether ``text`` can be written: half of a surrogate pair cannot, and bytes of an undecodable path can."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _has_long_part(path: str) -> bool:
+    return any(len(os.fsencode(part)) > LONGEST_FILE_NAME for part in path.replace(os.sep, "/").split("/"))
 
 
 def check_mapping(name: str, value: Any) -> dict[str, Any]:
@@ -137,14 +153,27 @@ def maybe(check: Callable[..., Value], name: str, value: Any, **bounds: Any) -> 
     return None if value is None else check(name, value, **bounds)
 
 
+def list_items(value: Any) -> list[Any]:
+    """What ``value`` holds where it holds several things, else ``value`` alone.
+
+    >>> list_items((5, 6)), list_items(5)
+    ([5, 6], [5])
+    """
+    if not isinstance(value, Iterable):
+        return [value]
+    try:
+        return list(value)
+    except TypeError:  # an array without a dimension says that it can be walked, and cannot
+        return [value]
+
+
 def several(check: Callable[..., Value], name: str, value: Any, **bounds: Any) -> tuple[Value, ...]:
     """One value or several, each checked and kept once, in the order given.
 
     >>> several(check_count, "epochs", 50), several(check_count, "epochs", [5, 10, 5])
     ((50,), (5, 10))
     """
-    many = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
-    items = list(value) if many else [value]
+    items = [value] if isinstance(value, (str, bytes, Mapping)) else list_items(value)
     if not items:
         raise ArgumentError(f"{name} is empty. Give at least one value.")
     return tuple(dict.fromkeys(check(name, item, **bounds) for item in items))

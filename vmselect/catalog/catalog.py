@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vmselect._checks import check_flag, check_mapping, check_name, check_path, maybe, several, show
+from vmselect._checks import check_flag, check_mapping, check_name, check_path, list_items, maybe, several, show
 from vmselect.catalog import files, snapshot, store, table
-from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, age_days
+from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, age_days, check_day
 from vmselect.catalog.schema import COLUMNS, MARKETS, NUMBER_LIMITS, describe_nearest
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.findings import Finding
@@ -48,7 +48,9 @@ class Catalog:
             )
         self._frame = frame
         self.origin = check_name("origin", origin, longest=2000)
-        self.findings = tuple(findings)
+        self.findings: tuple[Finding, ...] = tuple(list_items(findings))
+        if not all(isinstance(finding, Finding) for finding in self.findings):
+            raise ArgumentError(f"findings must be Finding objects, not {show(findings)}.")
 
     # Where catalogs come from
 
@@ -59,7 +61,7 @@ class Catalog:
         >>> Catalog.embedded(date="2021-02-28").price_dates
         ('2021-02-01', '2021-02-01')
         """
-        entry = snapshot.snapshot_at(None if date is None else str(date))
+        entry = snapshot.snapshot_at(None if date is None else check_day("date", date).isoformat())
         return cls(snapshot.read_snapshot(entry.file), origin=f"embedded snapshot of {entry.date}")
 
     @classmethod
@@ -355,7 +357,7 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
     else:
         if not isinstance(offers, Iterable):
             raise ArgumentError(f"{show(offers)} holds no offers. Give a list of Offer or of dicts.")
-        rows = [o.model_dump() if isinstance(o, Offer) else check_mapping("an offer", o) for o in offers]
+        rows = [o.model_dump() if isinstance(o, Offer) else check_mapping("an offer", o) for o in list_items(offers)]
         raw, what = pd.DataFrame(rows, dtype=object), "offer"
     if not len(raw):
         raise ArgumentError("No offers were given. Give at least one.")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from vmselect._checks import show
+from vmselect._checks import list_items, show
 from vmselect.catalog.schema import (
     KEY,
     NUMBER_LIMITS,
@@ -66,9 +66,12 @@ class Offer(BaseModel):
     def _fill(cls, values: Any) -> Any:
         if isinstance(values, dict):
             values = dict(values)
-            if not values.get("service"):
-                values["service"] = default_service(str(values.get("provider")), str(values.get("instance_type")))
-            values["date"] = str(values.get("date") or dt.date.today().isoformat())
+            provider, instance_type = values.get("provider"), values.get("instance_type")
+            if values.get("service") in (None, "") and isinstance(provider, str) and isinstance(instance_type, str):
+                values["service"] = default_service(provider, instance_type)
+            date = values.get("date")
+            if date is None or isinstance(date, dt.date) or (isinstance(date, str) and not date):
+                values["date"] = (check_day("date", date) if date else dt.date.today()).isoformat()
             for column in NUMBER_LIMITS:
                 if isinstance(values.get(column), bool | np.bool_):
                     raise ValueError(f"{column} {values[column]} is not a number")
@@ -116,12 +119,12 @@ def check_day(name: str, value: Any) -> dt.date:
     >>> check_day("date", "2026-08-22")
     datetime.date(2026, 8, 22)
     """
-    if isinstance(value, dt.datetime):
+    if isinstance(value, dt.datetime) and value == value:  # pandas' NaT is a time that is none
         return value.date()
-    if isinstance(value, dt.date):
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value
     if not isinstance(value, str) or not is_iso_date(value):
-        raise ArgumentError(f"{name} must be a day written as 2026-08-22, not {show(value)}.")
+        raise ArgumentError(f"{name} {show(value)} is not a day written as 2026-08-22.")
     return dt.date.fromisoformat(value)
 
 
@@ -133,9 +136,8 @@ def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Findi
     >>> print(describe_age(["2021-02-01", "2026-08-22"], today=dt.date(2026, 9, 1)))
     Prices are of several days, 2021-02-01 to 2026-08-22; the oldest is 2038 days old. Run `vmselect prices refresh`.
     """
-    if not isinstance(dates, Iterable):
-        raise ArgumentError(f"dates must be several days, not {show(dates)}.")
-    days = sorted({check_day("a date", date).isoformat() for date in ([dates] if isinstance(dates, str) else dates)})
+    given = [dates] if isinstance(dates, str) else list_items(dates)
+    days = sorted({check_day("a date", date).isoformat() for date in given})
     if not days:
         return None
     age = age_days(days[0], today)

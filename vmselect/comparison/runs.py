@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vmselect import grouping
-from vmselect._checks import check_name, is_number, several, show
+from vmselect._checks import check_choice, check_name, is_number, list_items, maybe, several, show
 from vmselect.comparison.metrics import Metric, Terms, find_metric, guess_better
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.findings import Finding
@@ -101,8 +101,7 @@ def collect_runs(
     wanted = several(check_name, what, names)
     if metric is not None:
         metric = check_name("metric", metric)
-    if better not in (None, "less", "more"):
-        raise ArgumentError(f"better must be 'less', 'more' or None, not {show(better)}.")
+    better = maybe(check_choice, "better", better, choices=("less", "more"))
     if isinstance(data, Mapping):
         return _from_mapping(data, wanted, metric, better, terms or Terms(), model)
     if hasattr(data, "to_dict") and hasattr(data, "columns"):
@@ -114,7 +113,7 @@ def collect_runs(
             f"There are no records in {show(data)}. Pass records (vmselect.load_records), or a mapping of names to "
             "numbers."
         )
-    rows = list(data)
+    rows = list_items(data)
     if not rows:
         raise ArgumentError("There is no record to compare. Pass records, or a mapping of names to numbers.")
     if all(isinstance(row, Record) for row in rows):

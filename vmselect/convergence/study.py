@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from vmselect._checks import check_choice, check_count, check_name, list_items, maybe, show
 from vmselect.convergence.epochs import EpochsEstimate, predict_epochs
 from vmselect.errors import ArgumentError, ProfileError
 from vmselect.findings import Finding
@@ -60,11 +61,20 @@ class ConvergenceStudy(ConvergenceRecord):
         model: str | None = None,
     ) -> ConvergenceStudy:
         """A study from epoch counts that are known from elsewhere: batch size to epochs, or to those of each run."""
-        rule = StoppingRule(monitor=monitor, mode=mode, patience=patience)
+        for what, value in (("epochs", epochs), ("metrics", {} if metrics is None else metrics)):
+            if not isinstance(value, Mapping):
+                raise ArgumentError(f"{what} must map batch sizes to numbers, not {show(value)}.")
+        monitor = check_name("monitor", monitor)
+        model = maybe(check_name, "model", model)
+        rule = StoppingRule(
+            monitor=monitor,
+            mode=check_choice("mode", mode, ("min", "max")),  # type: ignore[arg-type]
+            patience=check_count("patience", patience, least=0),
+        )
         now = datetime.now(UTC)
         runs = []
         for batch_size, given in epochs.items():
-            for count in [given] if isinstance(given, (int, float)) else given:
+            for count in [given] if isinstance(given, str) else list_items(given):
                 try:
                     run = ConvergenceRun(
                         created=now,
@@ -75,9 +85,10 @@ class ConvergenceStudy(ConvergenceRecord):
                         stabilised_after=count,
                         metrics={monitor: metrics[batch_size]} if metrics and batch_size in metrics else {},
                     )
-                except ValueError as invalid:
+                except (ValueError, TypeError) as invalid:
+                    reason = " ".join(str(invalid).splitlines()[2:3]).strip() or type(invalid).__name__
                     raise ArgumentError(
-                        f"epochs[{batch_size!r}] = {given!r} cannot be used ({str(invalid).splitlines()[2].strip()}). "
+                        f"epochs[{show(batch_size)}] = {show(given)} cannot be used ({reason}). "
                         "Give batch sizes as whole numbers and epochs as positive numbers."
                     ) from None
                 runs.append(run)
@@ -127,6 +138,7 @@ class ConvergenceStudy(ConvergenceRecord):
         Measured sizes give the mean of their repetitions. Sizes between are interpolated. Beyond, the interval is
         the bracket "constant .. growing in proportion", and a finding says so.
         """
+        batch_size = check_count("batch_size", batch_size)
         known = self._epochs()
         if not known:
             raise ProfileError(
@@ -150,7 +162,8 @@ class ConvergenceStudy(ConvergenceRecord):
         Without ``name`` it is the monitored metric. A name that no run logged is an :class:`ArgumentError`. What an
         unfinished run logged last is no final value.
         """
-        name = name or self.monitor
+        name = maybe(check_name, "name", name) or self.monitor
+        batch_size = check_count("batch_size", batch_size)
         logged = sorted({key for run in self.runs for key in run.metrics})
         if name not in logged:
             raise ArgumentError(f"No run of this study has a metric {name!r}. It has: {', '.join(logged) or 'none'}.")
@@ -170,6 +183,7 @@ class ConvergenceStudy(ConvergenceRecord):
 
     def runs_at(self, batch_size: int) -> tuple[ConvergenceRun, ...]:
         """The repetitions at ``batch_size`` that tell its epochs."""
+        batch_size = check_count("batch_size", batch_size)
         return tuple(run for run in self.runs if run.batch_size == batch_size and _tells(run))
 
     def rows(self, *, confidence: float = 0.9) -> list[dict[str, Any]]:

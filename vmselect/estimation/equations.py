@@ -2,12 +2,36 @@
 
 Source: E. M. Malta, *Selecting Efficient Virtual Machines for Training Deep Learning Models on the Cloud*, MSc
 dissertation, UNICAMP, 2021. The number in each docstring is the number printed there. All times are seconds; the
-functions neither check nor round, so they also take numpy arrays and fractional ``iterations_per_epoch``.
+functions neither round nor bound, so they also take numpy arrays and fractional ``iterations_per_epoch``.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec
 
+from vmselect._checks import show
+from vmselect.errors import ArgumentError
+
+Given = ParamSpec("Given")
+
+
+def _of_numbers(equation: Callable[Given, float]) -> Callable[Given, float]:
+    """Say in our words when something was given that cannot be computed with."""
+
+    @functools.wraps(equation)
+    def compute(*given: Given.args, **named: Given.kwargs) -> float:
+        try:
+            return equation(*given, **named)
+        except (TypeError, ValueError, ArithmeticError):
+            values = ", ".join(show(value) for value in (*given, *named.values()))
+            raise ArgumentError(f"{equation.__name__} takes numbers or arrays of one shape, not {values}.") from None
+
+    return compute
+
+
+@_of_numbers
 def epoch_runtime(first_epoch_seconds: float, later_epoch_seconds: float, epochs: float) -> float:
     """Equation 4.1: the first epoch, then equal epochs.
 
@@ -17,6 +41,7 @@ def epoch_runtime(first_epoch_seconds: float, later_epoch_seconds: float, epochs
     return first_epoch_seconds + (epochs - 1) * later_epoch_seconds
 
 
+@_of_numbers
 def epoch_runtime_with_init(
     init_seconds: float, first_epoch_seconds: float, later_epoch_seconds: float, epochs: float
 ) -> float:
@@ -28,6 +53,7 @@ def epoch_runtime_with_init(
     return init_seconds + epoch_runtime(first_epoch_seconds, later_epoch_seconds, epochs)
 
 
+@_of_numbers
 def epoch_time(iteration_seconds: float, iterations_per_epoch: float, validation_seconds: float) -> float:
     """Equation 5.2: one epoch is its iterations and one validation.
 
@@ -37,6 +63,7 @@ def epoch_time(iteration_seconds: float, iterations_per_epoch: float, validation
     return iteration_seconds * iterations_per_epoch + validation_seconds
 
 
+@_of_numbers
 def iteration_runtime(
     init_seconds: float,
     first_iteration_seconds: float,
@@ -56,6 +83,7 @@ def iteration_runtime(
     return init_seconds + first_epoch + first_validation_seconds + (epochs - 1) * later_epoch
 
 
+@_of_numbers
 def iteration_runtime_without_validation(
     init_seconds: float,
     first_iteration_seconds: float,

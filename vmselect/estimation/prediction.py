@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from vmselect._checks import check_choice, check_seconds, check_share, show
+from vmselect._checks import check_choice, check_seconds, check_share, list_items, show
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.along import fit_along, group_by_batch_size
 from vmselect.estimation.methods import METHODS
@@ -139,7 +139,7 @@ def _read_profiles(given: Any) -> list[Profile]:
     profiles = [given] if isinstance(given, Profile) else given
     if isinstance(profiles, (str, bytes)) or not isinstance(profiles, Iterable):
         raise ArgumentError(f"There is no profile in {show(given)}. Pass a Profile, or a list of them.")
-    profiles = list(profiles)
+    profiles = list_items(profiles)
     wrong = [one for one in profiles if not isinstance(one, Profile)]
     if wrong:
         raise ArgumentError(f"{show(wrong[0])} is no profile. Pass a Profile, or a list of them.")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from vmselect._checks import show
 from vmselect.errors import ArgumentError
 from vmselect.report.batches import batch_metric_chart, batch_time_chart, cost_time_chart
 from vmselect.report.drawing import save_chart
@@ -43,8 +44,8 @@ def chart(
     >>> chart(vs.rank(profile, epochs=10), "time-cost").to_dict()["title"]
     'Time against cost, 10 epochs'
     """
-    if kind not in CHARTS:
-        raise ArgumentError(f"There is no chart {kind!r}; the charts are: {', '.join(CHARTS)}.")
+    if not isinstance(kind, str) or kind not in CHARTS:
+        raise ArgumentError(f"There is no chart {show(kind)}; the charts are: {', '.join(CHARTS)}.")
     drawn = CHARTS[kind](ranking, **options)
     if path is not None:
         save_chart(drawn, path)

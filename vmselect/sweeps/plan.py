@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_choice, check_count, check_mapping, check_number, maybe, several, show
+from vmselect._checks import check_choice, check_count, check_mapping, check_name, check_number, maybe, several, show
 from vmselect.errors import ArgumentError, CatalogError, PlanError
 from vmselect.sweeps import design
 from vmselect.sweeps.command import as_text, check_text, fill, placeholders, split_command
@@ -108,8 +108,8 @@ class Plan:
         self.command = command if isinstance(command, str) else list(command)
         with _placed("runner"):
             self.runner = check_choice("runner", runner, RUNNERS)
-        self.factors = design.read_factors(factors or {})
-        self.machines = self._read_machines(machines or {})
+        self.factors = design.read_factors({} if factors is None else factors)
+        self.machines = self._read_machines({} if machines is None else machines)
         with _placed("repetitions"):
             self.repetitions = check_count("repetitions", repetitions, most=10_000)
         with _placed("minutes"):
@@ -123,7 +123,7 @@ class Plan:
         self.exclude = design.read_rules("exclude", exclude, self.factors)
         self.include = design.read_rules("include", include, self.factors)
         self.blocks = self._read_blocks(blocks)
-        self.environment = self._read_environment(environment or {})
+        self.environment = self._read_environment({} if environment is None else environment)
         self._check_placeholders()
         self._check_places()
         self.trials  # noqa: B018  # a plan without trials should fail here
@@ -259,10 +259,10 @@ class Plan:
         return machines
 
     def _read_blocks(self, given: Any) -> tuple[str, ...]:
-        if not given:
+        if given is None or (isinstance(given, (str, list, tuple, set)) and not given):
             return ()
         with _placed("blocks"):
-            names = several(lambda name, value: str(value), "blocks", given)
+            names = several(check_name, "blocks", given)
         for name in names:
             if name != design.REPETITION:
                 design.check_factor(name, self.factors, "blocks", ("blocks",))

@@ -1,0 +1,33 @@
+"""Call every public function with wrong arguments; prints what is not answered by an error of the family.
+
+``python tests/benchmarks/arguments.py [calls] [seed]``; 5,000 calls unless told.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from argument_fuzz import attack
+
+
+def main() -> None:
+    calls = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        os.environ["VMSELECT_CACHE_DIR"] = folder
+        found = Counter(attack(calls, seed=seed))
+        os.chdir("/")
+    for line, count in found.most_common():
+        print(count, line)
+    print(f"{calls} calls with seed {seed}: {sum(found.values())} outside the family")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
