@@ -266,6 +266,41 @@ def test_records_of_inference_are_compared() -> None:
         vs.compare([*records, *machines(runs=1)], metric="throughput")
 
 
+def test_records_of_transfers_are_compared() -> None:
+    from vmselect.records.transfer import TransferRecord
+
+    def moved(name: str, seconds: float) -> TransferRecord:
+        return TransferRecord.from_times(
+            instance_type=name, url="s3://bucket", megabytes=10, upload_seconds=[seconds] * 4, download_seconds=[1.0]
+        )
+
+    records = [moved("a", 1 + i / 10) for i in range(4)] + [moved("b", 2 + i / 10) for i in range(4)]
+    c = vs.compare(records, metric="upload_seconds_per_mb")
+    assert c.winner == "a"
+    assert c.groups["mean"].tolist() == pytest.approx([0.115, 0.215])
+    assert vs.compare(records, metric="upload_mb_per_second").winner == "a"
+    assert vs.compare(records, metric="download_mb_per_second").winner is None
+
+
+def test_utilisation_is_that_of_the_steady_steps() -> None:
+    from vmselect.records import Usage
+
+    def used(**shares: float) -> vs.Profile:
+        parts = {
+            name: {"count": 3, "mean": share, "maximum": share, "p50": share, "p95": share}
+            for name, share in shares.items()
+        }
+        usage = Usage.model_validate({"interval_seconds": 1.0, "phases": {"steady_steps": parts}})
+        return machines(runs=1)[0].model_copy(update={"usage": usage})
+
+    assert vs.compare(used(usable_cpu_share=0.5), metric="utilisation").groups["mean"][0] == 50
+    both = used(usable_cpu_share=0.5, gpu0_busy_share=0.8, gpu1_busy_share=0.9)
+    assert vs.compare(both, metric="utilisation").groups["mean"][0] == pytest.approx(85)
+    assert vs.compare(both, metric="usage.gpu0_busy_share").groups["mean"][0] == 0.8
+    with pytest.raises(ComparisonError, match="utilisation"):
+        vs.compare(machines(runs=1), metric="utilisation")
+
+
 # -- level shifts ------------------------------------------------------------------------------------------------------
 
 

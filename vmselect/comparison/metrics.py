@@ -7,6 +7,7 @@ quantities of the machine (``usage.<quantity>``). A new metric is one entry in :
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -139,11 +140,12 @@ def _cost_usd(profile: Profile, terms: Terms) -> float | None:
 
 def _utilisation(profile: Profile, terms: Terms) -> float | None:
     """Mean use of the GPUs while steps ran, or of the processor where there is no GPU."""
-    for quantity in ("gpu_percent", "gpu_utilisation_percent", "cpu_percent"):
-        value = _used(quantity)(profile, terms)
-        if value is not None:
-            return value
-    return None
+    phase = profile.usage.phases.get("steady_steps", {}) if profile.usage is not None else {}
+    cards = [summary.mean for name, summary in phase.items() if re.fullmatch(r"gpu\d+_busy_share", name)]
+    busy = _mean(cards)
+    if busy is None:
+        busy = next((phase[name].mean for name in ("usable_cpu_share", "cpu_share") if name in phase), None)
+    return None if busy is None else 100 * busy
 
 
 def _used(quantity: str) -> Reader:
@@ -235,7 +237,7 @@ METRICS: Mapping[str, Metric] = {
         Metric("seconds_per_item", "time per item", "s", "less", {"*": _attribute("seconds_per_item")}),
         Metric("seconds_per_mb", "time per megabyte", "s/MB", "less", {"*": _attribute("seconds_per_mb")}),
         Metric("items_per_second", "items per second", "items/s", "more", {"*": _attribute("items_per_second")}),
-        Metric("mb_per_second", "transfer rate", "MB/s", "more", {"*": _attribute("mb_per_second")}),
+        Metric("mb_per_second", "megabytes per second", "MB/s", "more", {"*": _attribute("mb_per_second")}),
         *(
             Metric(name, noun, unit, better, {"transfer": _attribute(name)}, _files(way) if better == "less" else None)
             for way in ("upload", "download")
