@@ -19,7 +19,7 @@ NEGOTIATED = {
 
 @pytest.fixture(scope="module")
 def catalog() -> vs.Catalog:
-    return vs.Catalog.embedded()
+    return vs.Catalog.embedded("2026-08-22")
 
 
 def test_offers_have_the_documented_columns(catalog) -> None:

@@ -184,7 +184,7 @@ class Catalog:
 
         A filter is a name or several; None means any. ``retired`` False leaves out what can no longer be launched.
 
-        >>> list(Catalog.embedded().offers(gpu="T4", provider="azure")["instance_type"])[0]
+        >>> list(Catalog.embedded("2026-08-22").offers(gpu="T4", provider="azure")["instance_type"])[0]
         'Standard_NC16as_T4_v3'
         """
         wanted = {
@@ -214,7 +214,7 @@ class Catalog:
     ) -> Offer:
         """The one offer of ``instance_type``; without ``region``, that of the provider's reference region.
 
-        >>> Catalog.embedded().offer("g4dn.xlarge").date
+        >>> Catalog.embedded("2026-08-22").offer("g4dn.xlarge").date
         '2026-08-22'
         """
         instance_type, market = check_name("instance_type", instance_type), check_name("market", market)
@@ -256,7 +256,7 @@ class Catalog:
     ) -> float:
         """USD per hour of ``instance_type``.
 
-        >>> Catalog.embedded().price("g4dn.xlarge", region="us-east-1", market="on_demand")
+        >>> Catalog.embedded("2026-08-22").price("g4dn.xlarge", region="us-east-1", market="on_demand")
         0.526
         """
         offer = self.offer(instance_type, region=region, market=market, provider=provider, service=service)

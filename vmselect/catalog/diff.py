@@ -20,7 +20,7 @@ def compare_prices(old: Catalog, new: Catalog) -> pd.DataFrame:
     A price is gone only where ``new`` covers the same provider, service, region and market; a retired type is not
     gone again.
 
-    >>> then, now = Catalog.embedded("2021-02-28"), Catalog.embedded()
+    >>> then, now = Catalog.embedded("2021-02-28"), Catalog.embedded("2026-08-22")
     >>> changes = compare_prices(then, now)
     >>> changes.loc[changes["change"] == "dearer", "instance_type"].tolist()
     ['ml.p3.2xlarge']
