@@ -13,8 +13,9 @@ import pandas as pd
 
 import vmselect as vs
 from vmselect.catalog import MARKETS
-from vmselect.ranking.join import join_offers
-from vmselect.ranking.machines import measure_machines
+from vmselect.estimation import fit_runtime
+from vmselect.ranking.candidates import join_offers
+from vmselect.ranking.contenders import Measured
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.settings import Settings
 
@@ -69,9 +70,9 @@ def make_ranking(types: int, regions: int, batch_sizes: int, counts: int) -> tup
         interruptions={"per_hour": 0.05, "checkpoint_minutes": 30},
     )  # fmt: skip
     marks = [time.perf_counter()]
-    machines, _ = measure_machines(profiles, settings)
+    measured = Measured(profiles, lambda some, _: fit_runtime(some))
     marks.append(time.perf_counter())
-    candidates, _ = join_offers(machines, catalog, settings)
+    candidates, _ = join_offers(measured.contenders, catalog, settings)
     marks.append(time.perf_counter())
     ranking = Ranking(candidates, settings)
     marks.append(time.perf_counter())

@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import poisson
 
 from vmselect.errors import ArgumentError
-from vmselect.ranking.evaluation import Coefficients, Spread, billed_seconds
-from vmselect.ranking.objectives import name_of, read_objective
-from vmselect.ranking.pareto import pareto_front
+from vmselect.ranking.assessment import pareto_front
+from vmselect.ranking.measures import billed_seconds, name_of, read_objective
 from vmselect.ranking.settings import Settings, read_batch_sizes, read_epochs, read_names
 from vmselect.ranking.spot import Interruptions, _poisson_quantile
+from vmselect.ranking.spread import Spread
 
 
 def test_objectives_become_weights_that_sum_to_one() -> None:
@@ -64,17 +64,6 @@ def test_names_and_batch_sizes_take_one_or_several() -> None:
 def test_settings_that_cannot_be_used_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ArgumentError):
         Settings.read(epochs=[5, 10], **wrong)
-
-
-def test_runtime_in_closed_form_counts_validations_by_their_frequency() -> None:
-    model = {
-        "fixed_seconds": 10.0, "epoch_seconds": 2.0, "first_validation_seconds": 5.0, "validation_seconds": 1.0,
-        "validation_freq": 3, "low": [9.0, 0.0, 0.0], "high": [0.0, 0.0, 0.25],
-    }  # fmt: skip
-    times = Coefficients.of([model]).at(np.array([[2.0, 3.0, 6.0, 8.0]]))
-    assert times.value.tolist() == [[14.0, 21.0, 28.0, 32.0]]
-    assert times.low.tolist() == [[11.0, 18.0, 25.0, 29.0]]
-    assert times.high.tolist() == [[15.0, 22.5, 31.0, 36.0]]
 
 
 def test_billing_rounds_up_to_the_increment_and_the_minimum() -> None:

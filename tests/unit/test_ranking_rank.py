@@ -13,6 +13,7 @@ import pytest
 import vmselect as vs
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.ranking import result
+from vmselect.ranking.measures import Measure
 from vmselect.records import Environment, Profile
 
 CATALOG = vs.Catalog.embedded(date="2021-02-28").with_offers(
@@ -233,7 +234,7 @@ def test_retired_types_are_left_out_unless_asked_for_or_dated() -> None:
 
 def test_profiles_of_different_models_are_refused() -> None:
     mixed = [profile("small"), profile("big", model="other")]
-    with pytest.raises(RankingError, match=r"different models \(net, other\)"):
+    with pytest.raises(RankingError, match=r"differ in the model \(net, other\)"):
         rank(mixed)
     assert rank(mixed, model="other").best.instance_type == "big"
     with pytest.raises(ArgumentError, match="the models are: net, other"):
@@ -268,7 +269,7 @@ def test_repetitions_are_merged_into_one_row() -> None:
     small = next(row for row in ranking if row.instance_type == "small")
     assert len(ranking) == 2
     assert small.terms["steady_iterations"] == pytest.approx(0.1 * 999)
-    assert ranking.candidates.machines[1].repetitions == 2
+    assert ranking.candidates.contenders[1].repetitions == 2
 
 
 def test_repetitions_of_different_setups_are_refused() -> None:
@@ -396,8 +397,8 @@ def test_why_nothing_is_feasible_is_counted_and_not_spelled_out(monkeypatch: pyt
         for i in range(500)
     ]
     told: list[int] = []
-    usual = result.explain
-    monkeypatch.setattr(result, "explain", lambda *given, **facts: told.append(1) or usual(*given, **facts))
+    usual = Measure.why_over
+    monkeypatch.setattr(Measure, "why_over", lambda *given, **facts: told.append(1) or usual(*given, **facts))
     ranking = rank([profile("small", region=None)], deadline_hours=1e-6, catalog=CATALOG.with_offers(offers))
     assert "502 candidates over deadline" in ranking.verdict
     assert len(told) == 1

@@ -46,7 +46,7 @@ def made_by(make: Callable[..., Any]) -> Callable[[Callable[..., None]], Callabl
 
         own = list(inspect.signature(command).parameters.values())[1:]
         # What is made is loaded when a command runs; that the names exist is enough here.
-        names = {"Ranking": object, "Selection": object}
+        names = {"Ranking": object}
         hints: dict[str, Any] = {}
         for function in (read_request, make, command):
             hints |= get_type_hints(function, localns=names, include_extras=True)
@@ -105,6 +105,12 @@ def read_request(
     examples: Annotated[
         int | None, typer.Option(help="Training examples, if not as probed.", rich_help_panel=MODEL)
     ] = None,
+    validation_examples: Annotated[
+        int | None, typer.Option(help="Validation examples, if not as probed.", rich_help_panel=MODEL)
+    ] = None,
+    steps_per_epoch: Annotated[
+        float | None, typer.Option(help="Training steps of an epoch, if not as probed.", rich_help_panel=MODEL)
+    ] = None,
     boot_seconds: Annotated[float, typer.Option(help="Time a machine takes to start.", rich_help_panel=MODEL)] = 0.0,
     interruptions_per_hour: Annotated[float | None, typer.Option(help="How often.", rich_help_panel=SPOT)] = None,
     checkpoint_minutes: Annotated[float, typer.Option(help="Between checkpoints.", rich_help_panel=SPOT)] = 60.0,
@@ -134,6 +140,8 @@ def read_request(
         "method": method,
         "confidence": confidence,
         "examples": examples,
+        "validation_examples": validation_examples,
+        "steps_per_epoch": steps_per_epoch,
         "boot_seconds": boot_seconds,
         "interruptions": interruptions,
     }

@@ -13,7 +13,7 @@ from vmselect.cli.rank import print_ranking
 from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from vmselect.ranking import Row, Selection
+    from vmselect.ranking import Ranking, Row
 
 
 def make_selection(
@@ -25,7 +25,7 @@ def make_selection(
     minimum_metric: Annotated[
         str | None, typer.Option(help="Demanded of the final metric: 0.97, or val_accuracy=0.97,val_loss=0.2.")
     ] = None,
-) -> Selection:
+) -> Ranking:
     """The selection that the options describe."""
     from vmselect.convergence import ConvergenceStudy
     from vmselect.ranking import select as select_pairs
@@ -37,7 +37,7 @@ def make_selection(
 
 @made_by(make_selection)
 def select(
-    selection: Selection,
+    selection: Ranking,
     top: Annotated[int, typer.Option(help="Rows to show in the table.", min=1)] = 20,
     report: Annotated[Path | None, typer.Option(help="Also write the report page here.")] = None,
     format: FormatOption = Format.table,  # noqa: A002
@@ -58,7 +58,7 @@ def select(
         say([f"Report: {selection.report(report).resolve().as_uri()}"])
 
     def metric(row: Row) -> dict[str, Any]:
-        return {selection.study.monitor: selection.metric(row.batch_size)}
+        return {selection.study.monitor: selection.metric(row.batch_size)} if selection.study else {}
 
     print_ranking(selection, top=top, format=format, more=metric)
 

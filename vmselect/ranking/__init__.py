@@ -1,25 +1,27 @@
-"""DECIDE: profiles joined with prices, ranked by cost, time or both, under a deadline and a budget."""
+"""DECIDE: contenders joined with prices, ranked by cost, time or both, under a deadline and a budget."""
 
 from vmselect.ranking.bill import Bill, BillPart
-from vmselect.ranking.comparison import Crossover, SelectionCost
-from vmselect.ranking.decision import rank
-from vmselect.ranking.methodology import MethodologyCost
+from vmselect.ranking.contenders import Contender
+from vmselect.ranking.costs import MethodologyCost, SelectionCost
+from vmselect.ranking.decision import rank, select
+from vmselect.ranking.measures import MEASURES
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.rows import Excluded, Row
-from vmselect.ranking.selection import Selection, select
 from vmselect.ranking.serving import ServingRanking, ServingRow, rank_inference
 from vmselect.ranking.spot import Interruptions
+from vmselect.ranking.views import Crossover
 
 __all__ = [
+    "MEASURES",
     "Bill",
     "BillPart",
+    "Contender",
     "Crossover",
     "Excluded",
     "Interruptions",
     "MethodologyCost",
     "Ranking",
     "Row",
-    "Selection",
     "SelectionCost",
     "ServingRanking",
     "ServingRow",

@@ -1,17 +1,25 @@
-"""Everything that settings make of candidates: times, costs, who is feasible, scores, order, ties, Pareto front."""
+"""Everything that settings make of candidates: measures, who is feasible, scores, order, ties, Pareto front."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from vmselect.ranking.candidates import Candidates
-from vmselect.ranking.constraints import FEASIBLE, Codes, check_limits
-from vmselect.ranking.evaluation import Bools, Floats, Ints, Spread, cost_of
-from vmselect.ranking.objectives import best_values, score
-from vmselect.ranking.pareto import pareto_front
+from vmselect.ranking.measures import LIMITED, MEASURES, score
 from vmselect.ranking.settings import Settings
+from vmselect.ranking.spread import Bools, Floats, Ints, Spread
+
+Codes = npt.NDArray[np.int8]
+FEASIBLE, OTHER_MARKET, FIRST_LIMIT = range(3)
+"""Codes of feasibility; from the last on, the position of the broken limit in ``LIMITED`` is added."""
+
+MUCH = 1.5
+"""A measure that is this many times another's is much worse. Chosen by judgement: what half as much again costs in
+time or money is worth more than a difference that the intervals cannot tell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +28,8 @@ class Assessment:
 
     epochs: Floats
     work: Spread
-    """Time without interruptions, a row per machine."""
-    time: Spread
-    cost: Spread
+    """Time without interruptions, a row per contender."""
+    measures: Mapping[str, Spread]
     limits: Codes
     score: Floats
     rank: Ints
@@ -31,72 +38,140 @@ class Assessment:
     order: tuple[Ints, ...]
     """For each column, the feasible candidates, best first."""
 
+    @property
+    def time(self) -> Spread:
+        """Expected time of each run."""
+        return self.measures["time"]
+
+    @property
+    def cost(self) -> Spread:
+        """Its cost."""
+        return self.measures["cost"]
+
 
 def assess(candidates: Candidates, settings: Settings) -> Assessment:
     """Evaluate all candidates under ``settings``."""
     epochs = epoch_counts(candidates, settings)
-    work = candidates.coefficients.at(epochs.value, low=epochs.low, high=epochs.high)
-    time, cost = time_and_cost(candidates, settings, work)
-    limits = check_limits(settings, time=time, cost=cost, wanted=_in_markets(candidates, settings))
+    work = candidates.work(epochs)
+    measures = measure(candidates, settings, work)
+    limits = _check_limits(candidates, settings, measures)
     feasible = limits == FEASIBLE
-    best_cost, best_time = best_values(cost.value, feasible), best_values(time.value, feasible)
-
-    def scored(money: Floats, seconds: Floats) -> Floats:
-        return score(settings.objective, cost=money, time=seconds, best_cost=best_cost, best_time=best_time)
-
-    value, lowest, highest = (
-        scored(cost.value, time.value),
-        scored(cost.low, time.low),
-        scored(cost.high, time.high),
-    )
-    # Equal scores are ordered by the sum of both ratios, then by the fixed order of the candidates.
-    both = score({"cost": 0.5, "time": 0.5}, cost=cost.value, time=time.value, best_cost=best_cost, best_time=best_time)
+    values = {name: spread.value for name, spread in measures.items()}
+    best = {name: np.min(np.where(feasible, v, np.inf), axis=0, initial=np.inf) for name, v in values.items()}
+    value = score(settings.objective, values, best)
+    # Equal scores are ordered by the sum of all ratios, then by the measures themselves, so that no rounding puts a
+    # candidate before one that is better, and last by the fixed order of the candidates.
+    whole = score(dict.fromkeys(MEASURES, 1 / len(MEASURES)), values, best)
+    near = _within_reach(candidates, settings, epochs, measures, best, value)
     rank = np.zeros(value.shape, dtype=np.intp)
     tied, pareto = np.zeros(value.shape, dtype=bool), np.zeros(value.shape, dtype=bool)
     order = []
     for column in range(value.shape[1]):
         rows = np.flatnonzero(feasible[:, column])
-        ordered = rows[np.lexsort((both[rows, column], value[rows, column]))]
+        keys = [*(values[name][rows, column] for name in reversed(MEASURES)), whole[rows, column], value[rows, column]]
+        ordered = rows[np.lexsort(keys)]
+        if len(ordered):
+            tied[rows, column] = near(int(ordered[0]), rows, column)
+            pareto[rows, column] = pareto_front(values["time"][rows, column], values["cost"][rows, column])
+            equal = ordered[tied[ordered, column] & pareto[ordered, column]]
+            others = [values[name][equal, column] for name, weight in settings.objective.items() if not weight]
+            choice = equal[_prefer(others)] if len(equal) and others else ordered[0]
+            ordered = np.concatenate([[choice], ordered[ordered != choice]])
+            rank[ordered, column] = np.arange(1, len(ordered) + 1)
         order.append(ordered)
-        if not len(ordered):
-            continue
-        rank[ordered, column] = np.arange(1, len(ordered) + 1)
-        tied[rows, column] = lowest[rows, column] <= highest[ordered[0], column]
-        pareto[rows, column] = pareto_front(time.value[rows, column], cost.value[rows, column])
     return Assessment(
-        epochs=np.broadcast_to(epochs.value, (len(candidates.machines), epochs.value.shape[1])),
-        work=work, time=time, cost=cost, limits=limits, score=value, rank=rank, tied=tied, pareto=pareto,
-        order=tuple(order),
+        epochs=np.broadcast_to(epochs.value, (len(candidates.contenders), epochs.value.shape[1])), work=work,
+        measures=measures, limits=limits, score=value, rank=rank, tied=tied, pareto=pareto, order=tuple(order),
     )  # fmt: skip
 
 
 def epoch_counts(candidates: Candidates, settings: Settings) -> Spread:
-    """Epoch counts: one row for all machines, or, where a study gave them, a row per machine and a single column."""
+    """Epoch counts: one row for all contenders, or, where a study gave them, a row each and a single column."""
     if settings.epochs:
         counts = np.array([settings.epochs], dtype=float)
         return Spread(counts, counts, counts)
-    studied = np.array([machine.epochs for machine in candidates.machines], dtype=float).reshape(-1, 3)
+    studied = np.array([tuple(one.epochs or (0, 0, 0)) for one in candidates.contenders], dtype=float).reshape(-1, 3)
     return Spread(studied[:, [0]], studied[:, [1]], studied[:, [2]])
 
 
-def time_and_cost(candidates: Candidates, settings: Settings, work: Spread) -> tuple[Spread, Spread]:
-    """Expected time and cost of each candidate, given what each machine takes when nothing interrupts it."""
-    time = work.take(candidates.machine)
+def measure(candidates: Candidates, settings: Settings, work: Spread) -> dict[str, Spread]:
+    """Every measure of each candidate, given what each contender takes when nothing interrupts it."""
+    time = work.take(candidates.contender)
     if settings.interruptions and candidates.is_spot.any():
-        stretched = settings.interruptions.stretch(work, confidence=settings.confidence).take(candidates.machine)
+        stretched = settings.interruptions.stretch(work, confidence=settings.confidence).take(candidates.contender)
         time = stretched.where(candidates.is_spot[:, None], time)
-    exact = settings.billing == "exact"
-    none = np.zeros(len(candidates))
-    cost = cost_of(
-        time,
-        usd_per_hour=candidates.usd_per_hour,
-        increment=none if exact else candidates.increment_seconds,
-        minimum=none if exact else candidates.minimum_seconds,
-    )
-    return time, cost
+    return {name: one.of(candidates, settings, time) for name, one in MEASURES.items()}
 
 
-def _in_markets(candidates: Candidates, settings: Settings) -> Bools:
-    if settings.markets is None:
-        return np.ones(len(candidates), dtype=bool)
-    return np.asarray(np.isin(candidates.offers["market"].to_numpy(dtype=str), settings.markets)[candidates.offer])
+def pareto_front(seconds: Floats, cost: Floats) -> Bools:
+    """Which points no other beats in both; identical points are on the front together.
+
+    >>> pareto_front(np.array([1.0, 2.0, 3.0]), np.array([9.0, 4.0, 5.0])).tolist()
+    [True, True, False]
+    """
+    front = np.zeros(seconds.shape, dtype=bool)
+    if not seconds.size:
+        return front
+    order = np.lexsort((cost, seconds))
+    time, money = seconds[order], cost[order]
+    cheapest_before = np.concatenate([[np.inf], np.minimum.accumulate(money)[:-1]])
+    better = money < cheapest_before
+    # A point equal to the latest front point in both is on the front with it.
+    latest = np.maximum.accumulate(np.where(better, np.arange(len(order)), 0))
+    front[order] = better | ((time == time[latest]) & (money == money[latest]))
+    return front
+
+
+def _check_limits(candidates: Candidates, settings: Settings, measures: Mapping[str, Spread]) -> Codes:
+    """For each candidate and epoch count, whether it keeps the limits, and if not, the first that it breaks."""
+    verdict = np.zeros(measures["time"].value.shape, dtype=np.int8)
+    for position in reversed(range(len(LIMITED))):
+        most = LIMITED[position].limit_of(settings)
+        if most is not None:
+            verdict[measures[LIMITED[position].name].value > most] = FIRST_LIMIT + position
+    if settings.markets is not None:
+        verdict[~np.isin(candidates.column("market").astype(str), settings.markets)] = OTHER_MARKET
+    return verdict
+
+
+def _within_reach(
+    candidates: Candidates,
+    settings: Settings,
+    epochs: Spread,
+    measures: Mapping[str, Spread],
+    best: Mapping[str, Floats],
+    value: Floats,
+) -> Callable[[int, Ints, int], Bools]:
+    """Who may be as good as a winner: a function of its position, of rows and of a column.
+
+    Without a study: those whose low ends score no worse than the winner's high ends. With one, epochs are the same on
+    every machine, so at the winner's batch size only times can make a tie; between batch sizes it is the mean epochs
+    that count, not how far a single run may fall from them.
+    """
+
+    def scored(spreads: Mapping[str, Spread]) -> tuple[Floats, Floats]:
+        low = score(settings.objective, {name: s.low for name, s in spreads.items()}, best)
+        return low, score(settings.objective, {name: s.high for name, s in spreads.items()}, best)
+
+    if settings.epochs:
+        low, high = scored(measures)
+        return lambda winner, rows, column: np.asarray(low[rows, column] <= high[winner, column])
+    mean = Spread(epochs.value, epochs.value, epochs.value)
+    low, high = scored(measure(candidates, settings, candidates.work(mean)))
+    sizes = candidates.per_contender(lambda one: one.batch_size)
+    doubts = candidates.per_contender(lambda one: one.epochs.doubt if one.epochs else 0.0).astype(float)
+
+    def near(winner: int, rows: Ints, column: int) -> Bools:
+        at = value[rows, column]
+        doubt = np.where(sizes[rows] == sizes[winner], 0.0, np.hypot(doubts[rows], doubts[winner]))
+        above = high[winner, column] / value[winner, column] - 1
+        apart = np.hypot(np.hypot(1 - low[rows, column] / at, above), doubt)
+        return np.asarray(np.log(at / value[winner, column]) <= apart)
+
+    return near
+
+
+def _prefer(others: Sequence[Floats]) -> int:
+    """Position of the first that no other beats by much on a measure that the objective does not weigh, else 0."""
+    fine = np.all([values <= MUCH * values.min() for values in others], axis=0)
+    return int(np.argmax(fine))

@@ -1,91 +1,51 @@
-"""Candidates: every measured machine joined with every price it can be rented at, in columns.
+"""Candidates: every contender joined with every price it can be rented at, in columns.
 
-A candidate is a pair of numbers: which machine, which offer. Everything about a million of them is then a few arrays.
+A candidate is a pair of numbers: which contender, which offer. Everything about a million of them is then a few arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from vmselect.estimation.runtime import TERMS
-from vmselect.findings import Finding
-from vmselect.ranking.evaluation import Bools, Coefficients, Floats, Ints
-from vmselect.records import Profile
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vmselect.estimation import RuntimeModel
+from vmselect.catalog import Catalog, provider_terms
+from vmselect.estimation.runtime import ClosedForm
+from vmselect.ranking.contenders import Contender
+from vmselect.ranking.rows import Excluded
+from vmselect.ranking.settings import Settings
+from vmselect.ranking.spread import Bools, Floats, Ints, Spread
 
 OFFER_FIELDS = ("provider", "service", "region", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
-    """One instance type measured at one batch size; repetitions are merged into one runtime model."""
-
-    instance_type: str
-    batch_size: int | None
-    provider: str | None
-    regions: tuple[str, ...]
-    runtime: RuntimeModel
-    profiles: tuple[Profile, ...] = field(repr=False)
-    probe_seconds: float | None
-    gpus_used: int | None = None
-    iterations: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of ``first_iteration``, ``second_iteration`` and ``mean_2_10``, where they were recorded."""
-    epochs: tuple[float, float, float] | None = None
-    """Epoch count and its bounds, where it depends on the batch size and comes from a study."""
-    findings: tuple[Finding, ...] = ()
-
-    @cached_property
-    def coefficients(self) -> dict[str, Any]:
-        """The runtime in closed form."""
-        return self.runtime.coefficients()
-
-    @property
-    def repetitions(self) -> int:
-        """How many profiles were merged."""
-        return len(self.profiles)
-
-    def terms_at(self, epochs: float) -> dict[str, float]:
-        """Seconds by name at ``epochs``, which may be a mean and so no whole number."""
-        model = self.runtime
-        parts = {name: fixed + per_epoch * epochs for name, (fixed, per_epoch) in model.terms.items()}
-        passes = epochs // model.validation_freq
-        parts["first_validation"] = model.first_validation_seconds * (passes >= 1)
-        parts["later_validations"] = model.validation_seconds * max(0, passes - 1)
-        return {name: parts[name] for name in TERMS if parts.get(name)}
-
-    @property
-    def title(self) -> str:
-        """A short name for messages."""
-        return f"{self.instance_type}, batch {self.batch_size}" if self.batch_size else self.instance_type
-
-
-@dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """The join. ``machine`` and ``offer`` hold, for each candidate, positions in ``machines`` and ``offers``."""
+    """The join. ``contender`` and ``offer`` hold, for each candidate, positions in ``contenders`` and ``offers``."""
 
-    machines: tuple[Machine, ...]
+    contenders: tuple[Contender, ...]
     offers: pd.DataFrame
-    machine: Ints
+    contender: Ints
     offer: Ints
     increment_seconds: Floats
     minimum_seconds: Floats
 
     def __len__(self) -> int:
-        return len(self.machine)
+        return len(self.contender)
 
     @cached_property
-    def coefficients(self) -> Coefficients:
-        """Runtime coefficients, a row per machine."""
-        return Coefficients.of([machine.coefficients for machine in self.machines])
+    def form(self) -> ClosedForm:
+        """Seconds as a function of epochs, a row per contender."""
+        return ClosedForm.stack([one.runtime.form for one in self.contenders])
+
+    def work(self, epochs: Spread) -> Spread:
+        """Time of each contender that nothing interrupts; ``epochs`` has a row per contender, or one row for all."""
+        low, high = self.form.interval(epochs.low, epochs.high)
+        return Spread(np.asarray(self.form.seconds(epochs.value)), np.asarray(low), np.asarray(high))
 
     def column(self, name: str) -> Any:
         """A column of the offers, a value per candidate."""
@@ -93,32 +53,35 @@ class Candidates:
 
     @cached_property
     def usd_per_hour(self) -> Floats:
-        """Price of each candidate."""
-        return np.asarray(self.column("usd_per_hour"), dtype=float)
+        """Price of each candidate: of all machines that its contender needs at once."""
+        machines = np.array([one.machines for one in self.contenders], dtype=float)
+        return np.asarray(self.column("usd_per_hour") * machines[self.contender], dtype=float)
 
     @cached_property
     def is_spot(self) -> Bools:
         """Which candidates can be interrupted."""
         return np.asarray(self.column("market") == "spot", dtype=bool)
 
-    def per_machine(self, value: Callable[[Machine], Any]) -> Any:
-        """A value of each candidate's machine."""
-        values = np.empty(len(self.machines), dtype=object)
-        values[:] = [value(machine) for machine in self.machines]
-        return values[self.machine]
+    def per_contender(self, value: Callable[[Contender], Any]) -> Any:
+        """A value of each candidate's contender."""
+        values = np.empty(len(self.contenders), dtype=object)
+        values[:] = [value(one) for one in self.contenders]
+        return values[self.contender]
+
+    def of(self, candidate: int) -> Contender:
+        """The contender of a candidate."""
+        return self.contenders[int(self.contender[candidate])]
 
     def identity(self, candidate: int) -> dict[str, Any]:
         """Who the candidate is, in plain values."""
-        machine = self.machines[self.machine[candidate]]
+        one = self.of(candidate)
         offer: Mapping[str, Any] = self._offer_rows[self.offer[candidate]]
-        return {"instance_type": machine.instance_type, "batch_size": machine.batch_size, **offer}
+        return {"instance_type": one.instance_type, "batch_size": one.batch_size, **offer}
 
     def title(self, candidate: int) -> str:
         """The candidate in words."""
         who = self.identity(candidate)
-        place = ", ".join(str(who[name]) for name in ("provider", "region", "market") if who[name])
-        batch = f", batch {who['batch_size']}" if who["batch_size"] else ""
-        return f"{who['instance_type']} ({place}){batch}"
+        return self.of(candidate).title_in(who["provider"], who["region"], who["market"])
 
     @cached_property
     def _offer_rows(self) -> _PlainRows:
@@ -146,3 +109,91 @@ def plain(value: Any) -> Any:
     if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
         return None
     return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def join_offers(
+    contenders: Sequence[Contender], catalog: Catalog, settings: Settings
+) -> tuple[Candidates, list[Excluded]]:
+    """Every price of every contender, in all markets, and the contenders that have none in any.
+
+    A region that the caller names decides; otherwise the region in which the machine was measured does; where neither
+    is known, every region counts.
+    """
+    offers = _offers_of({one.instance_type for one in contenders}, catalog)
+    names, retired = offers["instance_type"].to_numpy(dtype=str), offers["retired"].to_numpy(dtype=bool)
+    starts = {name: int(at) for name, at in zip(*np.unique(names, return_index=True), strict=True)}
+    ends = {name: int(at) for name, at in zip(names, range(1, len(names) + 1), strict=True)}
+    providers, regions = offers["provider"].to_numpy(dtype=str), offers["region"].to_numpy(dtype=str)
+    left_out: list[Excluded] = []
+    pairs: list[tuple[int, Ints]] = []
+    for position, one in enumerate(contenders):
+        mine = np.arange(starts.get(one.instance_type, 0), ends.get(one.instance_type, 0))
+        if one.provider:
+            mine = mine[providers[mine] == one.provider]
+        places = settings.regions or one.regions
+        here = mine[np.isin(regions[mine], places)] if places else mine
+        usable = here if settings.include_retired else here[~retired[here]]
+        if len(usable):
+            pairs.append((position, usable))
+        else:
+            reason = _why_no_price(one, places, regions[mine], retired=len(here) > 0)
+            left_out.append(Excluded(one.title, *reason))
+    counts = [len(found) for _, found in pairs]
+    which = np.repeat(np.array([position for position, _ in pairs], dtype=np.intp), counts)
+    offer = np.concatenate([np.zeros(0, dtype=np.intp), *(found for _, found in pairs)])
+    increment, minimum = _billing(offers)
+    return (
+        Candidates(
+            contenders=tuple(contenders), offers=offers, contender=which, offer=offer,
+            increment_seconds=increment[offer], minimum_seconds=minimum[offer],
+        ),
+        left_out,
+    )  # fmt: skip
+
+
+def name_unsold(candidates: Candidates, settings: Settings, *, wanted: Bools) -> tuple[Excluded, ...]:
+    """Contenders that are sold, but in none of the markets asked for."""
+    missing = np.setdiff1d(candidates.contender, candidates.contender[wanted])
+    asked, markets = ", ".join(settings.markets or ()), candidates.column("market")
+    found = []
+    for position in missing:
+        one = candidates.contenders[position]
+        others = ", ".join(sorted(set(markets[candidates.contender == position])))
+        reason = f"the catalog has no {asked} price of {one.instance_type}, only {others}"
+        found.append(Excluded(one.title, "no_price", reason))
+    return tuple(found)
+
+
+def _offers_of(names: set[str], catalog: Catalog) -> pd.DataFrame:
+    """All offers of these instance types, sorted, so that the order of candidates does not depend on the catalog's."""
+    everything = catalog.offers(market=None)
+    mine = everything[everything["instance_type"].isin(names)]
+    columns = ["instance_type", "provider", "service", "region", "market"]
+    text = mine[columns].astype(str)
+    return mine.loc[text.sort_values(columns, kind="stable").index].reset_index(drop=True)
+
+
+def _why_no_price(one: Contender, places: Sequence[str], sold_in: np.ndarray, *, retired: bool) -> tuple[str, str]:
+    name = one.instance_type
+    if not len(sold_in):
+        owner = f" from {one.provider}" if one.provider else ""
+        return "no_price", f"the catalog has no price of {name}{owner}; add one with catalog.with_offers"
+    if retired:
+        return (
+            "retired",
+            f"{name} can no longer be rented; pass include_retired=True to rank it at its last price",
+        )
+    others = ", ".join(sorted(set(sold_in))[:5])
+    return (
+        "no_price",
+        f"the catalog has no price of {name} in {', '.join(places)}, only in {others}; pass region=",
+    )
+
+
+def _billing(offers: pd.DataFrame) -> tuple[Floats, Floats]:
+    """Billing increment and minimum of each offer, in seconds; 0 where the provider's terms are not known."""
+    seller = list(zip(offers["provider"].astype(str), offers["service"].astype(str), strict=True))
+    terms = {pair: provider_terms(pair[0], service=pair[1]) for pair in set(seller)}
+    increments = {pair: float(t.billing_increment_seconds) if t else 0.0 for pair, t in terms.items()}
+    minimums = {pair: float(t.billing_minimum_seconds) if t else 0.0 for pair, t in terms.items()}
+    return np.array([increments[pair] for pair in seller]), np.array([minimums[pair] for pair in seller])

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
+from vmselect._checks import check_seconds, show
 from vmselect.catalog import Catalog
-from vmselect.errors import ArgumentError
-from vmselect.ranking.join import join_offers
-from vmselect.ranking.machines import check_batch_sizes, check_comparable, measure_machines
-from vmselect.ranking.objectives import Objective
+from vmselect.convergence import ConvergenceStudy
+from vmselect.errors import ArgumentError, RankingError
+from vmselect.estimation import RuntimeModel, Workload, fit_runtime
+from vmselect.grouping import check_comparable, distinct
+from vmselect.ranking.candidates import join_offers
+from vmselect.ranking.contenders import Measured
+from vmselect.ranking.measures import Objective
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.settings import Settings, read_batch_sizes
 from vmselect.ranking.spot import Interruptions
+from vmselect.ranking.study import Studied
 from vmselect.records import Profile
 
 
 def rank(
     profiles: Profile | Iterable[Profile],
     *,
-    epochs: int | Iterable[int] = (5, 10, 20),
+    epochs: int | Iterable[int] | ConvergenceStudy = (5, 10, 20),
     catalog: Catalog | None = None,
     objective: Objective = "cost",
     region: str | Iterable[str] | None = None,
@@ -34,8 +40,11 @@ def rank(
     billing: Literal["exact", "provider"] = "exact",
     include_retired: bool = False,
     model: str | None = None,
+    minimum_metric: float | Mapping[str, float] | None = None,
+    workload: Workload | None = None,
     examples: int | None = None,
     validation_examples: int | None = None,
+    steps_per_epoch: float | None = None,
     boot_seconds: float = 0.0,
 ) -> Ranking:
     """Rank every machine that was measured, at every price it can be rented at.
@@ -51,56 +60,116 @@ def rank(
     'g5.xlarge'
 
     ``market``, ``region`` and ``batch_size`` take one value or several; ``market=None`` means every market and
-    ``batch_size="all"`` every batch size. Without ``region`` a machine is priced where it was measured, if that is
-    known. ``catalog=None`` uses :meth:`Catalog.default`. With several epoch counts the last one decides, unless
-    ``decide_at`` names another. ``billing="provider"`` applies the provider's billing increment and minimum.
-    ``interruptions`` applies to spot prices only.
+    ``batch_size="all"`` every batch size. A batch size that was not probed is told from those around it. Without
+    ``region`` a machine is priced where it was measured, if that is known. ``catalog=None`` uses
+    :meth:`Catalog.default`. With several epoch counts the last one decides, unless ``decide_at`` names another.
+    ``epochs`` may be a :class:`ConvergenceStudy`: each batch size then takes the epochs that it needs, and
+    ``minimum_metric`` demands a final value of the monitored metric (or of the metrics that it names). ``workload``,
+    or its single fields, says where the training differs from what was probed. ``billing="provider"`` applies the
+    provider's billing increment and minimum. ``interruptions`` applies to spot prices only.
     """
+    fields = {
+        "examples": examples, "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch,
+    }  # fmt: skip
+    wanted = Workload.saying(workload, fields)
+    if batch_size is None and wanted.batch_size is not None:
+        batch_size = wanted.batch_size
+    wanted = replace(wanted, batch_size=None)
     settings = Settings.read(
-        epochs=epochs, decide_at=decide_at, objective=objective, markets=market, regions=region,
-        batch_sizes=read_batch_sizes(batch_size), deadline_hours=deadline_hours, budget_usd=budget_usd, method=method,
-        confidence=confidence, billing=billing, interruptions=interruptions, include_retired=include_retired,
+        epochs=epochs, studied=isinstance(epochs, ConvergenceStudy), decide_at=decide_at, objective=objective,
+        markets=market, regions=region, batch_sizes=read_batch_sizes(batch_size), deadline_hours=deadline_hours,
+        budget_usd=budget_usd, method=method, confidence=confidence, billing=billing, interruptions=interruptions,
+        include_retired=include_retired,
     )  # fmt: skip
-    if not settings.epochs:
-        raise ArgumentError("epochs is empty; give at least one number of epochs.")
+    boot_seconds = check_seconds("boot_seconds", boot_seconds)
+
+    def fit(some: Sequence[Profile], size: int | None) -> RuntimeModel:
+        return fit_runtime(
+            some, workload=replace(wanted, batch_size=size), method=settings.method, confidence=settings.confidence,
+            boot_seconds=boot_seconds,
+        )  # fmt: skip
+
     chosen = read_profiles(profiles, model=model)
-    findings = check_comparable(chosen, examples_given=examples is not None)
-    if batch_size is None:
-        check_batch_sizes([profile for profile in chosen if profile.instance_type])
+    findings = check_comparable(chosen, given=wanted.given)
     catalog = read_catalog(catalog)
-    workload = {"examples": examples, "validation_examples": validation_examples, "boot_seconds": boot_seconds}
-    machines, unusable = measure_machines(chosen, settings, **workload)
-    candidates, unpriced = join_offers(machines, catalog, settings)
-    findings = (*findings, *catalog.findings)
-    return Ranking(candidates, settings, left_out=[*unusable, *unpriced], findings=findings)
+    studied = None
+    if isinstance(epochs, ConvergenceStudy):
+        studied = Studied.read(epochs, minimum_metric, chosen, settings.confidence)
+    elif minimum_metric is not None:
+        raise ArgumentError("minimum_metric needs a convergence study; pass one as epochs=, or use vmselect.select.")
+    elif batch_size is None:
+        check_batch_sizes([profile for profile in chosen if profile.instance_type])
+    measured = Measured(chosen, fit, given=wanted.given)
+    if studied:
+        contenders, left_out, studied = studied.make_pairs(measured, settings.batch_sizes, catalog)
+        findings = (*findings, *studied.study.findings)
+    else:
+        contenders, left_out = measured.contenders, measured.left_out
+        if settings.batch_sizes is not None:
+            contenders, others = measured.at_sizes(settings.batch_sizes, say_others=True)
+            left_out = [*left_out, *others]
+    candidates, unpriced = join_offers(contenders, catalog, settings)
+    whole = dict.fromkeys((*findings, *catalog.findings))
+    return Ranking(candidates, settings, left_out=[*left_out, *unpriced], findings=tuple(whole), studied=studied)
+
+
+def select(profiles: Profile | Iterable[Profile], study: ConvergenceStudy, **options: Any) -> Ranking:
+    """Rank every pair of VM type and batch size: :func:`vmselect.rank` with the epochs that a study says each needs.
+
+    >>> import vmselect as vs
+    >>> profiles = [
+    ...     vs.Profile.from_times(instance_type=name, batch_size=size, steps_per_epoch=40_960 // size,
+    ...                           iteration_seconds=[seconds * size] * 10)
+    ...     for name, seconds in (("g4dn.xlarge", 0.0008), ("g5.xlarge", 0.0003)) for size in (256, 1024)
+    ... ]
+    >>> study = vs.ConvergenceStudy.from_epochs({256: [13, 14], 1024: [22, 20]}, metrics={256: 0.97, 1024: 0.95})
+    >>> selection = vs.select(profiles, study)
+    >>> selection.best.instance_type, selection.best.batch_size
+    ('g5.xlarge', 256)
+    >>> vs.select(profiles, study, minimum_metric=0.96).batch_sizes
+    (256,)
+
+    Without ``batch_size`` every size is a candidate that the study or a profile was made at. A machine's time at a
+    size where it was not probed is interpolated, and so are epochs; what lies too far is left out with the reason.
+    ``minimum_metric`` demands at least that much, or at most that much where smaller is better. The other arguments
+    are those of :func:`vmselect.rank`.
+    """
+    if not isinstance(study, ConvergenceStudy):
+        raise ArgumentError(f"study is {show(study)}. Load one with vmselect.ConvergenceStudy.load(folder).")
+    return rank(profiles, epochs=study, **options)
 
 
 def read_profiles(profiles: Profile | Iterable[Profile], *, model: str | None = None) -> list[Profile]:
-    """A list of profiles, of the given model only where one is named."""
-    several = isinstance(profiles, Iterable) and not isinstance(profiles, (Profile, str))
+    """A list of profiles, each once, of the given model only where one is named."""
+    several = isinstance(profiles, Iterable) and not isinstance(profiles, (Profile, str, bytes))
     given: list[Any] = list(profiles) if several else [profiles]
     for item in given:
         if not isinstance(item, Profile):
             raise ArgumentError(
-                f"profiles holds a {type(item).__name__} ({str(item)[:60]!r}). "
-                "Load files first, with vmselect.load_profiles(...)."
+                f"profiles holds {show(item)}, which is none. Load files first, with vmselect.load_profiles(...)."
             )
-    if model is None:
-        return given
-    named = [profile for profile in given if profile.model == model]
+    if not given:
+        raise RankingError("There are no profiles to rank. Load some with vmselect.load_profiles(folder).")
+    named = [profile for profile in distinct(given) if model is None or profile.model == model]
     if not named:
         known = ", ".join(sorted({profile.model or "unnamed" for profile in given}))
-        raise ArgumentError(f"no profile is of the model {model!r}; the models are: {known}.")
+        raise ArgumentError(f"no profile is of the model {show(model)}; the models are: {known}.")
     return named
 
 
 def read_catalog(catalog: Catalog | None) -> Catalog:
     """The catalog given, or the default one."""
-    if catalog is None:
-        return Catalog.default()
-    if not isinstance(catalog, Catalog):
-        raise ArgumentError(
-            f"catalog is a {type(catalog).__name__} ({str(catalog)[:60]!r}). "
-            "Load a price file first, with vmselect.Catalog.load(...)."
+    if not isinstance(catalog, Catalog | None):
+        raise ArgumentError(f"catalog is {show(catalog)}. Load a price file first, with vmselect.Catalog.load(...).")
+    return Catalog.default() if catalog is None else catalog
+
+
+def check_batch_sizes(profiles: Sequence[Profile]) -> None:
+    """Refuse to compare batch sizes unless the caller asked for it."""
+    sizes = {profile.batch_size for profile in profiles}
+    if len(sizes) > 1:
+        named = ", ".join("unknown" if size is None else str(size) for size in sorted(sizes, key=lambda s: s or 0))
+        raise RankingError(
+            f"The profiles have different batch sizes ({named}), which need different numbers of epochs. "
+            'Pass batch_size= to choose one, batch_size="all" to compare them at equal epochs, or use vmselect.select.'
         )
-    return catalog

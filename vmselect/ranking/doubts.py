@@ -1,13 +1,15 @@
-"""Doubts that only show when a measurement meets the machine's price list: unused GPUs, thin batches, spot."""
+"""Doubts that only show when a measurement meets a price: other hardware, several machines, unused GPUs, spot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from vmselect.findings import Finding
-from vmselect.ranking.candidates import Candidates, Machine
+from vmselect.ranking.candidates import Candidates
+from vmselect.ranking.contenders import Contender
 from vmselect.ranking.settings import Settings
-from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd
 
 THIN_BATCH = 32
 """Examples per GPU below which a batch is called thin: a GPU is then mostly waiting between small pieces of work."""
@@ -15,46 +17,59 @@ THIN_BATCH = 32
 
 def candidate_findings(candidates: Candidates, candidate: int, settings: Settings) -> tuple[Finding, ...]:
     """What is doubtful about one candidate: its measurement, its use of the machine, its market."""
-    machine = candidates.machines[candidates.machine[candidate]]
-    who = candidates.identity(candidate)
-    found = [*machine.findings, *_use_of_gpus(machine, who["gpu_count"])]
+    one, who = candidates.of(candidate), candidates.identity(candidate)
+    found = [*one.findings, *_other_hardware(one, who), *_several_machines(one), *_use_of_gpus(one, who["gpu_count"])]
     if who["market"] == "spot":
         found.append(_spot(settings))
     return tuple(found)
 
 
-def limit_findings(settings: Settings, *, seconds_high: float, cost_high: float) -> Iterator[Finding]:
-    """A feasible run whose interval reaches over a limit may still break it."""
-    if settings.deadline_hours is not None and seconds_high > settings.deadline_hours * SECONDS_PER_HOUR:
+def _other_hardware(one: Contender, offer: Mapping[str, Any]) -> Iterator[Finding]:
+    """GPUs that were seen and are not those that the price is for; fewer may be a container's, and say nothing."""
+    seen = next((record.environment.gpus for record in one.records if record.environment.gpus), ())
+    if not seen or offer["gpu_count"] is None:
+        return
+    sold = re.split(r"[-\s]", offer["gpu_model"] or "")[0].lower()
+    others = [gpu.name for gpu in seen if sold not in re.split(r"[^a-z0-9]+", gpu.name.lower())]
+    named = sold in ("rtx", "radeon", "tpu") or not others
+    if len(seen) <= max(1, offer["gpu_count"]) and offer["gpu_count"] > 0 and named:
+        return
+    found = f"{len(seen)} x {(others or [seen[0].name])[0]}"
+    priced = f"{offer['gpu_count']:g} x {offer['gpu_model']}" if offer["gpu_model"] else "no GPU"
+    yield Finding(
+        "hardware-contradicts-price",
+        f"{one.instance_type} is priced with {priced}, and the probe saw {found}.",
+        "Say on which instance type the probe ran: instance_type= or VMSELECT_INSTANCE_TYPE.",
+    )
+
+
+def _several_machines(one: Contender) -> Iterator[Finding]:
+    if one.machines > 1:
         yield Finding(
-            "may-miss-deadline",
-            f"The run may take {format_seconds(seconds_high)}, which is over the deadline.",
-            "Probe for more steps to narrow the interval, or take a faster machine.",
-        )
-    if settings.budget_usd is not None and cost_high > settings.budget_usd:
-        yield Finding(
-            "may-exceed-budget",
-            f"The run may cost {format_usd(cost_high)}, which is over the budget.",
-            "Probe for more steps to narrow the interval, or take a cheaper machine.",
+            "several-machines",
+            f"{one.title}: {one.machines} workers trained, each taken to be on a machine of its own, so the price is "
+            f"{one.machines} times that of one.",
+            "If they shared machines, give their number as the factor nodes (VMSELECT_FACTORS).",
+            "note",
         )
 
 
-def _use_of_gpus(machine: Machine, gpu_count: float | None) -> Iterator[Finding]:
+def _use_of_gpus(one: Contender, gpu_count: float | None) -> Iterator[Finding]:
     if not gpu_count or gpu_count < 1:
         return
-    used = machine.gpus_used
+    used = one.gpus_used
     if used is not None and used < gpu_count:
         yield Finding(
             "unused-gpus",
-            f"{machine.title} trained on {used} of its {gpu_count:g} GPUs.",
+            f"{one.title} trained on {used} of its {gpu_count:g} GPUs.",
             "Use a distribution strategy, or rent a smaller machine of the same kind.",
         )
     spread_over = used if used else gpu_count
-    if machine.batch_size and spread_over > 1 and machine.batch_size / spread_over < THIN_BATCH:
+    if one.batch_size and spread_over > 1 and one.batch_size / spread_over < THIN_BATCH:
         yield Finding(
             "thin-batch",
-            f"{machine.title}: a batch of {machine.batch_size} over {spread_over:g} GPUs is "
-            f"{machine.batch_size / spread_over:.3g} examples each.",
+            f"{one.title}: a batch of {one.batch_size} over {spread_over:g} GPUs is "
+            f"{one.batch_size / spread_over:.3g} examples each.",
             "Use a larger batch on this machine, or one with fewer GPUs.",
             "note",
         )
@@ -70,7 +85,7 @@ def _spot(settings: Settings) -> Finding:
     return Finding(
         "spot-expected",
         f"Spot times and costs are expectations: {settings.interruptions.factor:.3g} times the uninterrupted run, "
-        "without the wait for a new machine.",
+        "without the wait for a new one.",
         "Check the interruption rate of this machine type and region.",
         "note",
     )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from vmselect import __version__
 from vmselect.findings import Finding
+from vmselect.ranking.candidates import OFFER_FIELDS
+from vmselect.ranking.measures import MEASURES
 from vmselect.ranking.rows import Row
 
 if TYPE_CHECKING:
@@ -16,34 +19,37 @@ if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
 
 FORMAT = 1
+COSTS = ("study_seconds", "study_usd", "probe_seconds", "probe_usd", "exhaustive_seconds", "exhaustive_usd", "fraction")
 
 
 def to_frame(ranking: Ranking) -> pd.DataFrame:
-    """A row per :class:`Row`, a column per field."""
+    """A row per :class:`Row`, a column per field; measures that have no field of their own follow."""
     import pandas as pd
 
-    names = [field.name for field in fields(Row)]
     which, column = ranking.positions
     result, candidates = ranking.assessment, ranking.candidates
-    machine = candidates.machine[which]
-    matrices = {
-        "rank": result.rank, "seconds": result.time.value, "seconds_low": result.time.low,
-        "seconds_high": result.time.high, "cost_usd": result.cost.value, "cost_low": result.cost.low,
-        "cost_high": result.cost.high, "score": result.score, "tied_with_best": result.tied, "pareto": result.pareto,
+    at = which, column
+    columns: dict[str, Any] = {
+        "rank": result.rank[at], "score": result.score[at], "tied_with_best": result.tied[at],
+        "pareto": result.pareto[at], "epochs": result.epochs[candidates.contender[which], column],
+        "price_date": candidates.column("date")[which], "usd_per_hour": candidates.usd_per_hour[which],
     }  # fmt: skip
-    columns: dict[str, Any] = {name: matrix[which, column] for name, matrix in matrices.items()}
-    columns["epochs"] = result.epochs[machine, column]
-    for name in ("provider", "service", "region", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib"):
-        columns[name] = candidates.column(name)[which]
-    columns["price_date"] = candidates.column("date")[which]
-    columns["usd_per_hour"] = candidates.usd_per_hour[which]
-    columns["instance_type"] = candidates.per_machine(lambda m: m.instance_type)[which]
-    columns["batch_size"] = candidates.per_machine(lambda m: m.batch_size)[which]
-    columns["method"] = candidates.per_machine(lambda m: m.runtime.method)[which]
+    for measure in MEASURES.values():
+        columns |= dict(zip(measure.fields, (p[at] for p in result.measures[measure.name].parts), strict=True))
+    columns |= {name: candidates.column(name)[which] for name in OFFER_FIELDS}
+    for name in ("instance_type", "batch_size", "factors", "basis"):
+        columns[name] = candidates.per_contender(attrgetter(name))[which]
+    columns["method"] = candidates.per_contender(lambda one: one.runtime.method)[which]
     places = list(zip(which.tolist(), column.tolist(), strict=True))
     columns["terms"] = [ranking.terms_of(*place) for place in places]
     columns["findings"] = [ranking.findings_of(*place) for place in places]
+    columns["title"] = [candidates.title(candidate) for candidate, _ in places]
+    columns["measures"] = [ranking.measures_of(*place) for place in places]
+    names = dict.fromkeys([*(field.name for field in fields(Row)), *columns])
     frame = pd.DataFrame({name: columns[name] for name in names})
+    if ranking.studied:
+        metrics = [ranking.metric(size) for size in frame["batch_size"]]
+        frame.insert(list(frame.columns).index("batch_size") + 1, "metric", metrics)
     whole = (frame["epochs"] % 1 == 0).all()
     return frame.astype({"epochs": int}) if whole else frame
 
@@ -67,19 +73,23 @@ def to_payload(ranking: Ranking, *, rows: bool, which: Sequence[int] | None) -> 
         "settings": ranking.settings.to_dict(),
         "machines": [
             {
-                "instance_type": machine.instance_type,
-                "batch_size": machine.batch_size,
-                "repetitions": machine.repetitions,
-                "probe_seconds": machine.probe_seconds,
-                "method": machine.runtime.method,
-                "runtime": machine.coefficients,
-                "iterations": dict(machine.iterations),
-                "epochs": machine.epochs,
+                "instance_type": one.instance_type,
+                "provider": one.provider,
+                "batch_size": one.batch_size,
+                "factors": dict(one.factors),
+                "title": one.title,
+                "basis": one.basis,
+                "repetitions": one.repetitions,
+                "probe_seconds": one.probe_seconds,
+                "method": one.runtime.method,
+                "runtime": one.runtime.coefficients(),
+                "iterations": one.iterations,
+                "epochs": list(one.epochs) if one.epochs else None,
             }
-            for machine in candidates.machines
+            for one in candidates.contenders
         ],
         "candidates": [
-            {"machine": int(candidates.machine[i])}
+            {"machine": int(candidates.contender[i]), "title": candidates.title(i)}
             | candidates.identity(i)
             | {
                 "usd_per_hour": float(candidates.usd_per_hour[i]),
@@ -93,9 +103,15 @@ def to_payload(ranking: Ranking, *, rows: bool, which: Sequence[int] | None) -> 
     }
     if rows:
         plain["rows"] = [
-            asdict(row) | {"candidate": int(candidate), "findings": number(row.findings)}
+            vars(row)
+            | {"candidate": int(candidate), "findings": number(row.findings), "factors": dict(row.factors)}
+            | {"measures": {name: value._asdict() for name, value in row.measures.items()}}
             for row, candidate in zip(ranking.rows, ranking.positions[0], strict=True)
         ]
     plain["ranking_findings"] = whole
     plain["findings"] = [asdict(finding) for finding in findings]
+    if ranking.studied:
+        sizes = sorted({one.batch_size for one in candidates.contenders if one.batch_size})
+        cost = ranking.selection_cost()
+        plain["study"] = ranking.studied.to_dict(sizes, {name: getattr(cost, name) for name in COSTS})
     return plain

@@ -9,30 +9,35 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
 from vmselect.findings import Finding
-from vmselect.ranking import comparison, payload, wording
-from vmselect.ranking.assessment import Assessment, assess
-from vmselect.ranking.candidates import Candidates
-from vmselect.ranking.constraints import FEASIBLE, OTHER_MARKET, REASON_CODES, explain, name_unsold
-from vmselect.ranking.doubts import candidate_findings, limit_findings
-from vmselect.ranking.evaluation import Ints
-from vmselect.ranking.rows import Excluded, Lazy, Row
+from vmselect.ranking import costs, payload, views, wording
+from vmselect.ranking.assessment import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, Assessment, assess
+from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, name_unsold
+from vmselect.ranking.doubts import candidate_findings
+from vmselect.ranking.measures import LIMITED, MEASURES
+from vmselect.ranking.rows import Excluded, Interval, Lazy, Row
 from vmselect.ranking.settings import Settings
+from vmselect.ranking.spread import Ints
+from vmselect.ranking.study import Studied
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from vmselect.convergence import ConvergenceStudy
 
 
 class Ranking:
     """Candidates in order of the objective, best first; made by :func:`vmselect.rank`.
 
     With several epoch counts, ``rows`` starts with the one that decides; ``rank`` counts within each epoch count.
+    Made from a convergence study, it ranks pairs of VM type and batch size, and ``study`` and ``demands`` are what
+    their epochs and minimum metrics came from.
 
     >>> import vmselect as vs
     >>> def line(name, start, epoch):
@@ -61,12 +66,14 @@ class Ranking:
         *,
         left_out: Sequence[Excluded] = (),
         findings: Sequence[Finding] = (),
+        studied: Studied | None = None,
     ) -> None:
         self.candidates = candidates
         self.settings = settings
         self.assessment: Assessment = assess(candidates, settings)
         self.unusable = tuple(left_out)
         """What was left out whatever the settings: no price at all, out of memory, and the like."""
+        self.studied = studied
         self._findings = tuple(findings)
 
     # -- rows ----------------------------------------------------------------------------------------------------
@@ -120,29 +127,39 @@ class Ranking:
     def row(self, candidate: int, column: int) -> Row:
         """The row of one candidate at one epoch count (positions among candidates and epoch counts)."""
         result, at = self.assessment, (candidate, column)
-        machine = self.candidates.machines[self.candidates.machine[candidate]]
-        who = self.candidates.identity(candidate)
-        epochs = _count(result.epochs[self.candidates.machine[candidate], column])
+        one, who = self.candidates.of(candidate), self.candidates.identity(candidate)
+        measures = self.measures_of(*at)
+        own: dict[str, Any] = {
+            field: value
+            for name in ("time", "cost")
+            for field, value in zip(MEASURES[name].fields, measures[name], strict=True)
+        }
         return Row(
             rank=int(result.rank[at]),
-            **{name: who[name] for name in ("instance_type", "provider", "service", "region", "market", "batch_size")},
-            epochs=epochs,
-            seconds=float(result.time.value[at]),
-            seconds_low=float(result.time.low[at]),
-            seconds_high=float(result.time.high[at]),
+            instance_type=one.instance_type,
+            batch_size=one.batch_size,
+            **{name: who[name] for name in OFFER_FIELDS},
+            epochs=_count(result.epochs[self.candidates.contender[candidate], column]),
+            **own,
             usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
             price_date=who["date"],
-            cost_usd=float(result.cost.value[at]),
-            cost_low=float(result.cost.low[at]),
-            cost_high=float(result.cost.high[at]),
             score=float(result.score[at]),
             tied_with_best=bool(result.tied[at]),
             pareto=bool(result.pareto[at]),
-            **{name: who[name] for name in ("gpu_model", "gpu_count", "vcpus", "memory_gib")},
             terms=self.terms_of(candidate, column),
-            method=machine.runtime.method,
+            method=one.runtime.method,
             findings=self.findings_of(candidate, column),
+            title=self.candidates.title(candidate),
+            factors=one.factors,
+            basis=one.basis,
+            measures=measures,
         )
+
+    def measures_of(self, candidate: int, column: int) -> dict[str, Interval]:
+        """Every measure of one candidate at one epoch count."""
+        at = candidate, column
+        found = self.assessment.measures
+        return {name: Interval(*(float(part[at]) for part in spread.parts)) for name, spread in found.items()}
 
     @cached_property
     def excluded(self) -> Sequence[Excluded]:
@@ -163,10 +180,12 @@ class Ranking:
             if i < known:
                 return self._out_at_all_epochs[i]
             at = int(which[i - known]), columns[int(position[i - known])]
-            epochs = _count(self.assessment.epochs[self.candidates.machine[at[0]], at[1]])
-            seconds, usd = float(self.assessment.time.value[at]), float(self.assessment.cost.value[at])
-            why = explain(self.settings, int(self.assessment.limits[at]), seconds=seconds, usd=usd, epochs=epochs)
-            return Excluded(self.candidates.title(at[0]), **why)
+            epochs = _count(self.assessment.epochs[self.candidates.contender[at[0]], at[1]])
+            broken = LIMITED[int(self.assessment.limits[at]) - FIRST_LIMIT]
+            value = float(self.assessment.measures[broken.name].value[at])
+            assert broken.limit is not None
+            reason = broken.why_over(self.settings, value, epochs)
+            return Excluded(self.candidates.title(at[0]), broken.limit.reason_code, reason, epochs)
 
         return Lazy(known + len(which), make)
 
@@ -178,7 +197,7 @@ class Ranking:
     def count_reasons(self) -> Counter[str]:
         """How many were left out at the deciding epoch count, by reason code."""
         codes = self.assessment.limits[:, self.deciding_column]
-        broken = {name: int((codes == code).sum()) for code, name in REASON_CODES.items()}
+        broken = {m.limit.reason_code: int((codes == FIRST_LIMIT + i).sum()) for i, m in enumerate(LIMITED) if m.limit}
         return Counter(excluded.reason_code for excluded in self._out_at_all_epochs) + Counter(broken)
 
     # -- doubts and words ----------------------------------------------------------------------------------------
@@ -188,14 +207,16 @@ class Ranking:
         found = candidate_findings(self.candidates, candidate, self.settings)
         if column is None:
             return found
-        high = float(self.assessment.time.high[candidate, column]), float(self.assessment.cost.high[candidate, column])
-        return (*found, *limit_findings(self.settings, seconds_high=high[0], cost_high=high[1]))
+        for measure in LIMITED:
+            most, high = measure.limit_of(self.settings), self.assessment.measures[measure.name].high
+            if most is not None and high[candidate, column] > most:
+                found += (measure.doubt_over(float(high[candidate, column])),)
+        return found
 
     def terms_of(self, candidate: int, column: int) -> dict[str, float]:
         """Where the time of one candidate at one epoch count goes."""
-        position = self.candidates.machine[candidate]
-        machine = self.candidates.machines[position]
-        terms = machine.terms_at(float(self.assessment.epochs[position, column]))
+        position = self.candidates.contender[candidate]
+        terms = self.candidates.of(candidate).runtime.terms_at(float(self.assessment.epochs[position, column]))
         lost = self.assessment.time.value[candidate, column] - self.assessment.work.value[position, column]
         return {**terms, "interruptions": float(lost)} if lost else terms
 
@@ -217,6 +238,28 @@ class Ranking:
 
     def __repr__(self) -> str:
         return f"<Ranking of {len(self)} rows: {self.verdict}>"
+
+    # -- the study, where there was one --------------------------------------------------------------------------
+
+    @property
+    def study(self) -> ConvergenceStudy | None:
+        """The convergence study that the epochs came from, if one was given."""
+        return self.studied.study if self.studied else None
+
+    @property
+    def demands(self) -> dict[str, float]:
+        """Metric name to the final value that was demanded."""
+        return dict(self.studied.demands) if self.studied else {}
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The batch sizes that are feasible, ascending."""
+        sizes = {self.candidates.of(int(i)).batch_size for i in np.unique(self.positions[0])}
+        return tuple(sorted(size for size in sizes if size is not None))
+
+    def metric(self, batch_size: int | None) -> float | None:
+        """Final value of the monitored metric at a batch size, where a study knows it."""
+        return self.studied.metric(batch_size) if self.studied else None
 
     # -- data out ------------------------------------------------------------------------------------------------
 
@@ -240,33 +283,34 @@ class Ranking:
     def rerank(self, **changes: Any) -> Ranking:
         """The same candidates under other ``epochs``, ``objective``, ``market``, limits, billing or interruptions."""
         settings = self.settings.changed(**changes)
-        return Ranking(self.candidates, settings, left_out=self.unusable, findings=self._findings)
+        return Ranking(self.candidates, settings, left_out=self.unusable, findings=self._findings, studied=self.studied)
 
-    def relative(self, objective: Literal["cost", "time"] = "cost") -> pd.DataFrame:
+    def relative(self, objective: str = "cost") -> pd.DataFrame:
         """A row per candidate, a column per epoch count, each column divided by its minimum: the best is 1.00."""
-        return comparison.relative(self, objective)
+        return views.relative(self, objective)
 
-    def strategies(self, objective: Literal["cost", "time"] = "time") -> pd.DataFrame:
+    def strategies(self, objective: str = "time") -> pd.DataFrame:
         """The same, ranked by single iterations only: strategies that are known to mislead, beside the estimate."""
-        return comparison.strategies(self, objective)
+        return views.strategies(self, objective)
 
-    def crossovers(
-        self, objective: Literal["cost", "time"] = "cost", *, up_to: int = comparison.HORIZON
-    ) -> tuple[comparison.Crossover, ...]:
+    def crossovers(self, objective: str = "cost", *, up_to: int = views.HORIZON) -> tuple[views.Crossover, ...]:
         """Where the winner changes as the number of epochs grows from 1 to ``up_to``."""
-        return comparison.crossovers(self, objective, up_to=up_to)
+        return views.crossovers(self, objective, up_to=up_to)
 
-    def settled_from(self, objective: Literal["cost", "time"] = "cost", *, up_to: int = comparison.HORIZON) -> int:
+    def settled_from(self, objective: str = "cost", *, up_to: int = views.HORIZON) -> int:
         """The epoch count from which the whole order stays as it is, up to ``up_to``."""
-        return comparison.settled_from(self, objective, up_to=up_to)
+        return views.settled_from(self, objective, up_to=up_to)
 
     def against(self, instance_type: str) -> pd.DataFrame:
         """Price ratio, speed-up and cost ratio of each candidate relative to ``instance_type``."""
-        return comparison.against(self, instance_type)
+        return views.against(self, instance_type)
 
-    def selection_cost(self) -> comparison.SelectionCost:
-        """What choosing cost, against running everything everywhere."""
-        return comparison.selection_cost(self)
+    def selection_cost(self) -> costs.SelectionCost:
+        """What choosing cost, against running everything everywhere; with a study a :class:`MethodologyCost`.
+
+        Pairs that end below the minimum metric count too: without a study, one learns that by training them.
+        """
+        return costs.selection_cost(self)
 
     # -- showing -------------------------------------------------------------------------------------------------
     # The report layer stands above this one and imports it; it is looked up by name when a picture is asked for,

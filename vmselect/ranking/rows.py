@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, overload
+from html import escape
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from vmselect.errors import EstimateError
 from vmselect.findings import Finding
 from vmselect.units import count_epochs, format_seconds, format_usd
 
 Item = TypeVar("Item")
+
+
+class Interval(NamedTuple):
+    """A value, and the ends between which it lies."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +53,21 @@ class Row:
     """Seconds by name, summing to ``seconds``; ``interruptions`` is what a spot run is expected to lose to them."""
     method: str
     findings: tuple[Finding, ...]
+    title: str
+    """Machine, place, market and factors in words."""
+    factors: Mapping[str, Any]
+    """What tells it from others of its type: batch size, ``nodes`` (machines rented at once), whatever was varied."""
+    basis: str
+    """What its time rests on: ``measured``, ``between`` or ``beyond`` probed batch sizes, or ``predicted``."""
+    measures: Mapping[str, Interval]
+    """Every measure by name, ``time`` and ``cost`` among them."""
 
     def __str__(self) -> str:
-        batch = f", batch {self.batch_size}" if self.batch_size else ""
-        return (
-            f"{self.instance_type} ({self.provider}, {self.region}, {self.market}){batch}: "
-            f"{count_epochs(self.epochs)} in {self.time_text} for {self.cost_text}"
-        )
+        return f"{self.title}: {count_epochs(self.epochs)} in {self.time_text} for {self.cost_text}"
+
+    def _repr_html_(self) -> str:
+        doubts = "".join(f"<li>{escape(str(finding))}</li>" for finding in self.findings)
+        return f"<p><bdi>{escape(str(self))}</bdi></p>" + (f"<ul>{doubts}</ul>" if doubts else "")
 
     @property
     def time_text(self) -> str:
@@ -77,9 +94,12 @@ class Excluded:
         return f"{self.candidate}: {self.reason}"
 
     @classmethod
-    def unestimated(cls, candidate: str, error: EstimateError) -> Excluded:
+    def unestimated(cls, candidate: str, error: EstimateError, *names: str) -> Excluded:
         """A candidate whose time cannot be told, with the words of the error but not as a sentence of its own."""
-        return cls(candidate, "no_estimate", str(error).removeprefix(f"{candidate}: ").removesuffix("."))
+        words = str(error)
+        for name in (candidate, *names):
+            words = words.removeprefix(f"{name}: ")
+        return cls(candidate, "no_estimate", words.removesuffix("."))
 
 
 class Lazy(Sequence[Item], Generic[Item]):

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, fields
-from numbers import Real
 from typing import Any, Literal
 
+from vmselect._checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_name,
+    check_number,
+    check_share,
+    maybe,
+    several,
+)
 from vmselect.catalog.schema import MARKETS
 from vmselect.errors import ArgumentError
-from vmselect.ranking.objectives import read_objective
+from vmselect.estimation import METHODS
+from vmselect.ranking.measures import read_objective
 from vmselect.ranking.spot import Interruptions
 
 FIXED = ("regions", "batch_sizes", "method", "confidence", "include_retired")
 """Settings that decide which candidates there are: changing one of them needs a new ranking."""
-
-MOST = 2**53
-"""Whole numbers beyond this are not exact where times are computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,24 +51,18 @@ class Settings:
     @classmethod
     def read(cls, **given: Any) -> Settings:
         """Check what a caller gave (values as in :func:`vmselect.rank`) and bring it into one form."""
-        given["epochs"] = epochs = read_epochs(given["epochs"])
-        if epochs:
-            given["decide_at"] = _read_decide_at(given.get("decide_at"), epochs)
+        given["epochs"] = epochs = () if given.pop("studied", False) else read_epochs(given["epochs"])
+        given["decide_at"] = _read_decide_at(given.get("decide_at"), epochs)
         given["objective"] = read_objective(given.get("objective", "cost"))
-        given["markets"] = read_names(given.get("markets", "on_demand"), what="market")
+        given["markets"] = read_names(given.get("markets", "on_demand"), what="market", choices=MARKETS)
         given["regions"] = read_names(given.get("regions"), what="region")
         given["interruptions"] = Interruptions.read(given.get("interruptions"))
-        unknown = [market for market in given["markets"] or () if market not in MARKETS]
-        if unknown:
-            raise ArgumentError(
-                f"market is {unknown[0]!r}; the markets are {', '.join(MARKETS)}, or None for all of them."
-            )
         for name in ("deadline_hours", "budget_usd"):
-            given[name] = _read_limit(given.get(name), name=name)
-        if given.get("billing", "exact") not in ("exact", "provider"):
-            raise ArgumentError(
-                f'billing is {given["billing"]!r}; use "exact" (time x price) or "provider" (with its increment).'
-            )
+            given[name] = maybe(check_number, name, given.get(name), above=0)
+        given["billing"] = check_choice("billing", given.get("billing", "exact"), ("exact", "provider"))
+        given["method"] = check_choice("method", given.get("method", "robust"), tuple(METHODS))
+        given["confidence"] = check_share("confidence", given.get("confidence", 0.9), least=0.5, most=0.999)
+        given["include_retired"] = check_flag("include_retired", given.get("include_retired", False))
         return cls(**given)
 
     def changed(self, **changes: Any) -> Settings:
@@ -75,9 +75,11 @@ class Settings:
             raise ArgumentError(
                 f"{', '.join(wrong)} cannot be changed on a finished ranking; call vmselect.rank again."
             )
+        if changes.get("epochs") is not None and not self.epochs:
+            raise ArgumentError("epochs come from the study here; use vmselect.rank to give them yourself.")
         if "epochs" in changes:
             given["decide_at"] = None
-        return Settings.read(**(given | changes))
+        return Settings.read(**(given | changes), studied=not self.epochs)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -94,55 +96,30 @@ def read_epochs(epochs: int | Iterable[int]) -> tuple[int, ...]:
     """
     if isinstance(epochs, Set):
         raise ArgumentError(f"epochs is {epochs!r}, which has no last one to decide; give a list.")
-    return _read_whole_numbers(epochs, what="epochs")
+    return several(check_count, "epochs", epochs)
 
 
-def read_names(given: str | Iterable[str] | None, *, what: str) -> tuple[str, ...] | None:
-    """One name or several; None means all of them."""
+def read_names(
+    given: str | Iterable[str] | None, *, what: str, choices: tuple[str, ...] | None = None
+) -> tuple[str, ...] | None:
+    """One name or several, of the ``choices`` where there are some; None means all of them."""
     if given is None:
         return None
-    names = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise ArgumentError(f"{what} is {given!r}; give a name, a list of names, or None for all.")
-    return tuple(dict.fromkeys(names))
+    return several(check_choice, what, given, choices=choices) if choices else several(check_name, what, given)
 
 
 def read_batch_sizes(given: int | Iterable[int] | Literal["all"] | None) -> tuple[int, ...] | None:
     """One batch size or several; None and "all" mean every one that was measured."""
     if given is None or (isinstance(given, str) and given == "all"):
         return None
-    sizes = _read_whole_numbers(given, what="batch_size")
-    if not sizes:
-        raise ArgumentError('batch_size is empty; give whole numbers of at least 1, or "all".')
-    return sizes
+    return several(check_count, "batch_size", given)
 
 
-def _read_whole_numbers(given: Any, *, what: str) -> tuple[int, ...]:
-    """One number or several, each once, in the order given; those of numpy are taken too."""
-    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
-    numbers = list(given) if several else [given]
-    for number in numbers:
-        if not (_is_number(number) and 1 <= number <= MOST and number == int(number)):
-            raise ArgumentError(f"{what} is {number!r}; give whole numbers of at least 1.")
-    return tuple(dict.fromkeys(int(number) for number in numbers))
-
-
-def _read_decide_at(given: Any, epochs: tuple[int, ...]) -> int:
+def _read_decide_at(given: Any, epochs: tuple[int, ...]) -> int | None:
     if given is None:
-        return epochs[-1]
-    if not _is_number(given) or given not in epochs:
-        known = ", ".join(map(str, epochs))
-        raise ArgumentError(f"decide_at is {given!r}, which is not among the epoch counts {known}; add it to epochs.")
-    return int(given)
-
-
-def _read_limit(given: Any, *, name: str) -> float | None:
-    if given is None:
-        return None
-    if not (_is_number(given) and 0 < given < math.inf):
-        raise ArgumentError(f"{name} is {given!r}; give a positive number, or None for no limit.")
-    return float(given)
-
-
-def _is_number(given: Any) -> bool:
-    return isinstance(given, Real) and not isinstance(given, bool)
+        return epochs[-1] if epochs else None
+    count = check_count("decide_at", given)
+    if count not in epochs:
+        known = ", ".join(map(str, epochs)) or "those of the study"
+        raise ArgumentError(f"decide_at is {count}, which is not among the epoch counts {known}; add it to epochs.")
+    return count

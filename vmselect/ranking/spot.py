@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtri, pdtr, pdtrik
 
 from vmselect.errors import ArgumentError
-from vmselect.ranking.evaluation import Floats, Spread
+from vmselect.ranking.spread import Floats, Spread
 from vmselect.units import SECONDS_PER_HOUR
 
 

@@ -1,10 +1,10 @@
-"""The answer in words."""
+"""The answer in words. The page says the same: see ``words.js``, and the test that compares them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vmselect.ranking.objectives import name_of
+from vmselect.ranking.measures import MEASURES, name_of
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
@@ -13,61 +13,100 @@ SHOWN = 3
 
 
 def verdict(ranking: Ranking) -> str:
-    """What to rent, how long it takes, what it costs, and who is just as good as far as the intervals tell."""
+    """What to rent, how long it takes, what it costs; what one gives up by it; who is as good within the intervals."""
     if not ranking:
         return nothing_feasible(ranking)
-    best = ranking.best
-    aim = {"cost": "lowest cost", "time": "shortest time"}
-    chosen = aim.get(name_of(ranking.settings.objective), f"best {name_of(ranking.settings.objective)}")
-    count = len(_deciding(ranking))
-    sentence = f"Rent {best}: " + (
-        f"the {chosen} of {count:,} candidates." if count > 1 else "the only candidate left."
-    )
-    rivals = [i for i in _deciding(ranking)[1:] if ranking.assessment.tied[i, ranking.deciding_column]]
+    column, result = ranking.deciding_column, ranking.assessment
+    order = [int(i) for i in result.order[column]]
+    best = order[0]
+    # The first in order is the choice; all others stand by their score.
+    leader = next((i for i in order[1:2] if result.score[i, column] < result.score[best, column]), best)
+    weights = ranking.settings.objective
+    aim = MEASURES[name_of(weights)].aim if name_of(weights) in MEASURES else f"best {name_of(weights)}"
+    if len(order) == 1:
+        claim = "the only candidate left."
+    elif leader == best:
+        claim = f"the {aim} of {len(order):,} candidates."
+    else:
+        claim = f"tied for the {aim} of {len(order):,} candidates. {_given_up(ranking, best, leader, aim)}"
+    rivals = [i for i in order[1:] if result.tied[i, column] and i != leader]
+    tie = ""
     if rivals:
-        names = [ranking.candidates.title(int(i)) for i in rivals[:SHOWN]]
-        more = f" and {len(rivals) - SHOWN} more" if len(rivals) > SHOWN else ""
-        sentence += f" Within the intervals it is a tie with {'; '.join(names)}{more}."
-    return sentence
+        names = [f"{ranking.candidates.title(i)} ({_values(ranking, i)})" for i in rivals[:SHOWN]]
+        more = f" and {len(rivals) - SHOWN:,} more" if len(rivals) > SHOWN else ""
+        tie = f" Within the intervals it is a tie with {'; '.join(names)}{more}."
+    return f"Rent {ranking.best}: {claim}{tie}"
+
+
+def _given_up(ranking: Ranking, best: int, leader: int, aim: str) -> str:
+    """What the candidate with the best score has over the one that is preferred, and what it has against it."""
+    column, measures = ranking.deciding_column, ranking.assessment.measures
+    weights = ranking.settings.objective
+    parts = {True: [], False: []}  # type: dict[bool, list[str]]
+    for name, measure in MEASURES.items():
+        mine, its = (float(measures[name].value[i, column]) for i in (best, leader))
+        if weights[name]:
+            parts[True].append(f"{measure.words(its)} instead of {measure.words(mine)}")
+        else:
+            ratio = its / mine if mine else 0.0
+            times = f"{ratio:.3g} times" if ratio < 999.5 else f"{ratio:,.0f} times"
+            times = times if mine else "more than"
+            parts[False].append(f"its {name} is {times} that of the choice ({measure.words(its)})")
+    title = ranking.candidates.title(leader)
+    return f"By the estimates alone {title} has the {aim}, {', '.join(parts[True])}, but {', '.join(parts[False])}."
+
+
+def _values(ranking: Ranking, candidate: int) -> str:
+    at = candidate, ranking.deciding_column
+    cost, time = (MEASURES[name].words(float(ranking.assessment.measures[name].value[at])) for name in ("cost", "time"))
+    return f"{cost} in {time}"
 
 
 def as_text(ranking: Ranking, *, shown: int = 10) -> str:
-    """The verdict, then the best rows at the deciding epoch count as a table, then how many were left out."""
+    """The verdict, the best rows at the deciding epoch count as a table, what was left out, doubts about the winner."""
     if not ranking:
-        return nothing_feasible(ranking)
-    which = _deciding(ranking)
-    rows = [ranking.row(i, ranking.deciding_column) for i in which[:shown]]
+        return verdict(ranking)
+    column = ranking.deciding_column
+    which = ranking.assessment.order[column]
+    rows = [ranking.row(int(i), column) for i in which[:shown]]
     table = [("", "instance type", "where", "market", "batch", "time", "cost", "score", "")]
-    tie = ranking.assessment.tied[which, ranking.deciding_column].sum() > 1
+    tie = ranking.assessment.tied[which, column].sum() > 1
     for row in rows:
         marks = " ".join(mark for mark, holds in (("tie", tie and row.tied_with_best), ("pareto", row.pareto)) if holds)
-        place = f"{row.provider} {row.region}"
-        batch = str(row.batch_size or "?")
         table.append(
-            (str(row.rank), row.instance_type, place, row.market, batch, row.time_text, row.cost_text,
-             f"{row.score:.2f}", marks)
+            (str(row.rank), row.instance_type, f"{row.provider} {row.region}", row.market, str(row.batch_size or "?"),
+             row.time_text, row.cost_text, f"{row.score:.2f}", marks)
         )  # fmt: skip
     widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
     more = len(which) - len(rows)
     tail = [f"... and {more:,} more"] if more > 0 else []
+    study = [f"\n{ranking.study}"] if ranking.study else []
+    return "\n".join([verdict(ranking), "", *lines, *tail, *remarks(ranking), *study])
+
+
+def remarks(ranking: Ranking) -> list[str]:
+    """What was left out, how much of it and why; then doubts about the ranking and its winner."""
+    lines = []
     if ranking.left_out:
-        tail.append(f"Left out: {_count(len(ranking.left_out), 'candidate')}; see ranking.excluded.")
-    return "\n".join([verdict(ranking), "", *lines, *tail])
+        lines.append(f"Left out: {count_reasons(ranking)}; see ranking.excluded.")
+        lines += [f"  {excluded}" for excluded in ranking.left_out[:SHOWN]]
+    return lines + [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
 
 
 def nothing_feasible(ranking: Ranking) -> str:
     """Why there is no answer."""
     reasons = ranking.count_reasons()
-    counted = ", ".join(f"{_count(n, 'candidate')} {code.replace('_', ' ')}" for code, n in reasons.most_common())
+    if not reasons:
+        return "Nothing is feasible: there are no candidates."
     most = reasons.most_common(1)[0][0]
     example = next(excluded for excluded in ranking.left_out if excluded.reason_code == most)
-    return f"Nothing is feasible: {counted}. For one, {example}."
+    return f"Nothing is feasible: {count_reasons(ranking)}. For one, {example}."
 
 
-def _deciding(ranking: Ranking) -> list[int]:
-    return [int(i) for i in ranking.assessment.order[ranking.deciding_column]]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
+def count_reasons(ranking: Ranking) -> str:
+    """How many candidates were left out for what."""
+    return ", ".join(
+        f"{count:,} candidate{'' if count == 1 else 's'} {code.replace('_', ' ')}"
+        for code, count in ranking.count_reasons().most_common()
+    )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vmselect.errors import RankingError
-from vmselect.ranking.selection import Selection
 from vmselect.report.drawing import ACCENT, SERIES, altair, require_some, themed
 from vmselect.units import hours
 
@@ -49,9 +48,11 @@ def batch_points(ranking: Ranking, *, most: int = MOST_LINES) -> pd.DataFrame:
 
 def metric_points(ranking: Ranking) -> pd.DataFrame:
     """A row per batch size that the study or a candidate has: the final metric."""
-    if not isinstance(ranking, Selection):
+    if ranking.study is None:
         raise RankingError("A metric by batch size needs a convergence study: make the ranking with vmselect.select.")
-    sizes = sorted({*ranking.study.batch_sizes, *(m.batch_size for m in ranking.candidates.machines if m.batch_size)})
+    sizes = sorted(
+        {*ranking.study.batch_sizes, *(one.batch_size for one in ranking.candidates.contenders if one.batch_size)}
+    )
     known = [(size, metric) for size in sizes if (metric := ranking.metric(size)) is not None]
     return pd.DataFrame(known, columns=["batch_size", "metric"])
 
@@ -94,7 +95,7 @@ def batch_metric_chart(ranking: Ranking) -> Any:
     """Draw the final metric against the batch size, with what was demanded of it."""
     data = metric_points(ranking)
     require_some(ranking, data)
-    assert isinstance(ranking, Selection)
+    assert ranking.study is not None
     alt = altair()
     title = f"Final {ranking.study.monitor}"
     y = alt.Y("metric:Q", title=title, scale=alt.Scale(zero=False))

@@ -6,12 +6,14 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vmselect.ranking.methodology import MethodologyCost
+from vmselect.grouping import distinct
+from vmselect.ranking import MEASURES, MethodologyCost
 from vmselect.report.steps import step_points
 from vmselect.units import format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
+    from vmselect.records import Profile
 
 METHODS = {
     "robust": "robust: a steady step time after the warm-up, with every start-up cost kept apart",
@@ -45,18 +47,18 @@ def _worth_showing(ranking: Ranking, most: int) -> list[int]:
     if len(ranking.candidates) <= most:
         return list(range(len(ranking.candidates)))
     kept: set[int] = set()
-    for objective in ("cost", "time"):
+    for objective in MEASURES:
         everyone = ranking.rerank(objective=objective, market=None, deadline_hours=None, budget_usd=None)
         orders = everyone.assessment.order
         for order in orders:
-            kept.update(order[: most // (2 * len(orders))].tolist())
+            kept.update(order[: most // (len(MEASURES) * len(orders))].tolist())
     return sorted(kept)
 
 
 def _subject(ranking: Ranking) -> list[str]:
     """What the report is about, in a few words."""
-    machines = ranking.candidates.machines
-    models = {profile.model for machine in machines for profile in machine.profiles if profile.model}
+    machines = ranking.candidates.contenders
+    models = {profile.model for one in machines for profile in one.records if profile.model}
     batches = sorted({machine.batch_size for machine in machines if machine.batch_size})
     count = len({machine.instance_type for machine in machines})
     parts = [*sorted(models)[:1]]
@@ -101,7 +103,7 @@ def _cost_of_choosing(ranking: Ranking) -> list[list[str]]:
 
 
 def _measured(ranking: Ranking) -> str:
-    profiles = [profile for machine in ranking.candidates.machines for profile in machine.profiles]
+    profiles = _profiles(ranking)
     days = sorted({profile.created.date().isoformat() for profile in profiles if profile.outcome != "given"})
     given = sum(profile.outcome == "given" for profile in profiles)
     parts = [f"{len(profiles)} profile{'s' if len(profiles) != 1 else ''}"]
@@ -113,13 +115,18 @@ def _measured(ranking: Ranking) -> str:
     return ", ".join(parts)
 
 
+def _profiles(ranking: Ranking) -> list[Profile]:
+    """What the contenders rest on, each once."""
+    return distinct(record for one in ranking.candidates.contenders for record in one.records)
+
+
 def _span(days: Sequence[str]) -> str:
     return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else ""
 
 
 def _steps(ranking: Ranking) -> list[dict[str, Any]]:
     """Step readings of each profile that has some, thinned to what a chart can show."""
-    profiles = [profile for machine in ranking.candidates.machines for profile in machine.profiles]
+    profiles = _profiles(ranking)
     shown: list[dict[str, Any]] = []
     for profile in profiles:
         points = step_points(profile, most=MOST_STEPS_SHOWN)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from vmselect.ranking import Ranking
 
 SCRIPTS = (
-    "numbers", "elements", "model", "axes", "charts", "verdict", "controls", "table", "sections", "batches", "report",
-    "app",
+    "numbers", "model", "words", "elements", "axes", "charts", "verdict", "controls", "table", "sections", "batches",
+    "report", "app",
 )  # fmt: skip
 """The page's scripts, in the order in which they are joined into one."""
 
@@ -44,13 +44,13 @@ def write_page(ranking: Ranking, path: str | os.PathLike[str]) -> Path:
 def render_page(ranking: Ranking) -> str:
     """The report page of ``ranking`` as HTML."""
     content = page_content(ranking)
-    style = _read("page.css")
-    script = '"use strict";\n{\n' + "\n".join(_read(f"{name}.js") for name in SCRIPTS) + "}\n"
+    style = read_asset("page.css")
+    script = '"use strict";\n{\n' + "\n".join(read_asset(f"{name}.js") for name in SCRIPTS) + "}\n"
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    return Template(_read("page.html")).substitute(
+    return Template(read_asset("page.html")).substitute(
         policy=policy,
         version=vmselect.__version__,
         title=html.escape(content["page"]["title"]),
@@ -75,5 +75,6 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _read(name: str) -> str:
+def read_asset(name: str) -> str:
+    """The text of a file that the page is put together from."""
     return resources.files("vmselect.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -64,7 +64,11 @@ def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
     alt = altair()
     wanted = instance_type or ranking.best.instance_type
     profiles = [
-        p for m in ranking.candidates.machines if m.instance_type == wanted for p in m.profiles if len(p.timeline.steps)
+        p
+        for one in ranking.candidates.contenders
+        if one.instance_type == wanted
+        for p in one.records
+        if len(p.timeline.steps)
     ]
     if not profiles:
         raise RankingError(

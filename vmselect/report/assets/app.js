@@ -19,13 +19,14 @@ function change(changes) {
 
 function update() {
   const { settings } = state;
-  const ranked = rank(report.candidates, settings);
+  const ranked = rank(report.candidates, settings, report.excluded);
   nameCandidates(ranked.everyone.map((row) => row.candidate));
   state.view = { ...ranked, settings };
   replace(page("verdict"), verdictNodes(state.view));
   replace(page("aside"), asideNodes(state.view));
   showControls(settings);
   sections.forEach((show) => show(state.view));
+  document.querySelectorAll("svg.chart").forEach((chart) => tooltip.reach(chart));
 }
 
 function buildSections(host) {
@@ -89,7 +90,7 @@ window.vmselect = {
     Object.assign(state.settings, changes);
     update();
   },
-  rank: (changes) => rank(report.candidates, { ...report.initial, ...changes }),
+  rank: (changes) => rank(report.candidates, { ...report.initial, ...changes }, report.excluded),
   leaders: (field, most) => findLeaders(state.view.everyone.map((row) => row.candidate), state.settings, field, most),
   words: { seconds: formatSeconds, usd: formatUsd },
   readyMilliseconds: performance.now(),

@@ -76,7 +76,7 @@ function makeAxis(values, range, { unit, count = 5, logBeyond = 20, from = 0 }) 
 /** An empty chart in `host`, as wide as the host, with a spoken description. */
 function makeFrame(host, { height, label, margin }) {
   const width = Math.max(280, Math.round(host.clientWidth || 560));
-  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, class: "chart" });
+  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": label, class: "chart" });
   replace(host, svg);
   const box = { left: margin.left, right: width - margin.right, top: margin.top, bottom: height - margin.bottom };
   return { svg, width, height, box, narrow: width < 480 };

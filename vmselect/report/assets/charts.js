@@ -97,7 +97,7 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
   const frame = makeFrame(host, {
     height: 340,
     label: `${caption} against the number of epochs, from 1 to ${most}`,
-    margin: { left: 60, right: narrow ? 108 : 136, top: 34, bottom: 46 },
+    margin: { left: 60, right: narrow ? 112 : 158, top: 34, bottom: 46 },
   });
   const { svg, box } = frame;
   const [unit, format, low, high] = field === "seconds"
@@ -129,7 +129,7 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
     group.append(
       s("path", { d: path, class: "stroke" }), s("path", { d: path, class: "reach" }),
       s("line", { x1: box.right, x2: box.right + 8, y1: y.scale(end), y2: ends[i], class: "leader" }),
-      s("text", { x: box.right + 11, y: ends[i] + 4, class: "label" }, shorten(candidate.label, narrow ? 15 : 21)),
+      s("text", { x: box.right + 11, y: ends[i] + 4, class: "label" }, shortLabel(candidate, narrow ? 16 : 24)),
     );
     const said = (value, epochs) => `${format(value)} at ${formatCount(epochs)} epochs`;
     const here = () => said(evaluate(candidate, settings)[field], settings.epochs);
@@ -158,14 +158,6 @@ function sampleCounts(most, count) {
   return [...counts.add(most)];
 }
 
-/** Text of at most `most` letters; the middle gives way, for names often differ at their end. */
-function shorten(text, most) {
-  const letters = [...text];
-  if (letters.length <= most) return text;
-  const tail = Math.floor(most / 2) - 1;
-  return `${letters.slice(0, most - tail - 1).join("")}…${letters.slice(-tail).join("")}`;
-}
-
 /** The best candidates as bars, split by what the time (or the money) goes into. */
 function drawTerms(host, rows, field, terms) {
   const shown = rows.slice(0, MOST_BARS);
@@ -174,7 +166,7 @@ function drawTerms(host, rows, field, terms) {
   const frame = makeFrame(host, {
     height: 24 + shown.length * step,
     label: `${field === "seconds" ? "Time" : "Cost"} of the best ${shown.length} candidates, split by term`,
-    margin: { left: narrow ? 2 : 170, right: 92, top: 6, bottom: 18 },
+    margin: { left: narrow ? 2 : 190, right: 92, top: 6, bottom: 18 },
   });
   const { svg, box } = frame;
   const [low, high, format] = field === "seconds"
@@ -198,7 +190,7 @@ function drawTerms(host, rows, field, terms) {
     const labelAt = narrow ? { x: 0, y: top - 5 } : { x: box.left - 10, y: middle + 4, "text-anchor": "end" };
     group.append(
       s("line", { x1: x(row[low]), x2: x(row[high]), y1: middle, y2: middle, class: "whisker" }),
-      s("text", { ...labelAt, class: "label" }, shorten(machine(row), narrow ? 40 : 24)),
+      s("text", { ...labelAt, class: "label" }, shortLabel(row.candidate, narrow ? 40 : 28)),
       s("text", { x: x(row[high]) + 8, y: middle + 4, class: "label value" }, format(row[field])),
     );
     svg.append(group);

@@ -44,16 +44,26 @@ function listNames(names, most = 4) {
   return parts.flatMap((part, i) => (i === 0 ? [part] : [i === parts.length - 1 ? " and " : ", ", part]));
 }
 
-/** One box that follows the pointer or the focus and says what a mark stands for. */
+/**
+ * One box that follows the pointer or the focus and says what a mark stands for. Each chart is one stop of the Tab key;
+ * the arrow keys go from mark to mark.
+ */
 const tooltip = {
   box: null,
   lines: new WeakMap(),
 
-  /** Let `mark` show what `lines()` gives, an array of text, when it is pointed at. */
+  /** Let `mark` show what `lines()` gives, an array of text, when it is pointed at or focused. */
   attach(mark, lines) {
     this.lines.set(mark, lines);
     mark.classList.add("tip");
+    mark.setAttribute("role", "img");
+    mark.setAttribute("tabindex", "-1");
     return mark;
+  },
+
+  /** Let the Tab key reach the marks of `chart`, best first where they have an order. */
+  reach(chart) {
+    chart.querySelector(".tip.best, .best .tip, .tip")?.setAttribute("tabindex", "0");
   },
 
   listen() {
@@ -62,6 +72,29 @@ const tooltip = {
     document.addEventListener("pointermove", (event) => this.show(event.target, event.clientX, event.clientY));
     document.addEventListener("pointerdown", (event) => this.show(event.target, event.clientX, event.clientY));
     document.addEventListener("scroll", () => (this.box.hidden = true), { passive: true });
+    document.addEventListener("focusin", (event) => this.focus(event.target));
+    document.addEventListener("keydown", (event) => this.step(event));
+  },
+
+  /** Say what the focused mark stands for, beside it and to a screen reader. */
+  focus(target) {
+    const lines = this.lines.get(target)?.();
+    if (!lines) return void (this.box.hidden = true);
+    target.setAttribute("aria-label", lines.join(", "));
+    const { left, bottom, width } = target.getBoundingClientRect();
+    this.show(target, left + width / 2, bottom - 8);
+  },
+
+  step(event) {
+    const way = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") this.box.hidden = true;
+    if (!way || !this.lines.has(event.target)) return;
+    event.preventDefault();
+    const marks = [...event.target.closest("svg").querySelectorAll(".tip")];
+    const next = marks[(marks.indexOf(event.target) + way + marks.length) % marks.length];
+    event.target.setAttribute("tabindex", "-1");
+    next.setAttribute("tabindex", "0");
+    next.focus({ preventScroll: true });
   },
 
   show(target, x, y) {

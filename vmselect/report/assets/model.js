@@ -64,30 +64,46 @@ function costOf(candidate, seconds, billing) {
   return charged * (candidate.usd_per_hour / SECONDS_PER_HOUR);
 }
 
-/** A candidate by itself: its times and costs at the settings' epochs, or at those its study gave. */
+/**
+ * What can be minimised and limited, as in vmselect/ranking/measures.py: `of` makes the value of a time in seconds.
+ * Another measure is another entry here.
+ */
+const MEASURES = [
+  {
+    name: "cost", title: "Cost", fields: ["cost_usd", "cost_low", "cost_high"], aim: "lowest cost", words: formatUsd,
+    of: (candidate, seconds, { billing }) => costOf(candidate, seconds, billing),
+    limit: { setting: "budget_usd", unit: 1, verb: "cost", noun: "budget", reason_code: "over_budget" },
+  },
+  {
+    name: "time", title: "Time", fields: ["seconds", "seconds_low", "seconds_high"], aim: "shortest time",
+    words: formatSeconds, of: (candidate, seconds) => seconds,
+    limit: { setting: "deadline_hours", unit: SECONDS_PER_HOUR, verb: "take", noun: "deadline", reason_code: "over_deadline" },
+  },
+];
+const [COST, TIME] = MEASURES;
+/** Of a run that breaks several limits, the first here is the reason. */
+const LIMITED = MEASURES.filter(({ limit }) => limit).reverse();
+/** A measure that is this many times another's is much worse. */
+const MUCH = 1.5;
+
+/** A candidate by itself: its measures at the settings' epochs, or at those its study gave. */
 function evaluate(candidate, settings, count = settings.epochs) {
   const epochs = candidate.studied ?? { value: count, low: count, high: count };
   const work = workSpread(candidate.model, epochs);
   const interrupted = settings.interruptions && candidate.market === "spot";
   const time = interrupted ? stretch(work, settings.interruptions, settings.confidence) : work;
-  return {
-    candidate,
-    epochs: epochs.value,
-    work_seconds: work.value,
-    seconds: time.value,
-    seconds_low: time.low,
-    seconds_high: time.high,
-    cost_usd: costOf(candidate, time.value, settings.billing),
-    cost_low: costOf(candidate, time.low, settings.billing),
-    cost_high: costOf(candidate, time.high, settings.billing),
-  };
+  const row = { candidate, epochs: epochs.value, work_seconds: work.value };
+  for (const { fields, of } of MEASURES) {
+    [time.value, time.low, time.high].forEach((seconds, i) => (row[fields[i]] = of(candidate, seconds, settings)));
+  }
+  return row;
 }
 
-/** Time or cost alone, without its interval: quick enough to ask of thousands at many epoch counts. */
+/** One measure alone, without its interval: quick enough to ask of thousands at many epoch counts. */
 function expected(candidate, settings, field, count) {
   const interrupted = settings.interruptions && candidate.market === "spot";
   const seconds = workSeconds(candidate.model, count) * (interrupted ? settings.interruptions.factor : 1);
-  return field === "seconds" ? seconds : costOf(candidate, seconds, settings.billing);
+  return MEASURES.find(({ fields }) => fields[0] === field).of(candidate, seconds, settings);
 }
 
 /** What each part of a row's time is: name to seconds. */
@@ -101,76 +117,100 @@ function termSeconds(row) {
   return terms;
 }
 
-/** Rows in order, best first; everyone in the market; those that break a limit, with the reason; and who is not sold. */
-function rank(candidates, settings) {
+/**
+ * Rows in order, best first; everyone in the market; those that break a limit, with the reason; who is not sold; and
+ * who is out of the question whatever the settings.
+ */
+function rank(candidates, settings, unusable = []) {
   const everyone = candidates
     .filter((candidate) => settings.market === "any" || settings.market.split(",").includes(candidate.market))
     .map((candidate) => evaluate(candidate, settings));
   const excluded = [];
   const rows = everyone.filter((row) => {
-    const reason = limitBroken(row, settings);
-    if (reason) excluded.push({ candidate: row.candidate, reason });
-    return !reason;
+    const broken = limitBroken(row, settings);
+    if (broken) excluded.push({ candidate: row.candidate.title, ...broken });
+    return !broken;
   });
-  const best = { seconds: least(rows, "seconds"), cost_usd: least(rows, "cost_usd") };
+  const best = Object.fromEntries(MEASURES.map(({ name, fields: [field] }) => [name, least(rows, field)]));
+  const equally = Object.fromEntries(MEASURES.map(({ name }) => [name, 1 / MEASURES.length]));
   for (const row of rows) {
-    row.score = score(row.seconds, row.cost_usd, best, settings.weights);
-    row.both = score(row.seconds, row.cost_usd, best, { cost: 0.5, time: 0.5 });
+    row.score = score(row, 0, best, settings.weights);
+    row.whole = score(row, 0, best, equally);
   }
-  // Equal scores are ordered by the sum of both ratios, then by the fixed order of the candidates.
-  rows.sort((a, b) => a.score - b.score || a.both - b.both);
+  // Equal scores are ordered by the sum of all ratios, then by the measures themselves, so that no rounding puts a
+  // candidate before one that is better, and last by the fixed order of the candidates.
+  const keys = ["score", "whole", ...MEASURES.map(({ fields: [field] }) => field)];
+  rows.sort((a, b) => keys.reduce((found, key) => found || compare(a[key], b[key]), 0));
   markTies(rows, best, settings);
   markFront(rows);
+  preferAmongTied(rows, settings);
   rows.forEach((row, i) => (row.rank = i + 1));
-  return { rows, everyone, excluded, unsold: findUnsold(candidates, everyone, settings) };
+  return { rows, everyone, excluded, unsold: findUnsold(candidates, everyone, settings), unusable };
 }
 
-/** Machines that are sold, but not in the market asked for. */
+/** Contenders that are sold, but in none of the markets asked for. */
 function findUnsold(candidates, everyone, { market }) {
   const sold = new Set(everyone.map((row) => row.candidate.machine));
   const elsewhere = new Map();
   for (const one of candidates) {
     if (sold.has(one.machine)) continue;
     const markets = elsewhere.get(one.machine)?.markets ?? new Set();
-    elsewhere.set(one.machine, { one, markets: markets.add(marketName(one.market)) });
+    elsewhere.set(one.machine, { one, markets: markets.add(one.market) });
   }
-  return [...elsewhere.values()].map(({ one, markets }) => ({
-    candidate: one.batch_size ? `${one.instance_type}, batch ${one.batch_size}` : one.instance_type,
-    reason: `there is no price of it in this market (${marketWords(market)}), only ${[...markets].sort().join(", ")}`,
+  return [...elsewhere].sort(([a], [b]) => a - b).map(([, { one, markets }]) => ({
+    candidate: one.contender,
+    reason_code: "no_price",
+    reason: `the catalog has no ${market.split(",").join(", ")} price of ${one.instance_type}, only ${[...markets].sort().join(", ")}`,
   }));
+}
+
+function compare(a, b) {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+/**
+ * Of those that the intervals cannot tell apart, the first that no other beats by much on a measure that the objective
+ * does not weigh comes first. Only those on the Pareto front are asked.
+ */
+function preferAmongTied(rows, { weights }) {
+  const others = MEASURES.filter(({ name }) => !weights[name]).map(({ fields: [field] }) => field);
+  const equal = rows.filter((row) => row.tied && row.pareto);
+  if (!equal.length || !others.length) return;
+  const fine = (row) => others.every((field) => row[field] <= MUCH * least(equal, field));
+  const choice = equal.find(fine) ?? equal[0];
+  rows.unshift(...rows.splice(rows.indexOf(choice), 1));
 }
 
 function least(rows, field) {
   return rows.reduce((smallest, row) => Math.min(smallest, row[field]), Infinity);
 }
 
-/** Sum of weight x value / best value: 1.00 is unbeatable. */
-function score(seconds, usd, best, weights) {
+/** Sum of weight x value / best value, of a row's values (0), low (1) or high ends (2): 1.00 is unbeatable. */
+function score(row, end, best, weights) {
   const ratio = (value, unbeatable) => (unbeatable > 0 ? value / unbeatable : value > 0 ? Infinity : 1);
   let total = 0;
-  if (weights.cost) total += weights.cost * ratio(usd, best.cost_usd);
-  if (weights.time) total += weights.time * ratio(seconds, best.seconds);
+  for (const { name, fields } of MEASURES) {
+    if (weights[name]) total += weights[name] * ratio(row[fields[end]], best[name]);
+  }
   return total;
 }
 
-function limitBroken(row, { deadline_hours, budget_usd }) {
-  const deadline = (deadline_hours ?? Infinity) * SECONDS_PER_HOUR;
-  const [epochs, ending] = row.epochs === 1 ? ["1 epoch", "s"] : [`${formatEpochs(row.epochs)} epochs`, ""];
-  if (row.seconds > deadline) {
-    return `${epochs} take${ending} ${formatSeconds(row.seconds)}, over the deadline of ${formatSeconds(deadline)}`;
-  }
-  if (row.cost_usd > (budget_usd ?? Infinity)) {
-    return `${epochs} cost${ending} ${formatUsd(row.cost_usd)}, over the budget of ${formatUsd(budget_usd)}`;
+function limitBroken(row, settings) {
+  for (const { fields: [field], words, limit } of LIMITED) {
+    const most = (settings[limit.setting] ?? Infinity) * limit.unit;
+    if (!(row[field] > most)) continue;
+    const run = `${countEpochs(row.epochs)} ${limit.verb}${row.epochs === 1 ? "s" : ""} ${words(row[field])}`;
+    return { reason_code: limit.reason_code, reason: `${run}, over the ${limit.noun} of ${words(most)}` };
   }
   return null;
 }
 
-/** Rows whose interval reaches the best row's are tied with it. */
+/** Rows whose interval reaches that of the row with the best score are tied with it. */
 function markTies(rows, best, settings) {
   if (!rows.length) return;
   if (rows[0].candidate.studied) return markStudiedTies(rows, best, settings);
-  const reach = score(rows[0].seconds_high, rows[0].cost_high, best, settings.weights);
-  for (const row of rows) row.tied = score(row.seconds_low, row.cost_low, best, settings.weights) <= reach;
+  const reach = score(rows[0], 2, best, settings.weights);
+  for (const row of rows) row.tied = score(row, 1, best, settings.weights) <= reach;
 }
 
 /** Epochs of a study are the same on every machine, and between batch sizes it is their mean that counts. */
@@ -178,8 +218,8 @@ function markStudiedTies(rows, best, settings) {
   const spreads = rows.map((row) => {
     const alone = evaluate({ ...row.candidate, studied: null }, settings, row.epochs);
     return {
-      below: 1 - score(alone.seconds_low, alone.cost_low, best, settings.weights) / row.score,
-      above: score(alone.seconds_high, alone.cost_high, best, settings.weights) / row.score - 1,
+      below: 1 - score(alone, 1, best, settings.weights) / row.score,
+      above: score(alone, 2, best, settings.weights) / row.score - 1,
     };
   });
   const winner = rows[0];

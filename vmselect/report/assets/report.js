@@ -37,6 +37,7 @@ function readCandidate(given, payload) {
   const [value, low, high] = machine.epochs ?? [];
   return {
     ...given,
+    contender: machine.title,
     model: machine.runtime,
     studied: machine.epochs ? { value, low, high, doubt: sizeOf(payload.study, given.batch_size).doubt } : null,
     metric: metricWords(payload.study, given.batch_size),
@@ -61,10 +62,9 @@ function metricWords(study, batchSize) {
 
 const TELLING = {
   batch_size: (value) => `batch ${value}`, region: String, service: String, provider: String,
-  market: (value) => (value === "on_demand" ? null : marketName(value)),
 };
 
-/** Short names: the instance type, and whatever else tells these candidates apart; on demand goes without saying. */
+/** Short names: the machine first, the market always, and between them whatever else tells these candidates apart. */
 function nameCandidates(candidates) {
   const varying = Object.entries(TELLING).filter(([field]) => new Set(candidates.map((one) => one[field])).size > 1);
   const counts = new Map();
@@ -72,11 +72,23 @@ function nameCandidates(candidates) {
   for (const candidate of candidates) {
     const needed = counts.get(candidate.instance_type) > 1 ? varying : [];
     const told = needed.filter(([field]) => candidate[field] !== null).map(([field, words]) => words(candidate[field]));
-    candidate.label = [candidate.instance_type, ...told].filter(Boolean).join(" · ");
-    const market = marketName(candidate.market);
-    const said = candidate.market === "on_demand" || told.includes(market);
-    candidate.choice = said ? candidate.label : `${candidate.label} · ${market}`;
+    candidate.label = [candidate.instance_type, marketName(candidate.market), ...told].join(" · ");
   }
+}
+
+/** The label in at most `most` letters: the end gives way first, then the market; the machine's name stays. */
+function shortLabel(candidate, most) {
+  const parts = candidate.label.split(" · ");
+  while (parts.length > 1 && [...parts.join(" · ")].length > most) parts.pop();
+  return parts.length > 1 ? parts.join(" · ") : shorten(candidate.instance_type, most);
+}
+
+/** Text of at most `most` letters; the middle gives way, for names often differ at their end. */
+function shorten(text, most) {
+  const letters = [...text];
+  if (letters.length <= most) return text;
+  const tail = Math.floor(most / 2) - 1;
+  return `${letters.slice(0, most - tail - 1).join("")}…${letters.slice(-tail).join("")}`;
 }
 
 function readSettings(given) {

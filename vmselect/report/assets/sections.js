@@ -102,7 +102,7 @@ const SECTIONS = [
     id: "excluded",
     title: "Left out",
     lede: "Candidates that are not in the ranking, and why.",
-    build(host, report) {
+    build(host) {
       const body = h("tbody");
       const heading = (text) => h("th", { scope: "col", class: "text" }, text);
       const head = h("thead", null, h("tr", null, heading("Candidate"), heading("Reason")));
@@ -110,8 +110,7 @@ const SECTIONS = [
       const note = h("p", { class: "lede" });
       host.append(table, note);
       return (view) => {
-        const broken = view.excluded.map(({ candidate, reason }) => ({ candidate: candidate.choice, reason }));
-        const all = [...report.excluded, ...view.unsold, ...broken];
+        const all = [...view.unusable, ...view.unsold, ...view.excluded];
         host.hidden = all.length === 0;
         const cell = (content) => h("td", { class: "text", dir: "auto" }, content);
         replace(body, all.slice(0, 200).map(({ candidate, reason }) => h("tr", null, cell(name(candidate)), cell(reason))));
@@ -177,6 +176,7 @@ function buildSteps(host, report) {
   const show = () => {
     const steps = report.steps[Number(choice.value)];
     drawSteps(chart, steps);
+    tooltip.reach(chart);
     const kinds = Object.keys(STEP_WORDS).filter((kind) => steps.label.includes(kind));
     replace(legend, kinds.map((kind) => h("li", null, h("i", { class: `step round ${kind}` }), STEP_WORDS[kind])));
     const [kept, all] = [steps.seconds.length, steps.readings];

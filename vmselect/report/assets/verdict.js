@@ -1,45 +1,12 @@
 // The answer in one sentence, and the three numbers to hold it against.
 
 const STALE_AFTER_DAYS = 90;
-const MARKET_NAMES = {
-  on_demand: "on demand", spot: "spot", reserved_1y: "reserved for 1 year", reserved_3y: "reserved for 3 years",
-};
-
-function marketName(market) {
-  return MARKET_NAMES[market] ?? market;
-}
-
 /** The verdict as nodes. */
-function verdictNodes({ rows, everyone, settings }) {
-  if (!rows.length) return nothingFeasible(everyone, settings);
-  const [best] = rows;
-  const ties = rows.filter((row) => row.tied && row !== best);
-  const epochs = best.epochs === 1 ? "1 epoch takes" : `${formatEpochs(best.epochs)} epochs take`;
-  const sure = formatShare(settings.confidence).replace(" ", "\u00a0");
-  const interval = (low, high, format, words) => {
-    const range = formatRange(low, high, format);
-    return range ? [" ", h("span", { class: "interval" }, `(${range}${words})`)] : [];
-  };
-  return [
-    "Rent ", name(best.candidate.choice, { class: "choice" }),
-    ...(ties.length ? [" (tied with ", ...listNames(ties.map((row) => row.candidate.choice), 2), ")"] : []),
-    `: ${epochs} about `, h("b", null, formatSeconds(best.seconds)),
-    ...interval(best.seconds_low, best.seconds_high, formatSeconds, ` at ${sure}`),
-    " and cost", best.epochs === 1 ? "s " : " ", h("b", null, formatUsd(best.cost_usd)),
-    ...interval(best.cost_low, best.cost_high, formatUsd, ""),
-    ".",
-  ];
-}
-
-function nothingFeasible(everyone, { deadline_hours, budget_usd }) {
-  const limits = [];
-  if (deadline_hours !== null) limits.push(`the deadline of ${formatSeconds(deadline_hours * SECONDS_PER_HOUR)}`);
-  if (budget_usd !== null) limits.push(`the budget of ${formatUsd(budget_usd)}`);
-  if (!everyone.length || !limits.length) return ["Nothing to rent: no candidate is left to choose from. Why stands below, under Left out."];
-  const fastest = formatSeconds(least(everyone, "seconds"));
-  const cheapest = formatUsd(least(everyone, "cost_usd"));
-  const nearest = `The fastest takes ${fastest}, the cheapest costs ${cheapest}.`;
-  return [`Nothing is feasible: no candidate meets ${limits.join(" and ")}. ${nearest}`];
+function verdictNodes(view) {
+  return verdictParts(view).map((part) => {
+    if (part.strong) return h("b", null, part.strong);
+    return part.name ? name(part.name, { class: "choice" }) : part;
+  });
 }
 
 const SPOT_EXPECTED =
@@ -58,7 +25,7 @@ function asideNodes(view) {
   const tied = rows.filter((row) => row.tied).length;
   if (tied > 1) {
     const which = `what was measured does not tell these ${formatCount(tied)} apart`;
-    note(`Tied means that the intervals overlap: ${which}. Take the one that suits you.`);
+    note(`Tied means that the intervals overlap: ${which}. Of these, the one is named first that no other beats by much on what the objective leaves aside.`);
   }
   return [...notes, h("p", { class: "note print-only" }, settingsWords(settings)), rows.length > 1 ? cards(rows) : null];
 }
@@ -68,10 +35,6 @@ function settingsWords({ weights, market, deadline_hours, budget_usd }) {
   const deadline = deadline_hours === null ? "no deadline" : `deadline ${formatSeconds(deadline_hours * SECONDS_PER_HOUR)}`;
   const budget = budget_usd === null ? "no budget" : `budget ${formatUsd(budget_usd)}`;
   return `Ranked by ${weightWords(weights)}; ${marketWords(market)}; ${deadline}; ${budget}.`;
-}
-
-function marketWords(markets) {
-  return markets === "any" ? "any market" : markets.split(",").map(marketName).join(" or ");
 }
 
 /** Prices age while the file lies about: their age is counted from today, not from the day the page was made. */
@@ -89,7 +52,7 @@ function cards(rows) {
   const dearest = rows.reduce((a, b) => (b.cost_usd > a.cost_usd ? b : a));
   const times = `${significant(dearest.cost_usd / cheapest.cost_usd, 3)} times`;
   const card = (kind, row, what) => h("div", { class: "card" },
-    h("p", { class: "kind" }, kind), h("p", { class: "who" }, name(row.candidate.choice)), h("p", { class: "what" }, what));
+    h("p", { class: "kind" }, kind), h("p", { class: "who" }, name(row.candidate.label)), h("p", { class: "what" }, what));
   return h("div", { class: "cards" },
     card("Cheapest", cheapest, `${formatUsd(cheapest.cost_usd)} and ${formatSeconds(cheapest.seconds)}`),
     card("Fastest", fastest, `${formatSeconds(fastest.seconds)} and ${formatUsd(fastest.cost_usd)}`),

@@ -1,17 +1,17 @@
-"""Views across epoch counts and machines: relative tables, crossovers, baselines, the cost of choosing."""
+"""Views across epoch counts and contenders: relative tables, crossovers, baselines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vmselect.errors import ArgumentError, RankingError
-from vmselect.ranking.assessment import time_and_cost
-from vmselect.ranking.constraints import FEASIBLE, OTHER_MARKET
-from vmselect.ranking.evaluation import Floats, Ints
-from vmselect.units import SECONDS_PER_HOUR
+from vmselect._checks import check_count
+from vmselect.errors import RankingError
+from vmselect.ranking.assessment import FEASIBLE, OTHER_MARKET, measure
+from vmselect.ranking.measures import read_measure
+from vmselect.ranking.spread import Floats, Ints, Spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,6 @@ LOOKED_AT = 200_000
 """Values to compute one by one where runtimes are no straight lines."""
 
 INADEQUATE = ("first_iteration", "second_iteration", "mean_2_10")
-Value = Literal["cost", "time"]
 
 
 @dataclass(frozen=True)
@@ -40,36 +39,19 @@ class Crossover:
         return f"from {self.epochs:,} epochs on {self.winner}, before that {self.previous}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SelectionCost:
-    """What the probes cost, against running every measured machine to the deciding epoch count."""
-
-    probe_seconds: float
-    probe_usd: float
-    exhaustive_seconds: float
-    exhaustive_usd: float
-    without_times: tuple[str, ...] = ()
-    """Machines that are in neither sum: they have no price here, or how long their probe took is not known."""
-
-    @property
-    def fraction(self) -> float:
-        """Probe cost as a share of the exhaustive cost."""
-        return self.probe_usd / self.exhaustive_usd if self.exhaustive_usd else float("nan")
-
-
-def relative(ranking: Ranking, objective: Value) -> pd.DataFrame:
+def relative(ranking: Ranking, objective: str) -> pd.DataFrame:
     """Each epoch count's values divided by the smallest; rows in the order of the deciding epoch count."""
     import pandas as pd
 
     result = ranking.assessment
-    values = np.where(result.limits == FEASIBLE, _spread(ranking, objective), np.nan)
+    values = np.where(result.limits == FEASIBLE, _values(ranking, objective), np.nan)
     shown = _by_value(values, ranking.deciding_column)
     labels: list[Any] = list(ranking.settings.epochs) or ["study"]
     table = pd.DataFrame(values[shown], index=_index(ranking, shown), columns=pd.Index(labels, name="epochs"))
     return table / table.min()
 
 
-def strategies(ranking: Ranking, objective: Value) -> pd.DataFrame:
+def strategies(ranking: Ranking, objective: str) -> pd.DataFrame:
     """Relative table by first iteration only, second only, mean of 2..10, and by the estimate."""
     import pandas as pd
 
@@ -77,14 +59,14 @@ def strategies(ranking: Ranking, objective: Value) -> pd.DataFrame:
     prices = ranking.candidates.usd_per_hour[wanted] if objective == "cost" else np.ones(len(wanted))
     columns: dict[str, Any] = {}
     for name in INADEQUATE:
-        seconds = [machine.iterations.get(name, np.nan) for machine in ranking.candidates.machines]
-        columns[name] = np.array(seconds, dtype=float)[ranking.candidates.machine[wanted]] * prices
-    columns["estimate"] = _spread(ranking, objective)[wanted, ranking.deciding_column]
+        seconds = [one.iterations.get(name, np.nan) for one in ranking.candidates.contenders]
+        columns[name] = np.array(seconds, dtype=float)[ranking.candidates.contender[wanted]] * prices
+    columns["estimate"] = _values(ranking, objective)[wanted, ranking.deciding_column]
     table = pd.DataFrame(columns, index=_index(ranking, wanted)).sort_values("estimate", kind="stable")
     return table / table.min()
 
 
-def crossovers(ranking: Ranking, objective: Value, *, up_to: int) -> tuple[Crossover, ...]:
+def crossovers(ranking: Ranking, objective: str, *, up_to: int) -> tuple[Crossover, ...]:
     """Changes of the winner on 1..up_to.
 
     Where runtimes are lines in the number of epochs, the winner's value is a concave envelope: whoever wins at two
@@ -121,7 +103,7 @@ def crossovers(ranking: Ranking, objective: Value, *, up_to: int) -> tuple[Cross
     return tuple(changes)
 
 
-def settled_from(ranking: Ranking, objective: Value, *, up_to: int) -> int:
+def settled_from(ranking: Ranking, objective: str, *, up_to: int) -> int:
     """Smallest epoch count from which the whole order is the one at ``up_to``.
 
     Two lines cross once at most, so an order that has become the final one stays it: halving finds the point.
@@ -154,7 +136,7 @@ def against(ranking: Ranking, instance_type: str) -> pd.DataFrame:
 
     column, result = ranking.deciding_column, ranking.assessment
     sold = np.flatnonzero(result.limits[:, column] != OTHER_MARKET)
-    names = ranking.candidates.per_machine(lambda m: m.instance_type)[sold]
+    names = ranking.candidates.per_contender(lambda one: one.instance_type)[sold]
     same = sold[names == instance_type]
     if not len(same):
         known = ", ".join(sorted(set(names)))
@@ -178,51 +160,15 @@ def against(ranking: Ranking, instance_type: str) -> pd.DataFrame:
     )
 
 
-def selection_cost(ranking: Ranking) -> SelectionCost:
-    """Each measured machine once, at the cheapest price at which it is ranked."""
-    candidates, column = ranking.candidates, ranking.deciding_column
-    probe = np.array([m.probe_seconds if m.probe_seconds is not None else np.nan for m in candidates.machines])
-    cheapest = cheapest_usd_per_hour(ranking)
-    counted = np.isfinite(cheapest) & np.isfinite(probe)
-    work = candidates.coefficients.seconds(ranking.assessment.epochs)[:, column]
-    runs = np.array([machine.repetitions for machine in candidates.machines])
-    full = work * runs
-    per_second = cheapest / SECONDS_PER_HOUR
-    return SelectionCost(
-        probe_seconds=float(probe[counted].sum()),
-        probe_usd=float((probe * per_second)[counted].sum()),
-        exhaustive_seconds=float(full[counted].sum()),
-        exhaustive_usd=float((full * per_second)[counted].sum()),
-        without_times=tuple(m.title for m, known in zip(candidates.machines, counted, strict=True) if not known),
-    )
+def _values(ranking: Ranking, objective: str) -> Floats:
+    return ranking.assessment.measures[read_measure(objective).name].value
 
 
-def cheapest_usd_per_hour(ranking: Ranking) -> Floats:
-    """For each machine the lowest of its prices in the chosen markets; infinite where it has none."""
-    candidates = ranking.candidates
-    cheapest = np.full(len(candidates.machines), np.inf)
-    # The candidates of a machine differ in price alone.
-    sold = ranking.assessment.limits[:, ranking.deciding_column] != OTHER_MARKET
-    np.minimum.at(cheapest, candidates.machine[sold], candidates.usd_per_hour[sold])
-    return cheapest
-
-
-def _check_objective(objective: str) -> None:
-    if objective not in ("cost", "time"):
-        raise ArgumentError(f'objective is {objective!r}; this view is of "cost" or of "time".')
-
-
-def _spread(ranking: Ranking, objective: Value) -> Floats:
-    _check_objective(objective)
-    return (ranking.assessment.cost if objective == "cost" else ranking.assessment.time).value
-
-
-def _values_at(ranking: Ranking, objective: Value, counts: Ints) -> Floats:
+def _values_at(ranking: Ranking, objective: str, counts: Ints) -> Floats:
     """A row per candidate, a column per epoch count."""
-    _check_objective(objective)
-    work = ranking.candidates.coefficients.at(counts[None, :].astype(float))
-    time, cost = time_and_cost(ranking.candidates, ranking.settings, work)
-    return (cost if objective == "cost" else time).value
+    name, epochs = read_measure(objective).name, counts[None, :].astype(float)
+    work = ranking.candidates.work(Spread(epochs, epochs, epochs))
+    return measure(ranking.candidates, ranking.settings, work)[name].value
 
 
 def _looked_at(ranking: Ranking, wanted: Ints, up_to: int) -> Ints:
@@ -230,8 +176,8 @@ def _looked_at(ranking: Ranking, wanted: Ints, up_to: int) -> Ints:
 
     Validating every few epochs and rounding up a bill make steps, so that leaders may change to and fro.
     """
-    machines = ranking.candidates.coefficients.validation_freq[ranking.candidates.machine[wanted]]
-    if ranking.settings.billing == "exact" and (machines == 1).all():
+    every = ranking.candidates.form.validation_freq[ranking.candidates.contender[wanted]]
+    if ranking.settings.billing == "exact" and (every == 1).all():
         return np.array([1])
     return np.arange(1, min(up_to, max(1, LOOKED_AT // max(1, len(wanted)))) + 1)
 
@@ -240,8 +186,7 @@ def _wanted(ranking: Ranking, up_to: int) -> Ints:
     """Candidates in the chosen markets, whether or not they keep the limits, which hold at single epoch counts."""
     if not ranking.settings.epochs:
         raise RankingError("each candidate's epoch count comes from the study: there is nothing to vary here.")
-    if up_to < 1:
-        raise ArgumentError(f"up_to is {up_to!r}; give a number of epochs of at least 1.")
+    check_count("up_to", up_to)
     return np.flatnonzero(ranking.assessment.limits[:, 0] != OTHER_MARKET)
 
 
@@ -257,8 +202,8 @@ def _index(ranking: Ranking, which: Ints) -> pd.Index:
 
     candidates = ranking.candidates
     levels: dict[str, Any] = {
-        "instance_type": candidates.per_machine(lambda m: m.instance_type)[which],
-        "batch_size": candidates.per_machine(lambda m: m.batch_size)[which],
+        "instance_type": candidates.per_contender(lambda one: one.instance_type)[which],
+        "batch_size": candidates.per_contender(lambda one: one.batch_size)[which],
     }
     levels |= {name: candidates.column(name)[which] for name in ("provider", "service", "region", "market")}
     kept = {name: values for name, values in levels.items() if name == "instance_type" or len(set(values)) > 1}

@@ -1,0 +1,135 @@
+"""The page computes and says what Python computes and says: its own scripts, without a browser."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vmselect as vs
+from vmselect.ranking import MEASURES
+from vmselect.units import format_epochs, format_seconds, format_usd
+
+pytest.importorskip("py_mini_racer", reason="the page's scripts were not run: mini-racer is not installed")
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from scripts import Scripts
+
+EMPTY = vs.Catalog.embedded(date="2021-02-28")
+FIELDS = ("epochs", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "score")
+MARKETS = ("on_demand", "spot")
+
+prices = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.01, 50))
+machines = st.lists(
+    st.tuples(st.floats(0, 500), st.floats(0.01, 100), st.floats(0, 30), prices, prices, st.booleans()),
+    min_size=1, max_size=6,
+)  # fmt: skip
+limits = st.one_of(st.none(), st.floats(0.001, 10))
+weights = st.one_of(st.sampled_from([0, 1]), st.integers(1, 99).map(lambda percent: percent / 100))
+spot = st.one_of(
+    st.none(),
+    st.fixed_dictionaries({"per_hour": st.floats(0, 1), "checkpoint_minutes": st.floats(1, 30)}),
+)
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[Scripts]:
+    engine = Scripts()
+    yield engine
+    engine.close()
+
+
+def offer(name: str, market: str, price: float) -> dict[str, Any]:
+    return {"provider": "lab", "instance_type": name, "region": "here", "market": market, "usd_per_hour": price}
+
+
+def make(given_machines: list[Any], **options: Any) -> vs.Ranking:
+    profiles, offers = [], []
+    for i, (start, epoch, validation, price, on_spot, sold_on_spot) in enumerate(given_machines):
+        one = vs.Profile.from_times(
+            instance_type=f"m{i}", batch_size=8, init_seconds=start, steps_per_epoch=10,
+            iteration_seconds=[epoch / 10] * 6, validation_seconds=[validation, validation / 2],
+        )  # fmt: skip
+        profiles.append(one.model_copy(update={"setup": one.setup.model_copy(update={"validation_freq": 3})}))
+        offers.append(offer(f"m{i}", "on_demand", price))
+        offers += [offer(f"m{i}", "spot", on_spot)] if sold_on_spot else []
+    return vs.rank(profiles, epochs=20, catalog=EMPTY.with_offers(offers), **options)
+
+
+def agree(scripts: Scripts, expected: vs.Ranking, found: dict[str, Any]) -> None:
+    rows = expected.rows
+    assert [row["candidate"]["title"] for row in found["rows"]] == [row.title for row in rows]
+    for there, here, terms in zip(found["rows"], rows, found["terms"], strict=True):
+        assert [there[name] for name in FIELDS] == pytest.approx([getattr(here, name) for name in FIELDS], rel=1e-11)
+        assert (there["tied"], there["pareto"], there["rank"]) == (here.tied_with_best, here.pareto, here.rank)
+        assert {name: seconds for name, seconds in terms.items() if seconds} == pytest.approx(here.terms, abs=1e-6)
+    assert found["verdict"] == expected.verdict
+    told = [(one["candidate"], one["reason_code"], one["reason"]) for one in found["left"]]
+    assert told == [(one.candidate, one.reason_code, one.reason) for one in expected.left_out]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    machines, st.sampled_from([1, 2, 3, 20, 1000]), weights, limits, limits,
+    st.sampled_from(["on_demand", "spot", "any"]), st.sampled_from(["exact", "provider"]), spot,
+)  # fmt: skip
+def test_values_order_ties_front_verdict_and_reasons_are_pythons(
+    scripts: Scripts, given_machines: list[Any], epochs: int, time: float, deadline: float | None,
+    budget: float | None, market: str, billing: Any, interruptions: Any,
+) -> None:  # fmt: skip
+    ranking = make(given_machines, billing=billing, interruptions=interruptions)
+    weighed = {"cost": 1 - time, "time": time}
+    changes = {"epochs": epochs, "deadline_hours": deadline, "budget_usd": budget, "market": market}
+    found = scripts.rank(ranking, changes | {"weights": weighed})
+    expected = ranking.rerank(
+        epochs=epochs, objective=weighed, deadline_hours=deadline, budget_usd=budget,
+        market=None if market == "any" else market,
+    )  # fmt: skip
+    agree(scripts, expected, found)
+    for name in MEASURES:
+        there = [start for start, _ in found["leaders"].get(name, [])][1:]
+        assert there == [change.epochs for change in expected.crossovers(name, up_to=500)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.floats(0.001, 1), min_size=4, max_size=4), st.lists(st.integers(2, 60), min_size=4, max_size=4),
+    weights, limits,
+)  # fmt: skip
+def test_pairs_of_machine_and_batch_size_too(
+    scripts: Scripts, steps: list[float], counts: list[int], time: float, deadline: float | None
+) -> None:
+    sizes = [(name, size) for name in ("a", "b") for size in (64, 256)]
+    profiles = [
+        vs.Profile.from_times(
+            instance_type=name, batch_size=size, steps_per_epoch=6400 // size, iteration_seconds=[s] * 5
+        )
+        for (name, size), s in zip(sizes, steps, strict=True)
+    ]  # fmt: skip
+    study = vs.ConvergenceStudy.from_epochs({64: counts[:2], 256: counts[2:]}, metrics={64: 0.9, 256: 0.8})
+    catalog = EMPTY.with_offers([offer("a", "on_demand", 1.0), offer("b", "on_demand", 2.5)])
+    ranking = vs.rank(profiles, epochs=study, catalog=catalog)
+    weighed = {"cost": 1 - time, "time": time}
+    found = scripts.rank(ranking, {"weights": weighed, "deadline_hours": deadline})
+    agree(scripts, ranking.rerank(objective=weighed, deadline_hours=deadline), found)
+
+
+@given(st.floats(0, 1e7), st.integers(1, 10**6))
+def test_numbers_are_printed_alike(scripts: Scripts, value: float, eighths: int) -> None:
+    for x in (value, eighths / 8):
+        found = scripts.call("[formatSeconds(x), formatUsd(x), formatEpochs(x)]", x=x)
+        assert found == [format_seconds(x), format_usd(x), format_epochs(x)]
+
+
+def test_a_label_keeps_the_machine_and_the_market(scripts: Scripts) -> None:
+    one = {"instance_type": "Standard_NC24ads_A100_v4", "market": "spot", "region": "westeurope", "batch_size": 64}
+    label = "((c) => (nameCandidates(c), c.map((one) => shortLabel(one, 36))))([one, { ...one, region: 'x' }])"
+    assert scripts.call(label, one=one)[0] == "Standard_NC24ads_A100_v4 · spot"
+    assert (
+        scripts.call("shortLabel({ ...one, label: `${one.instance_type} · spot` }, 24)", one=one)
+        == one["instance_type"]
+    )

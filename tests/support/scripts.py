@@ -1,0 +1,52 @@
+"""The page's scripts that compute, run in a JavaScript engine: no browser, the same code that the page holds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from py_mini_racer import MiniRacer
+
+import vmselect as vs
+from vmselect.report.content import page_content
+from vmselect.report.page import embed_json, read_asset
+
+COMPUTING = ("numbers", "model", "words", "report")
+
+
+class Scripts:
+    """An engine with the scripts loaded; made once for a test session."""
+
+    def __init__(self) -> None:
+        self._engine = MiniRacer()
+        self._engine.eval("\n".join(read_asset(f"{name}.js") for name in COMPUTING))
+
+    def call(self, expression: str, **values: Any) -> Any:
+        """What an expression gives; ``values`` are its names."""
+        names = ", ".join(values)
+        given = ", ".join(embed_json(value) for value in values.values())
+        text = self._engine.eval(f"JSON.stringify((({names}) => ({expression}))({given}) ?? null)")
+        return json.loads(str(text))
+
+    def rank(self, ranking: vs.Ranking, changes: dict[str, Any]) -> dict[str, Any]:
+        """What the page of ``ranking`` computes under ``changes``."""
+        found = self.call(
+            """(() => {
+                const report = readReport(payload);
+                const settings = { ...report.initial, ...changes };
+                const view = { ...rank(report.candidates, settings, report.excluded), settings };
+                const leaders = Object.fromEntries(report.studied ? [] : MEASURES.map(({ name, fields: [field] }) =>
+                    [name, findLeaders(view.everyone.map((row) => row.candidate), settings, field, 500)
+                        .map(({ candidate, from }) => [from, candidate.title])]));
+                const left = [...view.unusable, ...view.unsold, ...view.excluded];
+                const terms = view.rows.map((row) => Object.fromEntries(termSeconds(row)));
+                return { rows: view.rows, verdict: verdictText(view), left, leaders, terms };
+            })()""",
+            payload=page_content(ranking),
+            changes=changes,
+        )
+        return dict(found)
+
+    def close(self) -> None:
+        """End the engine's threads."""
+        self._engine.close()
