@@ -14,7 +14,7 @@ import vmselect as vs
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.ranking import result
 from vmselect.ranking.measures import Measure
-from vmselect.records import Environment, Profile
+from vmselect.records import Environment, Gpu, Profile
 
 CATALOG = vs.Catalog.embedded(date="2021-02-28").with_offers(
     [
@@ -402,3 +402,97 @@ def test_why_nothing_is_feasible_is_counted_and_not_spelled_out(monkeypatch: pyt
     ranking = rank([profile("small", region=None)], deadline_hours=1e-6, catalog=CATALOG.with_offers(offers))
     assert "502 candidates over deadline" in ranking.verdict
     assert len(told) == 1
+
+
+def test_several_workers_cost_several_machines() -> None:
+    def trained_by(workers: int, **factors: Any) -> Profile:
+        seen = profile("small", environment=Environment(workers=workers), outcome="stopped")
+        return seen.model_copy(update={"factors": factors})
+
+    one, eight = rank([trained_by(1)]).best, rank([trained_by(8)]).best
+    assert eight.seconds == one.seconds
+    assert eight.cost_usd == pytest.approx(8 * one.cost_usd)
+    assert (eight.usd_per_hour, eight.factors["nodes"]) == (8.0, 8)
+    assert str(eight).startswith("8 x small (lab, here, on_demand), batch 64")
+    assert "several-machines" in {f.code for f in eight.findings}
+    shared = rank([trained_by(8, nodes=1)]).best
+    assert shared.cost_usd == one.cost_usd
+    assert len(rank([trained_by(1), trained_by(8)])) == 2
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "gpus", "contradicts"),
+    [
+        ("g4dn.xlarge", ("NVIDIA A100-SXM4-40GB",) * 8, True),
+        ("g4dn.xlarge", ("NVIDIA A100-SXM4-40GB",), True),
+        ("g4dn.xlarge", ("Tesla T4",) * 2, True),
+        ("g4dn.xlarge", ("Tesla T4",), False),
+        ("g4dn.12xlarge", ("Tesla T4",), False),
+        ("g5.xlarge", ("NVIDIA A10G",), False),
+    ],
+)
+def test_hardware_that_contradicts_the_price_is_a_finding(
+    instance_type: str, gpus: tuple[str, ...], contradicts: bool
+) -> None:
+    seen = Environment(gpus=tuple(Gpu(name=name) for name in gpus))
+    best = vs.rank(
+        profile(instance_type, environment=seen, outcome="stopped", region=None, provider=None),
+        epochs=5, catalog=vs.Catalog.embedded(),
+    ).best  # fmt: skip
+    assert ("hardware-contradicts-price" in {f.code for f in best.findings}) == contradicts
+
+
+def test_rounding_puts_no_winner_off_the_front() -> None:
+    prices = {"a": 0.010000000000000002, "b": 0.01}
+    offers = [
+        {"provider": "lab", "instance_type": name, "region": "here", "usd_per_hour": p} for name, p in prices.items()
+    ]
+    both, counts = [profile("a"), profile("b")], range(1, 60)
+    ranking = rank(both, catalog=CATALOG.with_offers(offers), objective="time", epochs=counts)
+    assert all(row.pareto for row in ranking if row.rank == 1)
+    # With the prices as they are, some epoch counts tell the two apart and some do not.
+    assert {row.instance_type for row in ranking if row.rank == 1} == {"a", "b"}
+
+
+def test_a_tie_prefers_what_no_other_beats_by_much_and_says_what_is_given_up() -> None:
+    offers = [
+        {"provider": "lab", "instance_type": name, "region": "here", "usd_per_hour": price}
+        for name, price in (("slow", 1.0), ("fast", 6.05))
+    ]
+    pair = [profile("slow", 0.6), profile("fast", 0.1)]
+    ranking = rank(pair, epochs=100, catalog=CATALOG.with_offers(offers))
+    slow = next(row for row in ranking if row.instance_type == "slow")
+    assert (ranking.best.instance_type, slow.score, slow.rank) == ("fast", 1.0, 2)
+    assert (
+        "tied for the lowest cost of 2 candidates. By the estimates alone slow (lab, here, on_demand), batch 64 has"
+        in ranking.verdict
+    )
+    assert f"{slow.cost_usd:.2f} instead of ${ranking.best.cost_usd:.2f}, but its time is 5.9" in ranking.verdict
+    weighed = rank(pair, epochs=100, catalog=CATALOG.with_offers(offers), objective={"cost": 0.99, "time": 0.01})
+    assert weighed.best.score == min(row.score for row in weighed)
+
+
+def test_a_study_a_workload_and_sizes_between_go_through_rank() -> None:
+    pair = [profile("small", 0.1 * size / 64, batch_size=size, steps_per_epoch=6400 // size) for size in (64, 256)]
+    (row,) = rank(pair, batch_size=128)
+    assert (row.batch_size, row.basis) == (128, "between")
+    study = vs.ConvergenceStudy.from_epochs({64: 10, 256: 20})
+    assert rank(pair, epochs=study).to_frame().equals(vs.select(pair, study, catalog=CATALOG).to_frame())
+    longer = rank([pair[0]], workload=vs.Workload(steps_per_epoch=200))
+    assert longer.best.seconds == pytest.approx(rank([pair[0]], steps_per_epoch=200).best.seconds)
+    assert longer.best.seconds > 1.8 * rank([pair[0]]).best.seconds
+    with pytest.raises(ArgumentError, match="Say it once"):
+        rank(pair[:1], workload=vs.Workload(examples=5), examples=6)
+    with pytest.raises(ArgumentError, match="needs a convergence study"):
+        rank(pair[:1], minimum_metric=0.9)
+
+
+def test_the_same_measurement_counts_once_and_a_time_zone_is_no_hurdle() -> None:
+    once = profile("small", created=datetime(2026, 1, 1, tzinfo=UTC))
+    assert rank([once, once]).best.seconds_high == rank([once]).best.seconds_high
+
+
+def test_print_shows_what_was_left_out_and_the_winners_doubts() -> None:
+    text = str(rank([profile("small"), profile("unheard-of")], market="spot"))
+    assert "Left out: 1 candidate no price" in text
+    assert "Doubt: Spot times and costs assume" in text

@@ -12,6 +12,7 @@ from vmselect.cli import prices, sweep
 from vmselect.cli.check import check
 from vmselect.cli.compare import compare
 from vmselect.cli.estimate import estimate
+from vmselect.cli.options import in_options
 from vmselect.cli.output import say
 from vmselect.cli.probe import CONTEXT, Interrupted, probe
 from vmselect.cli.rank import rank
@@ -49,7 +50,7 @@ def main() -> None:
     try:
         app()
     except (VmselectError, OSError) as wrong:
-        say([f"vmselect: {wrong}"])
+        say([f"vmselect: {in_options(str(wrong))}"])
         sys.exit(2)
     except Interrupted:
         # Out of here, Ctrl-C ends the process as it ends any Python script: by the signal, so that a shell stops too.

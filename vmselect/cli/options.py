@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -145,6 +146,23 @@ def read_request(
         "boot_seconds": boot_seconds,
         "interruptions": interruptions,
     }
+
+
+def in_options(text: str) -> str:
+    """A message of the library in the words of the command line: ``batch_size="all"`` is ``--batch-size all``.
+
+    >>> in_options('Pass region= or batch_size="all"; budget_usd must be a number above 0, not -1.')
+    'Pass --region or --batch-size all; --budget-usd must be a number above 0, not -1.'
+    """
+    names = [*inspect.signature(read_request).parameters, *inspect.signature(make_ranking).parameters]
+    known = "|".join(sorted(set(names) - {"request", "profiles"}, key=len, reverse=True))
+
+    def option(found: re.Match[str]) -> str:
+        value = found["value"].strip('"') if found["value"] and found["value"] != "True" else ""
+        return f"--{found['name'].replace('_', '-')}" + (f" {value}" if value else "")
+
+    text = re.sub(rf'\b(?P<name>{known})=(?P<value>True|"\w+")?', option, text)
+    return re.sub(rf"(?P<value>)(?<![\w-])(?P<name>{known})(?= must be | is empty)", option, text)
 
 
 def open_catalog(path: Path | None, *, date: str | None) -> Catalog:

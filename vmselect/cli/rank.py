@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect.cli.options import ranks
+from vmselect.cli.options import in_options, ranks
 from vmselect.cli.output import Format, FormatOption, emit, say, tell
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def print_ranking(
     elif format is Format.csv:
         emit([vars(row) | more(row) for row in ranking], (*COLUMNS, *names), format=format)
     else:
-        tell(ranking.verdict)
+        tell(in_options(ranking.verdict))
     if format is Format.table and ranking:
         column = ranking.deciding_column
         rows = [ranking.row(int(i), column) for i in ranking.assessment.order[column][:top]]
@@ -105,8 +105,8 @@ def _remarks(ranking: Ranking, top: int) -> list[str]:
     for name in ("cost", "time") if len(ranking.settings.epochs) > 1 and ranking else ():
         changes = ranking.crossovers(name)
         lines += [f"By {name}: {change}." for change in changes[:5]]
-    lines += [f"Left out: {excluded}." for excluded in ranking.left_out[:top]]
+    lines += [in_options(f"Left out: {excluded}.") for excluded in ranking.left_out[:top]]
     if len(ranking.left_out) > top:
         lines.append(f"Left out: {len(ranking.left_out) - top:,} more; --format json lists all.")
-    lines += [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
+    lines += [in_options(f"{finding.severity.capitalize()}: {finding}") for finding in ranking.findings]
     return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from vmselect.ranking.wording import remarks
 from vmselect.report.drawing import deciding_rows
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ LEFT = {1, 2, 7}
 
 
 def to_html(ranking: Ranking, *, most: int = MOST_ROWS) -> str:
-    """The verdict and a table of the best candidates; every name is escaped.
+    """The verdict, a table of the best candidates, what was left out, and doubts; every name is escaped.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=30)
@@ -30,8 +31,8 @@ def to_html(ranking: Ranking, *, most: int = MOST_ROWS) -> str:
     head = "".join(_cell("th", i, text) for i, text in enumerate(HEADINGS))
     body = "".join(f"<tr>{_cells(label, row)}</tr>" for label, row in deciding_rows(ranking, most=most))
     left = f"<p>The best {most} of {total:,} candidates.</p>" if total > most else ""
-    doubts = "".join(f'<li dir="auto">{escape(str(finding))}</li>' for finding in ranking.findings)
-    findings = f"<details><summary>Findings</summary><ul>{doubts}</ul></details>" if doubts else ""
+    told = "".join(f'<li dir="auto">{escape(line)}</li>' for line in remarks(ranking))
+    findings = f"<ul>{told}</ul>" if told else ""
     return f"{verdict}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{left}{findings}"
 
 

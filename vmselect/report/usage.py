@@ -127,7 +127,7 @@ def _choose(source: Profile | Ranking, instance_type: str | None) -> Profile:
     if isinstance(source, Profile):
         return source
     wanted = instance_type or source.best.instance_type
-    profiles = [p for m in source.candidates.machines if m.instance_type == wanted for p in m.profiles]
+    profiles = [p for one in source.candidates.contenders if one.instance_type == wanted for p in one.records]
     sampled = next((profile for profile in profiles if profile.usage is not None), None)
     if sampled is None:
         raise RankingError(f"What {wanted} did was not sampled, or it was not measured. Probe it with sample=1.0.")
