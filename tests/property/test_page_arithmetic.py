@@ -23,7 +23,7 @@ EMPTY = vs.Catalog.embedded(date="2021-02-28")
 FIELDS = ("epochs", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "score")
 MARKETS = ("on_demand", "spot")
 
-prices = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.01, 50))
+prices = st.one_of(st.sampled_from([0.5, 1.0]), st.floats(0.01, 50))
 machines = st.lists(
     st.tuples(st.floats(0, 500), st.floats(0.01, 100), st.floats(0, 30), prices, prices, st.booleans()),
     min_size=1, max_size=6,
@@ -72,7 +72,7 @@ def agree(scripts: Scripts, expected: vs.Ranking, found: dict[str, Any]) -> None
     assert told == [(one.candidate, one.reason_code, one.reason) for one in expected.left_out]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     machines, st.sampled_from([1, 2, 3, 20, 1000]), weights, limits, limits,
     st.sampled_from(["on_demand", "spot", "any"]), st.sampled_from(["exact", "provider"]), spot,
