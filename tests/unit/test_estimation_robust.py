@@ -15,6 +15,7 @@ from vmselect.estimation import fit_runtime
 from vmselect.estimation.location import locate
 from vmselect.estimation.waiting import next_look
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
+from vmselect.records.usage import Summary, Usage
 
 STEP = 0.1
 
@@ -323,6 +324,15 @@ def test_waits_of_a_self_tuning_input_are_counted_by_how_busy_the_processor_was(
     assert share[0.1] < 0.1 < share[0.5] < share[1.0] < 1.0
     assert share[0.5] == pytest.approx(0.5, abs=0.01)
     assert "waits-between-epochs" not in {f.code for f in without.findings}
+
+
+def test_how_busy_all_programs_kept_the_processor_counts_where_it_was_sampled() -> None:
+    profile, idle = waiting(busy=0.5), {}
+    for share in (0.1, 0.9):
+        summary = Summary(count=9, mean=share, maximum=share, p50=share, p95=share)
+        usage = Usage(interval_seconds=1.0, phases={"steady_steps": {"usable_cpu_share": summary}})
+        idle[share] = fit_runtime(profile.model_copy(update={"usage": usage})).idle_seconds
+    assert idle[0.1] < fit_runtime(profile).idle_seconds < idle[0.9]
 
 
 def test_a_wait_that_was_seen_is_replaced_by_that_of_a_whole_epoch() -> None:

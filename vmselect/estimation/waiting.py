@@ -20,18 +20,22 @@ from vmselect.records import Profile
 FIRST_LOOK, LONGEST_PERIOD = 0.01, 60.0
 """Seconds from one look to the next, which double from the first to the longest (TensorFlow 2.21)."""
 
-BUSY_RISE, BUSY_HALF = 6.0, 0.5
-"""How the chance of a wait rises with the share of the processor that is busy, and the share where it is one half..."""
+OWN_RISE, OWN_HALF = 6.0, 0.5
+"""How the chance of a wait rises with the process' own share of the processor, compiling included, and the share where
+it is one half. Both were chosen by likelihood on trainings whose steps sleep, as when a GPU works, and on four models
+that keep the processor busy (``tests/benchmarks/waiting.py``: "busy 0.0", "busy 0.3", mlp, conv, rnn, wide), on one
+core and on two, most of them on an otherwise idle machine..."""
+
+SAMPLED_RISE, SAMPLED_HALF = 4.0, 0.35
+"""...and the same for the share that all programs took during steady steps, on the same cases and on two cores that
+other programs kept busy..."""
 
 USUAL_WEIGHT = 2.0
 """...how many waits that expectation counts for..."""
 
 CUT_WAITED = 2.0
 """...and what a wait after an epoch that a probe cut short counts for. Such epochs seldom wait, whatever whole ones do,
-so that one which did not wait says nothing. A whole epoch counts as one, either way. All four were chosen together, by
-likelihood, on trainings whose steps sleep and on four real models, one core and two (``tests/benchmarks/waiting.py``,
-the cases "busy 0.0", "busy 0.3" and the models): 43 of 43 boundaries of real models waited on one core, 1 of 36 of
-sleeping steps on two."""
+so that one which did not wait says nothing. A whole epoch counts as one, either way."""
 
 TELLING_SECONDS = 0.06
 """Waits shorter than this cannot be told from other work between epochs: the longest boundary without one took half."""
@@ -104,7 +108,7 @@ def expect_waiting(
 
     ``evidence`` is what every boundary that was seen says for and against.
     """
-    usual = 1 / (1 + math.exp(-BUSY_RISE * (busy_share(profile) - BUSY_HALF)))
+    usual = expect_share(profile)
     hits, misses = (math.fsum(side) for side in zip((0.0, 0.0), *evidence, strict=True))
     weight = USUAL_WEIGHT + hits + misses
     share = (USUAL_WEIGHT * usual + hits) / weight
@@ -121,12 +125,13 @@ def expect_waiting(
     return Waiting(Level(value, min(width, value), min(width, longest - value), noise), share, longest)
 
 
-def busy_share(profile: Profile) -> float:
-    """How busy the processor was: as sampled in steady steps, else by the process alone; 1 where that is not known."""
+def expect_share(profile: Profile) -> float:
+    """The share of epochs after which to expect a wait, by how busy the processor was; where unknown, it was busy."""
     sampled = profile.usage.phases.get("steady_steps", {}).get("usable_cpu_share") if profile.usage else None
     if sampled is not None and sampled.count:
-        return min(1.0, max(0.0, sampled.mean))
+        return 1 / (1 + math.exp(-SAMPLED_RISE * (min(1.0, max(0.0, sampled.mean)) - SAMPLED_HALF)))
     timeline, cores = profile.timeline, profile.environment.usable_cores
-    if not timeline.cpu_seconds or not timeline.wall_seconds or not cores:
-        return 1.0
-    return min(1.0, timeline.cpu_seconds / timeline.wall_seconds / cores)
+    own = 1.0
+    if timeline.cpu_seconds and timeline.wall_seconds and cores:
+        own = min(1.0, timeline.cpu_seconds / timeline.wall_seconds / cores)
+    return 1 / (1 + math.exp(-OWN_RISE * (own - OWN_HALF)))
