@@ -189,11 +189,11 @@ class KerasProbe(PlainCallback):
             self._close(*classify(error, detail))
 
     def _close(self, outcome: Outcome, detail: str | None = None) -> None:
-        recording = self._recording
+        recording, target = self._recording, self._target
         self._give_up()
         # Without a single step there is nothing to keep, unless that itself is the news.
         if recording is None or (not recording.saw_anything and outcome != "out_of_memory"):
             return
         self._profile = keep_profile(
-            recording, outcome, detail=detail, metrics=self.metrics, path=self._target, verbose=self.verbose
+            recording, outcome, detail=detail, metrics=self.metrics, path=target, verbose=self.verbose
         )
