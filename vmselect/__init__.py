@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from vmselect.probe import probe_transfer as probe_transfer
     from vmselect.ranking import Bill as Bill
     from vmselect.ranking import Ranking as Ranking
+    from vmselect.ranking import Transfer as Transfer
     from vmselect.ranking import rank as rank
     from vmselect.ranking import rank_inference as rank_inference
     from vmselect.ranking import select as select
@@ -77,6 +78,7 @@ _HOME = {
     "Ranking": "vmselect.ranking",
     "Requirements": "vmselect.comparison",
     "RuntimeEstimate": "vmselect.estimation",
+    "Transfer": "vmselect.ranking",
     "TransferRecord": "vmselect.records",
     "Workload": "vmselect.estimation",
     "compare": "vmselect.comparison",

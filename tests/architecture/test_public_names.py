@@ -26,6 +26,7 @@ NAMES = [
     "Ranking",
     "Requirements",
     "RuntimeEstimate",
+    "Transfer",
     "TransferRecord",
     "Workload",
     "__version__",
@@ -61,7 +62,7 @@ SIGNATURES = {
     "diagnose": "cpu_threshold",
     "estimate": "epochs method batch_size examples validation_examples confidence",
     "rank": "epochs catalog objective region market deadline_hours budget_usd batch_size method interruptions "
-    "decide_at",
+    "decide_at transfer",
     "select": "catalog objective minimum_metric",
     "compare": "by metric baseline",
     "effects": "factors metric",

@@ -16,6 +16,7 @@ from vmselect.units import format_seconds
 
 TERMS = (
     "boot",
+    "data_in",
     "initialization",
     "first_iteration",
     "steady_iterations",
@@ -23,6 +24,7 @@ TERMS = (
     "first_validation",
     "later_validations",
     "epoch_boundaries",
+    "model_out",
 )
 """Every term that an estimate can have, in the order in which they are shown."""
 

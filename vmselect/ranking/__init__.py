@@ -5,6 +5,7 @@ from vmselect.ranking.contenders import Contender
 from vmselect.ranking.costs import MethodologyCost, SelectionCost
 from vmselect.ranking.decision import rank, select
 from vmselect.ranking.measures import MEASURES
+from vmselect.ranking.moving import Transfer
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.rows import Excluded, Row
 from vmselect.ranking.serving import ServingRanking, ServingRow, rank_inference
@@ -25,6 +26,7 @@ __all__ = [
     "SelectionCost",
     "ServingRanking",
     "ServingRow",
+    "Transfer",
     "rank",
     "rank_inference",
     "select",

@@ -58,6 +58,11 @@ class Candidates:
         return np.asarray(self.column("usd_per_hour") * machines[self.contender], dtype=float)
 
     @cached_property
+    def moving_usd(self) -> Floats:
+        """Dollars of each candidate that do not depend on time: those for moving its data."""
+        return np.array([one.moving_usd for one in self.contenders], dtype=float)[self.contender]
+
+    @cached_property
     def is_spot(self) -> Bools:
         """Which candidates can be interrupted."""
         return np.asarray(self.column("market") == "spot", dtype=bool)

@@ -44,6 +44,8 @@ class Contender:
     epochs: EpochsEstimate | None = None
     """Epoch count and its bounds, where they come from a study."""
     findings: tuple[Finding, ...] = ()
+    moving_usd: float = 0.0
+    """Dollars for data that leave a store to reach it, paid once."""
 
     @property
     def batch_size(self) -> int | None:

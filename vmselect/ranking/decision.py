@@ -15,7 +15,9 @@ from vmselect.grouping import check_comparable, distinct
 from vmselect.ranking.candidates import join_offers
 from vmselect.ranking.contenders import Measured
 from vmselect.ranking.measures import Objective
+from vmselect.ranking.moving import Transfer
 from vmselect.ranking.result import Ranking
+from vmselect.ranking.serving import rank_inference, read_calls
 from vmselect.ranking.settings import Settings, read_batch_sizes
 from vmselect.ranking.spot import Interruptions
 from vmselect.ranking.study import Studied
@@ -46,6 +48,7 @@ def rank(
     validation_examples: int | None = None,
     steps_per_epoch: float | None = None,
     boot_seconds: float = 0.0,
+    transfer: Transfer | Mapping[str, Any] | None = None,
 ) -> Ranking:
     """Rank every machine that was measured, at every price it can be rented at.
 
@@ -67,7 +70,14 @@ def rank(
     ``minimum_metric`` demands a final value of the monitored metric (or of the metrics that it names). ``workload``,
     or its single fields, says where the training differs from what was probed. ``billing="provider"`` applies the
     provider's billing increment and minimum. ``interruptions`` applies to spot prices only.
+    Inference records are handed to :func:`~vmselect.rank_inference`, which takes loads and limits of its own.
+    ``transfer`` (a :class:`~vmselect.Transfer`) adds moving the data in and the model out.
     """
+    if (calls := read_calls(profiles)) is not None:
+        served: Any = rank_inference(
+            calls, catalog=catalog, objective=objective, region=region, market=market, include_retired=include_retired
+        )
+        return served  # type: ignore[no-any-return]
     fields = {
         "examples": examples, "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch,
     }  # fmt: skip
@@ -108,6 +118,9 @@ def rank(
         if settings.batch_sizes is not None:
             contenders, others = measured.at_sizes(settings.batch_sizes, say_others=True)
             left_out = [*left_out, *others]
+    if transfer is not None:
+        contenders, unmoved = Transfer.read(transfer).charge(contenders)
+        left_out = [*left_out, *unmoved]
     candidates, unpriced = join_offers(contenders, catalog, settings)
     whole = dict.fromkeys((*findings, *catalog.findings))
     return Ranking(candidates, settings, left_out=[*left_out, *unpriced], findings=tuple(whole), studied=studied)

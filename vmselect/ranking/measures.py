@@ -74,12 +74,13 @@ class Measure:
 
 
 def _cost_of(candidates: Candidates, settings: Settings, time: Spread) -> Spread:
-    """Dollars for the billed time."""
+    """Dollars for the billed time, and for moving the data."""
     price = candidates.usd_per_hour[:, None] / SECONDS_PER_HOUR
+    once = candidates.moving_usd[:, None]
     if settings.billing == "exact":
-        return Spread(*(part * price for part in time.parts))
+        return Spread(*(part * price + once for part in time.parts))
     bill = {"increment": candidates.increment_seconds[:, None], "minimum": candidates.minimum_seconds[:, None]}
-    return Spread(*(billed_seconds(part, **bill) * price for part in time.parts))
+    return Spread(*(billed_seconds(part, **bill) * price + once for part in time.parts))
 
 
 def billed_seconds(seconds: Floats, *, increment: Floats, minimum: Floats) -> Floats:

@@ -93,6 +93,7 @@ def to_payload(ranking: Ranking, *, rows: bool, which: Sequence[int] | None) -> 
             | candidates.identity(i)
             | {
                 "usd_per_hour": float(candidates.usd_per_hour[i]),
+                "moving_usd": float(candidates.moving_usd[i]),
                 "billing_increment_seconds": float(candidates.increment_seconds[i]),
                 "billing_minimum_seconds": float(candidates.minimum_seconds[i]),
                 "findings": number(ranking.findings_of(i)),

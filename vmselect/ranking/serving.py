@@ -171,7 +171,7 @@ def rank_inference(
     latency_limit_seconds: float | None = None,
     percent: float = 99,
     instances: int | tuple[int, int] = (1, 10),
-    objective: str = "cost",
+    objective: Any = "cost",
     catalog: Catalog | None = None,
     region: str | Iterable[str] | None = None,
     market: str | Iterable[str] | None = "on_demand",
@@ -211,6 +211,15 @@ def rank_inference(
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_calls(records: Any) -> list[InferenceRecord] | None:
+    """The inference records, where all of them are; else None."""
+    if isinstance(records, InferenceRecord):
+        return [records]
+    if not isinstance(records, Sequence) or not records:
+        return None
+    return list(records) if all(isinstance(record, InferenceRecord) for record in records) else None
 
 
 def _read_records(records: Any) -> list[InferenceRecord]:

@@ -61,7 +61,7 @@ function costOf(candidate, seconds, billing) {
     const step = candidate.increment_seconds;
     if (step > 0) charged = Math.ceil(charged / step) * step;
   }
-  return charged * (candidate.usd_per_hour / SECONDS_PER_HOUR);
+  return charged * (candidate.usd_per_hour / SECONDS_PER_HOUR) + (candidate.moving_usd ?? 0);
 }
 
 /**
