@@ -44,6 +44,8 @@ CASES = {
     "one core of several": {"cpu-limited"},
 }
 ALWAYS_ALLOWED = {"compute-bound", "cpu-limited"}
+ALSO_TRUE = {"growing data": {"input-bound"}}
+"""What follows from the cause as well, but only late in the run, so that it may be seen or not."""
 
 SPIN = "while True: pass"
 HOLD = "import time; held = bytearray(2**31); held[::4096] = b'x' * len(held[::4096]); time.sleep(600)"
@@ -249,7 +251,7 @@ def judge(case: str, codes: set[str]) -> str:
     """right, missed (an expected code is not there) or false (one is there that should not be)."""
     if CASES[case] - codes:
         return "missed"
-    return "false" if codes - CASES[case] - ALWAYS_ALLOWED else "right"
+    return "false" if codes - CASES[case] - ALWAYS_ALLOWED - ALSO_TRUE.get(case, set()) else "right"
 
 
 def print_tables(runs: list[dict[str, object]]) -> None:
@@ -262,7 +264,8 @@ def print_tables(runs: list[dict[str, object]]) -> None:
     expected = sorted({code for run in runs for code in CASES[run["case"]]} | {c for r in runs for c in r["codes"]})
     said = {code: Counter() for code in expected}
     for run in runs:
-        codes, truth = set(run["codes"]), CASES[run["case"]]
+        truth = CASES[run["case"]]
+        codes = set(run["codes"]) - ALSO_TRUE.get(run["case"], set())
         for code in expected:
             said[code][(code in truth, code in codes)] += 1
     print("\n| code | expected and said | expected, not said | said, not expected | neither |\n|---|---|---|---|---|")
