@@ -31,6 +31,8 @@ def summarise(profile: Profile) -> dict[str, str]:
         "steady step": _steady_step(profile),
         "validations": ", ".join(format_seconds(v.seconds) for v in timeline.validations[:3]) or None,
         "epochs": ", ".join(format_seconds(e.seconds) for e in timeline.epochs[:3] if e.complete) or None,
+        "waits for data": _input_wait(profile),
+        "processors": _processors(profile),
         "probe took": _seconds(timeline.wall_seconds),
         "whole training": _seconds(profile.total_seconds),
         "peak memory": format_bytes(environment.peak_memory_bytes) if environment.peak_memory_bytes else None,
@@ -71,6 +73,16 @@ def _backend(profile: Profile) -> str | None:
     name = profile.environment.backend
     version = profile.environment.versions.get(name or "")
     return f"{name} {version}" if name and version else name
+
+
+def _input_wait(profile: Profile) -> str | None:
+    wait = profile.timeline.input_wait
+    return None if wait is None else f"{wait.share:.0%} of the steps' time"
+
+
+def _processors(profile: Profile) -> str | None:
+    busy = None if profile.usage is None else profile.usage.mean("usable_cpu_share")
+    return None if busy is None else f"{busy:.0%} busy in steady steps"
 
 
 def _first_step(profile: Profile) -> str | None:
