@@ -160,3 +160,17 @@ def test_a_caller_cannot_change_the_shipped_tables() -> None:
     specs.loc["T4", "fp32_tflops"] = 0.0
     assert vs.Catalog.embedded().price("g4dn.xlarge") == 0.526
     assert gpu_specs().loc["T4", "fp32_tflops"] == 8.1
+
+
+def test_types_without_a_price_say_how_they_were_learnt() -> None:
+    lines = list(csv.DictReader((pricing_folder() / "unpriced.csv").read_text().splitlines()))
+    shipped = read_snapshot("2026-08-22.csv").astype({"instance_type": str}).drop_duplicates("instance_type")
+    facts = shipped.set_index("instance_type")[["vcpus", "memory_gib", "gpu_count", "gpu_memory_gib"]]
+    rest = {line["instance_type"]: line for line in lines}
+    for name, line in rest.items():
+        assert line["basis"], name
+        if not line["basis"].startswith("assumed = EC2"):
+            continue
+        twin = name.removeprefix("ml.")
+        same = facts.loc[twin] if twin in facts.index else rest[twin]
+        assert all(float(line[column]) == float(same[column]) for column in facts.columns), name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import os
 from pathlib import Path
@@ -76,10 +77,13 @@ def _with_shipped_facts(above: pd.DataFrame, shipped: pd.DataFrame) -> pd.DataFr
 
 
 def _drop_priced(path: Path, rows: pd.DataFrame) -> None:
-    lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    lines = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
     priced = set(rows["instance_type"].astype(str))
-    left = [",".join(line.values()) for line in lines if line["instance_type"] not in priced]
-    _files.write_text(path, "\n".join([",".join(lines[0]), *left]) + "\n", error=CatalogError)
+    left = io.StringIO()
+    writer = csv.DictWriter(left, lines.fieldnames or (), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(line for line in lines if line["instance_type"] not in priced)
+    _files.write_text(path, left.getvalue(), error=CatalogError)
 
 
 def _update_manifest(place: Path, date: str) -> None:

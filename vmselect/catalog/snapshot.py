@@ -122,6 +122,7 @@ def unpriced() -> pd.DataFrame:
     """Machine types of which we know what they are, and no price."""
     texts = ("provider", "service", "instance_type", "gpu_model")
     frame = pd.read_csv(pricing_folder() / "unpriced.csv", dtype=dict.fromkeys(texts, str), keep_default_na=False)
+    frame = frame.drop(columns="basis")  # for readers of the file: how each row was learnt
     return frame.astype({column: "category" if column in texts else "float64" for column in frame.columns})
 
 
