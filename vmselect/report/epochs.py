@@ -48,7 +48,8 @@ def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
     """A row per change of the leader within the chart: epochs, the new leader, and its value there."""
     rows: list[tuple[int, str, float]] = []
     for change in ranking.crossovers(value, up_to=_counts(ranking)[-1]):
-        there = ranking.rerank(epochs=change.epochs, objective=value, deadline_hours=None, budget_usd=None).best
+        wider = ranking.rerank(epochs=change.epochs, objective=value, deadline_hours=None, budget_usd=None)
+        there = min(wider.rows[:2], key=lambda row: row.score)  # the leader, whichever of the tied is preferred
         rows.append((change.epochs, there.instance_type, hours(there.seconds) if value == "time" else there.cost_usd))
     return pd.DataFrame(rows, columns=["epochs", "machine", "value"])
 

@@ -71,7 +71,8 @@ const tooltip = {
     document.body.append(this.box);
     document.addEventListener("pointermove", (event) => this.show(event.target, event.clientX, event.clientY));
     document.addEventListener("pointerdown", (event) => this.show(event.target, event.clientX, event.clientY));
-    document.addEventListener("scroll", () => (this.box.hidden = true), { passive: true });
+    // A focused mark is scrolled into view, and its box goes with it; any other box would stay behind.
+    document.addEventListener("scroll", () => this.focus(document.activeElement), { passive: true });
     document.addEventListener("focusin", (event) => this.focus(event.target));
     document.addEventListener("keydown", (event) => this.step(event));
   },
