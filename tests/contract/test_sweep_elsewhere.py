@@ -92,7 +92,7 @@ class Answers:
         self.calls = folder / "calls"
         programs = folder / "slurm-bin"
         programs.mkdir()
-        for name in ("sbatch", "squeue", "scancel"):
+        for name in ("sbatch", "squeue", "scancel", "srun"):
             body = f'#!/bin/sh\necho {name} "$@" >> {self.calls}\n{answers.get(name, "true")}\n'
             (programs / name).write_text(body)
             (programs / name).chmod(0o755)

@@ -108,14 +108,14 @@ class Watch:
         signal.signal(signal.SIGTERM, self._ask_stop)
         signal.signal(signal.SIGINT, self._ask_stop)
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        with contextlib.suppress(OSError):
-            _write_status(self.folder, {"state": "running", "guard": self.outer, "token": self.token})
         why, failure = "exit", ""
         try:
             for worker in self.request["workers"]:
                 self._start(worker)
         except (OSError, ValueError) as cannot:
             why, failure = "start", f"{worker['argv'][0]}: {cannot}"
+        with contextlib.suppress(OSError):
+            _write_status(self.folder, {"state": "running", "host": os.uname().nodename, "pipes": self.pipes})
         if why == "exit":
             _say({"started": self.workers, "pipes": self.pipes})
             why = self._watch()

@@ -43,7 +43,7 @@ class SlurmRunner:
 
     def check(self, trials: Sequence[Trial]) -> None:
         """Raise where Slurm's commands are missing or a trial asks for what this runner cannot give."""
-        for program in ("sbatch", "squeue", "scancel"):
+        for program in ("sbatch", "squeue", "scancel", "srun"):
             if shutil.which(program) is None:
                 raise SweepError(f"{program} is not on this machine. Start the sweep on a login node of the cluster.")
         for trial in trials:
@@ -97,21 +97,23 @@ class SlurmRunner:
             code = status.get("exit")
             return Seen("ended", exit=code if isinstance(code, int) else None, why=str(status.get("why", "")),
                         error=str(status.get("error", "")))  # fmt: skip
-        return Seen("ended", why="guard", error="the cluster ended the job; see slurm.txt in its folder")
+        problem = end_on_node(handle)
+        note = "the job ended without a word of its guard; see slurm.txt in its folder"
+        return Seen("lost" if problem else "ended", why="guard", error=problem or note)
 
     def fetch(self, handle: Handle, into: Path) -> None:
         """Nothing to do: the job wrote into its folder on the shared disk."""
 
     def stop(self, handle: Handle) -> str:
         """Cancel the job and wait until the cluster has ended it."""
-        until = time.monotonic() + GONE_SECONDS
+        until, problem = time.monotonic() + GONE_SECONDS, ""
         while True:
             try:
                 call(["scancel", f"--name={handle['token']}", f"--user={os.getuid()}"])
                 states = list_jobs(handle["token"])
-                if not states:
+                if not states and not (problem := end_on_node(handle)):
                     return ""
-                problem = f"its job is still {', '.join(states)}"
+                problem = problem if not states else f"its job is still {', '.join(states)}"
             except SweepError as cannot:
                 problem = str(cannot)
             if time.monotonic() > until:
@@ -120,6 +122,23 @@ class SlurmRunner:
 
     def close(self) -> None:
         """Jobs go on by themselves."""
+
+
+def end_on_node(handle: Handle) -> str:
+    """Where both guards were killed, Slurm may know nothing of what they left: look on the node, by a job of ours."""
+    folder = Path(handle["folder"])
+    status = read_status(folder)
+    if status.get("state") != "running":  # it ended in order, or never began
+        return ""
+    marks = " ".join([handle["token"], *map(str, status.get("pipes", ()))])
+    where = [f"--nodelist={status['host']}"] if re.fullmatch(r"[\w.-]+", str(status.get("host", ""))) else []
+    command = ["srun", "--nodes=1", "--ntasks=1", "--time=3", "--quiet", f"--chdir={folder}", *where]
+    try:
+        answer = call([*command, "python3", str(folder / "guard.py"), "end"], text=marks)
+        left = json.loads(answer.strip().splitlines()[-1])["left"]
+    except (SweepError, ValueError, KeyError, IndexError) as cannot:
+        return f"what its killed guard left on {status.get('host')} could not be looked for: {cannot}"
+    return f"processes {left} do not end on {status.get('host')}" if left else ""
 
 
 def list_jobs(name: str) -> list[str]:
