@@ -329,7 +329,7 @@ def test_waits_of_a_self_tuning_input_are_counted_by_how_busy_the_processor_was(
 def test_how_busy_all_programs_kept_the_processor_counts_where_it_was_sampled() -> None:
     profile, idle = waiting(busy=0.5), {}
     for share in (0.1, 0.9):
-        summary = Summary(count=9, mean=share, maximum=share, p50=share, p95=share)
+        summary = Summary(count=9, seconds=9.0, mean=share, maximum=share, p50=share, p95=share)
         usage = Usage(interval_seconds=1.0, phases={"steady_steps": {"usable_cpu_share": summary}})
         idle[share] = fit_runtime(profile.model_copy(update={"usage": usage})).idle_seconds
     assert idle[0.1] < fit_runtime(profile).idle_seconds < idle[0.9]
@@ -348,6 +348,13 @@ def test_a_wait_that_was_seen_is_replaced_by_that_of_a_whole_epoch() -> None:
 def test_whole_epochs_tell_more_about_waits_than_those_cut_short() -> None:
     cut, whole = (fit_runtime(waiting(truncated=truncated)).idle_seconds for truncated in (True, False))
     assert whole < cut  # none was seen after either
+
+
+def test_a_boundary_of_a_whole_epoch_of_unknown_length_counts_as_it_was_seen() -> None:
+    profile = waiting(truncated=False, boundary=8.0)
+    unknown = profile.model_copy(update={"timeline": profile.timeline.model_copy(update={"epochs": ()})})
+    estimate = vs.estimate(unknown, epochs=10)
+    assert estimate.terms["epoch_boundaries"] == pytest.approx(9 * 8.0)
 
 
 def test_an_epoch_that_may_just_miss_a_look_is_less_sure() -> None:

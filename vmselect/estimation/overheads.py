@@ -64,7 +64,9 @@ def time_boundaries(
     ``epoch_seconds`` are those of steps and validation, each with the share of epochs that take so long: on them it
     depends how long a self-tuning input waits. What was seen of such waits is replaced by those of whole epochs.
     """
-    tunes = bool(profile.setup.self_tuning_input)
+    # After a whole epoch of unknown length a wait cannot be told from the rest, and stands in what was seen.
+    mixed = any(not o.cut_short and o.pipeline_seconds is None for o in readings.openings + readings.first_openings)
+    tunes = bool(profile.setup.self_tuning_input) and not mixed
     evidence: list[tuple[float, float]] = []
 
     def lost(opening: Opening) -> float:

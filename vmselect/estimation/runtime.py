@@ -70,11 +70,6 @@ class ClosedForm:
         }
         return cls(**{name: column(name) for name in names}, **sides)
 
-    def take(self, rows: Any) -> ClosedForm:
-        """The chosen rows of a stacked form."""
-        columns = {name: getattr(self, name)[rows] for name in self.__dataclass_fields__ if name not in ("low", "high")}
-        return ClosedForm(**columns, low=tuple(x[rows] for x in self.low), high=tuple(x[rows] for x in self.high))
-
     def seconds(self, epochs: Any) -> Any:
         """Seconds of ``epochs`` epochs."""
         passes = epochs // self.validation_freq
