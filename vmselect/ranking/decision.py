@@ -126,7 +126,15 @@ def rank(
     return Ranking(candidates, settings, left_out=[*left_out, *unpriced], findings=tuple(whole), studied=studied)
 
 
-def select(profiles: Profile | Iterable[Profile], study: ConvergenceStudy, **options: Any) -> Ranking:
+def select(
+    profiles: Profile | Iterable[Profile],
+    study: ConvergenceStudy,
+    *,
+    catalog: Catalog | None = None,
+    objective: Objective = "cost",
+    minimum_metric: float | Mapping[str, float] | None = None,
+    **options: Any,
+) -> Ranking:
     """Rank every pair of VM type and batch size: :func:`vmselect.rank` with the epochs that a study says each needs.
 
     >>> import vmselect as vs
@@ -149,7 +157,8 @@ def select(profiles: Profile | Iterable[Profile], study: ConvergenceStudy, **opt
     """
     if not isinstance(study, ConvergenceStudy):
         raise ArgumentError(f"study is {show(study)}. Load one with vmselect.ConvergenceStudy.load(folder).")
-    return rank(profiles, epochs=study, **options)
+    chosen = {"catalog": catalog, "objective": objective, "minimum_metric": minimum_metric}
+    return rank(profiles, epochs=study, **chosen, **options)  # type: ignore[arg-type]
 
 
 def read_profiles(profiles: Profile | Iterable[Profile], *, model: str | None = None) -> list[Profile]:

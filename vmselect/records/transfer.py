@@ -74,7 +74,7 @@ class TransferRecord(Record):
 
     >>> record = TransferRecord.from_times(instance_type="t3.micro", url="s3://bucket", megabytes=10,
     ...                                    upload_seconds=18.4, download_seconds=7.8)
-    >>> record.upload_seconds_per_mb, record.download_seconds_per_mb
+    >>> round(record.upload_seconds_per_mb, 6), round(record.download_seconds_per_mb, 6)
     (1.84, 0.78)
     """
 
