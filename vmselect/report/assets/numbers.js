@@ -13,6 +13,9 @@ function fixed(x, decimals) {
 /** x with p significant digits and no trailing zeros, as Python's "%.3g" writes numbers of ordinary size. */
 function significant(x, p) {
   if (x === 0) return "0";
+  if (Math.abs(x) < 1e-4 && Math.abs(Number(x.toPrecision(p))) < 1e-4) {
+    return x.toExponential(p - 1).replace(/\.?0*e/, "e").replace(/e-(\d)$/, "e-0$1");
+  }
   const decimals = Math.max(0, p - 1 - Math.floor(Math.log10(Math.abs(Number(x.toPrecision(p))))));
   const text = fixed(x, Math.min(20, decimals));
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
