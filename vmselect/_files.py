@@ -70,7 +70,7 @@ def write_bytes(path: AnyPath, data: bytes, *, error: type[VmselectError] = Prof
         mode = _mode_of(target)
         with _beside(target.parent, data, mode) as beside:
             beside.replace(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     return Path(path)
 
 
@@ -96,7 +96,7 @@ def write_new(
                 if _claim(beside, target):
                     break
                 number += 1
-        _sync_folder(parent)
+        sync_folder(parent)
     return target
 
 
@@ -197,7 +197,7 @@ def _tidy(folder: Path) -> None:
                     continue  # its writer finished just now, or it is another user's
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Bring a new name to disk, where the system lets folders be synchronised."""
     try:
         handle = os.open(folder, os.O_RDONLY)

@@ -189,7 +189,14 @@ def test_a_closed_pipe_is_no_error(folder: Path) -> None:
 def test_an_interrupt_ends_a_script_by_the_signal_and_leaves_nothing_behind(tmp_path: Path) -> None:
     script = tmp_path / "slow.py"
     script.write_text("import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(60)\n", encoding="utf-8")
-    process = subprocess.Popen([*CLI, "probe", "slow.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*CLI, "probe", "slow.py"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Whoever started the tests may ignore the signal, which children inherit.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+    )
     while not (tmp_path / "started").exists():
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)

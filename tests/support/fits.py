@@ -45,6 +45,7 @@ def check_conserved(profile) -> None:
         timeline.steps.total_seconds or sum(epoch.seconds for epoch in timeline.epochs),
         *(validation.seconds for validation in timeline.validations),
         *(boundary.seconds for boundary in timeline.boundaries),
+        *(pause.seconds for pause in timeline.pauses),
     ]
     assert math.isclose(sum(parts), timeline.wall_seconds, rel_tol=1e-6, abs_tol=1e-6), (parts, timeline.wall_seconds)
     assert sum(epoch.steps or 0 for epoch in timeline.epochs) == timeline.steps.steps or not timeline.steps.steps

@@ -98,8 +98,9 @@ def test_a_folder_of_the_other_kind_alone_is_an_error(tmp_path: Path) -> None:
         vs.load_profiles(tmp_path / "studies")
 
 
-def test_the_format_of_today_stays_readable() -> None:
-    frozen = Path(__file__).parents[1] / "data" / "convergence" / "format-1.json"
+@pytest.mark.parametrize("name", ["format-1.json", "format-2.json"])
+def test_every_format_stays_readable(name: str) -> None:
+    frozen = Path(__file__).parents[1] / "data" / "convergence" / name
     kept = vs.ConvergenceStudy.load(frozen)
     assert kept.batch_sizes == (32, 64)
     assert kept.epochs(32).value == 7

@@ -120,7 +120,7 @@ def test_a_model_that_counts_no_examples() -> None:
 @pytest.fixture
 def fresh_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "_marked_ns", None)
-    monkeypatch.setattr(start, "_fit_seen", False)
+    monkeypatch.setattr(start, "_fits", 0)
     monkeypatch.setattr(start, "in_notebook", lambda: False)
 
 

@@ -155,7 +155,7 @@ def _check_usable(profiles: Sequence[Profile]) -> None:
                 f"{one.title}: the training ran out of memory there, so there is no time to predict. Leave the profile "
                 "out, or probe with a smaller batch size."
             )
-        if one.environment.dispatch == "threaded":
+        if one.environment.dispatch == "threaded" and one.probe != "epoch":  # whole epochs are waited for
             raise EstimateError(
                 f"{one.title}: Keras ran the probe's hooks on other threads, so its step times are not usable. Probe "
                 "again with the probe in a list: callbacks=[probe]."

@@ -1,11 +1,11 @@
 """How a training ends when Keras does not say so: an exception, a kill.
 
-Keras calls no hook when ``fit`` raises. Nets catch what can happen, which cost nothing to speak of until then:
+Keras calls no hook when ``fit`` raises. The record that is written ahead outlives any end; what is here adds what was
+the matter, and gives the record its final name while the process lives:
 
-* what ``fit`` calls (the step functions, the hooks of all callbacks) it calls through a guard that sees exceptions;
+* the step functions are called through a guard, which sees memory run out at the moment when it does;
 * the list of callbacks lives as long as ``fit`` does: when it dies, or the interpreter ends, ``fit`` is over;
-* SIGTERM, which by default ends a process without a word, is noted first and then does what it did;
-* whoever asks the probe for its profile asks whether ``fit`` still runs.
+* SIGTERM, which by default ends a process without a word, is noted first and then does what it did.
 """
 
 from __future__ import annotations
@@ -42,22 +42,28 @@ class EndWatch:
         self._note = note
         self._guards: list[tuple[weakref.ref[Any], str, Any, Any]] = []
         self._signal_set = False
+        self._process = os.getpid()
         # Where nothing dies with the training, the end of the interpreter is the net that remains.
         self._finalizer = weakref.finalize(anchor, self._forgotten)
         self._watch_signal()
 
-    def guard(self, owner: Any, *names: str) -> None:
-        """From now on, see the exceptions that these functions of ``owner`` raise."""
-        for name in names:
-            before = vars(owner).get(name)
-            function = before if before is not None else getattr(type(owner), name, None)
-            if function is None or any(name == guarded[1] and guarded[0]() is owner for guarded in self._guards):
-                continue
-            # A method is found on the class and called with its owner weakly held: the guard must not keep it alive.
-            reference = weakref.ref(owner)
-            guarded = self._wrap(function) if before is not None else self._wrap_method(function, reference)
-            self._guards.append((reference, name, before, guarded))
-            setattr(owner, name, guarded)
+    def guard(self, owner: Any, name: str) -> None:
+        """From now on, see the exceptions that this function of ``owner`` raises."""
+        function = vars(owner).get(name)
+        if function is None or any(name == guard[1] for guard in self._guards):
+            return
+
+        def guarded(*arguments: Any, **options: Any) -> Any:
+            try:
+                return function(*arguments, **options)
+            except BaseException as error:
+                # These two are how Keras' loops over data end.
+                if not isinstance(error, StopIteration) and type(error).__name__ != "OutOfRangeError":
+                    self._end(error, None)
+                raise
+
+        self._guards.append((weakref.ref(owner), name, function, guarded))
+        setattr(owner, name, guarded)
 
     def release(self, name: str | None = None) -> None:
         """Put back what was guarded: the function ``name``, or all."""
@@ -65,11 +71,7 @@ class EndWatch:
             self._guards.remove(guard)
             reference, guarded_name, before, guarded = guard
             owner = reference()
-            if owner is None or vars(owner).get(guarded_name) is not guarded:
-                continue
-            if before is None:
-                delattr(owner, guarded_name)
-            else:
+            if owner is not None and vars(owner).get(guarded_name) is guarded:
                 setattr(owner, guarded_name, before)
 
     def stop(self) -> None:
@@ -81,36 +83,13 @@ class EndWatch:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._signal_set = False
 
-    def _wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def guarded(*arguments: Any, **options: Any) -> Any:
-            try:
-                return function(*arguments, **options)
-            except BaseException as error:
-                self._see(error)
-                raise
-
-        return guarded
-
-    def _wrap_method(self, function: Callable[..., Any], reference: weakref.ref[Any]) -> Callable[..., Any]:
-        def guarded(*arguments: Any, **options: Any) -> Any:
-            try:
-                return function(reference(), *arguments, **options)
-            except BaseException as error:
-                self._see(error)
-                raise
-
-        return guarded
-
-    def _see(self, error: BaseException) -> None:
-        # These two are how Keras' loops over data end.
-        if not isinstance(error, StopIteration) and type(error).__name__ != "OutOfRangeError":
-            self._end(error, None)
-
     def _end(self, error: BaseException | None, detail: str | None) -> None:
         self.stop()
         self._note(error, detail)
 
     def _forgotten(self) -> None:
+        if os.getpid() != self._process:  # a child made by fork ends, and with it nothing of ours
+            return
         error = sys.exc_info()[1] or getattr(sys, "last_value", None)
         self._end(error, None)
 

@@ -5,29 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vmselect._checks import check_count, check_flag, check_name, check_path, check_seconds, maybe
+from vmselect._checks import check_count, check_flag, check_name, check_seconds, maybe
 from vmselect.errors import ProbeError
 from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.facts.framework import synchronise
-from vmselect.probe.observation import check_sample
-from vmselect.probe.options import (
-    Factors,
-    Metrics,
-    check_factors,
-    check_metrics,
-    check_target,
-    choose_path,
-    read_factors,
-)
+from vmselect.probe.options import Factors, Metrics, Options
 from vmselect.probe.recording import Recording
-from vmselect.probe.saving import keep_profile
+from vmselect.probe.sampling import Alarm
 
 if TYPE_CHECKING:
-    from vmselect.probe.sampling import Alarm
     from vmselect.records.training import Outcome, Profile
 
 Batch = TypeVar("Batch")
@@ -69,30 +58,34 @@ class LoopProbe:
         region: str | None = None,
         metrics: Metrics | None = None,
         factors: Factors | None = None,
+        name: str | None = None,
         sample: float | None = 1.0,
         alarm: Alarm | None = None,
         synchronize: Callable[[], Any] | None = None,
         verbose: int = 1,
     ) -> None:
-        self._path = maybe(check_path, "path", path)
+        self._options = Options.of(
+            path,
+            batch_size=batch_size,
+            instance_type=instance_type,
+            region=region,
+            metrics=metrics,
+            factors=factors,
+            name=name,
+            sample=sample,
+            alarm=alarm,
+            verbose=verbose,
+        )
         self._steps_wanted = check_count("steps", steps)
         self._epochs_wanted = max(1, check_count("validations", validations, least=0, most=2))
         self._seconds = maybe(check_seconds, "seconds", seconds, above=0)
         self._stop = check_flag("stop", stop)
-        self._batch_size = maybe(check_count, "batch_size", batch_size)
         self._model = maybe(check_name, "model", model)
         self._examples = maybe(check_count, "examples", examples)
-        self._instance_type = maybe(check_name, "instance_type", instance_type)
-        self._region = maybe(check_name, "region", region)
-        self._metrics = check_metrics(metrics)
-        self._factors = check_factors("factors", factors)
-        self._sample, self._alarm = check_sample(sample, alarm)
         self._synchronize = synchronize or synchronise
-        self._verbose = check_count("verbose", verbose, least=0)
         self._recording: Recording | None = None
         self._watch: EndWatch | None = None
         self._profile: Profile | None = None
-        self._target: Path | None = None
         self._epochs_begun = 0
         self._whole = self._cut_short = self._stepping = False
 
@@ -112,17 +105,7 @@ class LoopProbe:
         return self._epochs_begun >= self._epochs_wanted or self._is_late(recording)
 
     def __enter__(self) -> LoopProbe:
-        self._target = choose_path(self._path)
-        check_target(self._target)
-        self._recording = recording = Recording(
-            "loop",
-            batch_size=self._batch_size,
-            instance_type=self._instance_type,
-            region=self._region,
-            factors=read_factors(self._factors),
-            sample=self._sample,
-            alarm=self._alarm,
-        )
+        self._recording = recording = Recording("loop", options=self._options)
         with recording.timer.leave_out():
             recording.model_name = self._model
             recording.counted_examples = self._examples
@@ -137,7 +120,6 @@ class LoopProbe:
             self._end_early(error, None)
         elif self._recording is not None:
             self._end_epoch(self._recording)
-            self._recording.timer.finish()
             self._close("stopped" if self._cut_short else "watched")
 
     def epochs(self, count: int) -> Iterator[int]:
@@ -172,6 +154,8 @@ class LoopProbe:
                 yield batch
                 self._synchronize()
                 timer.end_step(index)
+                if not timer.epochs_ended and not index:
+                    recording.note()
                 if self._stop and index != last and (index >= self._steps_wanted or self._is_late(recording)):
                     self._cut_short = True
                     return
@@ -184,13 +168,14 @@ class LoopProbe:
     @contextmanager
     def validation(self) -> Iterator[None]:
         """Mark the validation that follows an epoch's steps."""
-        timer = self._require().timer
-        timer.begin_validation()
+        recording = self._require()
+        recording.timer.begin_validation()
         try:
             yield
         finally:
             self._synchronize()
-            timer.end_validation()
+            recording.timer.end_validation()
+            recording.note()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -203,12 +188,12 @@ class LoopProbe:
         return self._seconds is not None and recording.timer.elapsed_seconds() > self._seconds
 
     def _end_epoch(self, recording: Recording) -> None:
-        recording.timer.end_epoch(complete=self._whole)
+        if recording.timer.current is not None:
+            recording.timer.end_epoch(complete=self._whole)
+            recording.note()
 
     def _end_early(self, error: BaseException | None, detail: str | None) -> None:
-        if self._recording is not None:
-            self._recording.timer.finish()
-            self._close(*classify(error, detail))
+        self._close(*classify(error, detail))
 
     def _close(self, outcome: Outcome, detail: str | None = None) -> None:
         recording, watch = self._recording, self._watch
@@ -216,10 +201,7 @@ class LoopProbe:
         if watch is not None:
             watch.stop()
         if recording is not None:
-            recording.observation.end()
-            self._profile = keep_profile(
-                recording, outcome, detail=detail, metrics=self._metrics, path=self._target, verbose=self._verbose
-            )
+            self._profile = recording.keep(outcome, detail) or self._profile
 
 
 probe_loop = LoopProbe

@@ -10,14 +10,63 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vmselect._checks import check_mapping, is_number, show
+from vmselect._checks import check_count, check_mapping, check_name, check_path, is_number, maybe, show
 from vmselect.errors import ArgumentError
+from vmselect.probe.observation import check_sample
+from vmselect.probe.sampling import Alarm
 
 Metrics = Mapping[str, float | Callable[[], float]]
 Factors = Mapping[str, bool | int | float | str]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments that all probes of trainings share, checked."""
+
+    path: Path | None
+    batch_size: int | None
+    instance_type: str | None
+    region: str | None
+    metrics: Metrics
+    factors: Factors
+    name: str | None
+    sample: float | None
+    alarm: Alarm | None
+    verbose: int
+
+    @classmethod
+    def of(
+        cls,
+        path: str | os.PathLike[str] | None,
+        *,
+        batch_size: int | None,
+        instance_type: str | None,
+        region: str | None,
+        metrics: Metrics | None,
+        factors: Factors | None,
+        name: str | None,
+        sample: float | None,
+        alarm: Alarm | None,
+        verbose: int,
+    ) -> Options:
+        """Check each, and name the one that cannot be used."""
+        sample, alarm = check_sample(sample, alarm)
+        return cls(
+            path=maybe(check_path, "path", path),
+            batch_size=maybe(check_count, "batch_size", batch_size),
+            instance_type=maybe(check_name, "instance_type", instance_type),
+            region=maybe(check_name, "region", region),
+            metrics=check_metrics(metrics),
+            factors=check_factors("factors", factors),
+            name=maybe(check_name, "name", name),
+            sample=sample,
+            alarm=alarm,
+            verbose=check_count("verbose", verbose, least=0),
+        )
 
 
 def check_metrics(value: Any) -> dict[str, float | Callable[[], float]]:

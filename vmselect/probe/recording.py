@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import sys
+import uuid
 from datetime import UTC, datetime
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
-from vmselect.probe.facts.process import in_notebook, take_initialization
+from vmselect.probe.ending import classify
+from vmselect.probe.facts.process import in_notebook, number_fit, take_initialization
 from vmselect.probe.keras.fit import FitFacts, read_fit
 from vmselect.probe.observation import Observation
+from vmselect.probe.options import Options, check_target, choose_path, evaluate_metrics, read_factors
+from vmselect.probe.recorder.pauses import PauseWatch
 from vmselect.probe.recorder.stopwatch import StepTimer
+from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from vmselect.probe.options import Factors
-    from vmselect.probe.sampling import Alarm
     from vmselect.records.training import Outcome, Profile, Setup
 
 Kind = Literal["iteration", "epoch", "loop"]
+
+KILLED = "the process ended without a word: it was killed, or the machine went down"
 
 
 class Recording:
@@ -35,13 +42,10 @@ class Recording:
         model: Any = None,
         params: Mapping[str, Any] | None = None,
         frame: FrameType | None = None,
-        batch_size: int | None = None,
-        instance_type: str | None = None,
-        region: str | None = None,
-        factors: Factors | None = None,
-        sample: float | None = None,
-        alarm: Alarm | None = None,
+        options: Options,
     ) -> None:
+        target, self._factors = choose_path(options.path), read_factors(options.factors)
+        check_target(target)
         self.init = take_initialization()
         self.timer = StepTimer()
         self.timer.start()
@@ -49,9 +53,10 @@ class Recording:
             self.kind = kind
             self.model = model
             self.fit = read_fit(frame) if frame is not None else FitFacts()
+            self.options = options
+            self._id, self._created, self._number = uuid.uuid4().hex, datetime.now(UTC), number_fit()
             params = params or {}
-            self.given_batch_size = batch_size
-            self.factors = dict(factors or {})
+            self.given_batch_size = options.batch_size
             self.counted_batch_size: int | None = None
             self.steps: int | None = params.get("steps")
             self.epochs: int | None = params.get("epochs")
@@ -60,8 +65,11 @@ class Recording:
             self.counted_steps: int | None = None
             self.counted_examples: int | None = None
             self.validation_examples: int | None = None
-            self._read_facts(instance_type, region)
-            self.observation = Observation(sample, alarm)
+            self.redirected: list[str] = []
+            """What other callbacks were kept from writing, for people."""
+            self._read_facts()
+            self._open(target)
+            self.observation = Observation(options.sample, options.alarm)
 
     @property
     def is_chief(self) -> bool:
@@ -82,6 +90,13 @@ class Recording:
     def batch_size(self) -> int | None:
         """Examples per step, as given, as the data says, or as counted."""
         return self.given_batch_size or self.fit.batch_size or self.counted_batch_size
+
+    def count_examples(self, *, steps: int | None) -> int | None:
+        """Examples that all workers have seen since the epoch or validation began, ``steps`` ago."""
+        from vmselect.probe.facts.framework import count_examples
+
+        counted = count_examples(self.model, steps=steps)
+        return None if counted is None else counted * self._counters
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -107,18 +122,58 @@ class Recording:
                 return self.batch_size - missing if missing else 0
         return self.fit.partial_batch
 
-    def build(
-        self, outcome: Outcome, *, detail: str | None = None, metrics: Mapping[str, float] | None = None
-    ) -> Profile:
+    def note(self) -> None:
+        """Something that is timed has ended: let what is known outlive this process."""
+        if self._ahead is not None:
+            with self.timer.leave_out():
+                self._ahead.note()
+
+    def snapshot(self, error: BaseException | None = None) -> Profile:
+        """The profile so far, of a training that may or may not go on."""
+        profile = self.build(*classify(error))
+        if self._ahead is not None:
+            self._ahead.write(profile)
+        return profile
+
+    def keep(self, outcome: Outcome, detail: str | None = None) -> Profile | None:
+        """The profile, evaluated, written and announced; None where there is nothing to keep."""
+        self.timer.finish()
+        self._pauses.stop()
+        self.observation.end()
+        # Without a single step there is nothing to keep, unless that itself is the news.
+        if not (self.saw_anything or outcome == "out_of_memory"):
+            if self._ahead is not None:
+                self._ahead.discard()
+            return None
+        measured: Mapping[str, float] = {}
+        try:
+            measured = evaluate_metrics(self.options.metrics)
+        finally:  # a faulty metric must not cost the times: they are written, then the fault is shown
+            profile = self.build(outcome, detail=detail, metrics=measured)
+            written = self._ahead.finish(profile) if self._ahead is not None else None
+            if self.options.verbose and self.is_chief and outcome == "stopped":
+                sys.stdout.write(describe_stop(profile, written, self.redirected) + "\n")
+                sys.stdout.flush()
+        return profile
+
+    def drop(self) -> None:
+        """Forget what was seen: it means nothing."""
+        self._pauses.stop()
+        self.observation.end()
+        if self._ahead is not None:
+            self._ahead.discard()
+
+    def build(self, outcome: Outcome, detail: str | None = None, metrics: Mapping[str, float] | None = None) -> Profile:
         """The profile of what was seen until now."""
         from vmselect.probe.facts.framework import read_peak_gpu_memory
         from vmselect.probe.facts.hardware import read_peak_memory
         from vmselect.probe.recorder.timeline import build_timeline
         from vmselect.records.base import Environment
-        from vmselect.records.training import Profile
+        from vmselect.records.training import Fit, Profile
 
         return Profile(
-            created=datetime.now(UTC),
+            id=self._id,
+            created=self._created,
             probe=self.kind,
             outcome=outcome,
             detail=detail,
@@ -136,7 +191,8 @@ class Recording:
                 peak_gpu_memory_bytes=read_peak_gpu_memory(),
             ),
             placement=self._placement,
-            factors=self.factors,
+            fit=Fit(number=self._number[0], process=self._number[1], name=self.options.name),
+            factors=self._factors,
             usage=self.observation.usage,
             metrics=dict(metrics or {}),
         )
@@ -148,8 +204,10 @@ class Recording:
         frequency = self.fit.validation_freq
         return Setup(
             model=self.model_name,
-            parameters=self._parameters,
+            parameters=self.parameters,
+            structure=self._structure,
             batch_size=self.batch_size,
+            worker_batch_size=self.batch_size // self.workers or None if self.batch_size else None,
             batch_size_source=source if self.batch_size else None,
             steps_per_epoch=self.steps_per_epoch,
             steps_per_execution=self.steps_per_execution,
@@ -173,8 +231,24 @@ class Recording:
         )
         self.timer.enter = self.observation.enter
 
-    def _read_facts(self, instance_type: str | None, region: str | None) -> None:
-        from vmselect.probe.facts.framework import count_parameters, name_model, read_framework
+    def _open(self, target: Path | None) -> None:
+        from vmselect.probe.recorder.write_ahead import WriteAhead
+
+        def build() -> Profile:
+            plain = {name: value for name, value in self.options.metrics.items() if not callable(value)}
+            return self.build("interrupted", detail=KILLED, metrics=plain)
+
+        self._pauses = PauseWatch(self.timer)
+        self._ahead = WriteAhead(target, build, identity=self._id) if target is not None and self.is_chief else None
+
+    def _read_facts(self) -> None:
+        from vmselect.probe.facts.framework import (
+            count_feeders,
+            count_parameters,
+            describe_structure,
+            name_model,
+            read_framework,
+        )
         from vmselect.probe.facts.hardware import read_machine
         from vmselect.probe.facts.placement import locate
 
@@ -184,6 +258,22 @@ class Recording:
             "notebook": in_notebook(),
             "dispatch": None if self.model is None else "threaded" if self.fit.threaded else "direct",
         }
-        self._placement = locate(instance_type=instance_type, region=region)
+        self._placement = locate(instance_type=self.options.instance_type, region=self.options.region)
         self.model_name = name_model(self.model)
-        self._parameters = count_parameters(self.model)
+        self.parameters = count_parameters(self.model)
+        self._structure = describe_structure(self.model)
+        # Where every worker brings data of its own, a step takes as many batches as there are workers.
+        feeders, self._counters = count_feeders(self.model, self.workers)
+        self.fit = self.fit.times(feeders)
+
+
+def describe_stop(profile: Profile, written: Path | None, redirected: Sequence[str] = ()) -> str:
+    """The one line that a probe says when it has ended a training."""
+    timeline = profile.timeline
+    steps, epochs, validations = timeline.steps.steps, len(timeline.epochs), len(timeline.validations)
+    seen = f"{steps} step{'s' * (steps != 1)}" if steps else f"{epochs} epoch{'s' * (epochs != 1)}"
+    if validations:
+        seen += f" and {validations} validation{'s' * (validations != 1)}"
+    where = f"; profile in {written}" if written is not None else ""
+    kept = f"; written elsewhere and removed: {', '.join(redirected)}" if redirected else ""
+    return f"vmselect: ended the training after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}"

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from vmselect._checks import check_path, several
-from vmselect._files import is_folder, read_bytes, safe_name, write_new, write_text
+from vmselect._files import is_folder, read_bytes, write_new, write_text
 from vmselect.errors import ProfileError
 from vmselect.records.base import Record
+from vmselect.records.draft import MAX_FILE_BYTES, name_record, recover
 from vmselect.records.registry import KINDS, parse_record
 from vmselect.records.training import Profile
-
-MAX_FILE_BYTES = 32 * 1024 * 1024
-"""A profile of a million watched steps is about half a megabyte; far more is not a record."""
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -27,7 +25,7 @@ def save_record(record: Record, path: str | os.PathLike[str]) -> Path:
     """
     target = check_path("path", path)
     if is_folder(target):
-        return write_new(target, f"{safe_name(record.file_stem)}-{record.created:%Y%m%dT%H%M%S}", record.to_json())
+        return write_new(target, name_record(record), record.to_json())
     check_replaceable(target)
     return write_text(target, record.to_json())
 
@@ -44,10 +42,15 @@ def check_replaceable(path: Path) -> None:
 
 
 def load_record(path: str | os.PathLike[str], *, kind: str | None = None) -> Record:
-    """Read one record, of any kind or of ``kind``."""
-    noun = KINDS[kind].noun if kind else "record"
+    """Read one record, of any kind or of ``kind``; if its writer was killed, what it had written by then."""
     where = check_path("path", path)
-    return parse_record(read_bytes(where, noun=noun, limit=MAX_FILE_BYTES), source=str(where), kind=kind)
+    staying = [] if where.is_dir() else recover(where)
+    return _load(staying[0] if staying else where, kind=kind)
+
+
+def _load(file: Path, *, kind: str | None = None) -> Record:
+    noun = KINDS[kind].noun if kind else "record"
+    return parse_record(read_bytes(file, noun=noun, limit=MAX_FILE_BYTES), source=str(file), kind=kind)
 
 
 def load_profile(path: str | os.PathLike[str]) -> Profile:
@@ -99,11 +102,11 @@ def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Path,
     if not named:
         raise ProfileError(f"No {noun} was named. Give at least one {noun} file or a folder of them.")
     for path in named:
-        inside = sorted(p for p in path.glob("*.json") if not p.name.startswith(".")) if path.is_dir() else None
+        inside = _find_inside(path) if path.is_dir() else None
         count = 0
         for file in [path] if inside is None else inside:
             try:
-                record = load_record(file, kind=kind if inside is None else None)
+                record = load_record(file, kind=kind) if inside is None else _load(file)
             except ProfileError as unreadable:
                 count += 1
                 yield file, unreadable
@@ -113,3 +116,9 @@ def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Path,
                 yield file, record
         if not count:
             yield path, ProfileError(f"{path}: no {noun} (*.json) in this folder. Run a probe with path={str(path)!r}.")
+
+
+def _find_inside(folder: Path) -> list[Path]:
+    """The record files of a folder, those included that killed writers left."""
+    staying = recover(folder)
+    return sorted(p for p in folder.glob("*.json") if not p.name.startswith(".")) + staying

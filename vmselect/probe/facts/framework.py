@@ -5,6 +5,7 @@ Nothing here imports a framework: whoever trains has imported it, and whoever ha
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import re
 import sys
@@ -56,6 +57,19 @@ def count_parameters(model: Any) -> int | None:
     return int(model.count_params())
 
 
+def describe_structure(model: Any) -> str | None:
+    """A digest of the model's layers, their weights and which of them are trained; None before it is built."""
+    if not getattr(model, "built", False):
+        return None
+    layers = _attempt(
+        lambda: [
+            (type(layer).__name__, bool(layer.trainable), [tuple(weight.shape) for weight in layer.weights])
+            for layer in model._flatten_layers()
+        ]
+    )
+    return None if not layers else hashlib.sha256(repr(layers).encode()).hexdigest()[:16]
+
+
 def read_versions() -> dict[str, str]:
     """Versions of Python and of the frameworks that are loaded."""
     found = {"python": platform.python_version()}
@@ -104,6 +118,20 @@ def count_replicas(model: Any) -> int:
         shape = _attempt(lambda: distribution.device_mesh.shape[0]) if distribution is not None else None
         replicas = shape if isinstance(shape, int) else 1
     return max(1, replicas)
+
+
+def count_feeders(model: Any, workers: int) -> tuple[int, int]:
+    """How many workers bring a batch of their own to every step, and how many count examples each for itself.
+
+    TensorFlow's strategies are given the batch of all workers and split it. JAX' workers bring a batch each, unless
+    Keras splits a dataset for them, and count together. torch's bring a batch each and count it alone.
+    """
+    backend = backend_name()
+    if workers == 1 or backend not in ("jax", "torch"):
+        return 1, 1
+    keras = sys.modules.get("keras")
+    splits = backend == "jax" and _attempt(lambda: keras.distribution.distribution().auto_shard_dataset)  # type: ignore[union-attr]
+    return 1 if splits else workers, workers if backend == "torch" else 1
 
 
 def count_framework_gpus() -> int | None:

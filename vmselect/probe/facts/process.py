@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import time
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Literal
 InitSource = Literal["process start", "mark_start"]
 
 _marked_ns: int | None = None
-_fit_seen = False
+_fits = 0
+_token: tuple[int, str] | None = None
 
 
 def mark_start() -> None:
@@ -29,17 +31,25 @@ def mark_start() -> None:
 def take_initialization() -> tuple[float, InitSource] | None:
     """Seconds of initialization until now and where they were counted from; None where that cannot be known.
 
-    Only the first training of a process began with the process, so this also notes that a training has begun.
+    Only the first training of a process began with the process, so this also counts the training that begins.
     """
-    global _marked_ns, _fit_seen
-    marked, seen = _marked_ns, _fit_seen
-    _marked_ns, _fit_seen = None, True
+    global _marked_ns, _fits
+    marked, _marked_ns = _marked_ns, None
+    _fits += 1
     if marked is not None:
         return (time.perf_counter_ns() - marked) / 1e9, "mark_start"
-    if seen or in_notebook():
+    if _fits > 1 or in_notebook():
         return None
     age = process_age_seconds()
     return (age, "process start") if age is not None else None
+
+
+def number_fit() -> tuple[int, str]:
+    """The number of the training that began last in this process, and a name for the process that no other has."""
+    global _token
+    if _token is None or _token[0] != os.getpid():  # a child made by fork is another process
+        _token = os.getpid(), secrets.token_hex(4)
+    return max(1, _fits), f"{_token[0]}-{_token[1]}"
 
 
 def in_notebook() -> bool:

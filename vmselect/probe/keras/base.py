@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-import threading
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from vmselect._checks import check_count, check_flag, check_name, check_path, maybe
+from vmselect._checks import check_flag
 from vmselect.errors import ProbeError
 from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.keras.callback import Logs, PlainCallback
-from vmselect.probe.keras.fit import is_running
-from vmselect.probe.observation import check_sample
-from vmselect.probe.options import (
-    Factors,
-    Metrics,
-    check_factors,
-    check_metrics,
-    check_target,
-    choose_path,
-    read_factors,
-)
+from vmselect.probe.keras.scratch import Scratch
+from vmselect.probe.options import Options
+from vmselect.probe.recorder.stopwatch import StepTimer
 from vmselect.probe.recording import Recording
-from vmselect.probe.saving import keep_profile
 
 if TYPE_CHECKING:
-    from vmselect.probe.sampling import Alarm
     from vmselect.records.training import Outcome, Profile
 
 
@@ -36,10 +28,6 @@ class _OwnStop(int):
 
 
 OWN_STOP = _OwnStop(1)
-
-GUARDED_HOOKS = tuple(
-    f"on_{what}_{when}" for what in ("epoch", "train_batch", "test", "test_batch") for when in ("begin", "end")
-)
 
 THREADED = (
     "Keras would call this probe from worker threads, where step times mean nothing. "
@@ -52,30 +40,14 @@ class KerasProbe(PlainCallback):
 
     _kind: ClassVar[Literal["iteration", "epoch"]]
     _needs_batch_hooks: ClassVar[bool]
+    _scratch: Scratch | None = None
 
     def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        stop: bool = True,
-        batch_size: int | None = None,
-        instance_type: str | None = None,
-        region: str | None = None,
-        metrics: Metrics | None = None,
-        factors: Factors | None = None,
-        sample: float | None = 1.0,
-        alarm: Alarm | None = None,
-        verbose: int = 1,
+        self, path: str | os.PathLike[str] | None = None, *, stop: bool = True, protect_files: bool = True, **given: Any
     ) -> None:
-        self.path = maybe(check_path, "path", path)
+        self.options = Options.of(path, **given)
         self.stop = check_flag("stop", stop)
-        self.batch_size = maybe(check_count, "batch_size", batch_size)
-        self.instance_type = maybe(check_name, "instance_type", instance_type)
-        self.region = maybe(check_name, "region", region)
-        self.metrics = check_metrics(metrics)
-        self.factors = check_factors("factors", factors)
-        self.sample, self.alarm = check_sample(sample, alarm)
-        self.verbose = check_count("verbose", verbose, least=0)
+        self.protect_files = check_flag("protect_files", protect_files)
         self.params = {}
         self._profile: Profile | None = None
         self._reset()
@@ -83,8 +55,7 @@ class KerasProbe(PlainCallback):
     def _reset(self) -> None:
         self._recording: Recording | None = None
         self._watch: EndWatch | None = None
-        self._thread = 0
-        self._target: Path | None = None
+        self._untime: Callable[[], None] | None = None
         self._cut_short = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -96,43 +67,55 @@ class KerasProbe(PlainCallback):
         self._reset()
 
     @property
+    def path(self) -> Path | None:
+        """Where the profile goes, as given."""
+        return self.options.path
+
+    @property
+    def batch_size(self) -> int | None:
+        """Examples per step, as given."""
+        return self.options.batch_size
+
+    @property
     def profile(self) -> Profile:
-        """The :class:`~vmselect.Profile` of the last training that was recorded."""
-        recording = self._recording
-        if recording is not None and recording.fit.token and not is_running(recording.fit.token, self._thread):
-            self._end_early(sys.exc_info()[1], None)
+        """The :class:`~vmselect.Profile` of the last training; of one that has not come to its end, what was seen."""
+        # Keras does not say when a training has failed. An exception that is being handled is what ended it.
+        if self._recording is not None and self._recording.saw_anything:
+            return self._recording.snapshot(sys.exc_info()[1])
         if self._profile is None:
             raise ProbeError("Nothing has been measured yet. Train with model.fit(..., callbacks=[probe]) first.")
         return self._profile
 
+    @property
+    def measured(self) -> bool:
+        """Whether there is a profile."""
+        return self._profile is not None or (self._recording is not None and self._recording.saw_anything)
+
     # -- hooks -------------------------------------------------------------------------------------------------------
+
+    def set_model(self, model: Any) -> None:
+        """Keras' own: the model that is trained. It comes before any callback has begun to write."""
+        super().set_model(model)
+        caller = sys._getframe(1)
+        # Only Keras' list is looked into: to ask a frame for its variables keeps them alive as long as the frame.
+        if self.stop and self.protect_files and caller.f_code.co_name == "set_model":
+            callback_list = caller.f_locals.get("self")
+            self._scratch = _redirect_files(callback_list) if hasattr(callback_list, "callbacks") else None
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Start recording."""
         self._end_early(None, None)  # a training before this one that ended without a word
         self._reset()
         frame = sys._getframe(1)
-        self._target = choose_path(self.path)
-        check_target(self._target)
-        recording = Recording(
-            self._kind,
-            model=self._model,
-            params=self.params,
-            frame=frame,
-            batch_size=self.batch_size,
-            instance_type=self.instance_type,
-            region=self.region,
-            factors=read_factors(self.factors),
-            sample=self.sample,
-            alarm=self.alarm,
-        )
+        recording = Recording(self._kind, model=self._model, params=self.params, frame=frame, options=self.options)
         with recording.timer.leave_out():
             self._check_fit(recording)
-            self._thread = threading.get_ident()
             self._watch = self._watch_end(recording)
             self._recording = recording
             recording.observe(frame)
             self._prepare(recording)
+            if self._scratch is not None:
+                recording.redirected = self._scratch.redirected
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """An epoch begins."""
@@ -144,9 +127,7 @@ class KerasProbe(PlainCallback):
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Stop recording and keep the profile."""
-        if self._recording is not None:
-            self._recording.timer.finish()
-            self._close("stopped" if self._cut_short else "watched")
+        self._close("stopped" if self._cut_short else "watched")
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
 
@@ -164,36 +145,75 @@ class KerasProbe(PlainCallback):
             self._cut_short = True
         self._model.stop_training = True
 
-    def _give_up(self) -> None:
-        """Forget the recording without a profile."""
-        if self._watch is not None:
-            self._watch.stop()
-        if self._recording is not None:
-            self._recording.observation.end()
-        self._reset()
-
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _watch_end(self, recording: Recording) -> EndWatch:
-        reference = recording.fit.callback_list
-        callback_list = None if reference is None else reference()
-        watch = EndWatch(self._end_early, anchor=self._model if callback_list is None else callback_list)
+        callback_list = recording.fit.callback_list and recording.fit.callback_list()
+        watch = EndWatch(self._end_early, anchor=callback_list or self._model)
         watch.guard(self._model, "train_function")
         if callback_list is not None:
-            watch.guard(callback_list, *GUARDED_HOOKS)
+            self._untime = _time_epoch_ends(callback_list, recording.timer)
         return watch
 
     def _end_early(self, error: BaseException | None, detail: str | None) -> None:
-        if self._recording is not None:
-            self._recording.timer.finish()
-            self._close(*classify(error, detail))
+        self._close(*classify(error, detail))
 
     def _close(self, outcome: Outcome, detail: str | None = None) -> None:
-        recording, target = self._recording, self._target
-        self._give_up()
-        # Without a single step there is nothing to keep, unless that itself is the news.
-        if recording is None or (not recording.saw_anything and outcome != "out_of_memory"):
-            return
-        self._profile = keep_profile(
-            recording, outcome, detail=detail, metrics=self.metrics, path=target, verbose=self.verbose
-        )
+        recording = self._release()
+        if recording is not None:
+            self._profile = recording.keep(outcome, detail) or self._profile
+
+    def _release(self) -> Recording | None:
+        """Let go of the training: nothing of the probe's stays in it."""
+        recording, watch = self._recording, self._watch
+        if watch is not None:
+            watch.stop()
+        if self._untime is not None:
+            self._untime()
+        self._reset()
+        return recording
+
+
+def _time_epoch_ends(callback_list: Any, timer: StepTimer) -> Callable[[], None]:
+    """Have all callbacks together timed when they are told that an epoch has ended: they may be saving the model.
+
+    Returns what undoes it.
+    """
+    own, reference = vars(callback_list), weakref.ref(callback_list)
+    tell = own.get("on_epoch_end") or functools.partial(_tell, type(callback_list).on_epoch_end, reference)
+
+    def on_epoch_end(epoch: int, logs: Logs = None) -> None:
+        timer.begin_epoch_end()
+        tell(epoch, logs)
+        timer.end_epoch_end()
+
+    def undo() -> None:
+        here = reference()
+        if here is not None and vars(here).get("on_epoch_end") is on_epoch_end:
+            del here.on_epoch_end
+
+    callback_list.on_epoch_end = on_epoch_end
+    return undo
+
+
+def _redirect_files(callback_list: Any) -> Scratch | None:
+    """Redirect what the callbacks write until all of them have been told that the training has ended, or it failed."""
+    scratch = Scratch(callback_list.callbacks)
+    if not scratch.redirected:
+        return None
+    reference = weakref.ref(callback_list)
+    weakref.finalize(callback_list, scratch.close)
+
+    def on_train_end(logs: Logs = None) -> None:
+        here = reference()
+        if here is not None:
+            del here.on_train_end  # the list may serve another training
+            here.on_train_end(logs)
+        scratch.close()
+
+    callback_list.on_train_end = on_train_end
+    return scratch
+
+
+def _tell(method: Callable[..., None], reference: weakref.ref[Any], *arguments: Any) -> None:
+    method(reference(), *arguments)

@@ -6,7 +6,7 @@ import os
 from typing import ClassVar, Literal
 
 from vmselect._checks import check_count
-from vmselect.probe.facts.framework import count_examples, count_validation_batches
+from vmselect.probe.facts.framework import count_validation_batches
 from vmselect.probe.keras.base import KerasProbe
 from vmselect.probe.keras.callback import Logs
 from vmselect.probe.options import Factors, Metrics
@@ -30,6 +30,9 @@ class EpochProbe(KerasProbe):
         factors: what you vary between runs, names to plain values, for the profile.
         sample: seconds between two looks at what the machine does; None does not look.
         alarm: a :class:`~vmselect.Alarm` to be given while the training runs.
+        name: what to call this training among several of a program.
+        protect_files: if the probe will end the training, let ModelCheckpoint, BackupAndRestore, CSVLogger and
+            TensorBoard write to a scratch folder, so that nothing of yours is replaced.
         verbose: 1 prints one line when the probe ends the training, 0 nothing.
 
     >>> import keras, numpy
@@ -57,6 +60,8 @@ class EpochProbe(KerasProbe):
         factors: Factors | None = None,
         sample: float | None = 1.0,
         alarm: Alarm | None = None,
+        name: str | None = None,
+        protect_files: bool = True,
         verbose: int = 1,
     ) -> None:
         self.epochs = check_count("epochs", epochs)
@@ -70,6 +75,8 @@ class EpochProbe(KerasProbe):
             factors=factors,
             sample=sample,
             alarm=alarm,
+            name=name,
+            protect_files=protect_files,
             verbose=verbose,
         )
 
@@ -108,7 +115,8 @@ class EpochProbe(KerasProbe):
             self._watch.release("test_function")
         with recording.timer.leave_out():
             if recording.validation_examples is None:
-                recording.validation_examples = count_examples(self._model, steps=batches)
+                recording.validation_examples = recording.count_examples(steps=batches)
+        recording.note()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """An epoch has ended: go on to the next, or end the training."""
@@ -117,6 +125,7 @@ class EpochProbe(KerasProbe):
             return
         self._end_training(recording)
         recording.timer.end_epoch(complete=True)
+        recording.note()
         self._epochs_seen += 1
         if self.stop and self._epochs_seen >= self.epochs:
             self._stop_fit(epoch)
@@ -128,4 +137,4 @@ class EpochProbe(KerasProbe):
         recording.timer.end_training(steps=recording.steps)
         with recording.timer.leave_out():
             if recording.examples is None:
-                recording.counted_examples = count_examples(self._model, steps=recording.steps)
+                recording.counted_examples = recording.count_examples(steps=recording.steps)

@@ -7,7 +7,6 @@ to "unknown" when a later Keras names it differently.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -22,8 +21,6 @@ FRAMES_UP = 12
 class FitFacts:
     """What ``fit`` was called with, as far as it can be read; None is unknown."""
 
-    token: tuple[int, int] | None = None
-    """Identity of the running call, see :func:`is_running`."""
     callback_list: weakref.ref[Any] | None = None
     """What calls the hooks; held weakly, for it lives exactly as long as the call."""
     threaded: bool = False
@@ -37,6 +34,15 @@ class FitFacts:
     """Whether an epoch that was cut short can be followed by another."""
     self_tuning_input: bool | None = None
     """Whether the data come from a tf.data pipeline that tunes itself as it runs."""
+
+    def times(self, feeders: int) -> FitFacts:
+        """The same where so many processes bring such batches to every step."""
+        batch, partial = self.batch_size, self.partial_batch
+        return replace(
+            self,
+            batch_size=None if batch is None else batch * feeders,
+            partial_batch=None if partial is None else partial * feeders,
+        )
 
     def validates_between(self, first: int, end: int) -> bool:
         """Whether a validation will follow any of the epochs from ``first`` to before ``end``, as far as known."""
@@ -58,22 +64,12 @@ def read_fit(frame: FrameType | None) -> FitFacts:
         if callback_list is None and hasattr(local.get("self"), "_async_train"):
             callback_list = local["self"]
         if frame.f_code.co_name == "fit" and "callbacks" in local:
-            return _read_locals(local, callback_list, token=(id(frame), id(frame.f_code)))
+            return _read_locals(local, callback_list)
         frame = frame.f_back
     return _describe_list(callback_list)
 
 
-def is_running(token: tuple[int, int], thread: int) -> bool:
-    """Whether the call named by ``token`` is still on the stack of ``thread``."""
-    frame = sys._current_frames().get(thread)
-    while frame is not None:
-        if (id(frame), id(frame.f_code)) == token:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _read_locals(local: dict[str, Any], callback_list: Any, *, token: tuple[int, int]) -> FitFacts:
+def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
     adapter: Any = getattr(local.get("epoch_iterator"), "data_adapter", None)
     frequency = local.get("validation_freq", 1)
     partial = _read(lambda: adapter.partial_batch_size)
@@ -83,7 +79,6 @@ def _read_locals(local: dict[str, Any], callback_list: Any, *, token: tuple[int,
         partial = None  # an epoch is not one pass over the data: its last batch may be any
     return replace(
         _describe_list(callback_list),
-        token=token,
         batch_size=_positive(_read(lambda: adapter.batch_size)),
         partial_batch=partial if isinstance(partial, int) else None,
         validation_steps=_positive(local.get("validation_steps")),

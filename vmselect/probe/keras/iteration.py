@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from vmselect._checks import check_count, check_seconds, maybe
 from vmselect.errors import ArgumentError, ProbeError
-from vmselect.probe.facts.framework import count_examples, count_validation_batches, synchronise
+from vmselect.probe.facts.framework import count_validation_batches, synchronise
 from vmselect.probe.keras.base import OWN_STOP, THREADED, KerasProbe
 from vmselect.probe.keras.callback import Logs
 from vmselect.probe.keras.step_trace import StepTrace
@@ -39,6 +39,9 @@ class IterationProbe(KerasProbe):
         factors: what you vary between runs, names to plain values, for the profile.
         sample: seconds between two looks at what the machine does; None does not look.
         alarm: a :class:`~vmselect.Alarm` to be given while the training runs.
+        name: what to call this training among several of a program.
+        protect_files: if the probe will end the training, let ModelCheckpoint, BackupAndRestore, CSVLogger and
+            TensorBoard write to a scratch folder, so that nothing of yours is replaced.
         verbose: 1 prints one line when the probe ends the training, 0 nothing.
 
     >>> import keras, numpy
@@ -69,6 +72,8 @@ class IterationProbe(KerasProbe):
         factors: Factors | None = None,
         sample: float | None = 1.0,
         alarm: Alarm | None = None,
+        name: str | None = None,
+        protect_files: bool = True,
         verbose: int = 1,
     ) -> None:
         self.steps = check_count("steps", steps)
@@ -85,6 +90,8 @@ class IterationProbe(KerasProbe):
             factors=factors,
             sample=sample,
             alarm=alarm,
+            name=name,
+            protect_files=protect_files,
             verbose=verbose,
         )
         for name in ("seconds", "validation_steps"):
@@ -95,7 +102,7 @@ class IterationProbe(KerasProbe):
         super()._reset()
         self._timer: StepTimer | None = None
         self._stop_at = self._deadline_ns = self._last_batch = self._last_test_batch = self._enough_batches = math.inf
-        self._first_of_execution = 0
+        self._thread = self._first_of_execution = 0
         self._first_step = True
         self._epochs_wanted = self._epochs_seen = self._validations_seen = 0
         self._cut_epoch = False
@@ -200,7 +207,8 @@ class IterationProbe(KerasProbe):
                 self._watch.release("test_function")
             if not truncated and self._whole_validation is None:
                 self._whole_validation = batches
-                recording.validation_examples = count_examples(self._model, steps=batches)
+                recording.validation_examples = recording.count_examples(steps=batches)
+        recording.note()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """An epoch has ended: go on to the next, or end the training."""
@@ -212,6 +220,7 @@ class IterationProbe(KerasProbe):
         with recording.timer.leave_out():
             self._count_epoch(recording)
         recording.timer.end_epoch(complete=bool(self._whole_epoch))
+        recording.note()
         if not self.stop:
             return
         self._epochs_seen += 1
@@ -232,6 +241,7 @@ class IterationProbe(KerasProbe):
 
     def _prepare(self, recording: Recording) -> None:
         self._timer = recording.timer
+        self._thread = threading.get_ident()
         self._epochs_wanted = max(1, self.validations)
         if recording.workers == 1:
             self._trace = StepTrace(recording.observation.trace, steps_per_execution=recording.steps_per_execution)
@@ -247,17 +257,19 @@ class IterationProbe(KerasProbe):
             return
         with recording.timer.leave_out():
             if threading.get_ident() != self._thread:
-                self._give_up()
+                self._release()
+                recording.drop()
                 raise ProbeError(THREADED)
             if recording.batch_size is None:
                 steps = batch - self._first_of_execution + 1
-                examples = count_examples(self._model, steps=steps)
+                examples = recording.count_examples(steps=steps)
                 if examples is not None and examples % steps == 0:
                     recording.counted_batch_size = examples // steps
+        recording.note()
 
-    def _give_up(self) -> None:
+    def _release(self) -> Recording | None:
         self._trace.end()
-        super()._give_up()
+        return super()._release()
 
     def _plan_trace(self, recording: Recording) -> None:
         """Where all steps of an epoch are timed, trace some of them in passing; otherwise those after the timed ones.
@@ -327,7 +339,7 @@ class IterationProbe(KerasProbe):
             return
         recording.counted_steps = last[1] + 1
         if recording.examples is None:
-            recording.counted_examples = count_examples(self._model, steps=recording.counted_steps)
+            recording.counted_examples = recording.count_examples(steps=recording.counted_steps)
 
     def _has_enough(self, recording: Recording, epoch: int) -> bool:
         late = self.seconds is not None and recording.timer.elapsed_seconds() > self.seconds

@@ -29,6 +29,9 @@ EDGE_EPOCHS = 500
 """Of this many epochs the first and the last step are kept whatever the sample says."""
 BATCHES_PER_VALIDATION = 2_000
 BATCHES_ALTOGETHER = 8_000
+PAUSES_ALTOGETHER = 2_000
+PAUSE_NS = 1_000_000
+"""A shorter pause is a part of the step like any other work: young collections come every few steps."""
 
 
 class ValidationTally(NamedTuple):
@@ -44,7 +47,7 @@ class EpochTally:
     """What one epoch took, in nanoseconds."""
 
     __slots__ = (
-        "before_validation", "boundary", "closing", "complete", "epoch", "left_after", "opening", "steps",
+        "before_validation", "boundary", "closing", "complete", "epoch", "epoch_end", "left_after", "opening", "steps",
         "steps_before", "taken", "taken_before", "validations",
     )  # fmt: skip
 
@@ -61,6 +64,7 @@ class EpochTally:
         self.before_validation: int | None = None
         self.left_after: int | None = None
         self.boundary: int | None = None
+        self.epoch_end: int | None = None
 
 
 def _tell_nobody(phase: Phase) -> None:
@@ -96,6 +100,10 @@ class StepTimer:
         self._number = 0
         self._start = self._cpu_start = 0
         self._own = self._own_cpu = 0
+        self._leaving_out = False
+        self._epoch_end_began: tuple[int, int] | None = None
+        self.pauses: list[tuple[int, int, int]] = []
+        """Epoch, batch and nanoseconds of what was taken out of a step because its cause is known."""
         self.opening = self._at_opening = False
         self._validating: int | None = None
         self._batch_mark = self._batch_count = 0
@@ -132,9 +140,12 @@ class StepTimer:
         if self.opening:
             self.open()
 
-    def open(self) -> None:
-        """The first step of an epoch begins: what lay before it is a boundary, or the way from the start to here."""
-        now = self._clock()
+    def open(self, at: int | None = None) -> None:
+        """The first step of an epoch begins, or began ``at`` a time before now.
+
+        What lay before it is a boundary, or the way from the start to here.
+        """
+        now = self._clock() if at is None else at
         if self.previous is None:
             self.fit_to_first_batch = now - self.mark
         else:
@@ -223,6 +234,30 @@ class StepTimer:
         if self.epochs_ended >= self._tallies.due:
             self._tallies.offer(self.epochs_ended, tally)
 
+    def begin_epoch_end(self) -> None:
+        """All callbacks are told now that the epoch has ended."""
+        now = self._clock()
+        if self._validating is None:
+            self._leave_steps(now)
+        self._epoch_end_began = (now, self._own)
+
+    def end_epoch_end(self) -> None:
+        """All callbacks have been told; what they did meanwhile is known apart from the rest of the boundary."""
+        if self._epoch_end_began is not None and self.previous is not None:
+            began, own = self._epoch_end_began
+            self.previous.epoch_end = self._clock() - began - (self._own - own)
+        self._epoch_end_began = None
+
+    def pause(self, began: int) -> None:
+        """Since ``began`` the interpreter collected garbage: if that was inside a step, it is no part of its work."""
+        taken = self._clock() - began
+        stepping = self.current is not None and not self.opening and self._validating is None
+        if taken < PAUSE_NS or not stepping or self._leaving_out or len(self.pauses) >= PAUSES_ALTOGETHER:
+            return
+        batch = self.last[1] + 1 if self.last is not None and self.last[0] == self._number else 0
+        self.pauses.append((self._number, batch, taken))
+        self.mark += taken
+
     def finish(self) -> None:
         """The training has ended, or what was wanted of it has been seen. Later calls change nothing."""
         if self.taken is not None:
@@ -239,9 +274,11 @@ class StepTimer:
     def leave_out(self) -> Iterator[None]:
         """Time in this block is the probe's own and belongs to no reading."""
         began, cpu_began = self._clock(), self._cpu_clock()
+        within, self._leaving_out = self._leaving_out, True
         try:
             yield
         finally:
+            self._leaving_out = within
             taken = self._clock() - began
             self.mark += taken
             self._own += taken
@@ -256,12 +293,25 @@ class StepTimer:
         """Wall time since the start, the probe's own work included."""
         return (self._clock() - self._start) / 1e9
 
+    def clock(self) -> int:
+        """The time now, by the clock of the readings."""
+        return self._clock()
+
+    def taken_so_far(self) -> tuple[int, int]:
+        """Wall and processor time of the training until now, or until its end, without the probe's own."""
+        if self.taken is not None and self.cpu_taken is not None:
+            return self.taken, self.cpu_taken
+        wall, cpu = self._clock() - self._start, self._cpu_clock() - self._cpu_start
+        return wall - self._own, max(0, cpu - self._own_cpu)
+
     def step_readings(self) -> list[Reading]:
         """The step readings that were kept, in the order in which they happened."""
         return sorted({*self._sample.items(), *self._edges})
 
     def epoch_tallies(self) -> list[EpochTally]:
         """The epochs that were kept, in order; the last one always, even unfinished."""
+        if self.current is not None:
+            self._sum_up(self.current)
         kept = {id(tally): tally for tally in self._tallies.items()}
         for tally in (self.previous, self.current):
             if tally is not None and (tally.steps or tally.taken or tally.validations):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vmselect.probe.facts.process import InitSource
 from vmselect.probe.recorder.stopwatch import EpochTally, Reading, StepTimer
-from vmselect.records.training import Boundary, Epoch, InputWait, Label, Step, Steps, Timeline, Validation
+from vmselect.records.training import Boundary, Epoch, InputWait, Label, Pause, Step, Steps, Timeline, Validation
 from vmselect.records.warmup import count_warmup
 
 
@@ -23,11 +23,11 @@ def build_timeline(
     ``input_wait`` how long steps waited for input where that is known.
     """
     tallies = timer.epoch_tallies()
-    taken = None if timer.taken is None else _seconds(timer.taken)
+    taken, cpu_taken = timer.taken_so_far()
     return Timeline(
         init_seconds=init[0] if init else None,
         init_source=init[1] if init else None,
-        fit_to_first_batch_seconds=None if timer.fit_to_first_batch is None else _seconds(timer.fit_to_first_batch),
+        fit_to_first_batch_seconds=_maybe_seconds(timer.fit_to_first_batch),
         steps=_build_steps(timer, tallies, has_partial_batch=bool(partial_batch)),
         epochs=tuple(_build_epoch(tally) for tally in tallies),
         validations=tuple(validation for tally in tallies for validation in _build_validations(tally)),
@@ -35,9 +35,8 @@ def build_timeline(
             Boundary(
                 epoch=tally.epoch,
                 seconds=_seconds(tally.boundary),
-                before_validation_seconds=None
-                if tally.before_validation is None
-                else _seconds(tally.before_validation),
+                before_validation_seconds=_maybe_seconds(tally.before_validation),
+                epoch_end_seconds=_maybe_seconds(tally.epoch_end),
                 truncated=not tally.complete,
                 final=tally is timer.previous and timer.taken is not None and timer.current is None,
             )
@@ -45,9 +44,13 @@ def build_timeline(
             if tally.boundary is not None
         ),
         input_wait=input_wait,
-        wall_seconds=taken,
-        cpu_seconds=None if timer.cpu_taken is None else _seconds(timer.cpu_taken),
-        fit_seconds=taken if watched else None,
+        pauses=tuple(
+            Pause(cause="garbage collection", epoch=epoch, batch=batch, seconds=_seconds(taken))
+            for epoch, batch, taken in timer.pauses
+        ),
+        wall_seconds=_seconds(taken),
+        cpu_seconds=_seconds(cpu_taken),
+        fit_seconds=_seconds(taken) if watched else None,
     )
 
 
@@ -111,6 +114,10 @@ def _build_validations(tally: EpochTally) -> list[Validation]:
         )
         for validation in tally.validations
     ]
+
+
+def _maybe_seconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else _seconds(nanoseconds)
 
 
 def _seconds(nanoseconds: int) -> float:

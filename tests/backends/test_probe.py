@@ -1,4 +1,4 @@
-"""What a probe must survive inside a real ``fit``: the ordinary cases. Each scenario asserts for itself."""
+"""What a probe must survive inside a real ``fit``: the ordinary cases."""
 
 from __future__ import annotations
 
@@ -8,26 +8,14 @@ import time
 
 import keras
 import numpy as np
+import pytest
 from fits import BACKEND, BATCH, Log, check_conserved, make_data, make_model
-from scenarios import Skip
+from warm import MODEL, fit
 
 import vmselect as vs
 
-MODEL = make_model()
-MODEL.fit(*make_data(3, partial=5), batch_size=BATCH, validation_data=make_data(2), verbose=0)
-"""Compiled once for all: most scenarios are about what a fit does, not about what it takes."""
 
-
-def fit(probe, *, steps=60, partial=0, validation=3, epochs=9, model=MODEL, callbacks=None, **options):
-    if validation and "validation_data" not in options:
-        options["validation_data"] = make_data(validation, seed=5)
-    callbacks = [probe] if callbacks is None else callbacks
-    x, y = make_data(steps, partial=partial)
-    model.fit(x, y, batch_size=BATCH, epochs=epochs, verbose=0, callbacks=callbacks, **options)
-    return probe.profile
-
-
-def scenario_two_short_epochs_with_their_validations(folder):
+def test_two_short_epochs_with_their_validations(folder):
     profile = fit(vs.IterationProbe(steps=7, verbose=0, instance_type="here"))
     steps, setup = profile.timeline.steps, profile.setup
     assert profile.outcome == "stopped"
@@ -53,12 +41,12 @@ def scenario_two_short_epochs_with_their_validations(folder):
     check_conserved(profile)
 
 
-def scenario_partial_batch_is_known_from_arrays(folder):
+def test_partial_batch_is_known_from_arrays(folder):
     setup = fit(vs.IterationProbe(verbose=0), steps=60, partial=5).setup
     assert (setup.partial_batch, setup.examples, setup.steps_per_epoch) == (5, 59 * BATCH + 5, 60)
 
 
-def scenario_number_of_validations(folder):
+def test_number_of_validations(folder):
     for validations, epochs, seen in ((0, 1, [(1, True)]), (1, 1, [(3, False)]), (2, 2, [(3, False)] * 2)):
         profile = fit(vs.IterationProbe(steps=4, validations=validations, verbose=0))
         assert [(v.batches, v.truncated) for v in profile.timeline.validations] == seen
@@ -66,7 +54,7 @@ def scenario_number_of_validations(folder):
         check_conserved(profile)
 
 
-def scenario_later_validations_are_cut_short(folder):
+def test_later_validations_are_cut_short(folder):
     profile = fit(vs.IterationProbe(steps=4, validation_steps=2, verbose=0), validation=6)
     assert [(v.batches, v.truncated) for v in profile.timeline.validations] == [(6, False), (2, True)]
     assert profile.setup.validation_examples == 48
@@ -74,7 +62,7 @@ def scenario_later_validations_are_cut_short(folder):
     assert [(v.batches, v.truncated) for v in profile.timeline.validations] == [(3, False), (3, False)]
 
 
-def scenario_no_validation_data(folder):
+def test_no_validation_data(folder):
     profile = fit(vs.IterationProbe(steps=4, verbose=0), validation=0)
     assert profile.timeline.validations == ()
     assert profile.timeline.steps.steps == 10
@@ -82,7 +70,7 @@ def scenario_no_validation_data(folder):
     check_conserved(profile)
 
 
-def scenario_a_time_limit_ends_the_probe(folder):
+def test_a_time_limit_ends_the_probe(folder):
     log = Log()
     profile = fit(vs.IterationProbe(steps=50, seconds=1e-6, verbose=0), callbacks=None, validation=5)
     assert profile.timeline.steps.steps == 1
@@ -92,7 +80,7 @@ def scenario_a_time_limit_ends_the_probe(folder):
     assert fit(probe, callbacks=[probe, log]).timeline.steps.steps == 102
 
 
-def scenario_a_time_limit_cuts_a_long_validation(folder):
+def test_a_time_limit_cuts_a_long_validation(folder):
     class Slow(keras.callbacks.Callback):
         def on_test_batch_end(self, batch, logs=None):
             time.sleep(0.1)
@@ -104,12 +92,12 @@ def scenario_a_time_limit_cuts_a_long_validation(folder):
     assert validation.batches < 10
 
 
-def scenario_an_epoch_that_is_not_one_pass_over_the_data(folder):
+def test_an_epoch_that_is_not_one_pass_over_the_data(folder):
     setup = fit(vs.IterationProbe(steps=3, verbose=0), steps=30, partial=5, steps_per_epoch=12).setup
     assert (setup.steps_per_epoch, setup.partial_batch, setup.examples) == (12, None, None)
 
 
-def scenario_epochs_shorter_than_the_steps_asked_for(folder):
+def test_epochs_shorter_than_the_steps_asked_for(folder):
     profile = fit(vs.IterationProbe(steps=20, verbose=0), steps=5, partial=3)
     assert [epoch.complete for epoch in profile.timeline.epochs] == [True, True]
     assert profile.timeline.steps.label[0] == "first"
@@ -119,25 +107,25 @@ def scenario_epochs_shorter_than_the_steps_asked_for(folder):
     check_conserved(profile)
 
 
-def scenario_epochs_of_a_single_step(folder):
+def test_epochs_of_a_single_step(folder):
     profile = fit(vs.IterationProbe(verbose=0), steps=1)
     assert profile.timeline.steps.label == ("first", "opening")
     check_conserved(profile)
 
 
-def scenario_a_fit_that_ends_by_itself_was_watched(folder):
+def test_a_fit_that_ends_by_itself_was_watched(folder):
     profile = fit(vs.IterationProbe(verbose=0), steps=5, epochs=1)
     assert profile.outcome == "watched"
     assert profile.total_seconds >= profile.timeline.fit_seconds > 0
 
 
-def scenario_as_many_steps_as_the_epoch_has(folder):
+def test_as_many_steps_as_the_epoch_has(folder):
     # The last step of an epoch is not cut: the epoch is whole, and its boundary is the real one.
     profile = fit(vs.IterationProbe(steps=4, verbose=0), steps=5)
     assert [epoch.complete for epoch in profile.timeline.epochs] == [True, True]
 
 
-def scenario_watching_changes_no_weight(folder):
+def test_watching_changes_no_weight(folder):
     weights = []
     for probe in (None, vs.IterationProbe(stop=False, verbose=0), vs.EpochProbe(stop=False, verbose=0)):
         model = make_model(optimizer="adam")
@@ -158,7 +146,7 @@ def scenario_watching_changes_no_weight(folder):
             np.testing.assert_array_equal(ours, theirs)
 
 
-def scenario_watched_steps_and_partial_batches(folder):
+def test_watched_steps_and_partial_batches(folder):
     profile = fit(vs.IterationProbe(stop=False, verbose=0), steps=12, partial=2, epochs=3)
     labels = profile.timeline.steps.label
     assert [labels[i] for i in (0, 11, 12, 23, 24, 35)] == [
@@ -172,7 +160,7 @@ def scenario_watched_steps_and_partial_batches(folder):
     assert profile.timeline.steps.steps == 36
 
 
-def scenario_generators(folder):
+def test_generators(folder):
     def endless():
         while True:
             yield make_data(1)
@@ -191,7 +179,7 @@ def scenario_generators(folder):
         check_conserved(profile)
 
 
-def scenario_a_whole_generator_tells_steps_and_examples(folder):
+def test_a_whole_generator_tells_steps_and_examples(folder):
     probe = vs.IterationProbe(verbose=0)
     x, y = make_data(6, partial=3)
     batches = ((x[i : i + BATCH], y[i : i + BATCH]) for i in range(0, len(x), BATCH))
@@ -202,12 +190,12 @@ def scenario_a_whole_generator_tells_steps_and_examples(folder):
     assert probe.profile.timeline.steps.label[-1] == "partial"
 
 
-def scenario_batch_size_by_argument_wins(folder):
+def test_batch_size_by_argument_wins(folder):
     setup = fit(vs.IterationProbe(steps=2, batch_size=99, verbose=0)).setup
     assert (setup.batch_size, setup.batch_size_source) == (99, "argument")
 
 
-def scenario_unknown_batch_size_is_said(folder):
+def test_unknown_batch_size_is_said(folder):
     class Own(keras.Model):
         """Has a training step of its own that keeps no running loss."""
 
@@ -237,7 +225,7 @@ def scenario_unknown_batch_size_is_said(folder):
     assert probe.profile.timeline.steps.steps == 8
 
 
-def scenario_python_datasets_get_one_short_epoch(folder):
+def test_python_datasets_get_one_short_epoch(folder):
     class Batches(keras.utils.PyDataset):
         def __len__(self):
             return 30
@@ -259,13 +247,13 @@ def scenario_python_datasets_get_one_short_epoch(folder):
     assert probe.profile.setup.examples == 240
 
 
-def scenario_whether_the_input_tunes_itself(folder):
+def test_whether_the_input_tunes_itself(folder):
     assert fit(vs.IterationProbe(steps=4, verbose=0)).setup.self_tuning_input is (BACKEND == "tensorflow")
 
 
-def scenario_several_steps_per_execution(folder):
+def test_several_steps_per_execution(folder):
     if BACKEND == "torch":
-        raise Skip("torch runs one step per execution")
+        pytest.skip("torch runs one step per execution")
     model = make_model(steps_per_execution=4)
     profile = fit(vs.IterationProbe(steps=7, verbose=0), model=model, steps=40, validation=6)
     assert profile.setup.steps_per_execution == 4
@@ -280,7 +268,7 @@ def scenario_several_steps_per_execution(folder):
     assert profile.timeline.steps.steps == 20
 
 
-def scenario_validation_every_few_epochs(folder):
+def test_validation_every_few_epochs(folder):
     log = Log()
     probe = vs.IterationProbe(steps=5, verbose=0)
     profile = fit(probe, validation_freq=3, epochs=20, callbacks=[probe, log])
@@ -295,20 +283,20 @@ def scenario_validation_every_few_epochs(folder):
     assert len(profile.timeline.epochs) == 2  # no validation will come: do not wait for it
 
 
-def scenario_training_that_goes_on_from_an_epoch(folder):
+def test_training_that_goes_on_from_an_epoch(folder):
     profile = fit(vs.IterationProbe(steps=3, verbose=0), initial_epoch=5, epochs=12)
     assert profile.setup.initial_epoch == 5
     assert [epoch.epoch for epoch in profile.timeline.epochs] == [5, 6]
 
 
-def scenario_gradient_accumulation(folder):
+def test_gradient_accumulation(folder):
     model = make_model(optimizer=keras.optimizers.SGD(gradient_accumulation_steps=4))
     profile = fit(vs.IterationProbe(steps=8, verbose=0), model=model)
     assert profile.timeline.steps.steps == 18
     assert profile.setup.batch_size == BATCH
 
 
-def scenario_exactly_one_line_when_it_stops(folder):
+def test_exactly_one_line_when_it_stops(folder):
     for verbose, stop, lines in ((1, True, 1), (0, True, 0), (1, False, 0)):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
@@ -317,7 +305,7 @@ def scenario_exactly_one_line_when_it_stops(folder):
         assert ("42 steps and 2 validations" in out.getvalue()) == bool(lines)
 
 
-def scenario_whole_epochs(folder):
+def test_whole_epochs(folder):
     probe = vs.EpochProbe(folder / "epochs.json", verbose=0)
     profile = fit(probe, steps=9, partial=4)
     assert [(e.steps, e.complete, e.opening_seconds) for e in profile.timeline.epochs] == [(9, True, None)] * 2

@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import pytest
 from fits import BACKEND, BATCH, make_data, make_model
-from scenarios import Skip
 
 import vmselect as vs
 
@@ -30,7 +29,7 @@ class Pacer(keras.callbacks.Callback):
     on_test_batch_begin = on_predict_batch_begin
 
 
-def scenario_predict_leaves_a_record(folder):
+def test_predict_leaves_a_record(folder):
     x, _ = make_data(40, partial=3)
     model = make_model()
     plain = model.predict(x, batch_size=BATCH, verbose=0)
@@ -55,7 +54,7 @@ def scenario_predict_leaves_a_record(folder):
         vs.load_profiles(folder)
 
 
-def scenario_evaluate_leaves_a_record(folder):
+def test_evaluate_leaves_a_record(folder):
     x, y = make_data(20)
     probe = vs.InferenceProbe(folder, instance_type="here")
     make_model().evaluate(x, y, batch_size=BATCH, verbose=0, callbacks=[Pacer(), probe])
@@ -64,14 +63,14 @@ def scenario_evaluate_leaves_a_record(folder):
     assert probe.record.percentile(50) >= PAUSE
 
 
-def scenario_validations_inside_fit_are_passed_over(folder):
+def test_validations_inside_fit_are_passed_over(folder):
     x, y = make_data(4)
     probe = vs.InferenceProbe(folder)
     make_model().fit(x, y, batch_size=BATCH, epochs=2, validation_data=(x, y), verbose=0, callbacks=[probe])
     assert not list(folder.iterdir())
 
 
-def scenario_calls_cuts_a_prediction_short(folder):
+def test_calls_cuts_a_prediction_short(folder):
     x, _ = make_data(100)
     probe = vs.InferenceProbe(folder, calls=10, verbose=0)
     model = make_model()
@@ -81,9 +80,9 @@ def scenario_calls_cuts_a_prediction_short(folder):
     assert len(model.predict(x, batch_size=BATCH, verbose=0)) == len(x)
 
 
-def scenario_several_executions_in_one_call(folder):
+def test_several_executions_in_one_call(folder):
     if BACKEND == "torch":
-        raise Skip("torch has no steps_per_execution")
+        pytest.skip("torch has no steps_per_execution")
     x, _ = make_data(20)
     probe = vs.InferenceProbe(folder, verbose=0)
     make_model(steps_per_execution=5).predict(x, batch_size=BATCH, verbose=0, callbacks=[probe])
@@ -91,7 +90,7 @@ def scenario_several_executions_in_one_call(folder):
     assert len(probe.record.calls.number) == 3
 
 
-def scenario_a_prediction_that_raises_leaves_what_was_seen(folder):
+def test_a_prediction_that_raises_leaves_what_was_seen(folder):
     x, _ = make_data(20)
 
     class Fault(keras.callbacks.Callback):
@@ -111,13 +110,13 @@ def scenario_a_prediction_that_raises_leaves_what_was_seen(folder):
     assert "interrupted" in {finding.code for finding in records[0].findings}
 
 
-def scenario_an_inference_probe_can_be_copied(folder):
+def test_an_inference_probe_can_be_copied(folder):
     probe = vs.InferenceProbe(folder, batch_size=4, verbose=0)
     for twin in (copy.deepcopy(probe), pickle.loads(pickle.dumps(probe))):  # noqa: S301 - made here
         assert (twin.path, twin.batch_size) == (probe.path, probe.batch_size)
 
 
-def scenario_a_bare_inference_probe_is_refused_where_threads_would_call_it(folder):
+def test_a_bare_inference_probe_is_refused_where_threads_would_call_it(folder):
     x, _ = make_data(4)
     model = make_model()
     probe = vs.InferenceProbe(folder, verbose=0)

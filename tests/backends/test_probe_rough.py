@@ -12,9 +12,9 @@ import signal
 from pathlib import Path
 
 import keras
+import pytest
 from fits import BACKEND, BATCH, Log, check_conserved, make_data, make_model
-from probe_scenarios import MODEL, fit
-from scenarios import Skip
+from warm import MODEL, fit
 
 import vmselect as vs
 
@@ -32,7 +32,7 @@ def expect(kind, action):
     raise AssertionError(f"{kind.__name__} was not raised")
 
 
-def scenario_early_stopping_is_respected(folder):
+def test_early_stopping_is_respected(folder):
     for first in (True, False):
         # The probe passes through six epochs to see two validations, but the training is to end after two.
         stopper = keras.callbacks.EarlyStopping(monitor="loss", patience=0, min_delta=1e9)
@@ -42,7 +42,7 @@ def scenario_early_stopping_is_respected(folder):
         assert probe.profile.timeline.steps.steps == 10
 
 
-def scenario_a_stop_in_mid_epoch_is_respected(folder):
+def test_a_stop_in_mid_epoch_is_respected(folder):
     def stop():
         MODEL.stop_training = True
 
@@ -54,8 +54,8 @@ def scenario_a_stop_in_mid_epoch_is_respected(folder):
             assert [epoch.complete for epoch in probe.profile.timeline.epochs] == [False]
 
 
-def scenario_checkpoints_and_backups(folder):
-    probe = vs.IterationProbe(steps=4, verbose=0)
+def test_checkpoints_and_backups(folder):
+    probe = vs.IterationProbe(steps=4, protect_files=False, verbose=0)
     checkpoint = keras.callbacks.ModelCheckpoint(str(folder / "model.keras"))
     backup = keras.callbacks.BackupAndRestore(str(folder / "backup"))
     profile = fit(probe, callbacks=[backup, probe, checkpoint])
@@ -74,10 +74,10 @@ def raiser(error):
     return raise_it
 
 
-def scenario_copies_are_fresh_probes(folder):
+def test_copies_are_fresh_probes(folder):
     probe = vs.IterationProbe(folder / "a.json", steps=4, metrics={"answer": 42}, verbose=0)
     for duplicate in (copy.deepcopy(probe), pickle.loads(pickle.dumps(probe)), copy.copy(probe)):  # noqa: S301
-        assert (duplicate.steps, duplicate.path) == (4, str(folder / "a.json"))
+        assert (duplicate.steps, duplicate.path) == (4, folder / "a.json")
         assert fit(duplicate).metrics == {"answer": 42}
     copies = []
     log = Log(("batch", 2), lambda: copies.extend([copy.deepcopy(probe), pickle.loads(pickle.dumps(probe))]))  # noqa: S301
@@ -91,7 +91,7 @@ def scenario_copies_are_fresh_probes(folder):
     assert copy.deepcopy(vs.EpochProbe()).epochs == 2
 
 
-def scenario_one_probe_for_several_fits(folder):
+def test_one_probe_for_several_fits(folder):
     probe = vs.IterationProbe(folder, steps=4, instance_type="box", verbose=0)
     profiles = [fit(probe), fit(probe, steps=30), fit(probe, steps=3, epochs=1)]
     assert [profile.setup.steps_per_epoch for profile in profiles] == [60, 30, 3]
@@ -105,7 +105,7 @@ def scenario_one_probe_for_several_fits(folder):
     assert fit(probe).timeline.init_seconds is None
 
 
-def scenario_an_exception_of_another_callback(folder):
+def test_an_exception_of_another_callback(folder):
     for number, error in enumerate((Boom("boom"), KeyboardInterrupt(), SystemExit(3))):
         for first in (True, False):
             path = folder / f"{number}{first}.json"
@@ -120,7 +120,7 @@ def scenario_an_exception_of_another_callback(folder):
     assert fit(vs.IterationProbe(steps=4, verbose=0)).timeline.steps.steps == 10
 
 
-def scenario_a_mistake_before_the_first_step_leaves_nothing(folder):
+def test_a_mistake_before_the_first_step_leaves_nothing(folder):
     probe = vs.IterationProbe(folder / "p.json", verbose=0)
     wrong = make_data(5)[0][:, :3]
     expect(Exception, lambda: make_model().fit(wrong, wrong, callbacks=[probe], verbose=0))
@@ -129,13 +129,13 @@ def scenario_a_mistake_before_the_first_step_leaves_nothing(folder):
     assert fit(probe).timeline.steps.steps == 42
 
 
-def scenario_a_fit_without_epochs_leaves_nothing(folder):
+def test_a_fit_without_epochs_leaves_nothing(folder):
     probe = vs.IterationProbe(folder / "p.json", verbose=0)
     expect(vs.errors.ProbeError, lambda: fit(probe, initial_epoch=9, epochs=9))
     assert not list(folder.iterdir())
 
 
-def scenario_a_loop_of_ones_own_that_calls_the_hooks(folder):
+def test_a_loop_of_ones_own_that_calls_the_hooks(folder):
     probe = vs.IterationProbe(folder / "p.json", steps=2, stop=False, verbose=0)
     hooks = keras.callbacks.CallbackList([probe], model=MODEL, epochs=2, steps=5)
     hooks.on_train_begin()
@@ -145,13 +145,13 @@ def scenario_a_loop_of_ones_own_that_calls_the_hooks(folder):
             hooks.on_train_batch_begin(batch)
             hooks.on_train_batch_end(batch, {"loss": 1.0})
         hooks.on_epoch_end(epoch)
-        expect(vs.errors.ProbeError, lambda: probe.profile)
+        assert (probe.profile.outcome, probe.profile.timeline.steps.steps) == ("interrupted", 5 * epoch + 5)
     hooks.on_train_end()
     assert probe.profile.timeline.steps.steps == 10
     assert vs.Profile.load(folder / "p.json") == probe.profile
 
 
-def scenario_the_profile_is_there_while_the_exception_is_handled(folder):
+def test_the_profile_is_there_while_the_exception_is_handled(folder):
     probe, log = vs.IterationProbe(folder / "p.json", verbose=0), Log(("epoch", 0), raiser(Boom("in an epoch hook")))
     try:
         fit(probe, callbacks=[probe, log])
@@ -159,28 +159,35 @@ def scenario_the_profile_is_there_while_the_exception_is_handled(folder):
         kept = error
         assert probe.profile.outcome == "interrupted"
         assert probe.profile.detail == "Boom: in an epoch hook"
-        assert (folder / "p.json").exists()
+        assert vs.Profile.load(folder / "p.json").detail == "Boom: in an epoch hook"
     assert [epoch.steps for epoch in probe.profile.timeline.epochs] == [21]
     assert kept.__traceback__ is not None
     del kept
 
 
-def scenario_the_profile_is_not_there_while_it_trains(folder):
-    probe, seen = vs.IterationProbe(verbose=0), []
-    log = Log(("batch", 3), lambda: seen.append(expect(vs.errors.ProbeError, lambda: probe.profile)))
+def test_while_it_trains_the_profile_is_what_was_seen(folder):
+    probe, seen = vs.IterationProbe(folder, verbose=0), []
+    log = Log(("batch", 3), lambda: seen.append((probe.profile, vs.load_profiles(folder))))
     fit(probe, callbacks=[probe, log])
-    assert len(seen) == 2
+    assert [(so_far.outcome, so_far.timeline.steps.steps) for so_far, _ in seen] == [
+        ("interrupted", n) for n in (4, 25)
+    ]
+    assert [loaded for _, loaded in seen] == [[so_far] for so_far, _ in seen]
     assert probe.profile.timeline.steps.steps == 42
+    assert vs.load_profiles(folder) == [probe.profile]
+    assert len(list(folder.iterdir())) == 1
 
 
-def scenario_an_interrupt_key(folder):
+def test_an_interrupt_key(folder):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
     probe = vs.IterationProbe(folder / "p.json", stop=False, verbose=0)
     log = Log(("batch", 9), lambda: signal.raise_signal(signal.SIGINT))
     expect(KeyboardInterrupt, lambda: fit(probe, callbacks=[probe, log]))
+    signal.signal(signal.SIGINT, before)
     assert vs.Profile.load(folder / "p.json").outcome == "interrupted"
 
 
-def scenario_out_of_memory(folder):
+def test_out_of_memory(folder):
     class ResourceExhaustedError(Exception):
         pass
 
@@ -220,9 +227,9 @@ def breaking(function, error, *, after):
     return break_down
 
 
-def scenario_the_real_memory_error_of_the_framework(folder):
+def test_the_real_memory_error_of_the_framework(folder):
     if BACKEND == "jax":
-        raise Skip("XLA on a CPU finds a way around every huge tensor that was tried")
+        pytest.skip("XLA on a CPU finds a way around every huge tensor that was tried")
 
     class Huge(keras.layers.Layer):
         def call(self, x):
@@ -245,7 +252,7 @@ def scenario_the_real_memory_error_of_the_framework(folder):
     assert profile.setup.batch_size == BATCH
 
 
-def scenario_a_bare_callback_is_refused_where_it_would_be_threaded(folder):
+def test_a_bare_callback_is_refused_where_it_would_be_threaded(folder):
     x, y = make_data(60)
     log = Log()
     probe = vs.IterationProbe(verbose=0)
@@ -261,7 +268,7 @@ def scenario_a_bare_callback_is_refused_where_it_would_be_threaded(folder):
     assert probe.profile.environment.dispatch == "direct"
 
 
-def scenario_an_epoch_probe_may_be_bare(folder):
+def test_an_epoch_probe_may_be_bare(folder):
     x, y = make_data(10)
     probe = vs.EpochProbe(verbose=0)
     MODEL.fit(x, y, batch_size=BATCH, epochs=5, verbose=0, callbacks=probe, validation_data=make_data(2))
@@ -271,15 +278,15 @@ def scenario_an_epoch_probe_may_be_bare(folder):
     check_conserved(probe.profile)
 
 
-def scenario_marked_as_safe_for_threads_it_is_refused_too(folder):
+def test_marked_as_safe_for_threads_it_is_refused_too(folder):
     if BACKEND == "tensorflow":
-        raise Skip("Keras never calls hooks from threads on TensorFlow")
+        pytest.skip("Keras never calls hooks from threads on TensorFlow")
     probe = vs.IterationProbe(verbose=0)
     probe.async_safe = True
     expect(vs.errors.ProbeError, lambda: fit(probe))
 
 
-def scenario_an_unwritable_path_is_found_before_training(folder):
+def test_an_unwritable_path_is_found_before_training(folder):
     (folder / "file.txt").write_text("not a folder")
     log = Log()
     probe = vs.IterationProbe(folder / "file.txt" / "p.json", verbose=0)
@@ -288,7 +295,7 @@ def scenario_an_unwritable_path_is_found_before_training(folder):
     assert log.events == []
 
 
-def scenario_metrics_of_the_user(folder):
+def test_metrics_of_the_user(folder):
     calls = []
     metrics = {"fixed": 3, "later": lambda: calls.append(1) or 0.5}
     probe = vs.IterationProbe(folder / "p.json", steps=3, metrics=metrics, verbose=0)
@@ -301,7 +308,7 @@ def scenario_metrics_of_the_user(folder):
         assert vs.Profile.load(path).timeline.steps.steps == 8  # the times are not lost with it
 
 
-def scenario_evaluate_and_predict_are_not_trainings(folder):
+def test_evaluate_and_predict_are_not_trainings(folder):
     probe = vs.IterationProbe(verbose=0)
     x, y = make_data(2)
     MODEL.evaluate(x, y, verbose=0, callbacks=[probe])
@@ -311,7 +318,7 @@ def scenario_evaluate_and_predict_are_not_trainings(folder):
     assert len(fit(probe, callbacks=[probe, evaluate]).timeline.validations) == 2
 
 
-def scenario_data_that_runs_out(folder):
+def test_data_that_runs_out(folder):
     probe = vs.IterationProbe(stop=False, verbose=0)
     x, y = make_data(5)
     batches = ((x[i : i + BATCH], y[i : i + BATCH]) for i in range(0, len(x), BATCH))
@@ -319,7 +326,7 @@ def scenario_data_that_runs_out(folder):
     assert [(epoch.steps, epoch.complete) for epoch in probe.profile.timeline.epochs] == [(5, False)]
 
 
-def scenario_the_signal_handler_is_put_back(folder):
+def test_the_signal_handler_is_put_back(folder):
     before = signal.getsignal(signal.SIGTERM)
     assert before == signal.SIG_DFL
     inside = []
@@ -344,7 +351,7 @@ def scenario_the_signal_handler_is_put_back(folder):
         signal.signal(signal.SIGTERM, before)
 
 
-def scenario_a_training_in_a_thread(folder):
+def test_a_training_in_a_thread(folder):
     import threading
 
     probe, trouble = vs.IterationProbe(folder / "p.json", verbose=0), []
@@ -362,7 +369,7 @@ def scenario_a_training_in_a_thread(folder):
     assert vs.Profile.load(folder / "p.json").timeline.steps.steps == 42
 
 
-def scenario_nothing_keeps_the_model_alive(folder):
+def test_nothing_keeps_the_model_alive(folder):
     import weakref
 
     model = make_model()
@@ -381,7 +388,7 @@ def scenario_nothing_keeps_the_model_alive(folder):
         assert gone() is None
 
 
-def scenario_the_file_is_the_profile(folder):
+def test_the_file_is_the_profile(folder):
     path = folder / "new" / "folder" / "p.json"
     profile = fit(vs.IterationProbe(path, region="us-east-1", instance_type="g4dn.xlarge", verbose=0))
     assert vs.Profile.load(path) == profile

@@ -104,19 +104,19 @@ def attempt(make_probe, compare):
     raise AssertionError("; ".join(wrong))
 
 
-def scenario_a_watched_fit_reads_what_was_slept(folder):
+def test_a_watched_fit_reads_what_was_slept(folder):
     timeline = attempt(lambda: vs.IterationProbe(stop=False, verbose=0), compare)
     assert timeline.steps.label.count("partial") == EPOCHS
     assert len(timeline.steps) == STEPS * EPOCHS
     assert timeline.steps.label[0] == "first"
 
 
-def scenario_a_short_probe_reads_what_was_slept(folder):
+def test_a_short_probe_reads_what_was_slept(folder):
     timeline = attempt(lambda: vs.IterationProbe(verbose=0), compare)
     assert len(timeline.steps) == 42
 
 
-def scenario_whole_epochs_hold_what_was_slept(folder):
+def test_whole_epochs_hold_what_was_slept(folder):
     timeline = train(vs.EpochProbe(verbose=0))
     ended, slept = METRONOME.ended["train"], METRONOME.slept["train"]
     assert [epoch.steps for epoch in timeline.epochs] == [STEPS] * 2

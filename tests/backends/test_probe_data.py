@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
 from fits import BACKEND, BATCH, check_conserved, make_data, make_model
-from scenarios import Skip
 
 import vmselect as vs
 
@@ -13,7 +13,7 @@ if BACKEND == "tensorflow":
 
 def need(backend):
     if backend != BACKEND:
-        raise Skip(f"only on {backend}")
+        pytest.skip(f"only on {backend}")
 
 
 def probe_dataset(data, *, model=None, steps=6, **options):
@@ -24,7 +24,7 @@ def probe_dataset(data, *, model=None, steps=6, **options):
     return probe.profile
 
 
-def scenario_tf_data_of_known_size(folder):
+def test_tf_data_of_known_size(folder):
     need("tensorflow")
     for drop, partial, examples in ((True, 0, 29 * BATCH), (False, 5, None)):
         data = tf.data.Dataset.from_tensor_slices(make_data(30, partial=5)).batch(BATCH, drop_remainder=drop)
@@ -37,7 +37,7 @@ def scenario_tf_data_of_known_size(folder):
         assert whole.timeline.steps.label.count("partial") == (0 if drop else 2)
 
 
-def scenario_tf_data_that_does_not_tune_itself(folder):
+def test_tf_data_that_does_not_tune_itself(folder):
     need("tensorflow")
     data = tf.data.Dataset.from_tensor_slices(make_data(30)).batch(BATCH)
     assert probe_dataset(data).setup.self_tuning_input is True
@@ -46,7 +46,7 @@ def scenario_tf_data_that_does_not_tune_itself(folder):
     assert probe_dataset(data.with_options(options)).setup.self_tuning_input is False
 
 
-def scenario_tf_data_of_unknown_size(folder):
+def test_tf_data_of_unknown_size(folder):
     need("tensorflow")
     data = tf.data.Dataset.from_tensor_slices(make_data(30)).batch(BATCH).filter(lambda x, y: True)
     profile = probe_dataset(data)
@@ -55,7 +55,7 @@ def scenario_tf_data_of_unknown_size(folder):
     assert probe_dataset(data, steps=40).setup.steps_per_epoch == 30
 
 
-def scenario_tf_data_that_repeats(folder):
+def test_tf_data_that_repeats(folder):
     need("tensorflow")
     data = tf.data.Dataset.from_tensor_slices(make_data(30)).batch(BATCH).repeat()
     for steps_per_epoch in (None, 25):
@@ -65,7 +65,7 @@ def scenario_tf_data_that_repeats(folder):
         assert len(profile.timeline.validations) == 2
 
 
-def scenario_compiled_with_xla(folder):
+def test_compiled_with_xla(folder):
     need("tensorflow")
     profile = probe_dataset(tf.data.Dataset.from_tensor_slices(make_data(30)).batch(BATCH),
                             model=make_model(jit_compile=True))  # fmt: skip
@@ -73,7 +73,7 @@ def scenario_compiled_with_xla(folder):
     assert profile.timeline.steps.steps == 14
 
 
-def scenario_mirrored_on_two_devices(folder):
+def test_mirrored_on_two_devices(folder):
     need("tensorflow")
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
@@ -90,14 +90,14 @@ def scenario_mirrored_on_two_devices(folder):
     assert probe_dataset(data, model=model).setup.batch_size == BATCH
 
 
-def scenario_steps_that_run_eagerly(folder):
+def test_steps_that_run_eagerly(folder):
     model = make_model(run_eagerly=True)
     probe = vs.IterationProbe(steps=4, verbose=0)
     model.fit(*make_data(20), batch_size=BATCH, epochs=4, verbose=0, callbacks=[probe], validation_data=make_data(2))
     assert probe.profile.timeline.steps.steps == 10
 
 
-def scenario_torch_data_loader(folder):
+def test_torch_data_loader(folder):
     need("torch")
     import torch
 
@@ -112,9 +112,9 @@ def scenario_torch_data_loader(folder):
     assert probe_dataset(loader, steps=50).setup.partial_batch == 5
 
 
-def scenario_a_hand_written_loop_waits_for_the_device(folder):
+def test_a_hand_written_loop_waits_for_the_device(folder):
     if BACKEND == "tensorflow":
-        raise Skip("TensorFlow computes at once on a CPU")
+        pytest.skip("TensorFlow computes at once on a CPU")
     if BACKEND == "jax":
         import jax
         import jax.numpy as jnp

@@ -1,0 +1,187 @@
+"""What a killed writer leaves: recovered once, never while the writer lives, and nothing else stays behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+from vmselect.records import draft as drafts
+from vmselect.records.draft import Draft
+
+WRITER = """
+import sys, time
+from pathlib import Path
+import vmselect as vs
+from vmselect.records.draft import Draft
+profile = vs.Profile.from_times(instance_type="box", batch_size=8, iteration_seconds=0.1)
+draft = Draft(Path(sys.argv[1]), identity=profile.id)
+draft.write(profile)
+print("written", flush=True)
+time.sleep(600)
+"""
+
+
+def make_profile(seconds: float = 0.1) -> vs.Profile:
+    return vs.Profile.from_times(instance_type="box", batch_size=8, iteration_seconds=seconds)
+
+
+@pytest.fixture
+def writer():
+    """Starts a process that writes a draft and then lives on."""
+    started = []
+
+    def start(path: Path) -> subprocess.Popen[str]:
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "written\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("target", [".", "p.json"])
+def test_a_writer_that_lives_is_left_alone_and_a_dead_one_recovered(tmp_path: Path, writer, target: str) -> None:
+    process = writer(tmp_path / target)
+    with pytest.raises(vs.errors.ProfileError):
+        vs.load_profiles(tmp_path / target)
+    assert len(names(tmp_path)) == 1
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (profile,) = vs.load_profiles(tmp_path / target)
+    assert profile.instance_type == "box"
+    assert [name[0] for name in names(tmp_path)] != ["."]
+    assert vs.load_profiles(tmp_path) == [profile]
+
+
+def test_a_copied_folder_has_no_writer(tmp_path: Path, writer) -> None:
+    writer(tmp_path / "here")
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    assert len(vs.load_profiles(tmp_path / "there")) == 1
+    assert not names(tmp_path / "there")[0].startswith(".")
+
+
+def read(folder: str, results) -> None:
+    results.put(len(vs.load_profiles(folder)))
+
+
+def test_many_readers_recover_each_draft_once(tmp_path: Path) -> None:
+    for _ in range(20):
+        made = make_profile()
+        draft = Draft(tmp_path, identity=made.id)
+        draft.write(made)
+        draft._release()  # as if its process had died
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    readers = [context.Process(target=read, args=(str(tmp_path), results)) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    loaded = vs.load_profiles(tmp_path)
+    assert len({profile.id for profile in loaded}) == len(loaded) == len(names(tmp_path)) == 20
+
+
+def test_the_end_gives_the_record_its_name_and_leaves_nothing(tmp_path: Path) -> None:
+    for target in (tmp_path / "folder", tmp_path / "file" / "p.json"):
+        first, last = make_profile(), make_profile(0.2)
+        draft = Draft(target, identity=first.id)
+        draft.write(first)
+        saved = draft.finish(last)
+        assert vs.Profile.load(saved) == last
+        assert names(saved.parent) == [saved.name]
+    assert saved.name == "p.json"
+
+
+def test_an_end_that_was_cut_off_is_completed_once(tmp_path: Path) -> None:
+    made = make_profile()
+    draft = Draft(tmp_path, identity=made.id)
+    draft.write(made)
+    os.link(draft._file, tmp_path / "box-8-final.json")  # killed between claiming the name and removing the draft
+    draft._release()
+    assert vs.load_profiles(tmp_path) == [made]
+    assert names(tmp_path) == ["box-8-final.json"]
+
+
+def test_a_draft_that_was_being_replaced_is_no_record(tmp_path: Path) -> None:
+    made = make_profile()
+    (tmp_path / f".vmselect-{made.id}.draft-{made.id}").write_text(made.to_json()[:100])
+    made.save(tmp_path)
+    assert vs.load_profiles(tmp_path) == [made]
+    assert len(names(tmp_path)) == 1
+
+
+def test_a_newer_file_is_not_replaced_by_an_older_draft_nor_a_foreign_one(tmp_path: Path) -> None:
+    old, new = make_profile(), make_profile(0.2)
+    for target, text in (("p.json", new.to_json()), ("notes.json", '{"mine": 1}')):
+        draft = Draft(tmp_path / target, identity=old.id)
+        draft.write(old)
+        os.utime(draft._file, (time.time() - 60,) * 2)
+        draft._release()
+        (tmp_path / target).write_text(text)
+    assert vs.Profile.load(tmp_path / "p.json") == new
+    with pytest.raises(vs.errors.ProfileError):
+        vs.Profile.load(tmp_path / "notes.json")
+    assert (tmp_path / "notes.json").read_text() == '{"mine": 1}'
+    assert not [name for name in names(tmp_path) if name.startswith(".")]
+
+
+def test_a_child_made_by_fork_neither_keeps_nor_ends_it(tmp_path: Path) -> None:
+    made = make_profile()
+    draft = Draft(tmp_path, identity=made.id)
+    draft.write(made)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        draft.write(make_profile(9.0))
+        draft.discard()
+        os.write(writing, b"1")
+        time.sleep(600)
+    try:
+        os.read(reading, 1)
+        assert len(names(tmp_path)) == 1
+        draft._release()  # the parent dies; its child lives on
+        assert vs.load_profiles(tmp_path) == [made]
+        assert not names(tmp_path)[0].startswith(".")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading), os.close(writing)
+
+
+def test_without_locks_age_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafts, "fcntl", None)
+    made = make_profile()
+    draft = Draft(tmp_path, identity=made.id)
+    draft.write(made)
+    draft._release()
+    with pytest.raises(vs.errors.ProfileError, match="no profile"):
+        vs.load_profiles(tmp_path)
+    os.utime(draft._file, (time.time() - 2 * drafts.ABANDONED_AFTER_SECONDS,) * 2)
+    assert vs.load_profiles(tmp_path) == [made]
+
+
+def test_what_was_taken_for_abandoned_is_replaced_by_its_end(tmp_path: Path) -> None:
+    made = make_profile()
+    draft = Draft(tmp_path, identity=made.id)
+    draft.write(made)
+    own = tmp_path / f"{drafts.name_record(made)}-{made.id[:8]}.json"
+    draft._file.rename(own)  # a reader on another machine, which does not see the lock
+    assert draft.finish(made) == own
+    assert names(tmp_path) == [own.name]

@@ -1,0 +1,31 @@
+"""Garbage collections of the interpreter, which tells when each begins and ends."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from contextlib import suppress
+from typing import Any
+
+from vmselect.probe.recorder.stopwatch import StepTimer
+
+
+class PauseWatch:
+    """Tells a stopwatch of every collection in the thread that trains, until :meth:`stop`."""
+
+    def __init__(self, timer: StepTimer) -> None:
+        self._timer = timer
+        self._thread = threading.get_ident()
+        self._began: int | None = None
+        gc.callbacks.append(self._see)
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        with suppress(ValueError):
+            gc.callbacks.remove(self._see)
+
+    def _see(self, phase: str, _info: dict[str, Any]) -> None:
+        if phase == "start":
+            self._began = self._timer.clock() if threading.get_ident() == self._thread else None
+        elif self._began is not None:
+            self._timer.pause(self._began)

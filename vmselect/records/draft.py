@@ -1,0 +1,241 @@
+"""A record that is still being written: how it outlives its writer, and how the next reader of its folder finds it.
+
+A draft stands beside the record's final place under a name that readers pass over. Its writer replaces it whole, and
+holds a lock on it that the kernel releases when the writer dies, however it dies. So a draft that can be locked has no
+writer any more: whoever locks it first gives it the name of a record. It says "interrupted" from the beginning, so that
+nothing in it needs to be changed. A copied folder has no writer; where files cannot be locked, age decides.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from vmselect._files import ABANDONED_AFTER_SECONDS, is_folder, read_bytes, safe_name, sync_folder, writing
+from vmselect.errors import ProfileError
+from vmselect.records.base import Record
+from vmselect.records.registry import parse_record
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+"""A profile of a million watched steps is about half a megabyte; far more is not a record."""
+
+_NAME = re.compile(r"\.(?P<target>.+)\.draft(?P<part>-[0-9a-f]{32})?", re.DOTALL)
+_FOLDER = "vmselect-"
+"""How the target of a draft begins whose record is to get a name of its own in the folder."""
+
+_open: dict[Path, Draft] = {}
+"""The drafts of this process, by where they are."""
+
+
+def name_record(record: Record) -> str:
+    """What a file of ``record`` is called in a folder, without its ending."""
+    return f"{safe_name(record.file_stem)}-{record.created:%Y%m%dT%H%M%S}"
+
+
+class Draft:
+    """The draft of one record that will go to ``path``, a file or a folder."""
+
+    def __init__(self, path: Path, *, identity: str) -> None:
+        self._into_folder = is_folder(path)
+        self._path = path
+        self._folder = Path(os.path.realpath(path if self._into_folder else path.parent))
+        self._identity = identity
+        self._file = self._folder / (f".{_FOLDER}{identity}.draft" if self._into_folder else f".{path.name}.draft")
+        self._handle: int | None = None
+        self._process = os.getpid()
+        if self._folder.is_dir():
+            recover(self._folder)  # what earlier writers left must not pile up
+
+    def write(self, record: Record) -> None:
+        """Put the state so far in the place of the last one. A full disk is no reason to end a training."""
+        if os.getpid() == self._process:
+            with suppress(OSError):
+                self._put(record)
+
+    def finish(self, record: Record) -> Path:
+        """Give ``record``, the last state, its final name, and return that."""
+        from vmselect.records.folder import save_record
+
+        if not self._into_folder:
+            saved = save_record(record, self._path)
+        else:
+            with writing(self._path):
+                self._put(record)
+                saved = self._path / _claim_name(self._file, record).name
+                sync_folder(self._folder)
+        self.discard()
+        return saved
+
+    def discard(self) -> None:
+        """There is nothing to keep, or it is kept."""
+        if os.getpid() != self._process or self._handle is None:
+            return
+        with suppress(OSError):
+            if os.fstat(self._handle).st_ino == self._file.stat().st_ino:
+                self._file.unlink()
+        self._release()
+
+    def _put(self, record: Record) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        part = self._file.with_name(f"{self._file.name}-{self._identity}")
+        while True:
+            handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o666)
+            try:
+                _lock(handle)
+                with os.fdopen(os.dup(handle), "wb") as file:
+                    file.write(record.to_json().encode("utf-8"))
+                    file.flush()
+                    os.fsync(handle)
+                part.replace(self._file)
+            except FileNotFoundError:  # a reader took it for abandoned in the moment before it was locked
+                os.close(handle)
+                continue
+            except BaseException:
+                os.close(handle)
+                part.unlink(missing_ok=True)
+                raise
+            self._release()
+            self._handle = handle
+            _open[self._file] = self
+            return
+
+    def _release(self) -> None:
+        _open.pop(self._file, None)
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def recover(path: Path) -> list[Path]:
+    """Make records of the abandoned drafts in the folder ``path``, or of the one for the file ``path``.
+
+    Returns the drafts that have to stay where they are but can be read all the same: those of a folder that cannot be
+    written, and those of this very process, whose training may be over without a word.
+    """
+    try:
+        names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else [f".{path.name}.draft"]
+    except OSError:
+        return []
+    folder = path if path.is_dir() else path.parent
+    staying = []
+    for found in filter(None, map(_NAME.fullmatch, names)):
+        file = folder / found[0]
+        if _open and Path(os.path.realpath(file)) in _open:
+            staying.append(file)
+            continue
+        with _abandoned(file) as abandoned:
+            if abandoned and not _settle(file, found):
+                staying.append(file)
+    return staying
+
+
+def _settle(file: Path, found: re.Match[str]) -> bool:
+    """Make an abandoned draft a record under its final name; False if the folder cannot be written."""
+    record = None if found["part"] else _read(file)
+    try:
+        if found["part"]:
+            file.unlink()
+        elif record is not None and found["target"].startswith(_FOLDER):
+            _claim_name(file, record)
+        elif record is not None:
+            _replace(file, file.with_name(found["target"]), record)
+    except OSError:
+        return record is None
+    return True
+
+
+def _read(file: Path) -> Record | None:
+    # What cannot be read was written by a newer version, or is damaged: it is not ours to remove.
+    with suppress(ProfileError):
+        return parse_record(read_bytes(file, noun="record", limit=MAX_FILE_BYTES), source=str(file))
+    return None
+
+
+def _claim_name(file: Path, record: Record) -> Path:
+    """Give a draft a name of its own in its folder; repeated after a crash in mid-way, it does so once."""
+    folder = file.parent
+    own = folder / f"{name_record(record)}-{record.id[:8]}.json"
+    if own.exists():  # a reader that could not see our lock took the draft for abandoned
+        return file.replace(own)
+    if file.stat().st_nlink > 1:
+        twin = next((p for p in folder.glob("*.json") if p.stat().st_ino == file.stat().st_ino), None)
+        if twin is not None:
+            file.unlink()
+            return twin
+    number = 1
+    while True:
+        target = folder / f"{name_record(record)}{f'-{number}' if number > 1 else ''}.json"
+        try:
+            os.link(file, target)
+        except FileExistsError:
+            number += 1
+        except OSError:  # a file system without links
+            return file.replace(own)
+        else:
+            file.unlink()
+            return target
+
+
+def _replace(file: Path, target: Path, record: Record) -> None:
+    """Put a draft in the place of the file that it was to become, unless that is newer, or no record."""
+    if target.exists():
+        if _read(target) is None:
+            target = file.with_name(f"{name_record(record)}-{record.id[:8]}.json")
+        elif target.stat().st_mtime > file.stat().st_mtime:
+            file.unlink()
+            return
+    file.replace(target)
+
+
+@contextmanager
+def _abandoned(file: Path) -> Iterator[bool]:
+    """Whether a draft has no writer and no other reader; as long as this lasts, none can take it."""
+    try:
+        handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        yield False
+        return
+    try:
+        yield _lock(handle) and _still_there(handle, file)
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # this file system has no locks
+    return time.time() - os.fstat(handle).st_mtime > ABANDONED_AFTER_SECONDS
+
+
+def _still_there(handle: int, file: Path) -> bool:
+    """Whether what was locked is still what stands under that name."""
+    try:
+        seen, now = os.fstat(handle), file.stat()
+    except OSError:
+        return False
+    return (seen.st_ino, seen.st_dev) == (now.st_ino, now.st_dev)
+
+
+def _forget() -> None:
+    """A child process made by fork has its parent's files open, and with them their locks: let go of them."""
+    for draft in list(_open.values()):
+        draft._release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
