@@ -1,0 +1,101 @@
+"""``vmselect probe`` on a plain PyTorch script: measured as it is, and with the same losses to the last bit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+
+CLI = [sys.executable, "-c", "from vmselect.cli import main; main()"]
+
+SCRIPT = """
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+accumulate, epochs = int(sys.argv[1]), int(sys.argv[2])
+torch.manual_seed(0)
+x, y = torch.randn(1003, 8), torch.randn(1003, 1)
+train = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
+test = DataLoader(TensorDataset(x[:320], y[:320]), batch_size=32)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+mean = sum(a.sum().item() for a, _ in train)  # a pass with gradients on in which nothing is trained
+for epoch in range(epochs):
+    for number, (a, b) in enumerate(train, 1):
+        loss = ((model(a) - b) ** 2).mean()
+        loss.backward()
+        if number % accumulate == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    with torch.no_grad():
+        print(epoch, loss.item().hex(), sum(((model(a) - b) ** 2).mean().item() for a, b in test).hex())
+print("to the end")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    pytest.importorskip("torch", reason="torch is not installed: plain torch scripts were left out")
+    path = tmp_path / "plain.py"
+    path.write_text(SCRIPT, encoding="utf-8")
+    return path
+
+
+def run(script: Path, *command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=script.parent)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_watched_it_computes_the_same_and_is_seen_whole(script: Path) -> None:
+    alone = run(script, sys.executable, "plain.py", "1", "3").splitlines()
+    watched = run(script, *CLI, "probe", "--watch", "--path", "p.json", "plain.py", "1", "3").splitlines()
+    assert watched[:3] == alone[:3], "the same losses, bit for bit"
+    profile = vs.Profile.load(script.parent / "p.json")
+    assert (profile.outcome, profile.model, profile.environment.backend) == ("watched", "plain", "torch")
+    assert (profile.batch_size, profile.steps_per_epoch, profile.setup.examples) == (16, 63, 1003)
+    assert profile.setup.parameters == 9
+    assert [(epoch.steps, epoch.complete) for epoch in profile.timeline.epochs] == [(63, True)] * 3
+    assert [validation.batches for validation in profile.timeline.validations] == [10, 10, 10]
+    assert vs.estimate(profile, epochs=10).seconds > 0
+
+
+@pytest.mark.parametrize(("accumulate", "steps"), [(1, 14), (4, 16)])
+def test_cut_short_it_ends_after_two_epochs(script: Path, accumulate: int, steps: int) -> None:
+    said = run(script, *CLI, "probe", "--steps", "6", "--path", "p.json", "plain.py", str(accumulate), "50")
+    assert "to the end" not in said, "the script was ended"
+    profile = vs.Profile.load(script.parent / "p.json")
+    assert profile.outcome == "stopped"
+    assert profile.timeline.steps.steps == steps
+    assert {*profile.timeline.steps.covers} == {accumulate}
+    assert [epoch.complete for epoch in profile.timeline.epochs] == [False, False]
+    assert len(profile.timeline.validations) == 2
+    assert vs.estimate(profile, epochs=50).seconds > 0
+
+
+def test_nothing_stays_in_torch(script: Path) -> None:
+    code = """
+import time, torch
+from torch.utils.data import DataLoader
+from vmselect.probe.options import Options
+from vmselect.probe.torch_script import TorchScript
+import sys
+optimizers, loaders = sys.modules['torch.optim.optimizer'], sys.modules['torch.utils.data.dataloader']
+before = DataLoader.__iter__
+watch = TorchScript(Options.of(None, batch_size=None, instance_type=None, region=None, metrics=None, factors=None,
+                               name=None, sample=None, alarm=None, verbose=0), stop=False)
+watch.watch_loader(loaders)
+watch.watch_optimizer(optimizers)
+assert DataLoader.__iter__ is not before
+assert len(optimizers._global_optimizer_post_hooks) == 1
+watch.close()
+assert DataLoader.__iter__ is before
+assert len(optimizers._global_optimizer_post_hooks) == 0
+print("gone")
+"""
+    assert run(script, sys.executable, "-c", code) == "gone\n"
