@@ -176,7 +176,7 @@ def describe(row: dict[str, Any]) -> str:
     after = row["whole_seconds"] - (timeline.fit_seconds or 0.0)
     truth = row["whole_seconds"] + (timeline.init_seconds or 0.0)
     predicted = vs.estimate(probe, epochs=row["epochs"])
-    awake = predicted.seconds - row["epochs"] * vs_idle(probe)
+    awake = predicted.seconds - row["epochs"] * idle_of(probe)
     thesis = vs.estimate(probe, epochs=row["epochs"], method="malta-iteration").seconds
     errors = "  ".join(f"{100 * (value / truth - 1):+6.1f}" for value in (predicted.seconds, awake, thesis))
     inside = "inside" if predicted.low <= truth <= predicted.high else "OUTSIDE"
@@ -185,7 +185,7 @@ def describe(row: dict[str, Any]) -> str:
     return f"{row['case']:18} {busy}  {counts}  {truth:6.1f} s  {errors}  {inside}  {', '.join(seen)}"
 
 
-def vs_idle(profile: Any) -> float:
+def idle_of(profile: Any) -> float:
     """Seconds of waiting after every epoch that the estimate counts."""
     from vmselect.estimation import fit_runtime
 
