@@ -58,6 +58,6 @@ def test_where_nothing_is_left_the_page_still_knows_that_epochs_come_from_the_st
 ) -> None:
     browser.get(make_selection(minimum_metric=0.999).report(tmp_path / "page.html").as_uri())
     shown = browser.find_element("tag name", "body").text
-    assert "Nothing to rent" in shown
+    assert "Nothing is feasible: 9 candidates below minimum metric" in shown
     assert "Epochs needed" in shown
     assert "If you train for longer" not in shown
