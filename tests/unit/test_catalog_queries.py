@@ -200,3 +200,8 @@ def test_keys_are_told_apart_however_many_names_there_are() -> None:
     many = vs.Catalog.embedded("2021-02-28").with_offers(rows)
     assert len(many) == count + 19
     assert len(many.with_offers(rows.assign(usd_per_hour=2.0))) == count + 19
+
+
+def test_a_gpu_is_found_however_its_letters_are_written() -> None:
+    catalog = vs.Catalog.embedded("2026-08-22")
+    assert len(catalog.offers(gpu="a100")) == len(catalog.offers(gpu="A100")) > 0

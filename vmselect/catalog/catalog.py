@@ -308,6 +308,9 @@ class Catalog:
 
     def _matches(self, column: str, names: Sequence[str]) -> np.ndarray:
         values = self._frame[column]
+        if column == "gpu_model":  # people write a100 and A100
+            written = {str(known).casefold(): str(known) for known in values.cat.categories}
+            names = [written.get(name.casefold(), name) for name in names]
         for name in names:
             self._check_known(column, name)
         wanted = [int(i) for i in values.cat.categories.get_indexer(pd.Index(list(names))) if i >= 0]
