@@ -49,7 +49,7 @@ def test_a_known_name_without_a_match_gives_no_rows(catalog) -> None:
         (lambda c: c.price("g4dn.xlage"), r"Nearest: g4dn\.xlarge"),
         (lambda c: c.price("G4DN.XLARGE"), r"Nearest: g4dn\.xlarge"),
         (lambda c: c.price("g4dn.xlarge", region="us-est-1"), r"Nearest: us-east-1"),
-        (lambda c: c.offers(gpu="t4"), r"Nearest: T4"),
+        (lambda c: c.offers(gpu="T44"), r"Nearest: T4"),
         (lambda c: c.offers("awss"), r"Nearest: aws"),
         (lambda c: c.offers("qqqqqqq"), r"Known: aws, azure, gcp"),
         (lambda c: c.price("g4dn.xlarge", market="reserved_1y"), r"known: us-east-1 on_demand, us-east-1 spot"),
