@@ -5,7 +5,7 @@
 For every backend one process imports the framework, and each run is a child made by fork, which trains and is killed
 (SIGKILL) at a random moment of its life. Every second one writes its record at every step's end that it may, instead of
 once a second, so that many kills fall into the writing. A run that had ended its first step must leave exactly one
-readable profile, marked interrupted, and nothing else in the folder; runs that came to their end before are counted apart.
+readable profile, marked interrupted, and nothing else in the folder. Runs that had come to their end are counted apart.
 """
 
 from __future__ import annotations
