@@ -99,3 +99,55 @@ assert len(optimizers._global_optimizer_post_hooks) == 0
 print("gone")
 """
     assert run(script, sys.executable, "-c", code) == "gone\n"
+
+
+LIGHTNING = """
+import lightning, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Line(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(8, 1)
+    def training_step(self, batch, number):
+        return ((self.line(batch[0]) - batch[1]) ** 2).mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+data = TensorDataset(torch.randn(1600, 8), torch.randn(1600, 1))
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+lightning.Trainer(max_epochs=50, accelerator="cpu", **quiet).fit(Line(), DataLoader(data, batch_size=16))
+"""
+
+TRAINER = """
+import torch, transformers
+
+class Line(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(8, 1)
+    def forward(self, x=None, labels=None):
+        seen = self.line(x)
+        return {"loss": ((seen - labels) ** 2).mean(), "logits": seen}
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1600
+    def __getitem__(self, number):
+        return {"x": torch.ones(8) * number / 1600, "labels": torch.ones(1)}
+
+options = transformers.TrainingArguments("out", num_train_epochs=50, per_device_train_batch_size=16, save_strategy="no",
+                                         report_to=[], disable_tqdm=True, use_cpu=True)
+transformers.Trainer(Line(), options, train_dataset=Data()).train()
+"""
+
+
+@pytest.mark.parametrize(("package", "source"), [("lightning", LIGHTNING), ("transformers", TRAINER)])
+def test_what_trains_through_torch_is_measured_too(script: Path, package: str, source: str) -> None:
+    pytest.importorskip(package, reason=f"{package} is not installed: its trainings were left out")
+    script.write_text(source, encoding="utf-8")
+    run(script, *CLI, "probe", "--steps", "8", "--path", "p.json", "plain.py")
+    profile = vs.Profile.load(script.parent / "p.json")
+    assert (profile.outcome, profile.batch_size, profile.steps_per_epoch) == ("stopped", 16, 100)
+    assert [epoch.steps for epoch in profile.timeline.epochs] == [9, 9]
+    assert vs.estimate(profile, epochs=50).seconds > 0
