@@ -112,6 +112,9 @@ def compute() -> dict[str, Any]:
         for method in METHODS if seed % 5 == 0 else ["robust"]:
             for name, said in {"": {}, " more": {"examples": 7_777, "validation_examples": 99}}.items():
                 numbers[f"{seed} {method}{name}"] = answer(profile, method=method, **said)
+        if seed % 2 == 0:
+            numbers[f"{seed} repeated"] = answer([profile, repeat(profile, seed)], method="robust")
+            numbers[f"{seed} long"] = answer(lengthen(profile), method="robust")
         if seed % 3 == 0:
             numbers[f"{seed} sure"] = answer(profile, method="robust", confidence=0.99, steps_per_epoch=17.5)
     for size in (16, 24, 40, 100, 128, 200):
@@ -122,7 +125,26 @@ def compute() -> dict[str, Any]:
     return numbers
 
 
-def answer(profile: Profile, **said: Any) -> Any:
+def repeat(profile: Profile, seed: int) -> Profile:
+    """Another measurement of the same setup, which went otherwise."""
+    other = make_profile(seed + 1_000)
+    return other.model_copy(update={"setup": profile.setup, "environment": profile.environment})
+
+
+def lengthen(profile: Profile) -> Profile:
+    """The same as if more readings had been made than were kept: whole epochs then tell more."""
+    timeline = profile.timeline
+    steps = timeline.steps.model_copy(update={"readings": timeline.steps.readings + 9})
+    epochs = tuple(
+        epoch.model_copy(
+            update={"complete": True, "opening_seconds": 0.2 * epoch.seconds, "closing_seconds": 0.1 * epoch.seconds}
+        )
+        for epoch in timeline.epochs
+    )
+    return profile.model_copy(update={"timeline": timeline.model_copy(update={"steps": steps, "epochs": epochs})})
+
+
+def answer(profile: Profile | list[Profile], **said: Any) -> Any:
     try:
         model = fit_runtime(profile, **said)
     except VmselectError as refused:
