@@ -20,6 +20,9 @@ MOST = 2**53
 
 LONGEST_NAME = 200
 
+LONGEST_TEXT = 1_000
+"""Characters of a value that is only kept."""
+
 LONGEST_FILE_NAME = 255
 """Bytes of one name in a path, on every file system in use."""
 
@@ -146,6 +149,32 @@ def check_mapping(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ArgumentError(f"{name} must map names to values, not {show(value)}.")
     return {check_name(f"a name in {name}", key): item for key, item in value.items()}
+
+
+def check_factors(name: str, value: Any) -> dict[str, bool | int | float | str]:
+    """A mapping of names to plain values; None is an empty one."""
+    factors = check_mapping(name, {} if value is None else value)
+    return {factor: _as_plain(f"{factor} in {name}", given) for factor, given in factors.items()}
+
+
+def _as_plain(name: str, value: Any) -> bool | int | float | str:
+    if isinstance(value, bool) or (isinstance(value, str) and len(value) <= LONGEST_TEXT and _is_encodable(value)):
+        return value
+    if not is_number(value):
+        raise ArgumentError(f"{name} must be a number, a text, True or False, not {show(value)}.")
+    return int(value) if value == int(value) and not isinstance(value, float) else float(value)
+
+
+def check_callable(name: str, value: Any) -> Callable[..., Any]:
+    """Something that can be called."""
+    if not callable(value):
+        raise ArgumentError(f"{name} must be a function, not {show(value)}.")
+    return value  # type: ignore[no-any-return]
+
+
+def check_indent(value: Any) -> int | None:
+    """How far JSON text is indented: None for one line, else a few blanks."""
+    return maybe(check_count, "indent", value, least=0, most=16)
 
 
 def maybe(check: Callable[..., Value], name: str, value: Any, **bounds: Any) -> Value | None:

@@ -19,7 +19,9 @@ def main() -> None:
     calls = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
+        deep = Path(folder, "a", "b", "c")  # one of the values is the folder above the folder above
+        deep.mkdir(parents=True)
+        os.chdir(deep)
         os.environ["VMSELECT_CACHE_DIR"] = folder
         found = Counter(attack(calls, seed=seed))
         os.chdir("/")

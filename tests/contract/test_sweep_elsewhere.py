@@ -239,7 +239,7 @@ def test_the_estimator_gives_skypilot_seconds_per_instance_type() -> None:
 
 
 def test_prices_in_skypilots_layout_come_back_the_same(tmp_path: Path) -> None:
-    catalog = vs.Catalog.embedded()
+    catalog = vs.Catalog.embedded("2026-08-22")
     path = write_catalog(catalog, tmp_path / "vms.csv", provider="aws")
     again = vs.Catalog.load(path, provider="aws")
     for market in ("on_demand", "spot"):

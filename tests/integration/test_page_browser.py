@@ -193,7 +193,7 @@ def test_names_are_text(browser: Any, tmp_path: Path) -> None:
         {"provider": "lab", "instance_type": f"m{i}", "region": "here", "usd_per_hour": 1 + i}
         for i in range(len(HOSTILE))
     ]
-    html = render_page(vs.rank(profiles, epochs=10, catalog=vs.Catalog.embedded().with_offers(offers)))
+    html = render_page(vs.rank(profiles, epochs=10, catalog=vs.Catalog.embedded("2026-08-22").with_offers(offers)))
     for i, name in enumerate(HOSTILE):
         html = html.replace(f'"m{i}"', embed_json(name))
     open_page(browser, tmp_path / "report.html", html)
@@ -224,7 +224,7 @@ def test_two_thousand_candidates_open_quickly(browser: Any, tmp_path: Path) -> N
         for i in range(200)
         for r in range(10)
     ]
-    ranking = vs.rank(profiles, epochs=50, catalog=vs.Catalog.embedded().with_offers(offers))
+    ranking = vs.rank(profiles, epochs=50, catalog=vs.Catalog.embedded("2026-08-22").with_offers(offers))
     assert len(ranking.rows) == 2000
     open_page(browser, tmp_path / "report.html", render_page(ranking))
     milliseconds = browser.execute_script("return vmselect.readyMilliseconds")
@@ -278,7 +278,7 @@ def test_one_candidate_and_identical_ones(browser: Any, tmp_path: Path, count: i
     open_page(
         browser,
         tmp_path / "r.html",
-        render_page(vs.rank(profiles, epochs=1, catalog=vs.Catalog.embedded().with_offers(offers))),
+        render_page(vs.rank(profiles, epochs=1, catalog=vs.Catalog.embedded("2026-08-22").with_offers(offers))),
     )
     assert verdict(browser).startswith("Rent m0 (lab, here, on_demand): 1 epoch in")
     assert ("a tie with m1" if count == 2 else "the only candidate left") in verdict(browser)
@@ -340,7 +340,7 @@ def test_who_is_not_sold_follows_the_market(browser: Any, tmp_path: Path) -> Non
         vs.Profile.from_times(instance_type=name, batch_size=8, first_epoch_seconds=9, later_epoch_seconds=[9])
         for name in ("both", "listed")
     ]
-    ranking = vs.rank(profiles, epochs=5, market="spot", catalog=vs.Catalog.embedded().with_offers(offers))
+    ranking = vs.rank(profiles, epochs=5, market="spot", catalog=vs.Catalog.embedded("2026-08-22").with_offers(offers))
     open_page(browser, tmp_path / "markets.html", render_page(ranking))
     left_out = browser.find_element(By.ID, "excluded")
     assert "listed, batch 8" in left_out.text

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import vmselect as vs
 
-PRICES = vs.Catalog.embedded()
+PRICES = vs.Catalog.embedded("2026-08-22")
 MACHINES = ("g4dn.xlarge", "g5.xlarge", "g6.xlarge")
 SIZES = (32, 64, 128)
 

@@ -91,7 +91,7 @@ def test_machines_of_one_type_have_one_set_of_facts(rows) -> None:
     ],
 )
 def test_prices_anyone_can_look_up(name, price, retired) -> None:
-    offer = vs.Catalog.embedded().offer(name)
+    offer = vs.Catalog.embedded("2026-08-22").offer(name)
     assert (offer.usd_per_hour, offer.retired) == (price, retired)
 
 
@@ -155,10 +155,10 @@ def test_reference_regions_are_the_ones_with_prices() -> None:
 
 
 def test_a_caller_cannot_change_the_shipped_tables() -> None:
-    rows, specs = vs.Catalog.embedded().offers(market=None), gpu_specs()
+    rows, specs = vs.Catalog.embedded("2026-08-22").offers(market=None), gpu_specs()
     rows.loc[:, "usd_per_hour"] = 0.0
     specs.loc["T4", "fp32_tflops"] = 0.0
-    assert vs.Catalog.embedded().price("g4dn.xlarge") == 0.526
+    assert vs.Catalog.embedded("2026-08-22").price("g4dn.xlarge") == 0.526
     assert gpu_specs().loc["T4", "fp32_tflops"] == 8.1
 
 

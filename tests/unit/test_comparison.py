@@ -247,7 +247,7 @@ def test_totals_and_costs_are_predicted() -> None:
     total = vs.compare(records, metric="total", epochs=10)
     expected = [vs.estimate(one, epochs=10).seconds for one in records[:2]]
     assert total.groups["mean"][0] == pytest.approx(np.mean(expected))
-    catalog = vs.Catalog.embedded()
+    catalog = vs.Catalog.embedded("2026-08-22")
     cost = vs.compare(records, metric="cost", epochs=10, catalog=catalog, region="us-east-1")
     price = catalog.price("g4dn.xlarge", region="us-east-1")
     assert cost.groups["mean"][0] == pytest.approx(np.mean(expected) / 3600 * price)

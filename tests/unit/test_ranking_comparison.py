@@ -20,7 +20,7 @@ def line(name: str, intercept: float, slope: float, **changes: Any) -> vs.Profil
 
 
 def prices(*, provider: str = "lab", **usd_per_hour: float) -> vs.Catalog:
-    return vs.Catalog.embedded().with_offers(
+    return vs.Catalog.embedded("2026-08-22").with_offers(
         [
             {
                 "provider": provider,

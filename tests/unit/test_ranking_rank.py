@@ -226,9 +226,11 @@ def test_a_profile_that_supports_no_estimate_is_left_out() -> None:
 
 def test_retired_types_are_left_out_unless_asked_for_or_dated() -> None:
     old = [profile("p3.2xlarge", region=None, provider=None)]
-    today = vs.rank(old, epochs=10, catalog=vs.Catalog.embedded())
+    today = vs.rank(old, epochs=10, catalog=vs.Catalog.embedded("2026-08-22"))
     assert [e.reason_code for e in today.excluded] == ["retired"]
-    assert vs.rank(old, epochs=10, catalog=vs.Catalog.embedded(), include_retired=True).best.usd_per_hour > 0
+    assert (
+        vs.rank(old, epochs=10, catalog=vs.Catalog.embedded("2026-08-22"), include_retired=True).best.usd_per_hour > 0
+    )
     assert vs.rank(old, epochs=10, catalog=vs.Catalog.embedded(date="2021-02-28")).best.usd_per_hour == 3.06
 
 
@@ -303,8 +305,8 @@ def test_under_use_of_gpus_is_a_finding() -> None:
 
 def test_provider_billing_rounds_up() -> None:
     short = [profile("g4dn.xlarge", 0.001, region=None, provider=None)]
-    exact = vs.rank(short, epochs=1, catalog=vs.Catalog.embedded()).best
-    billed = vs.rank(short, epochs=1, catalog=vs.Catalog.embedded(), billing="provider").best
+    exact = vs.rank(short, epochs=1, catalog=vs.Catalog.embedded("2026-08-22")).best
+    billed = vs.rank(short, epochs=1, catalog=vs.Catalog.embedded("2026-08-22"), billing="provider").best
     assert exact.seconds < 60
     assert billed.cost_usd == pytest.approx(60 / 3600 * billed.usd_per_hour)
     assert billed.seconds == exact.seconds
@@ -437,7 +439,7 @@ def test_hardware_that_contradicts_the_price_is_a_finding(
     seen = Environment(gpus=tuple(Gpu(name=name) for name in gpus))
     best = vs.rank(
         profile(instance_type, environment=seen, outcome="stopped", region=None, provider=None),
-        epochs=5, catalog=vs.Catalog.embedded(),
+        epochs=5, catalog=vs.Catalog.embedded("2026-08-22"),
     ).best  # fmt: skip
     assert ("hardware-contradicts-price" in {f.code for f in best.findings}) == contradicts
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import vmselect as vs
 
-CATALOG = vs.Catalog.embedded().with_offers([
+CATALOG = vs.Catalog.embedded("2026-08-22").with_offers([
     {"provider": "aws", "instance_type": name, "region": "us-east-1", "market": "on_demand", "usd_per_hour": usd}
     for name, usd in (("near", 3.6), ("far", 1.8))
 ])  # fmt: skip

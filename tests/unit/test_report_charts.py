@@ -40,7 +40,7 @@ def make_ranking(**settings: Any) -> vs.Ranking:
         for name, usd in PRICES.items()
         for market, factor in markets.items()
     ]
-    catalog = vs.Catalog.embedded().with_offers(offers)
+    catalog = vs.Catalog.embedded("2026-08-22").with_offers(offers)
     return vs.rank(profiles, **({"epochs": [5, 10], "catalog": catalog} | settings))
 
 

@@ -134,7 +134,7 @@ def test_the_notebook_shows_names_as_text(ranking: vs.Ranking) -> None:
 def test_the_notebook_shows_the_best_only() -> None:
     profile = vs.Profile.from_times(instance_type="m", first_epoch_seconds=60, later_epoch_seconds=40)
     offers = [{"provider": "lab", "instance_type": "m", "region": f"r{i}", "usd_per_hour": 1 + i} for i in range(40)]
-    ranking = vs.rank(profile, epochs=10, catalog=vs.Catalog.embedded().with_offers(offers))
+    ranking = vs.rank(profile, epochs=10, catalog=vs.Catalog.embedded("2026-08-22").with_offers(offers))
     html = to_html(ranking, most=5)
     assert html.count("<tr>") == 6
     assert "The best 5 of 40 candidates" in html
@@ -150,7 +150,7 @@ def test_of_very_many_candidates_the_page_holds_the_best() -> None:
         for i in range(3)
         for r in range(40)
     ]
-    ranking = vs.rank(profiles, epochs=[5, 10], catalog=vs.Catalog.embedded().with_offers(offers))
+    ranking = vs.rank(profiles, epochs=[5, 10], catalog=vs.Catalog.embedded("2026-08-22").with_offers(offers))
     content = page_content(ranking, most=20)
     kept = {(candidate["instance_type"], candidate["region"]) for candidate in content["candidates"]}
     assert len(kept) <= 20

@@ -10,7 +10,7 @@ import pytest
 import vmselect as vs
 from vmselect.report import serving
 
-CATALOG = vs.Catalog.embedded()
+CATALOG = vs.Catalog.embedded("2026-08-22")
 RECORDS = [
     vs.InferenceRecord.from_times(
         instance_type=name, call_seconds=[seconds] * 99 + [3 * seconds], batch_size=10, bytes_per_item=1e5

@@ -32,7 +32,7 @@ def ranking() -> vs.Ranking:
         )  # fmt: skip
 
     profiles = [line("g4dn.xlarge", 30.0), line("g5.xlarge", 12.0), line("c5.xlarge", 90.0)]
-    return vs.rank(profiles, epochs=[1, 10], catalog=vs.Catalog.embedded(), region="us-east-1")
+    return vs.rank(profiles, epochs=[1, 10], catalog=vs.Catalog.embedded("2026-08-22"), region="us-east-1")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import vmselect as vs
 from vmselect.errors import ArgumentError, RankingError
 
-PRICES = vs.Catalog.embedded()
+PRICES = vs.Catalog.embedded("2026-08-22")
 EXAMPLES = 40_960
 
 

@@ -20,7 +20,9 @@ def offer(name: str, usd: float, **more: Any) -> dict[str, Any]:
             "usd_per_hour": usd, **more}  # fmt: skip
 
 
-CATALOG = vs.Catalog.embedded().with_offers([offer("small", 0.36), offer("big", 3.6), offer("big", 1.8, market="spot")])
+CATALOG = vs.Catalog.embedded("2026-08-22").with_offers(
+    [offer("small", 0.36), offer("big", 3.6), offer("big", 1.8, market="spot")]
+)
 
 
 def times(name: str, seconds: float, **more: Any) -> vs.InferenceRecord:

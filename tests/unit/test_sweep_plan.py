@@ -43,7 +43,7 @@ def test_include_keeps_only_what_fits() -> None:
 
 
 def test_prices_come_from_the_catalog_times_nodes_and_cap() -> None:
-    catalog = vs.Catalog.embedded().with_offers(
+    catalog = vs.Catalog.embedded("2026-08-22").with_offers(
         [{"provider": "lab", "instance_type": "small", "region": "here", "market": "on_demand", "usd_per_hour": 2.0}]
     )
     plan = vs.Plan("python t.py", factors={"machine": ["small", "other"], "nodes": [1, 3]}, minutes=30)
@@ -51,7 +51,9 @@ def test_prices_come_from_the_catalog_times_nodes_and_cap() -> None:
     assert frame["worst_usd"].to_dict() == {("small", 1): 1.0, ("small", 3): 3.0, ("other", 1): 0.0, ("other", 3): 0.0}
     rented = vs.Plan("python t.py", runner="skypilot", factors={"instance_type": ["g4dn.xlarge"]}, minutes=60,
                      expected_minutes=15)  # fmt: skip
-    assert rented.to_frame()[["estimated_usd", "worst_usd"]].iloc[0].tolist() == pytest.approx([0.526 / 4, 0.526])
+    assert rented.to_frame(catalog)[["estimated_usd", "worst_usd"]].iloc[0].tolist() == pytest.approx(
+        [0.526 / 4, 0.526]
+    )
 
 
 BAD = {

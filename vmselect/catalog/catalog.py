@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from difflib import get_close_matches
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,8 @@ NO_PRICE_REMEDY = "Run `vmselect prices refresh`, or bring your own price with w
 NO_REGION_REMEDY = (
     "Shipped prices are of one region per cloud; for others run `vmselect prices refresh --source skypilot`."
 )
+
+_CELLS = (str, bool, np.bool_, Real, Decimal, dt.date)  # a datetime, NaT among them, is a date
 
 
 class Catalog:
@@ -360,7 +364,7 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
     else:
         if not isinstance(offers, Iterable):
             raise ArgumentError(f"{show(offers)} holds no offers. Give a list of Offer or of dicts.")
-        rows = [o.model_dump() if isinstance(o, Offer) else check_mapping("an offer", o) for o in list_items(offers)]
+        rows = [o.model_dump() if isinstance(o, Offer) else _read_cells(o) for o in list_items(offers)]
         raw, what = pd.DataFrame(rows, dtype=object), "offer"
     if not len(raw):
         raise ArgumentError("No offers were given. Give at least one.")
@@ -379,6 +383,15 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
         default_date=dt.date.today().isoformat(),
         default_source="user",
     )
+
+
+def _read_cells(offer: Any) -> dict[str, Any]:
+    """An offer that was given as a mapping: each value is one value, which a table can hold."""
+    cells = check_mapping("an offer", offer)
+    for name, value in cells.items():
+        if value is not None and value is not pd.NA and not isinstance(value, _CELLS):
+            raise ArgumentError(f"An offer's {name} must be a text, a number or a day, not {show(value)}.")
+    return cells
 
 
 def _as_plain(frame: pd.DataFrame) -> pd.DataFrame:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vmselect._checks import check_mapping, is_number, show
+from vmselect._checks import check_mapping, is_number, list_items, show
 from vmselect.comparison.metrics import METRICS, Terms, find_metric
 from vmselect.comparison.result import Comparison
 from vmselect.errors import ArgumentError, ComparisonError
@@ -143,7 +143,7 @@ def _measured(records: Any) -> dict[tuple[str | None, int | None], dict[str, Fac
     """Means of every metric over the records of each machine and batch size."""
     if records is None:
         return {}
-    many = [records] if isinstance(records, Record) else list(records) if isinstance(records, Iterable) else [records]
+    many = [records] if isinstance(records, Record) else list_items(records)
     if not all(isinstance(record, Record) for record in many):
         raise ArgumentError("records must be records, as vmselect.load_records reads them.")
     values: dict[tuple[str | None, int | None], dict[str, list[float]]] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_choice, check_count, check_name, check_number, maybe
+from vmselect._checks import check_choice, check_count, check_indent, check_name, check_number, maybe
 from vmselect.comparison.differences import summarise
 from vmselect.comparison.factorial import Estimate, FactorialFit, fit_factorial
 from vmselect.comparison.metrics import Metric, Terms
@@ -298,7 +298,7 @@ class Effects:
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The same as JSON text."""
-        return json.dumps(self.payload(), indent=indent, ensure_ascii=False, allow_nan=False)
+        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     def __str__(self) -> str:
         return self.verdict

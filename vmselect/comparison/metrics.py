@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from vmselect._checks import show
 from vmselect.errors import ArgumentError, ComparisonError, EstimateError
 from vmselect.records import Profile, Record
 
@@ -30,6 +31,14 @@ class Terms:
     catalog: Catalog | None = None
     market: str = "on_demand"
     region: str | None = None
+
+    def __post_init__(self) -> None:
+        from vmselect.catalog import Catalog
+
+        if self.catalog is not None and not isinstance(self.catalog, Catalog):
+            raise ArgumentError(
+                f"catalog is {show(self.catalog)}. Load a price file first, with vmselect.Catalog.load(...)."
+            )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from vmselect._checks import check_choice, check_indent
 from vmselect.comparison import wording
 from vmselect.comparison.differences import Ratio, Summary, ratio_of_means, summarise
 from vmselect.comparison.metrics import Metric
@@ -84,10 +85,13 @@ class Comparison:
 
     def ratio(self, one: str, other: str) -> Ratio:
         """Mean of one group over the mean of another, with its interval."""
-        key = (one, other)
+        key = (self._known(one), self._known(other))
         if key not in self._ratios:
-            self._ratios[key] = ratio_of_means(self.values[one], self.values[other], confidence=self.confidence)
+            self._ratios[key] = ratio_of_means(*(self.values[name] for name in key), confidence=self.confidence)
         return self._ratios[key]
+
+    def _known(self, name: Any) -> str:
+        return check_choice("a group", name, tuple(self.values))
 
     @cached_property
     def _ratios(self) -> dict[tuple[str, str], Ratio]:
@@ -95,8 +99,9 @@ class Comparison:
 
     def told_apart(self, one: str, other: str) -> bool:
         """Whether these two differ significantly, the number of pairs allowed for."""
+        wanted = {self._known(one), self._known(other)}
         for pair in self.tested_pairs:
-            if {pair.first, pair.second} == {one, other}:
+            if {pair.first, pair.second} == wanted:
                 return pair.p_adjusted is not None and pair.p_adjusted < self.test.alpha
         return False
 
@@ -227,7 +232,7 @@ class Comparison:
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The same as JSON text."""
-        return json.dumps(self.payload(), indent=indent, ensure_ascii=False, allow_nan=False)
+        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     def to_frame(self) -> pd.DataFrame:
         """The table of groups."""

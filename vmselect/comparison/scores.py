@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from vmselect._checks import check_indent
 from vmselect.comparison.candidates import Fact
 from vmselect.comparison.result import plain_rows
 
@@ -135,7 +136,7 @@ class Scores:
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The same as JSON text."""
-        return json.dumps(self.payload(), indent=indent, ensure_ascii=False, allow_nan=False)
+        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     def __str__(self) -> str:
         return self.verdict

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vmselect._checks import check_count, check_flag, check_name, check_seconds, maybe
+from vmselect._checks import check_callable, check_count, check_flag, check_name, check_seconds, maybe
 from vmselect.errors import ProbeError
 from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.facts.framework import synchronise
@@ -82,7 +82,7 @@ class LoopProbe:
         self._stop = check_flag("stop", stop)
         self._model = maybe(check_name, "model", model)
         self._examples = maybe(check_count, "examples", examples)
-        self._synchronize = synchronize or synchronise
+        self._synchronize = maybe(check_callable, "synchronize", synchronize) or synchronise
         self._recording: Recording | None = None
         self._watch: EndWatch | None = None
         self._profile: Profile | None = None

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vmselect._checks import check_count, check_mapping, check_name, check_path, is_number, maybe, show
+from vmselect._checks import check_count, check_mapping, check_name, check_path, maybe, show
+from vmselect._checks import check_factors as check_factors
 from vmselect.errors import ArgumentError
 from vmselect.probe.observation import check_sample
 from vmselect.probe.sampling import Alarm
@@ -80,12 +81,6 @@ def evaluate_metrics(metrics: Metrics) -> dict[str, float]:
     return {name: _as_number(name, metric() if callable(metric) else metric) for name, metric in metrics.items()}
 
 
-def check_factors(name: str, value: Any) -> dict[str, bool | int | float | str]:
-    """A mapping of names to plain values; None is an empty one."""
-    factors = check_mapping(name, {} if value is None else value)
-    return {factor: _as_plain(f"{factor} in {name}", given) for factor, given in factors.items()}
-
-
 def read_factors(given: Factors) -> Factors:
     """What was varied: as the environment says, and where the caller says otherwise, as the caller does."""
     text = os.environ.get("VMSELECT_FACTORS", "").strip()
@@ -121,11 +116,3 @@ def _as_number(name: str, value: Any) -> float:
     if not math.isfinite(number) or isinstance(value, str):
         raise ArgumentError(f"metrics: {name} must be a number or a function that returns one, not {show(value)}.")
     return number
-
-
-def _as_plain(name: str, value: Any) -> bool | int | float | str:
-    if isinstance(value, bool) or (isinstance(value, str) and len(value) <= 1_000):
-        return value
-    if not is_number(value):
-        raise ArgumentError(f"{name} must be a number, a text, True or False, not {show(value)}.")
-    return int(value) if value == int(value) and not isinstance(value, float) else float(value)

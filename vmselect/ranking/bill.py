@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_name, check_number, is_number, show
+from vmselect._checks import check_mapping, check_number, is_number, maybe, show
 from vmselect.errors import ArgumentError
 from vmselect.units import format_usd
 
@@ -46,8 +46,7 @@ class Bill:
         serving ranking (its hour), a transfer record (what it cost), or another bill.
         """
         found: list[BillPart] = []
-        for name, value in {**(parts or {}), **named}.items():
-            title = check_name("the name of a part", name)
+        for title, value in {**(maybe(check_mapping, "parts", parts) or {}), **check_mapping("parts", named)}.items():
             if isinstance(value, Bill):
                 found += [BillPart(f"{title}: {p.name}", p.usd, p.low, p.high, p.detail) for p in value.parts]
             else:

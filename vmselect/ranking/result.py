@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vmselect._checks import check_flag, check_indent
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
 from vmselect.findings import Finding
@@ -276,7 +277,12 @@ class Ranking:
 
     def to_json(self, *, rows: bool = True, indent: int | None = None) -> str:
         """The payload as JSON text."""
-        return json.dumps(self.payload(rows=rows), indent=indent, ensure_ascii=False, allow_nan=False)
+        return json.dumps(
+            self.payload(rows=check_flag("rows", rows)),
+            indent=check_indent(indent),
+            ensure_ascii=False,
+            allow_nan=False,
+        )
 
     # -- comparisons ---------------------------------------------------------------------------------------------
 

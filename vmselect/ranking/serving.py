@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_choice, check_count, check_name, check_number, maybe, several, show
+from vmselect._checks import check_choice, check_count, check_indent, check_name, check_number, maybe, several, show
 from vmselect.catalog import Catalog
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.findings import Finding, gravest_first
@@ -156,7 +156,7 @@ class ServingRanking:
                          for e in self.excluded],
             "findings": [asdict(finding) for finding in self.findings],
         }  # fmt: skip
-        return json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
+        return json.dumps(plain, indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     def chart(self, kind: str = "cost-load", **options: Any) -> Any:
         """An Altair chart: ``cost-load`` or ``latency-load``."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vmselect._checks import check_count
+from vmselect._checks import check_count, check_name
 from vmselect.errors import RankingError
 from vmselect.ranking.assessment import FEASIBLE, OTHER_MARKET, measure
 from vmselect.ranking.measures import read_measure
@@ -56,7 +56,8 @@ def strategies(ranking: Ranking, objective: str) -> pd.DataFrame:
     import pandas as pd
 
     wanted = np.flatnonzero(ranking.assessment.limits[:, ranking.deciding_column] == FEASIBLE)
-    prices = ranking.candidates.usd_per_hour[wanted] if objective == "cost" else np.ones(len(wanted))
+    by_cost = read_measure(objective).name == "cost"
+    prices = ranking.candidates.usd_per_hour[wanted] if by_cost else np.ones(len(wanted))
     columns: dict[str, Any] = {}
     for name in INADEQUATE:
         seconds = [one.iterations.get(name, np.nan) for one in ranking.candidates.contenders]
@@ -134,6 +135,7 @@ def against(ranking: Ranking, instance_type: str) -> pd.DataFrame:
     """Ratios to a baseline at the deciding epoch count: its cheapest offer where it has several."""
     import pandas as pd
 
+    instance_type = check_name("instance_type", instance_type)
     column, result = ranking.deciding_column, ranking.assessment
     sold = np.flatnonzero(result.limits[:, column] != OTHER_MARKET)
     names = ranking.candidates.per_contender(lambda one: one.instance_type)[sold]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from vmselect import __version__
+from vmselect.errors import ArgumentError
 
 Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=2**62)]
@@ -144,3 +146,13 @@ def describe_invalid(problem: Mapping[str, Any]) -> str:
     """One of pydantic's complaints as a field and its fault."""
     field = ".".join(str(part) for part in problem["loc"]) or "the record"
     return f"field {field}: {problem['msg']}"
+
+
+@contextmanager
+def given_as(noun: str) -> Iterator[None]:
+    """Values that a caller gave make no record: the caller's error, not the record's."""
+    try:
+        yield
+    except ValidationError as invalid:
+        problem = describe_invalid(invalid.errors(include_url=False)[0])
+        raise ArgumentError(f"These times make no {noun}: {problem}. Correct the value.") from None

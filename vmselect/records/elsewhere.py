@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ValidationError
-
-from vmselect._checks import check_count, check_mapping, check_name, check_number, check_path, check_seconds, maybe
+from vmselect._checks import (
+    check_count,
+    check_mapping,
+    check_name,
+    check_number,
+    check_path,
+    check_seconds,
+    list_items,
+    maybe,
+)
 from vmselect._files import read_text
 from vmselect.errors import ArgumentError, ProfileError
-from vmselect.records.base import Fact, Placement, describe_invalid
+from vmselect.records.base import Fact, Placement, given_as
 from vmselect.records.training import Epoch, Profile, Setup, Step, Steps, Timeline, Validation
 
 MAX_SUMMARY_BYTES = 1024 * 1024
@@ -63,7 +70,7 @@ def profile_from_times(
     if steps_per_epoch is None and examples is not None and batch_size is not None:
         steps_per_epoch = math.ceil(examples / batch_size)
     numbers = {} if metrics is None else check_mapping("metrics", metrics)
-    try:
+    with given_as("profile"):
         return Profile(
             created=datetime.now(UTC).replace(microsecond=0),
             outcome="given",
@@ -91,9 +98,6 @@ def profile_from_times(
             ),
             metrics={name: check_number(f"metrics: {name}", value) for name, value in numbers.items()},
         )
-    except ValidationError as invalid:
-        problem = describe_invalid(invalid.errors(include_url=False)[0])
-        raise ArgumentError(f"These times make no profile: {problem}. Correct the value.") from None
 
 
 def profile_from_skypilot_summary(
@@ -152,7 +156,7 @@ def _times(name: str, given: Sequence[float] | float | None) -> list[float]:
     """Times as a list; one may be given alone."""
     if given is None:
         return []
-    values = [given] if isinstance(given, (str, bytes)) or not isinstance(given, Iterable) else given
+    values = [given] if isinstance(given, (str, bytes)) else list_items(given)
     return [check_seconds(name, value) for value in values]
 
 

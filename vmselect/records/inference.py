@@ -12,7 +12,19 @@ from pydantic import Field, model_validator
 
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, gravest_first
-from vmselect.records.base import Count, Fact, Name, Number, Part, Placement, PositiveCount, Record, Seconds, Text
+from vmselect.records.base import (
+    Count,
+    Fact,
+    Name,
+    Number,
+    Part,
+    Placement,
+    PositiveCount,
+    Record,
+    Seconds,
+    Text,
+    given_as,
+)
 from vmselect.records.histogram import count_buckets, percentile, percentile_of_buckets
 from vmselect.units import BYTES_PER_MB
 
@@ -120,6 +132,7 @@ class InferenceRecord(Record):
     metrics: Mapping[Name, Number] = Field(default_factory=dict, max_length=200)
 
     @classmethod
+    @given_as("record of calls")
     def from_times(
         cls,
         *,
@@ -136,10 +149,17 @@ class InferenceRecord(Record):
         factors: Mapping[str, bool | int | float | str] | None = None,
     ) -> InferenceRecord:
         """A record of times that were measured elsewhere: seconds of each call, made by ``clients`` at once."""
-        from vmselect._checks import check_count, check_name, check_number, check_seconds, maybe
+        from vmselect._checks import (
+            check_count,
+            check_factors,
+            check_name,
+            check_number,
+            check_seconds,
+            list_items,
+            maybe,
+        )
 
-        many = [call_seconds] if isinstance(call_seconds, (int, float)) else list(call_seconds)
-        seconds = tuple(check_seconds("call_seconds", value) for value in many)
+        seconds = tuple(check_seconds("call_seconds", value) for value in list_items(call_seconds))
         if not seconds:
             raise ArgumentError("call_seconds is empty. Give the seconds of at least one call.")
         size = check_count("batch_size", batch_size)
@@ -182,7 +202,7 @@ class InferenceRecord(Record):
                 buckets=tuple(counts),
                 counts=tuple(counts.values()),
             ),
-            factors=dict(factors or {}),
+            factors=check_factors("factors", factors),
         )
 
     # -- what is read off --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, gravest_first
-from vmselect.records.base import Count, Fact, Name, Part, Placement, PositiveCount, Record, Seconds, Text
+from vmselect.records.base import Count, Fact, Name, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
 from vmselect.units import BYTES_PER_MB
 
 FORMAT: Final = 1
@@ -91,6 +91,7 @@ class TransferRecord(Record):
     """At most this was paid for moving the files, where a price is known."""
 
     @classmethod
+    @given_as("record of a transfer")
     def from_times(
         cls,
         *,
@@ -105,13 +106,13 @@ class TransferRecord(Record):
         factors: Mapping[str, bool | int | float | str] | None = None,
     ) -> TransferRecord:
         """A record of times that were measured elsewhere: seconds of files of ``megabytes`` each, one after another."""
-        from vmselect._checks import check_name, check_number, check_seconds, maybe
+        from vmselect._checks import check_factors, check_name, check_number, check_seconds, list_items, maybe
 
         size = round(check_number("megabytes", megabytes, above=0) * BYTES_PER_MB) or 1
         ways: list[Direction | None] = []
         for name, value in (("upload_seconds", upload_seconds), ("download_seconds", download_seconds)):
-            many = [] if value is None else [value] if isinstance(value, (int, float)) else list(value)
-            ways.append(_given_direction([check_seconds(name, seconds) for seconds in many], size) if many else None)
+            many = [] if value is None else [check_seconds(name, seconds) for seconds in list_items(value)]
+            ways.append(_given_direction(many, size) if many else None)
         files = max((len(way.taken) for way in ways if way is not None), default=0)
         if not files:
             raise ArgumentError("Neither upload_seconds nor download_seconds was given. Give at least one time.")
@@ -132,7 +133,7 @@ class TransferRecord(Record):
             upload=ways[0],
             download=ways[1],
             egress_usd_per_gb=maybe(check_number, "egress_usd_per_gb", egress_usd_per_gb, least=0),
-            factors=dict(factors or {}),
+            factors=check_factors("factors", factors),
         )
 
     @property

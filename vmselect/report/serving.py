@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from vmselect._checks import show
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.records import InferenceRecord, TransferRecord
 from vmselect.report.drawing import SERIES, altair, save_chart, themed
@@ -64,7 +65,7 @@ def mb_points(records: Sequence[InferenceRecord | TransferRecord], way: str = "d
     Of a transfer record, ``way`` says whether its uploads or its downloads are drawn.
     """
     if way not in ("upload", "download"):
-        raise ArgumentError(f"way must be upload or download, not {way!r}.")
+        raise ArgumentError(f"way must be upload or download, not {show(way)}.")
     rows = []
     for record in records:
         if isinstance(record, InferenceRecord):
@@ -130,8 +131,8 @@ CHARTS: dict[str, Callable[[Any], Any]] = {"cost-load": cost_load_chart, "latenc
 
 def chart(ranking: ServingRanking, kind: str = "cost-load", *, path: str | os.PathLike[str] | None = None) -> Any:
     """The chart of that name; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
-    if kind not in CHARTS:
-        raise ArgumentError(f"There is no chart {kind!r}; the charts are: {', '.join(CHARTS)}.")
+    if not isinstance(kind, str) or kind not in CHARTS:
+        raise ArgumentError(f"There is no chart {show(kind)}; the charts are: {', '.join(CHARTS)}.")
     return _kept(CHARTS[kind](ranking), path)
 
 

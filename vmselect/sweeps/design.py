@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vmselect._checks import is_number, show
+from vmselect._checks import is_number, list_items, show
 from vmselect.errors import PlanError
 from vmselect.sweeps.command import check_text
 
@@ -29,8 +29,7 @@ def read_factors(given: Any) -> dict[str, tuple[Level, ...]]:
         where = ("factors", str(name))
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name == REPETITION:
             raise PlanError(f"{show(name)} cannot name a factor. Use letters, digits and _, such as batch_size.", where)
-        if not isinstance(levels, Iterable) or isinstance(levels, (str, bytes, Mapping)):
-            levels = [levels]
+        levels = [levels] if isinstance(levels, (str, bytes, Mapping)) else list_items(levels)
         read = tuple(read_level(f"factor {name}: level", level, where) for level in levels)
         if not read:
             raise PlanError(f"Factor {name} has no levels, so there is nothing to run. Give at least one.", where)

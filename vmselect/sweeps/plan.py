@@ -157,8 +157,10 @@ class Plan:
     def to_frame(self, catalog: Catalog | None = None) -> pd.DataFrame:
         """A row per trial in the order in which they run, with its price per hour, estimated and worst-case cost.
 
-        >>> Plan("python train.py", factors={"instance_type": ["g4dn.xlarge"]}, minutes=30).to_frame()["worst_usd"][0]
-        np.float64(0.263)
+        >>> from vmselect import Catalog
+        >>> plan = Plan("python train.py", factors={"instance_type": ["g4dn.xlarge"]}, minutes=30)
+        >>> float(plan.to_frame(Catalog.embedded("2026-08-22"))["worst_usd"][0])
+        0.263
         """
         import pandas as pd
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from vmselect._checks import show
+from vmselect._checks import check_path, show
 from vmselect._files import read_text, write_text
 from vmselect.errors import PlanError
 
@@ -28,6 +28,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     """Read a plan; every error names the file and, where it can, the line."""
     from vmselect.sweeps.plan import Plan
 
+    path = check_path("path", path)
     text = read_text(path, noun="plan", limit=LIMIT_BYTES, error=PlanError)
     lines: dict[Where, int] = {}
     try:
@@ -56,7 +57,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 def write_plan(plan: Plan, path: str | os.PathLike[str]) -> Path:
     """Write a plan whole or not at all."""
-    return write_text(path, as_yaml(plan.to_dict()), error=PlanError)
+    return write_text(check_path("path", path), as_yaml(plan.to_dict()), error=PlanError)
 
 
 def as_yaml(said: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_count, check_name, check_path
+from vmselect._checks import check_count, check_name, check_path, list_items
 from vmselect._files import write_text
 from vmselect.errors import ArgumentError, CatalogError, EstimateError, SweepError
 from vmselect.records import Profile
@@ -42,10 +42,8 @@ def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: 
     count = check_count("epochs", epochs)
     if isinstance(profiles, Profile):
         profiles = [profiles]
-    if not isinstance(profiles, Iterable) or isinstance(profiles, (str, bytes)):
-        raise ArgumentError("skypilot_estimator needs profiles. Load them with vmselect.load_profiles.")
     groups: dict[str, list[Profile]] = {}
-    for profile in profiles:
+    for profile in list_items(profiles):
         if not isinstance(profile, Profile):
             raise ArgumentError("skypilot_estimator needs profiles. Load them with vmselect.load_profiles.")
         if profile.instance_type:

@@ -146,7 +146,7 @@ def test_an_embedded_price_newer_than_the_refreshed_one_stays() -> None:
     )
     store.write_part("aws", "us-east-1", old.offers(instance_type="g4dn.xlarge", market=["on_demand", "reserved_1y"]))
     catalog = vs.Catalog.default()
-    assert catalog.price("g4dn.xlarge") == 0.526
+    assert catalog.price("g4dn.xlarge") == vs.Catalog.embedded().price("g4dn.xlarge") != 9.0
     assert catalog.price("g4dn.xlarge", market="reserved_1y") == 3.0
 
 
@@ -240,9 +240,10 @@ def test_catalog_refresh_through_http(cloud, answer, client, monkeypatch) -> Non
     fresh = vs.Catalog.embedded().refresh(["azure"], regions=["eastus"])
     assert fresh.price("Standard_NC4as_T4_v3") == 0.5
     changes = vs.catalog.compare_prices(vs.Catalog.embedded(), vs.Catalog.refreshed(alone=True))
+    before = vs.Catalog.embedded().price("Standard_NC4as_T4_v3")
     cheaper = changes[changes["change"] == "cheaper"]
     assert cheaper["instance_type"].tolist() == ["Standard_NC4as_T4_v3"]
-    assert cheaper["percent"].iloc[0] == pytest.approx(-100 * (1 - 0.5 / 0.526))
+    assert cheaper["percent"].iloc[0] == pytest.approx(-100 * (1 - 0.5 / before))
     shipped = vs.Catalog.embedded().offers("azure", retired=False)
     assert (changes["change"] == "gone").sum() == len(shipped) - 1  # the other sizes of that region, none retired
 
@@ -273,7 +274,7 @@ def test_a_region_that_throttles_does_not_hold_up_the_others(cloud, answer, clie
     outcome = refresh_prices(regions=["eastus", "westus", "northeurope"], sources={"azure": azure})
     states = {p.region: p.state for p in outcome.parts}
     assert states == {"eastus": "fetched", "westus": "failed", "northeurope": "fetched"}
-    assert "answered 429, 4 times over" in str(outcome.findings[0])
+    assert any("answered 429, 4 times over" in str(finding) for finding in outcome.findings)
 
 
 def test_progress_is_told(aws) -> None:
