@@ -287,7 +287,7 @@ def test_utilisation_is_that_of_the_steady_steps() -> None:
 
     def used(**shares: float) -> vs.Profile:
         parts = {
-            name: {"count": 3, "mean": share, "maximum": share, "p50": share, "p95": share}
+            name: {"count": 3, "seconds": 3.0, "mean": share, "maximum": share, "p50": share, "p95": share}
             for name, share in shares.items()
         }
         usage = Usage.model_validate({"interval_seconds": 1.0, "phases": {"steady_steps": parts}})
