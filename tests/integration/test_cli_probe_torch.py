@@ -60,6 +60,7 @@ def test_watched_it_computes_the_same_and_is_seen_whole(script: Path) -> None:
     assert (profile.outcome, profile.model, profile.environment.backend) == ("watched", "plain", "torch")
     assert (profile.batch_size, profile.steps_per_epoch, profile.setup.examples) == (16, 63, 1003)
     assert profile.setup.parameters == 9
+    assert (profile.timeline.init_source, profile.fit.number) == ("mark_start", 1)
     assert [(epoch.steps, epoch.complete) for epoch in profile.timeline.epochs] == [(63, True)] * 3
     assert [validation.batches for validation in profile.timeline.validations] == [10, 10, 10]
     assert vs.estimate(profile, epochs=10).seconds > 0

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from vmselect.probe.ending import classify
-from vmselect.probe.facts.process import in_notebook, number_fit, take_initialization
+from vmselect.probe.facts.process import give_back_initialization, in_notebook, number_fit, take_initialization
 from vmselect.probe.keras.fit import FitFacts, read_fit
 from vmselect.probe.observation import Observation
 from vmselect.probe.options import Options, check_target, choose_path, evaluate_metrics, read_factors
@@ -158,6 +158,7 @@ class Recording:
 
     def drop(self) -> None:
         """Forget what was seen: it means nothing."""
+        give_back_initialization()
         self._pauses.stop()
         self.observation.end()
         if self._ahead is not None:

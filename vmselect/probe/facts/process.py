@@ -12,6 +12,7 @@ from typing import Literal
 InitSource = Literal["process start", "mark_start"]
 
 _marked_ns: int | None = None
+_marked_before: int | None = None
 _fits = 0
 _token: tuple[int, str] | None = None
 
@@ -33,8 +34,9 @@ def take_initialization() -> tuple[float, InitSource] | None:
 
     Only the first training of a process began with the process, so this also counts the training that begins.
     """
-    global _marked_ns, _fits
-    marked, _marked_ns = _marked_ns, None
+    global _marked_ns, _marked_before, _fits
+    marked = _marked_before = _marked_ns
+    _marked_ns = None
     _fits += 1
     if marked is not None:
         return (time.perf_counter_ns() - marked) / 1e9, "mark_start"
@@ -42,6 +44,12 @@ def take_initialization() -> tuple[float, InitSource] | None:
         return None
     age = process_age_seconds()
     return (age, "process start") if age is not None else None
+
+
+def give_back_initialization() -> None:
+    """What was taken for a training was none: the next one has the initialization and the number."""
+    global _marked_ns, _fits
+    _marked_ns, _fits = _marked_before, max(0, _fits - 1)
 
 
 def number_fit() -> tuple[int, str]:
