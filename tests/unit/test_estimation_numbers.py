@@ -77,7 +77,7 @@ def make_profile(seed: int) -> Profile:
                 final=epoch == epochs - 1,
             )
         )
-    pauses = [Pause(cause="garbage collection", epoch=0, batch=n, seconds=0.1 / (n + 1)) for n in range(seed % 4)]
+    pauses = [Pause(cause="garbage collection", epoch=0, batch=n, seconds=0.1 / (n + 1) ** 2) for n in range(seed % 4)]
     return Profile(
         created=datetime(2026, 1, 1, tzinfo=UTC),
         outcome="watched" if whole_epochs else "stopped",
