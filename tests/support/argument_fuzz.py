@@ -230,23 +230,31 @@ def _sweeping(profiles: list[vs.Profile], catalog: vs.Catalog) -> list[Target]:
 def attack(calls: int, *, seed: int) -> Iterator[str]:
     """Call functions with one or two wrong arguments; yields what ended outside the family."""
     chance = random.Random(seed)
-    every = targets()
+    every = [target for target in targets() if target.parameters]
     for _ in range(calls):
         target = chance.choice(every)
-        if not target.parameters:
-            continue
-        wrong = {
-            name: chance.choice(VALUES)
-            for name in chance.sample(target.parameters, min(len(target.parameters), chance.choice((1, 1, 2))))
-        }
-        try:
-            target.call(**{**target.good, **wrong})
-        except VmselectError:
-            continue
-        except Exception as outside:  # noqa: BLE001 - which is what is looked for
-            where = traceback.extract_tb(outside.__traceback__)[-1]
-            shown = ", ".join(f"{name}={type(value).__name__} {_words(value)}" for name, value in wrong.items())
-            yield f"{target.name}({shown}): {type(outside).__name__} at {Path(where.filename).name}:{where.lineno}"
+        names = chance.sample(target.parameters, min(len(target.parameters), chance.choice((1, 1, 2))))
+        yield from _call(target, {name: chance.choice(VALUES) for name in names})
+
+
+def attack_all() -> Iterator[str]:
+    """The same with every value for every argument, one at a time; an empty text for each call that ended well."""
+    for target in targets():
+        for name in target.parameters:
+            for value in VALUES:
+                yield from _call(target, {name: value}) or [""]
+
+
+def _call(target: Target, wrong: dict[str, Any]) -> list[str]:
+    try:
+        target.call(**{**target.good, **wrong})
+    except VmselectError:
+        return []
+    except Exception as outside:  # noqa: BLE001 - which is what is looked for
+        where = traceback.extract_tb(outside.__traceback__)[-1]
+        shown = ", ".join(f"{name}={type(value).__name__} {_words(value)}" for name, value in wrong.items())
+        return [f"{target.name}({shown}): {type(outside).__name__} at {Path(where.filename).name}:{where.lineno}"]
+    return []
 
 
 def _words(value: object) -> str:

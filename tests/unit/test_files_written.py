@@ -115,8 +115,13 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path, write) -> No
 def test_the_package_has_one_writer() -> None:
     package = Path(vs.__file__).parent
     writers = ("write_text(", "write_bytes(", "os.replace(", '"wb"', 'open("w', 'open("x', '"xb"')
+    own_ways = {
+        "_files.py",
+        "probe/transfer/storage.py",  # writes to a store elsewhere, through fsspec
+        "records/draft.py",  # holds a lock on the very file that it writes
+    }
     for file in sorted(package.rglob("*.py")):
-        if file.name == "_files.py":
+        if file.relative_to(package).as_posix() in own_ways:
             continue
         lines = file.read_text(encoding="utf-8").splitlines()
         code = "\n".join(line for line in lines if not line.lstrip().startswith(">>>")).replace("_files.write_", "")

@@ -67,7 +67,9 @@ class Offer(BaseModel):
         if isinstance(values, dict):
             values = dict(values)
             provider, instance_type = values.get("provider"), values.get("instance_type")
-            if values.get("service") in (None, "") and isinstance(provider, str) and isinstance(instance_type, str):
+            service = values.get("service")
+            unsaid = service is None or (isinstance(service, str) and not service)
+            if unsaid and isinstance(provider, str) and isinstance(instance_type, str):
                 values["service"] = default_service(provider, instance_type)
             date = values.get("date")
             if date is None or isinstance(date, dt.date) or (isinstance(date, str) and not date):

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_choice, check_count, check_name, check_number, maybe
+from vmselect._checks import check_choice, check_count, check_name, check_number, is_number, maybe, show
 from vmselect.comparison.differences import LEAST_FOR_INTERVAL
 from vmselect.comparison.metrics import Terms
 from vmselect.comparison.result import Comparison
@@ -96,9 +96,9 @@ def compare(
 def _choose_baseline(baseline: Any, names: Sequence[str]) -> str:
     if baseline is None:
         return names[0]
-    wanted = str(baseline)
+    wanted = str(baseline) if isinstance(baseline, str) or is_number(baseline) else ""
     if wanted not in names:
-        raise ArgumentError(f"baseline {wanted!r} is none of the groups. Choose one of: {', '.join(names)}.")
+        raise ArgumentError(f"baseline {show(baseline)} is none of the groups. Choose one of: {', '.join(names)}.")
     return wanted
 
 

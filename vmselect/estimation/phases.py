@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from vmselect._checks import check_count, is_number, show
+from vmselect._checks import check_count, is_number, list_items, show
 from vmselect.errors import ArgumentError
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
 from vmselect.records import Profile
@@ -68,7 +68,7 @@ def _read_pairs(phases: Any, title: str) -> list[tuple[Any, Any]]:
     wanted = "Give (epochs, profile) or (epochs, factor) pairs."
     if isinstance(phases, (str, bytes)) or not isinstance(phases, Iterable):
         raise ArgumentError(f"{title}: phases is {show(phases)}. {wanted}")
-    pairs = list(phases)
+    pairs = list_items(phases)
     if not pairs:
         raise ArgumentError(f"{title}: phases is empty. {wanted}")
     for pair in pairs:

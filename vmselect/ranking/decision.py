@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from vmselect._checks import check_seconds, show
+from vmselect._checks import check_name, check_seconds, list_items, maybe, show
 from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, RankingError
@@ -163,8 +163,8 @@ def select(
 
 def read_profiles(profiles: Profile | Iterable[Profile], *, model: str | None = None) -> list[Profile]:
     """A list of profiles, each once, of the given model only where one is named."""
-    several = isinstance(profiles, Iterable) and not isinstance(profiles, (Profile, str, bytes))
-    given: list[Any] = list(profiles) if several else [profiles]
+    given = [profiles] if isinstance(profiles, (Profile, str, bytes)) else list_items(profiles)
+    model = maybe(check_name, "model", model)
     for item in given:
         if not isinstance(item, Profile):
             raise ArgumentError(

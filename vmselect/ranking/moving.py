@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vmselect._checks import check_mapping, check_number, maybe, show
+from vmselect._checks import check_mapping, check_number, list_items, maybe, show
 from vmselect.errors import ArgumentError
 from vmselect.ranking.contenders import Contender
 from vmselect.ranking.rows import Excluded
@@ -45,8 +45,7 @@ class Transfer:
 
     def __post_init__(self) -> None:
         given = self.records
-        several = isinstance(given, Iterable) and not isinstance(given, (str, TransferRecord))
-        kept = tuple(given) if several else (given,)
+        kept = (given,) if isinstance(given, (str, TransferRecord)) else tuple(list_items(given))
         for record in kept:
             if not isinstance(record, TransferRecord):
                 raise ArgumentError(

@@ -9,7 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_choice, check_count, check_indent, check_name, check_number, maybe, several, show
+from vmselect._checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_indent,
+    check_name,
+    check_number,
+    list_items,
+    maybe,
+    several,
+    show,
+)
 from vmselect.catalog import Catalog
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.findings import Finding, gravest_first
@@ -189,7 +200,7 @@ def rank_inference(
 
     >>> records = [InferenceRecord.from_times(instance_type=name, batch_size=32, call_seconds=[seconds] * 200)
     ...            for name, seconds in (("g4dn.xlarge", 0.02), ("g5.xlarge", 0.008))]
-    >>> ranking = rank_inference(records, load=3000, catalog=Catalog.embedded())
+    >>> ranking = rank_inference(records, load=3000, catalog=Catalog.embedded("2026-08-22"))
     >>> ranking.best.instance_type, ranking.best.instances
     ('g5.xlarge', 1)
     """
@@ -199,8 +210,9 @@ def rank_inference(
     share = check_number("percent", percent, above=0, most=100)
     aim = check_choice("objective", objective, OBJECTIVES)
     bounds = _read_instances(instances)
+    old = check_flag("include_retired", include_retired)
     services, excluded, findings = gather_services(chosen)
-    offers, unpriced = _price(services, catalog, region=region, market=market, include_retired=include_retired)
+    offers, unpriced = _price(services, catalog, region=region, market=market, include_retired=old)
     excluded += unpriced
     rows: list[ServingRow] = []
     for one in reversed(loads):
@@ -223,8 +235,7 @@ def read_calls(records: Any) -> list[InferenceRecord] | None:
 
 
 def _read_records(records: Any) -> list[InferenceRecord]:
-    many = isinstance(records, Iterable) and not isinstance(records, (InferenceRecord, str))
-    given = list(records) if many else [records]
+    given: list[Any] = [records] if isinstance(records, (InferenceRecord, str)) else list_items(records)
     for record in given:
         if not isinstance(record, InferenceRecord):
             raise ArgumentError(

@@ -108,7 +108,7 @@ class TransferRecord(Record):
         """A record of times that were measured elsewhere: seconds of files of ``megabytes`` each, one after another."""
         from vmselect._checks import check_factors, check_name, check_number, check_seconds, list_items, maybe
 
-        size = round(check_number("megabytes", megabytes, above=0) * BYTES_PER_MB) or 1
+        size = round(check_number("megabytes", megabytes, above=0, most=1e9) * BYTES_PER_MB) or 1
         ways: list[Direction | None] = []
         for name, value in (("upload_seconds", upload_seconds), ("download_seconds", download_seconds)):
             many = [] if value is None else [check_seconds(name, seconds) for seconds in list_items(value)]

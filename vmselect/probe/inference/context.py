@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
-from vmselect._checks import check_count, check_name, check_number, check_path, check_seconds, maybe, show
+from vmselect._checks import check_count, check_name, check_number, check_path, check_seconds, list_items, maybe, show
 from vmselect.errors import ArgumentError, ProbeError
 from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.inference.answers import settle
@@ -198,7 +198,7 @@ class _Run:
 
 def check_errors(errors: Any) -> Failures:
     """The exceptions that count as failed calls."""
-    several = tuple(errors) if isinstance(errors, Iterable) and not isinstance(errors, (str, type)) else (errors,)
+    several = (errors,) if isinstance(errors, (str, type)) else tuple(list_items(errors))
     for kind in several:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise ArgumentError(f"errors must name kinds of exceptions, such as ConnectionError, not {show(kind)}.")
