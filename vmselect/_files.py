@@ -115,7 +115,8 @@ def check_writable(path: AnyPath, *, error: type[VmselectError] = ProfileError) 
         target = Path(path)
         folder = target if is_folder(target) else Path(os.path.realpath(target)).parent
         _mode_of(target)
-        folder.mkdir(parents=True, exist_ok=True)
+        while not folder.exists() and folder != folder.parent:  # what is made later is not made by asking
+            folder = folder.parent
         with _beside(folder, b"", None):
             pass
 

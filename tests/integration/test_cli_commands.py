@@ -101,7 +101,7 @@ def test_nothing_feasible_exits_1(folder: Path) -> None:
         (["rank", "nowhere.json"], "vmselect: nowhere.json: cannot read this profile"),
         (["rank", "{folder}", "--epochs", "many"], "vmselect: --epochs 'many' cannot be read"),
         (["rank", "{folder}", "--objective", "cost=much"], "vmselect: --objective"),
-        (["rank", "{folder}", "--market", "bazaar"], "vmselect: market is 'bazaar'"),
+        (["rank", "{folder}", "--market", "bazaar"], "vmselect: --market must be one of"),
         (["probe", "missing.py"], "vmselect: missing.py is not a file"),
         (["rank", "{folder}", "--speed"], "No such option"),
         (["fly"], "No such command"),
@@ -134,7 +134,7 @@ def test_report_writes_the_page_and_prints_its_address(folder: Path, tmp_path: P
 
 def test_where_nothing_can_be_written_is_told(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for output, fact in ((tmp_path, "is a folder"), (tmp_path / "file" / "report.html", "cannot be written")):
+    for output, fact in ((tmp_path, "is a folder"), (tmp_path / "file" / "report.html", "cannot write")):
         done = subprocess.run(
             [*CLI, "report", str(folder), "--output", str(output)], capture_output=True, text=True, check=False
         )
