@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,9 @@ def mb_points(records: Sequence[InferenceRecord | TransferRecord], way: str = "d
     """
     if way not in ("upload", "download"):
         raise ArgumentError(f"way must be upload or download, not {show(way)}.")
-    rows = []
+    rows: list[dict[str, Any]] = []
+    sizes = {record.setup.batch_size for record in records if isinstance(record, InferenceRecord)}
+    drawn: Counter[str] = Counter()
     for record in records:
         if isinstance(record, InferenceRecord):
             size = record.setup.bytes_per_item
@@ -76,10 +79,14 @@ def mb_points(records: Sequence[InferenceRecord | TransferRecord], way: str = "d
             direction = getattr(record, way)
             values = list(direction.file_seconds_per_mb) if direction is not None else []
         who = record.provider or record.instance_type or "unknown"
+        if isinstance(record, InferenceRecord) and len(sizes) > 1:
+            who += f" · batch {record.setup.batch_size}"
+        # Repetitions follow one another: on top of each other they would be no line.
         rows += [
             {"who": who, "batch": number, "seconds_per_mb": value}
-            for number, value in enumerate(values[:MOST_READINGS], start=1)
+            for number, value in enumerate(values[:MOST_READINGS], start=1 + drawn[who])
         ]
+        drawn[who] += len(values[:MOST_READINGS])
     if not rows:
         raise ArgumentError("There is nothing to draw: no record tells seconds per megabyte. Give bytes_per_item=.")
     return pd.DataFrame(rows)
