@@ -135,7 +135,8 @@ def test_a_higher_rate_never_lowers_a_percentile(
     seconds: list[float], rate: float, factor: float, clients: int, percent: float
 ) -> None:
     slow, fast = (simulate_latencies(seconds, r, clients=clients) for r in (rate, rate * factor))
-    assert percentile(fast, percent) >= percentile(slow, percent) - 1e-9 * max(slow)
+    # Moments hours after the start are told apart to a billionth of a second.
+    assert percentile(fast, percent) >= percentile(slow, percent) - 1e-9 * (1 + max(slow))
 
 
 @settings(deadline=None, max_examples=50)

@@ -119,16 +119,16 @@ def simulate_latencies(service_seconds: Sequence[float], calls_per_second: float
     services = np.asarray(sorted(service_seconds), dtype=float)[order]
     arrivals = np.cumsum(gaps) / calls_per_second
     if clients == 1:
-        # When a call is done: the latest of "arrived, plus all service since"; one pass instead of a loop.
-        done = np.cumsum(services)
-        waits = np.maximum.accumulate(arrivals - (done - services))
-        return [float(value) for value in waits + done - arrivals]
+        # A call waits for as long as arrivals are ahead of the service before them; one pass instead of a loop, and
+        # a difference that is exactly nothing for calls that do not wait.
+        ahead = arrivals - (np.cumsum(services) - services)
+        return [float(value) for value in services + (np.maximum.accumulate(ahead) - ahead)]
     free = [0.0] * clients
     latencies = []
     for arrival, service in zip(arrivals.tolist(), services.tolist(), strict=True):
-        end = max(arrival, heapq.heappop(free)) + service
-        heapq.heappush(free, end)
-        latencies.append(end - arrival)
+        wait = max(0.0, heapq.heappop(free) - arrival)
+        heapq.heappush(free, arrival + wait + service)
+        latencies.append(wait + service)
     return latencies
 
 
