@@ -237,8 +237,8 @@ class ConvergenceProbe(PlainCallback):
 
     def _save(self) -> None:
         watch = self._watch
-        run = self.run if watch.is_chief else None
         target = self.saved_to or watch.target
+        run = self.run if watch.is_chief and target is not None else None
         if run is None or target is None:
             return
         earlier = [other for other in _runs_in(target) if other.created != run.created]
