@@ -1,11 +1,14 @@
 """Is the diagnosis right? Real trainings with a known cause, and what was said about each.
 
-    python tests/benchmarks/diagnosis.py [--backend tensorflow ...] [--case NAME ...] [--out FOLDER] [--read FOLDER]
+    python tests/benchmarks/diagnosis.py --out FOLDER [--set first|second] [--backend tensorflow ...] [--case NAME ...]
+    python tests/benchmarks/diagnosis.py --read FOLDER [FOLDER ...] [--markdown]
 
-Every case is a training of a few seconds in a process of its own: a healthy one, one whose data come slowly (in four
-ways), one that prepares data on the processor, one beside a spinning program, and so on. A diagnosis is right when all
-expected codes are there and no other; "compute-bound" may always be there, and where the process is bound to fewer
-cores than the machine has, "cpu-limited" is true as well. ``--read`` prints the tables of an earlier run.
+Every case (``diagnosis_trainings.py``) is a training of a few seconds in a process of its own: a healthy one, one whose
+data come slowly, one beside a spinning program, and so on. A diagnosis is right when all expected codes are there and
+no other; "compute-bound" may always be there. Run it on an idle machine of two cores or more: what was busy before a
+training began is kept with its outcome. ``--out`` keeps each outcome, and a second call goes on with what is missing;
+a training without an outcome is tried twice and then counted as such, never left out. ``--read`` prints the tables of
+earlier runs: of several, also where they disagree.
 """
 
 from __future__ import annotations
@@ -13,40 +16,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # the folder of the repository, wherever this was started from
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.benchmarks.diagnosis_trainings import CASES, ONE_CORE, SETS, train
 
 BACKENDS = ("tensorflow", "jax", "torch")
-SLEEP = 0.12
-"""Seconds that slow data take: several times what a step takes, or reading ahead would hide them."""
-
-STEPS, BATCH = 60, 32
-
-CASES = {
-    "healthy": set(),
-    "healthy dataset": set(),
-    "sleeping tf.data": {"input-bound"},
-    "sleeping PyDataset": {"input-bound"},
-    "sleeping generator": {"input-bound"},
-    "sleeping DataLoader": {"input-bound"},
-    "heavy preparation": {"input-bound", "cpu-saturated"},
-    "spinning neighbour": {"noisy-neighbour"},
-    "neighbour beside free cores": set(),
-    "memory held by another": set(),
-    "disk written by another": {"disk-busy"},
-    "disk written in steps": {"disk-busy"},
-    "sleep between epochs": {"slow-boundaries"},
-    "growing data": {"slowing-down"},
-    "one core of several": {"cpu-limited"},
-}
-ALWAYS_ALLOWED = {"compute-bound", "cpu-limited"}
-ALSO_TRUE = {"growing data": {"input-bound"}, "disk written by another": {"noisy-neighbour"}}
-"""What follows from the cause as well, seen or not: data that grow are waited for late in the run only, and whoever
-writes takes some of the processor's time where cores are shared."""
+ALWAYS_ALLOWED = {"compute-bound"}
+TRIES = 2
+MOST_SECONDS = 240
+IDLE_SHARE = 0.1
+"""A machine that is busier than this before a training began was not idle."""
 
 SPIN = "while True: pass"
 HOLD = "import time; held = bytearray(2**31); held[::4096] = b'x' * len(held[::4096]); time.sleep(600)"
@@ -61,257 +52,233 @@ while True:
 """
 
 
-def train(case: str, folder: Path) -> dict[str, object]:
-    """One training of ``case`` on the backend of this process, probed."""
-    import keras
-    import numpy as np
-
-    import vmselect as vs
-
-    rng = np.random.default_rng(0)
-    x = rng.random((STEPS * BATCH, 32, 32, 3), "float32")
-    y = rng.integers(0, 10, STEPS * BATCH)
-    model = keras.Sequential(
-        [
-            keras.Input((32, 32, 3)),
-            keras.layers.Conv2D(16, 3, activation="relu"),
-            keras.layers.Conv2D(16, 3, activation="relu"),
-            keras.layers.GlobalAveragePooling2D(),
-            keras.layers.Dense(10, activation="softmax"),
-        ]
-    )
-    model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
-    callbacks: list[object] = []
-    data = make_data(case, x, y, folder)
-    if case == "disk written in steps":
-        callbacks.append(make_callback(on_batch=lambda: write_synced(folder / "own.bin")))
-    if case == "sleep between epochs":
-        callbacks.append(make_callback(on_epoch=lambda: time.sleep(1.5)))
-    if case == "growing data":
-        probe: object = vs.IterationProbe(stop=False, verbose=0, sample=0.5)
-        epochs = 6
-    else:
-        probe = vs.IterationProbe(steps=40, validations=2, verbose=0, sample=0.5)
-        epochs = 3
-    began = time.perf_counter()
-    fit = {"batch_size": BATCH} if data[1] is not None else {}
-    if case == "growing data":
-        fit |= {"steps_per_epoch": 12} if data[1] is not None else {}
-    model.fit(data[0], data[1], epochs=epochs, verbose=0, callbacks=[*callbacks, probe], **fit)
-    profile = probe.profile
-    wait = profile.timeline.input_wait
-    usage = profile.usage
-    return {
-        "codes": sorted({found.code for found in vs.diagnose(profile)}),
-        "messages": [f"{found.code}: {found.message}" for found in vs.diagnose(profile)],
-        "input_wait_share": None if wait is None else round(wait.share, 3),
-        "seconds": round(time.perf_counter() - began, 2),
-        "means": {}
-        if usage is None
-        else {
-            name: usage.mean(name)
-            for name in ("usable_cpu_share", "process_cores", "other_cores", "steal_share", "io_pressure_share")
-        },
-    }
-
-
-def make_data(case: str, x, y, folder: Path):
-    """What ``fit`` is given in this case."""
-    import keras
-    import numpy as np
-
-    def batch(index):
-        return x[index * BATCH : (index + 1) * BATCH], y[index * BATCH : (index + 1) * BATCH]
-
-    class Data(keras.utils.PyDataset):
-        def __init__(self, work, **options):
-            super().__init__(**options)
-            self.work, self.epoch = work, 0
-
-        def __len__(self):
-            return 12 if case == "growing data" else STEPS
-
-        def __getitem__(self, index):
-            self.work(self.epoch)
-            return batch(index)
-
-        def on_epoch_end(self):
-            self.epoch += 1
-
-    def generate():
-        while True:
-            for index in range(STEPS):
-                time.sleep(SLEEP)
-                yield batch(index)
-
-    def prepare(_epoch):
-        end = time.thread_time() + SLEEP
-        while time.thread_time() < end:
-            np.sort(x[:BATCH].ravel()[:20_000])
-
-    if case == "healthy dataset":
-        return Data(lambda epoch: None), None
-    if case == "sleeping tf.data":
-        import tensorflow as tf
-
-        pairs = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
-        slow = pairs.map(lambda a, b: tf.py_function(sleepy, (a, b), (tf.float32, tf.int64)))
-        shaped = slow.map(lambda a, b: (tf.ensure_shape(a, (None, 32, 32, 3)), tf.ensure_shape(b, (None,))))
-        return shaped.apply(tf.data.experimental.assert_cardinality(STEPS)).repeat(3), None
-    if case == "sleeping PyDataset":
-        return Data(lambda epoch: time.sleep(SLEEP)), None
-    if case == "growing data":
-        return Data(lambda epoch: time.sleep(0.03 * epoch)), None
-    if case == "sleeping generator":
-        return generate(), None
-    if case == "sleeping DataLoader":
-        import torch
-
-        class Slow(torch.utils.data.Dataset):
-            def __len__(self):
-                return len(x)
-
-            def __getitem__(self, index):
-                time.sleep(SLEEP / BATCH)
-                return x[index], y[index]
-
-        return torch.utils.data.DataLoader(Slow(), batch_size=BATCH), None
-    if case == "heavy preparation":
-        return Data(prepare), None
-    return x, y
-
-
-def sleepy(a, b):
-    time.sleep(SLEEP)
-    return a, b
-
-
-def make_callback(on_batch=None, on_epoch=None):
-    import keras
-
-    class Work(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            if on_epoch is not None:
-                on_epoch()
-
-    if on_batch is not None:
-        Work.on_train_batch_end = lambda self, batch, logs=None: on_batch()
-    return Work()
-
-
-BLOCK = os.urandom(2**20) * 48
-
-
-def write_synced(file: Path) -> None:
-    with file.open("wb", buffering=0) as target:
-        target.write(BLOCK)
-        os.fsync(target.fileno())
-
-
-def run_case(case: str, backend: str) -> dict[str, object] | str:
-    """The outcome of one case in a process of its own, or why there is none."""
-    beside: list[subprocess.Popen[bytes]] = []
-    bound: list[str] = []
+def run_case(case: str, backend: str, which: str) -> dict[str, Any]:
+    """The outcome of one case in a process of its own; ``failed`` says why there is none."""
     cores = sorted(os.sched_getaffinity(0))
-    free = sorted(set(range(os.cpu_count() or 1)) - set(cores))
-    elsewhere = ["taskset", "-c", str(free[0])] if free else []
-    with tempfile.TemporaryDirectory() as folder:
+    own = cores[-1:] if CASES[case].cores == ONE_CORE else cores
+    others = [core for core in range(os.cpu_count() or 1) if core not in own]
+    outcome: dict[str, Any] = {"case": case, "set": which, "backend": backend, "busy_before_share": busy_share()}
+    if case == "neighbour on the other core" and not others:
+        return outcome | {"failed": "there is one core only"}
+    command = [sys.executable, "-W", "ignore", __file__, "--inner", case, which]
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with tempfile.TemporaryDirectory() as folder, beside(case, own, others, Path(folder)):
+        process = subprocess.Popen(
+            [*bound_to(own), *command, folder],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         try:
-            if case == "spinning neighbour":
-                beside = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in cores]
-            elif case == "neighbour beside free cores":
-                if len(cores) == os.cpu_count():
-                    return "left out: needs a core that the training may not use"
-                beside = [subprocess.Popen([*elsewhere, sys.executable, "-c", SPIN])]
-            elif case == "one core of several":
-                if os.cpu_count() == 1:
-                    return "left out: there is one core only"
-                bound = ["taskset", "-c", str(cores[-1])]
-            elif case == "memory held by another":
-                beside = [subprocess.Popen([sys.executable, "-c", HOLD])]
-            elif case == "disk written by another":
-                beside = [subprocess.Popen([sys.executable, "-c", WRITE, f"{folder}/other.bin"])]
-            done = subprocess.run(
-                [*bound, sys.executable, "-W", "ignore", __file__, "--inner", case, folder],
-                env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=300,
-            )
-        finally:
-            for process in beside:
-                process.kill()
-                process.wait()
-    if done.returncode:
-        return "failed: " + (done.stderr.strip().splitlines() or ["no word"])[-1][:160]
-    return json.loads(done.stdout.splitlines()[-1])
+            said, complaints = process.communicate(timeout=MOST_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return outcome | {"failed": f"took more than {MOST_SECONDS} s"}
+    if process.returncode or not said.strip():
+        return outcome | {"failed": (complaints.strip().splitlines() or ["no word"])[-1][:160]}
+    return outcome | json.loads(said.splitlines()[-1])
 
 
-def judge(case: str, codes: set[str]) -> str:
-    """right, missed (an expected code is not there) or false (one is there that should not be)."""
-    if CASES[case] - codes:
+@contextmanager
+def beside(case: str, own: list[int], others: list[int], folder: Path) -> Iterator[None]:
+    """The programs that run beside the training of this case."""
+    programs: list[list[str]] = []
+    if case.startswith("spinning neighbour"):
+        programs = [[*bound_to([core]), sys.executable, "-c", SPIN] for core in own]
+    elif case == "neighbour on the other core":
+        programs = [[*bound_to(others[:1]), sys.executable, "-c", SPIN]]
+    elif case == "memory held by another":
+        programs = [[sys.executable, "-c", HOLD]]
+    elif case == "disk written by another":
+        programs = [[sys.executable, "-c", WRITE, str(folder / "other.bin")]]
+    started = [subprocess.Popen(program) for program in programs]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def bound_to(cores: list[int]) -> list[str]:
+    return ["taskset", "-c", ",".join(map(str, cores))]
+
+
+def busy_share() -> float:
+    """How busy the machine is with other things, before a training begins; waits a little for it to become idle."""
+    import psutil
+
+    share = 1.0
+    for _ in range(10):
+        share = psutil.cpu_percent(1.0) / 100
+        if share <= IDLE_SHARE:
+            break
+    return round(share, 3)
+
+
+def also_true(run: dict[str, Any]) -> frozenset[str]:
+    """What may be said of a run beside what is expected."""
+    case = CASES[run["case"]]
+    confined = {"cpu-limited"} if run["cores"] < run["machine_cores"] else set()
+    if run["cores"] == 1 and case.slow:
+        confined.add("cpu-saturated")  # one busy core is all there are
+    return (case.also | confined) - case.expected
+
+
+def judge(run: dict[str, Any]) -> str:
+    """right, missed (an expected code is not there), false (one is there that should not be), or no answer."""
+    if "failed" in run:
+        return "no answer"
+    case, codes = CASES[run["case"]], set(run["codes"])
+    if case.expected - codes:
         return "missed"
-    return "false" if codes - CASES[case] - ALWAYS_ALLOWED - ALSO_TRUE.get(case, set()) else "right"
+    return "false" if codes - case.expected - also_true(run) - ALWAYS_ALLOWED else "right"
 
 
-def print_tables(runs: list[dict[str, object]]) -> None:
-    print("| case | backend | wait for input | said | verdict |\n|---|---|---|---|---|")
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def confusion(runs: list[dict[str, Any]]) -> list[str]:
+    """For each code how often it was expected and said. What may also be true of a case is no count of that code."""
+    runs = [run for run in runs if "failed" not in run]
+    every = sorted({code for run in runs for code in (*run["codes"], *CASES[run["case"]].expected)} - ALWAYS_ALLOWED)
+    lines = [
+        "| code | expected and said | expected, not said | said, not expected | neither | allowed: said, not said |",
+        "|---|---|---|---|---|---|",
+    ]
+    for code in every:
+        counts: Counter[tuple[bool, bool] | str] = Counter()
+        for run in runs:
+            case, said = CASES[run["case"]], code in run["codes"]
+            if code in also_true(run):
+                counts["said" if said else "unsaid"] += 1
+            else:
+                counts[code in case.expected, said] += 1
+        cells = [counts[pair] for pair in ((True, True), (True, False), (False, True), (False, False))]
+        lines.append(f"| {code} | {' | '.join(map(str, cells))} | {counts['said']}, {counts['unsaid']} |")
+    return lines
+
+
+def table(runs: list[dict[str, Any]]) -> list[str]:
+    """Run by run."""
+    lines = ["| case | backend | wait for input | said | verdict |", "|---|---|---|---|---|"]
     for run in runs:
+        if "failed" in run:
+            lines.append(f"| {run['case']} | {run['backend']} | | {run['failed']} | no answer |")
+            continue
         share = run["input_wait_share"]
         wait = "unknown" if share is None else f"{share:.0%}"
-        said = ", ".join(code for code in run["codes"]) or "nothing"
-        print(f"| {run['case']} | {run['backend']} | {wait} | {said} | {judge(run['case'], set(run['codes']))} |")
-    expected = sorted({code for run in runs for code in CASES[run["case"]]} | {c for r in runs for c in r["codes"]})
-    said = {code: Counter() for code in expected}
-    for run in runs:
-        truth = CASES[run["case"]]
-        codes = set(run["codes"]) - ALSO_TRUE.get(run["case"], set())
-        for code in expected:
-            said[code][(code in truth, code in codes)] += 1
-    print("\n| code | expected and said | expected, not said | said, not expected | neither |\n|---|---|---|---|---|")
-    for code in expected:
-        cells = [said[code][pair] for pair in ((True, True), (True, False), (False, True), (False, False))]
-        if code not in ALWAYS_ALLOWED:
-            print(f"| {code} | {cells[0]} | {cells[1]} | {cells[2]} | {cells[3]} |")
-    verdicts = Counter(judge(run["case"], set(run["codes"])) for run in runs)
-    print(f"\n{len(runs)} runs: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())))
+        said = ", ".join(run["codes"]) or "nothing"
+        lines.append(f"| {run['case']} | {run['backend']} | {wait} | {said} | {judge(run)} |")
+    return lines
+
+
+def summary(runs: list[dict[str, Any]]) -> list[str]:
+    """How many were right, where and with what it ran, and whether the machine was idle."""
+    verdicts = Counter(judge(run) for run in runs)
+    told = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in ("right", "missed", "false", "no answer"))
+    versions = sorted({f"{name} {version}" for run in runs for name, version in run.get("versions", {}).items()})
+    busy = [run for run in runs if run["busy_before_share"] > IDLE_SHARE]
+    sets = ", ".join(sorted({run["set"] for run in runs}))
+    cores = max((run.get("cores", 0) for run in runs), default=0)
+    lines = [
+        f"{len(runs)} runs of the {sets} set on {cores} cores: {told}.",
+        f"Versions: {', '.join(versions)}.",
+        f"Runs before which the machine was more than {IDLE_SHARE:.0%} busy with other things: {len(busy)}"
+        + (": " + "; ".join(f"{run['case']}, {run['backend']}" for run in busy) if busy else "")
+        + ".",
+    ]
+    wrong = [f"{run['case']}, {run['backend']}: {judge(run)}" for run in runs if judge(run) != "right"]
+    return [*lines, f"Not right: {'; '.join(wrong) or 'none'}."]
+
+
+def disagreements(folders: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Trainings that were judged differently in different runs of the same set."""
+    verdicts: dict[tuple[str, str, str], dict[str, str]] = {}
+    for name, runs in folders.items():
+        for run in runs:
+            verdicts.setdefault((run["set"], run["case"], run["backend"]), {})[name] = judge(run)
+    twice = {key: named for key, named in verdicts.items() if len(named) > 1}
+    differing = [
+        f"{case}, {backend}: {named}" for (_, case, backend), named in twice.items() if len({*named.values()}) > 1
+    ]
+    return [f"{len(twice)} trainings were run more than once; judged differently: {'; '.join(differing) or 'none'}."]
+
+
+def print_tables(folders: dict[str, list[dict[str, Any]]], *, markdown: bool) -> None:
+    """The tables of each folder; with ``markdown`` the single runs too, as the documentation has them."""
+    for name, runs in folders.items():
+        head = [f"## {name}", ""] if len(folders) > 1 else []
+        paragraphs = (
+            [paragraph for line in summary(runs) for paragraph in (line, "")] if markdown else [*summary(runs), ""]
+        )
+        print("\n".join([*head, *paragraphs, *confusion(runs)]))
+        if markdown:
+            print("\n".join(["", *table(runs), ""]))
+    if len(folders) > 1:
+        print("\n".join(disagreements(folders)))
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def read_folder(folder: Path) -> list[dict[str, Any]]:
+    runs = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+    if not runs:
+        raise SystemExit(f"{folder} holds no outcome of this script.")
+    order = list(CASES)
+    return sorted(runs, key=lambda run: (order.index(run["case"]), BACKENDS.index(run["backend"])))
+
+
+def installed() -> dict[str, str]:
+    names = ("keras", "tensorflow", "jax", "torch")
+    return {name: metadata.version(name) for name in names}
+
+
+def run_all(options: argparse.Namespace) -> None:
+    versions = installed()
+    wanted = [(case, backend) for backend in options.backend for case in options.case]
+    options.out.mkdir(parents=True, exist_ok=True)
+    for number, (case, backend) in enumerate(wanted, 1):
+        file = options.out / f"{case.replace(' ', '-')}.{backend}.{options.set}.json"
+        if file.exists() and "failed" not in json.loads(file.read_text()):
+            continue
+        for _ in range(TRIES):
+            run = run_case(case, backend, options.set)
+            if "failed" not in run:
+                break
+        run["versions"] = {name: versions[name] for name in ("keras", backend)}
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(run))
+        part.replace(file)
+        said = run.get("failed") or f"{run['codes']}, step {run['step_seconds'] * 1e3:.0f} ms"
+        told = f"{case}, {backend}: {judge(run)}, {said}, {run.get('means')}"
+        print(f"{number}/{len(wanted)} {told}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--set", default="first", choices=list(SETS))
     parser.add_argument("--backend", nargs="*", default=list(BACKENDS), choices=BACKENDS)
     parser.add_argument("--case", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--out", type=Path, default=None, help="keep the outcome of each run here, and go on from it")
-    parser.add_argument("--read", type=Path, default=None)
-    parser.add_argument("--inner", nargs=2, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--read", type=Path, nargs="+", default=None, help="print the tables of these folders")
+    parser.add_argument("--markdown", action="store_true", help="the tables as the documentation has them")
+    parser.add_argument("--inner", nargs=3, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inner:
-        print(json.dumps(train(options.inner[0], Path(options.inner[1]))), flush=True)
+        case, which, folder = options.inner
+        print(json.dumps(train(case, which, Path(folder))), flush=True)
         # TensorFlow may wait for ever, at the end of a program, for a pipeline thread that is inside Python.
         os._exit(0)
-    if options.read:
-        print_tables([json.loads(file.read_text()) for file in sorted(options.read.glob("*.json"))])
-        return
-    runs = []
-    for backend in options.backend:
-        for case in options.case:
-            file = None if options.out is None else options.out / f"{case.replace(' ', '-')}.{backend}.json"
-            if file is not None and file.exists():
-                runs.append(json.loads(file.read_text()))
-                continue
-            outcome = run_case(case, backend)
-            if isinstance(outcome, str):
-                print(f"{case}, {backend}: {outcome}", file=sys.stderr, flush=True)
-                continue
-            run = {"case": case, "backend": backend} | outcome
-            verdict = judge(case, set(run["codes"]))
-            print(f"{case}, {backend}: {verdict} {run['codes']} {run['means']}", file=sys.stderr, flush=True)
-            runs.append(run)
-            if file is not None:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(json.dumps(run))
-    print_tables(runs)
+    if options.read is None:
+        options.out = options.out or Path(tempfile.mkdtemp(prefix="vmselect-diagnosis-"))
+        run_all(options)
+    folders = options.read or [options.out]
+    print_tables({str(folder): read_folder(folder) for folder in folders}, markdown=options.markdown)
 
 
 if __name__ == "__main__":

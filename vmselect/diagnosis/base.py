@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from vmselect.records import Profile
 
 INPUT_BOUND = 0.3
-"""Share of the time that steps wait for data from which they are called input-bound. Pipelines that slept were seen
-at 55 % and more, healthy ones at 14 % and less."""
+"""Share of the time that steps wait for data from which they are called input-bound: faster input then gains up to
+1.4x, about what the next larger machine would have to be worth its price."""
 
 HARDLY = 0.1
-"""Share under which the wait for data is no matter."""
+"""Share under which the wait for data is no matter: all of it gone would gain 1.1x."""
 
 SEEN_SECONDS = 0.5
 """Samples that cover less than this say nothing."""

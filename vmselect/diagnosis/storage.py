@@ -15,7 +15,7 @@ LITTLE_MEMORY = 0.05
 FULL_CONTAINER = 0.95
 MEMORY_PRESSURE = 0.05
 IO_PRESSURE = 0.15
-"""Trainings that waited for a disk were seen at 23 % and more, healthy ones at 4 % and less."""
+"""Share of the time in which something waited for a disk: were it the training, it would gain up to 1.2x without."""
 
 
 def find_swapping(profile: Profile) -> Causes:
