@@ -2,8 +2,8 @@
 
     python tests/benchmarks/methodology1.py FOLDER
 
-FOLDER holds profet_dev.csv, gavel.csv, zeus_epoch_time.csv, zeus_epochs_to_target_dev.csv, pollux_convergence.csv and
-dawnbench_epochs_dev.csv. None of these data are part of vmselect.
+FOLDER holds zeus_epochs_to_target_dev.csv, pollux_convergence.csv and dawnbench_epochs_dev.csv. None of these data are
+part of vmselect. Times at batch sizes that were not probed: batch_sizes.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,88 +23,16 @@ import vmselect as vs
 from vmselect.convergence import ConvergenceRun, Curve, StoppingRule
 from vmselect.convergence.epochs import REACH, predict_epochs
 from vmselect.convergence.forecast import forecast_epochs
-from vmselect.estimation.along import interpolate_time
 
-Probes = Callable[[Sequence[int]], Iterable[tuple[int, ...]]]
 POLLUX_TARGETS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0)
 FALLING = ("deepspeech2", "yolov3")  # error rates; the other Pollux models are scored by accuracies
 
 
 def main(folder: Path) -> None:
     """Print every table."""
-    step_times(folder)
     zeus_epochs(folder)
     pollux_bracket(folder)
     partial_curves(folder)
-
-
-# -- step time across batch sizes --------------------------------------------------------------------------------------
-
-
-def step_times(folder: Path) -> None:
-    """Times at batch sizes that were left out, on machines that the widths were chosen on and on others."""
-    two, three = (lambda sizes, k=k: itertools.combinations(sizes, k) for k in (2, 3))
-    ends: Probes = lambda sizes: [(sizes[0], sizes[-1])]  # noqa: E731
-    middle: Probes = lambda sizes: [(sizes[0], sizes[len(sizes) // 2], sizes[-1])]  # noqa: E731
-    for source, setups in read_step_times(folder).items():
-        print(f"TIME AT HELD-BACK BATCH SIZES ({source}, {len(setups)} setups)")
-        header("probes", "sizes", "held back", "mean", "median", "90 %", "in interval")
-        for name, probes, where in (
-            ("two, every pair", two, "between"),
-            ("two, the ends", ends, "between"),
-            ("three, every triple", three, "between"),
-            ("three, ends and middle", middle, "between"),
-            ("two, every pair", two, "up to twice"),
-            ("three, every triple", three, "up to twice"),
-        ):
-            report(name, where, list(held_back(setups, probes, beyond=where != "between")))
-        print()
-
-
-def read_step_times(folder: Path) -> dict[str, list[dict[int, float]]]:
-    """By source, for each setup: batch size to the time of a step.
-
-    PROFET: nine Keras CNNs on four AWS GPU machines, 16 to 256 images a step, medians of nine repeats. gavel: seven
-    jobs on 1 to 8 GPUs, without the V100 rows of four GPUs, which contradict the others. Zeus: epoch times at many
-    power limits, of which every sixth setup is taken.
-    """
-    profet = pd.read_csv(folder / "profet_dev.csv")
-    profet = profet[profet["metric"] == "iteration_ms"]
-    gavel = pd.read_csv(folder / "gavel.csv")
-    gavel = gavel[(gavel["value"] > 0) & ~(gavel["gpu"].str.contains("V100") & (gavel["gpu_count"] == 4))]
-    gavel["value"] = gavel["gpu_count"] / gavel["value"]  # steps per second, summed over workers
-    zeus = pd.read_csv(folder / "zeus_epoch_time.csv")
-    zeus["value"] *= zeus["batch_size"]  # in proportion to the time of a step
-    volta = gavel["gpu"].str.contains("V100")
-    jobs = ["model", "dataset", "gpu", "gpu_count", "note"]
-    return {
-        "PROFET, chosen on": by_size(profet, ["model", "dataset", "instance_type"]),
-        "gavel K80 and P100, chosen on": by_size(gavel[~volta], jobs),
-        "gavel V100, kept back": by_size(gavel[volta], jobs),
-        "Zeus epochs, kept back": by_size(zeus, ["model", "dataset", "gpu", "power_limit", "optimizer"])[::6],
-    }
-
-
-def by_size(data: pd.DataFrame, setup: list[str]) -> list[dict[int, float]]:
-    """For each setup with three sizes or more, the median time by batch size."""
-    setups = [
-        {int(size): float(value) for size, value in part.groupby("batch_size")["value"].median().items()}
-        for _, part in data.groupby(setup, dropna=False)
-    ]
-    return [times for times in setups if len(times) > 2]
-
-
-def held_back(setups: Sequence[dict[int, float]], probes: Probes, *, beyond: bool) -> Iterator[tuple[float, bool]]:
-    """Relative error, and whether the interval held the truth, for every size that was left out."""
-    for times in setups:
-        for chosen in probes(sorted(times)):
-            known = {size: times[size] for size in chosen}
-            low, high = min(chosen), max(chosen)
-            for size in sorted(set(times) - set(chosen)):
-                if (high < size <= 2 * high or low / 2 <= size < low) if beyond else (low < size < high):
-                    at = interpolate_time(known, size)
-                    within = at.value * (1 - at.below) <= times[size] <= at.value * (1 + at.above)
-                    yield abs(at.value / times[size] - 1), within
 
 
 # -- epochs across batch sizes -----------------------------------------------------------------------------------------

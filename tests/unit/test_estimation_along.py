@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation import RuntimeModel, fit_runtime
-from vmselect.estimation.along import interpolate_time
+from vmselect.estimation.along import BEYOND_PER_OCTAVE, interpolate_time
 
 EXAMPLES = 64_000
 
@@ -85,10 +85,24 @@ def test_a_third_size_tells_how_far_the_line_bends() -> None:
 def test_the_low_end_reaches_what_a_machine_that_is_full_or_not_would_take() -> None:
     """Constant up to a size, in proportion from there: 1 s up to 16 or more, 4 s at 64, so 2 s or less at 32."""
     found = interpolate_time({16: 1.0, 64: 4.0}, 32)
-    assert (found.value, found.below) == (2.0, pytest.approx(0.08))  # in proportion already
+    assert (found.value, found.below) == (2.0, found.above)  # in proportion already: nothing to reach down to
     found = interpolate_time({16: 1.0, 64: 2.0}, 32)
     assert found.value == pytest.approx(4 / 3)
-    assert found.value * (1 - found.below) < 1.0
+    assert found.below > 0.15 > found.above
+    flat = interpolate_time({16: 1.0, 64: 1.0}, 32)  # constant already
+    assert flat.below == flat.above
+
+
+@pytest.mark.parametrize("wanted", [3, 4, 5, 100, 128])
+def test_beyond_all_sizes_the_interval_grows_with_the_distance(wanted: int) -> None:
+    times = {6: 1.0, 64: 4.0}
+    found = interpolate_time(times, wanted)
+    near = 6 if wanted < 6 else 64
+    assert found.source == "beyond"
+    assert found.below == found.above
+    assert found.above == pytest.approx(BEYOND_PER_OCTAVE * abs(math.log2(wanted / near)))
+    bent = interpolate_time(times | {20: 3.0}, wanted)
+    assert bent.above > found.above
 
 
 def test_a_larger_batch_that_took_less_time_widens_the_interval() -> None:

@@ -29,17 +29,18 @@ from vmselect.records import Profile
 REACH = 2.0
 """How far beyond the probed sizes a time is still given, as a factor."""
 
-BETWEEN_PER_OCTAVE = 0.04
+BETWEEN_PER_OCTAVE = 0.05
 """Relative half-width (confidence 0.9) between two sizes, per doubling from one to the other..."""
 
-BEYOND_PER_OCTAVE = 0.16
-"""...and beyond all sizes, per doubling from the nearest..."""
+HINGE_BETWEEN = 0.75
+"""...and on top, below the line, this share of the way to what it would be if a machine were either full or not:
+constant up to some size, in proportion to it from there..."""
 
-HINGE_BETWEEN, HINGE_BEYOND = 1.0, 0.5
-"""...and on top this share of the way to what it would be if a machine were either full or not: constant up to some
-size, in proportion to it from there. How far a third size lies from the line through two others, and how much *less*
-time a larger batch took than a smaller, counts in full. All were chosen on PROFET and on gavel's K80 and P100 machines;
-gavel's V100 machines and Zeus' epoch times were kept for the report (docs/explanation/when-methodology-1-pays.md)."""
+BEYOND_PER_OCTAVE = 0.31
+"""...and beyond all sizes, per doubling from the nearest. How far a third size lies from the line through two others,
+and how much *less* time a larger batch took than a smaller, counts in full. Chosen on one half of the setups of PROFET
+and of gavel, by a grid (``tests/benchmarks/batch_sizes.py --choose``): the narrowest that covers 90 % of both. The
+other halves and Zeus' epoch times are for the report (docs/explanation/when-methodology-1-pays.md)."""
 
 BATCHES = ("steady_iterations", "partial_batch")
 """The terms that make up the passing of the training data."""
@@ -92,10 +93,8 @@ def interpolate_time(times: Mapping[int, float], batch_size: int) -> TimeAt:
     near = smaller if batch_size < smaller else larger
     slope = min(max(rise, 0.0), times[near] / near)  # neither part of the affine time is negative
     value = times[near] + slope * (batch_size - near)
-    least, most = sorted((times[near], times[near] * batch_size / near))
     width = math.hypot(BEYOND_PER_OCTAVE * abs(math.log2(batch_size / near)), odd)
-    below = math.hypot(width, HINGE_BEYOND * -_over(least, value))
-    return TimeAt(value, below, math.hypot(width, HINGE_BEYOND * _over(most, value)), "beyond")
+    return TimeAt(value, width, width, "beyond")
 
 
 def _over(value: float, base: float) -> float:
