@@ -15,6 +15,7 @@ from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
+    from vmselect.findings import Finding
     from vmselect.ranking import Ranking
 
 ProfilesArgument = Annotated[list[Path], typer.Argument(help="Profile files, or folders of them.", show_default=False)]
@@ -43,7 +44,10 @@ def made_by(make: Callable[..., Any]) -> Callable[[Callable[..., None]], Callabl
         def run(**given: Any) -> None:
             kept = {parameter.name: given.pop(parameter.name) for parameter in own}
             wanted = {parameter.name: given.pop(parameter.name) for parameter in making}
-            command(make(read_request(**given), **wanted), **kept)
+            made = make(read_request(**given), **wanted)
+            if spared := _spared(given["profiles"]):
+                made = made.with_findings(spared)
+            command(made, **kept)
 
         own = list(inspect.signature(command).parameters.values())[1:]
         # What is made is loaded when a command runs; that the names exist is enough here.
@@ -146,6 +150,18 @@ def read_request(
         "boot_seconds": boot_seconds,
         "interruptions": interruptions,
     }
+
+
+def _spared(paths: list[Path]) -> list[Finding]:
+    """What the sweeps among ``paths`` did not probe because it could not win."""
+    found: list[Finding] = []
+    for path in paths:
+        if (path / "journal.jsonl").is_file():
+            from vmselect.sweeps import read_state
+            from vmselect.sweeps.result import spared_findings
+
+            found += spared_findings(read_state(path))
+    return found
 
 
 def in_options(text: str) -> str:

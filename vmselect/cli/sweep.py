@@ -24,6 +24,14 @@ PlanArgument = Annotated[Path, typer.Argument(help="A plan, as YAML.", show_defa
 FolderArgument = Annotated[Path, typer.Argument(help="The folder of the sweep's records.", show_default=False)]
 BudgetOption = Annotated[float | None, typer.Option(help="Hard limit on the worst case of everything, in dollars.")]
 ParallelOption = Annotated[int, typer.Option(help="How many trials run at once.")]
+SureOption = Annotated[
+    bool | None,
+    typer.Option("--stop-when-sure/--run-all", help="Skip what cannot win any more, repeat what is tied.",
+                 show_default=False),
+]  # fmt: skip
+EpochsOption = Annotated[
+    int | None, typer.Option(help="With --stop-when-sure: the training that is meant; a long one if not given.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")]
 COUNTED = ("queued", "starting", "running", "done", "failed", "skipped")
 
@@ -58,6 +66,8 @@ def run(
     folder: FolderArgument,
     budget_usd: BudgetOption = None,
     parallel: ParallelOption = 1,
+    stop_when_sure: SureOption = None,
+    epochs: EpochsOption = None,
     yes: YesOption = False,
     catalog: CatalogOption = None,
     date: DateOption = None,
@@ -72,11 +82,14 @@ def run(
       vmselect sweep run plan.yaml sweep/ --budget-usd 5
 
       vmselect sweep run plan.yaml sweep/ --budget-usd 5 --yes --format json
+
+      vmselect sweep run plan.yaml sweep/ --budget-usd 5 --stop-when-sure --epochs 50
     """
     from vmselect.sweeps import Plan
 
     prices = open_catalog(catalog, date=date) if catalog or date else None
-    _run(Plan.load(plan), folder, budget_usd, parallel, yes, format, catalog=prices)
+    _run(Plan.load(plan), folder, budget_usd, parallel, yes, format, catalog=prices, stop_when_sure=stop_when_sure,
+         epochs=epochs)  # fmt: skip
 
 
 @app.command()
@@ -84,6 +97,8 @@ def resume(
     folder: FolderArgument,
     budget_usd: BudgetOption = None,
     parallel: ParallelOption = 1,
+    stop_when_sure: SureOption = None,
+    epochs: EpochsOption = None,
     yes: YesOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
@@ -92,7 +107,8 @@ def resume(
     from vmselect.sweeps.session import PLAN
 
     read_state(folder)
-    _run(Plan.load(folder / PLAN), folder, budget_usd, parallel, yes, format)
+    _run(Plan.load(folder / PLAN), folder, budget_usd, parallel, yes, format, stop_when_sure=stop_when_sure,
+         epochs=epochs)  # fmt: skip
 
 
 @app.command()
@@ -161,7 +177,9 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
             "event": "summary", "folder": str(result.folder), "records": len(result.records),
             "failed": [one.id for one in result.failed], "skipped": [one.id for one in result.skipped],
             "unproved": [one.id for one in result.unproved], "spent_usd": result.spent_usd,
-            "worst_usd": result.worst_usd,
+            "worst_usd": result.worst_usd, "sure": [one.id for one in result.skipped if one.sure],
+            "added": [one.id for one in result.added], "saved_usd": result.saved_usd,
+            "saved_worst_usd": result.saved_worst_usd,
         }  # fmt: skip
         tell(json.dumps(summary))
     else:
@@ -169,7 +187,7 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
     say([*result.failed, *result.skipped, *result.unproved])
     if result.records and format is not Format.json:
         say([f"Next: vmselect rank {result.folder} --epochs 50"])
-    if result.failed or result.skipped or result.unproved:
+    if result.failed or result.unproved or not all(one.sure for one in result.skipped):
         raise typer.Exit(1)
 
 
@@ -194,7 +212,7 @@ def _priced(proposal: Proposal) -> Any:
                 "nodes": t.nodes, "usd_per_hour": proposal.prices[t.id],
                 "worst_usd": cost_usd(60 * plan.minutes, proposal.prices[t.id]), "command": t.command,
             }
-            for t in plan.trials
+            for t in proposal.trials
         ]
     )  # fmt: skip
 
@@ -214,11 +232,15 @@ def _total(trials: int, estimated: float, worst: float, minutes: float) -> str:
 
 
 def _counts(state: State) -> str:
+    from vmselect.sweeps.result import saving
     from vmselect.units import format_usd
 
-    statuses = [state.status_of(trial) for trial, _ in state.about.get("trials", [])]
+    statuses = [state.status_of(trial) for trial, _ in state.trials]
     counts = ", ".join(f"{statuses.count(name)} {name}" for name in COUNTED if name in statuses)
-    return f"{counts}; {format_usd(state.spent_usd)} spent, what may still run at its worst."
+    sure = [skip for skip in state.skipped.values() if skip.sure]
+    saved = saving(sum(one.estimated_usd for one in sure), sum(one.worst_usd for one in sure))
+    spent = f"{format_usd(state.spent_usd)} spent, what may still run at its worst"
+    return f"{counts}; {spent}{f'; {saved}' if sure else ''}."
 
 
 def _ask(question: str) -> bool:

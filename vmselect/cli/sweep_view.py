@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 COUNTED = ("queued", "starting", "running", "done", "failed", "skipped")
 REFRESH_PER_SECOND = 1.0
-_SPOKEN = {"start": "starting", "started": "running", "skip": "skipped", "unproved": "may still run"}
+_SPOKEN = {"start": "starting", "started": "running", "skip": "skipped", "add": "added", "unproved": "may still run"}
 
 
 class View:
     """Shows each event of the journal as it comes; drawn once a second at most, so that watching costs nothing."""
 
     def __init__(self, plan: Plan, *, machine: bool = False) -> None:
-        self._plan, self._machine = plan, machine
+        self._machine = machine
         self._factors = {t.id: " ".join(f"{k}={v}" for k, v in t.factors.items()) for t in plan.trials}
         self._state: State | None = None
         self._began = time.monotonic()
@@ -44,6 +44,8 @@ class View:
     def __call__(self, state: State, event: Event) -> None:
         """Take in one event."""
         self._state = state
+        if event["event"] == "add":
+            self._factors[event["trial"]] = f"{self._factors.get(event['like'], '')} (added)"
         if self._machine:
             shown = {
                 name: value for name, value in event.items() if name not in ("handle", "token", "trials", "prices")
@@ -94,7 +96,7 @@ class View:
         state = self._state
         if state is None:
             return table
-        statuses = [state.status_of(trial.id) for trial in self._plan.trials]
+        statuses = [state.status_of(trial) for trial, _ in state.trials]
         spent = sum(a.spent_usd for a in state.all_attempts if not a.open)
         table.add_row(
             *(str(statuses.count(name)) for name in COUNTED), format_usd(spent), format_usd(state.spent_usd),

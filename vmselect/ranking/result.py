@@ -291,6 +291,11 @@ class Ranking:
         settings = self.settings.changed(**changes)
         return Ranking(self.candidates, settings, left_out=self.unusable, findings=self._findings, studied=self.studied)
 
+    def with_findings(self, findings: Sequence[Finding]) -> Ranking:
+        """The same ranking with more to say, such as which machines a sweep did not probe."""
+        more = (*self._findings, *findings)
+        return Ranking(self.candidates, self.settings, left_out=self.unusable, findings=more, studied=self.studied)
+
     def relative(self, objective: str = "cost") -> pd.DataFrame:
         """A row per candidate, a column per epoch count, each column divided by its minimum: the best is 1.00."""
         return views.relative(self, objective)

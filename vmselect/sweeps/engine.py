@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vmselect.errors import SweepError, VmselectError
 from vmselect.sweeps.budget import Budget
@@ -18,7 +19,10 @@ from vmselect.sweeps.collection import collect, fingerprint
 from vmselect.sweeps.journal import Event, Journal
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.sweeps.runners.base import Job, Runner, Seen, read_status
-from vmselect.sweeps.state import Attempt, State
+from vmselect.sweeps.state import Attempt, State, trials_of
+
+if TYPE_CHECKING:
+    from vmselect.sweeps.sequential import Sequential
 
 LATE_SECONDS = 20.0
 """How long after its cap a trial is left to its guard before the engine ends it."""
@@ -40,11 +44,18 @@ class Engine:
     budget: Budget
     listener: Listener = lambda state, event: None
     ask_stop: Callable[[], bool] = lambda: True
-    choose: Callable[[list[Trial]], Trial | None] = lambda queue: queue[0]
-    """Which of the trials that wait is next; None when no more are wanted."""
+    sequential: Sequential | None = None
+    """Decides which trials can still change the answer; without it all run, in the order of the plan."""
+    confirmed_usd: float = math.inf
+    """The worst case that was agreed to; repetitions that nobody planned stay within it."""
     stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _adopted: list[Attempt] = field(default_factory=list)
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """Those of the plan and those that were added."""
+        return trials_of(self.plan, self.state)
 
     def write(self, event: str, **facts: Any) -> None:
         """Note an event on disk, then in memory, then on screen."""
@@ -60,7 +71,7 @@ class Engine:
 
         With ``adopt``, what an engine keeps running without us is left running, to be watched again.
         """
-        trials = {trial.id: trial for trial in self.plan.trials}
+        trials = {trial.id: trial for trial in self.trials}
         looked: list[tuple[Attempt, str]] = []
         for attempt in self.state.all_attempts:
             trial = trials.get(attempt.trial)
@@ -74,7 +85,7 @@ class Engine:
                 looked.append((attempt, self._end(trial, attempt, Seen("lost"))))
             else:
                 self._take_in(trial, attempt, None)
-        for trial in self.plan.trials:  # a crash may have come between fetching and noting
+        for trial in self.trials:  # a crash may have come between fetching and noting
             for attempt in self.state.attempts.get(trial.id, []):
                 if not self.state.records.get(trial.id) and attempt.fetched:
                     self._note_records(trial, attempt, None)
@@ -84,15 +95,15 @@ class Engine:
 
     def run(self, parallel: int) -> None:
         """Run every trial that has no record yet; on Ctrl-C, end what runs and keep what came."""
-        wanted = set(unfinished(self.plan, self.state))  # what may still run is not started a second time
-        queue = [trial for trial in self.plan.trials if trial.id in wanted]
+        wanted = set(unfinished(self.trials, self.state))  # what may still run is not started a second time
+        queue = [trial for trial in self.trials if trial.id in wanted]
         with ThreadPoolExecutor(max_workers=parallel) as pool:
             running: dict[Future[None], Trial] = {}
             try:
                 for attempt in self._adopted:
-                    trial = next(t for t in self.plan.trials if t.id == attempt.trial)
+                    trial = next(t for t in self.trials if t.id == attempt.trial)
                     running[pool.submit(self._follow, trial, attempt)] = trial
-                while queue or running:
+                while queue or running or self._repeat(queue):
                     self._fill(pool, queue, running, parallel)
                     try:
                         done, _ = wait(running, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
@@ -110,21 +121,51 @@ class Engine:
     def _fill(
         self, pool: ThreadPoolExecutor, queue: list[Trial], running: dict[Future[None], Trial], parallel: int
     ) -> None:
-        while queue and len(running) < parallel:
+        while len(running) < parallel:
             with self._lock:
-                trial = self.choose(queue)
-            if trial is None:
-                queue.clear()
+                self._pass_over(queue)
+            if not queue or not self.runner.has_room(queue[0]):
                 return
-            if not self.runner.has_room(trial):
-                return
-            queue.remove(trial)
+            trial = queue.pop(0)
             with self._lock:
                 if not self.budget.fits(self.state, [trial.id, *(waiting.id for waiting in queue)]):
                     self.write("skip", trial=trial.id, why="its worst case no longer fits the budget")
                     continue
                 attempt = self._announce(trial)
             running[pool.submit(self._launch, trial, attempt)] = trial
+
+    def _pass_over(self, queue: list[Trial]) -> None:
+        """Leave out what can change nothing any more, and put first what may change most."""
+        if self.sequential is None or not queue:
+            return
+        queue[:], hopeless = self.sequential.arrange(queue, self.trials, self.state)
+        share = (self.plan.expected_minutes or self.plan.minutes) / self.plan.minutes
+        for trial, why in hopeless:
+            worst = self.budget.worst_of(trial.id)
+            self.write("skip", trial=trial.id, why=why, sure=True, worst_usd=worst, estimated_usd=worst * share)
+
+    def _repeat(self, queue: list[Trial]) -> bool:
+        """With nothing left to do, repeat what is tied, within what was agreed to; whether there was something."""
+        if self.sequential is None:
+            return False
+        limit = min(self.confirmed_usd, math.inf if self.budget.limit_usd is None else self.budget.limit_usd)
+        for like, why in self.sequential.to_repeat(self.trials, self.state):
+            with self._lock:
+                agreed = replace(self.budget, limit_usd=limit)
+                if not agreed.fits(self.state, [like.id, *(waiting.id for waiting in queue)]):
+                    continue
+                name = f"{len(self.trials) + 1:0{len(like.id)}d}"
+                repetition = 1 + sum(trial.factors == like.factors for trial in self.trials)
+                self.add_price(name, like.id)
+                self.write("add", trial=name, like=like.id, repetition=repetition, why=why)
+                queue.append(self.trials[-1])
+        return bool(queue)
+
+    def add_price(self, trial: str, like: str) -> None:
+        """An added repetition costs what the others do."""
+        self.budget = replace(self.budget, prices={**self.budget.prices, trial: self.budget.prices[like]})
+        if self.sequential is not None:
+            self.sequential.prices = self.budget.prices
 
     def _announce(self, trial: Trial) -> Attempt:
         number = len(self.state.attempts.get(trial.id, ())) + 1
@@ -260,6 +301,6 @@ def trial_environment(trial: Trial) -> dict[str, str]:
     return said
 
 
-def unfinished(plan: Plan, state: State) -> Sequence[str]:
+def unfinished(trials: Iterable[Trial], state: State) -> list[str]:
     """Trials that are to be started: all but those that are done, running or passed over."""
-    return [t.id for t in plan.trials if state.status_of(t.id) in ("queued", "failed")]
+    return [t.id for t in trials if state.status_of(t.id) in ("queued", "failed")]

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vmselect.findings import Finding
 from vmselect.records import Record
 from vmselect.sweeps.collection import load_all
 from vmselect.sweeps.plan import Plan, Trial
-from vmselect.sweeps.state import State
+from vmselect.sweeps.state import State, trials_of
 from vmselect.units import format_usd
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ class Missing:
 
     trial: Trial
     reason: str
+    sure: bool = False
+    """Whether it was skipped because it can change nothing."""
 
     @property
     def id(self) -> str:
@@ -38,7 +41,10 @@ class SweepResult:
     """Records, and what is missing; ``records`` goes straight into rank, compare and report.
 
     ``spent_usd`` is what ended trials cost, with the worst case of any that may still run; ``worst_usd`` is what the
-    whole sweep could have cost, which never passed the budget. ``unproved`` are trials that may still run.
+    whole sweep could have cost, which never passed the budget. ``unproved`` are trials that may still run. Of those in
+    ``skipped``, some may be ``sure`` to change nothing: not running them saved ``saved_usd``, estimated by the plan,
+    and ``saved_worst_usd`` at most; ``findings`` says it to ``Ranking.with_findings``. ``added`` are repetitions of
+    what was tied.
     """
 
     folder: Path
@@ -48,37 +54,75 @@ class SweepResult:
     unproved: tuple[Missing, ...]
     spent_usd: float
     worst_usd: float
+    added: tuple[Trial, ...] = ()
+    saved_usd: float = 0.0
+    saved_worst_usd: float = 0.0
+    findings: tuple[Finding, ...] = ()
 
     def __str__(self) -> str:
         parts = [
             f"{len(self.records)} records in {self.folder}",
             f"{len(self.failed)} trials failed" if self.failed else "",
             f"{len(self.skipped)} skipped" if self.skipped else "",
+            f"{len(self.added)} repetitions added where it is a tie" if self.added else "",
             f"{len(self.unproved)} may still run: vmselect sweep clean {self.folder}" if self.unproved else "",
             f"{format_usd(self.spent_usd)} spent of at most {format_usd(self.worst_usd)}",
+            saving(self.saved_usd, self.saved_worst_usd) if any(one.sure for one in self.skipped) else "",
         ]
         return "; ".join(filter(None, parts))
+
+
+def saving(estimated_usd: float, worst_usd: float) -> str:
+    """What skipping saved, in words.
+
+    >>> saving(1.5, 4.0)
+    'skipping saved about $1.50, at most $4.00'
+    """
+    return f"skipping saved about {format_usd(estimated_usd)}, at most {format_usd(worst_usd)}"
+
+
+def spared_findings(state: State) -> tuple[Finding, ...]:
+    """What a sweep did not probe because it could not win: a note for a ranking of what it did probe."""
+    sure = {trial: skip for trial, skip in state.skipped.items() if skip.sure}
+    if not sure:
+        return ()
+    factors = dict(state.trials)
+    whys = {", ".join(f"{k} {v}" for k, v in factors.get(trial, {}).items()): skip.why for trial, skip in sure.items()}
+    shown = "; ".join(f"{who}: {why}" for who, why in list(whys.items())[:5])
+    more = f"; and {len(whys) - 5} more" if len(whys) > 5 else ""
+    saved = saving(sum(one.estimated_usd for one in sure.values()), sum(one.worst_usd for one in sure.values()))
+    return (
+        Finding(
+            "not-probed",
+            f"The sweep left out {len(sure)} of its trials, which could not win ({shown}{more}); {saved}.",
+            f"To run them all the same: vmselect sweep resume {state.folder} --run-all",
+            "note",
+        ),
+    )
 
 
 def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
     """The result after the journal's last event."""
     by_status: dict[str, list[Missing]] = {}
-    for trial in plan.trials:
-        status = state.status_of(trial.id)
-        by_status.setdefault(status, []).append(Missing(trial, state.reason_of(trial.id)))
+    trials = trials_of(plan, state)
+    for trial in trials:
+        status, skip = state.status_of(trial.id), state.skipped.get(trial.id)
+        by_status.setdefault(status, []).append(Missing(trial, state.reason_of(trial.id), bool(skip and skip.sure)))
     files = [file for several in state.records.values() for file in several]
     open_ones = [*by_status.get("starting", ()), *by_status.get("running", ())]
     return SweepResult(
         folder=state.folder, records=load_all(state.folder, files), failed=tuple(by_status.get("failed", ())),
         skipped=tuple(by_status.get("skipped", ())), unproved=tuple(open_ones),
-        spent_usd=state.spent_usd, worst_usd=max(worst_usd, state.spent_usd),
+        spent_usd=state.spent_usd, worst_usd=max(worst_usd, state.spent_usd), added=trials[len(plan.trials) :],
+        saved_usd=sum(skip.estimated_usd for skip in state.skipped.values()),
+        saved_worst_usd=sum(skip.worst_usd for skip in state.skipped.values()), findings=spared_findings(state),
     )  # fmt: skip
 
 
 def status_rows(state: State) -> list[dict[str, Any]]:
     """A row per trial, from the journal alone."""
     rows = []
-    for trial, factors in state.about.get("trials", []):
+    for trial, factors in state.trials:
         attempts = state.attempts.get(trial, [])
         status = state.status_of(trial)
         rows.append(

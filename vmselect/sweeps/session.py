@@ -18,7 +18,7 @@ from vmselect.sweeps.budget import Budget
 from vmselect.sweeps.command import check_script
 from vmselect.sweeps.engine import Engine, Listener, unfinished
 from vmselect.sweeps.journal import FORMAT, Journal, read_journal, this_machine
-from vmselect.sweeps.plan import Plan
+from vmselect.sweeps.plan import Plan, Trial
 from vmselect.sweeps.result import SweepResult, make_result
 from vmselect.sweeps.runners import make_runner
 from vmselect.sweeps.state import State, fold
@@ -36,6 +36,7 @@ class Proposal:
     plan: Plan
     folder: Path
     to_run: tuple[str, ...]
+    trials: tuple[Trial, ...]
     prices: dict[str, float]
     estimated_usd: float
     worst_usd: float
@@ -61,6 +62,8 @@ def sweep(
     parallel: int = 1,
     yes: bool = False,
     catalog: Catalog | None = None,
+    stop_when_sure: bool | None = None,
+    epochs: int | None = None,
     confirm: Callable[[Proposal], bool] | None = None,
     listener: Listener = lambda state, event: None,
     ask_stop: Callable[[], bool] = lambda: True,
@@ -70,6 +73,10 @@ def sweep(
     Nothing starts before ``confirm`` was shown what it may cost and agreed, or ``yes`` was given. The worst case of
     everything that was started, runs and is planned stays within ``budget_usd``. Whatever was started is ended.
 
+    With ``stop_when_sure`` trials start in the order of what they may change; those that cannot beat the cheapest any
+    more are skipped, with the reason, and what is tied is repeated. ``epochs`` says for which training, else for a long
+    one. A sweep that is continued stays as it was in both unless they are given.
+
     >>> plan = Plan("python train.py", factors={"batch_size": [64, 256]}, minutes=2)
     >>> result = sweep(plan, "sweep/", yes=True)  # doctest: +SKIP
     """
@@ -78,6 +85,7 @@ def sweep(
     limit = maybe(check_number, "budget_usd", budget_usd, least=0)
     parallel = check_count("parallel", parallel, most=256)
     agreed = check_flag("yes", yes)
+    sure, count = maybe(check_flag, "stop_when_sure", stop_when_sure), maybe(check_count, "epochs", epochs)
     if where.exists() and not where.is_dir():
         raise ArgumentError(f"{where} is a file. Give a folder.")
     with opened(plan, where, limit=limit, catalog=catalog, listener=listener) as engine:
@@ -85,7 +93,10 @@ def sweep(
         for trial in plan.trials:
             check_script(trial.arguments, engine.work)
         engine.runner.check(plan.trials)
-        to_run = unfinished(plan, engine.state)
+        sure = engine.state.stop_when_sure if sure is None else sure
+        count = engine.state.epochs if count is None else count
+        engine.state.decide_anew(sure)
+        to_run = unfinished(engine.trials, engine.state)
         if engine.runner.rents and engine.budget.limit_usd is None and to_run:
             raise SweepError("This plan rents machines. Say what they may cost at most: budget_usd, --budget-usd.")
         proposal = _propose(engine, tuple(to_run))
@@ -93,9 +104,15 @@ def sweep(
         if to_run and not agreed and not (confirm is not None and confirm(proposal)):
             raise SweepError("Nothing was started: it was not confirmed. Confirm it, or pass yes=True or --yes.")
         engine.write("session", budget_usd=engine.budget.limit_usd, worst_usd=proposal.worst_usd, parallel=parallel,
-                     pid=os.getpid(), **this_machine())  # fmt: skip
+                     stop_when_sure=sure, epochs=count, pid=os.getpid(), **this_machine())  # fmt: skip
         engine.reconcile(adopt=True)
-        engine.budget.check(engine.state, unfinished(plan, engine.state))
+        engine.budget.check(engine.state, unfinished(engine.trials, engine.state))
+        if sure:
+            from vmselect.catalog import Catalog
+            from vmselect.sweeps.sequential import Sequential
+
+            engine.confirmed_usd = proposal.worst_usd if to_run or agreed else -math.inf
+            engine.sequential = Sequential(catalog or Catalog.default(), engine.budget.prices, where, count)
         try:
             engine.run(parallel)
         except KeyboardInterrupt:
@@ -165,6 +182,8 @@ def opened(
             plan=plan, folder=folder, work=Path(state.about["work"]), journal=journal, state=state, runner=runner,
             budget=budget, listener=listener,
         )  # fmt: skip
+        for name, event in state.added.items():
+            engine.add_price(name, event["like"])
         try:
             yield engine
         finally:
@@ -176,7 +195,8 @@ def _propose(engine: Engine, to_run: tuple[str, ...]) -> Proposal:
     share = (plan.expected_minutes or plan.minutes) / plan.minutes
     worst, limit = sum(budget.worst_of(trial) for trial in to_run), budget.limit_usd
     return Proposal(
-        plan=plan, folder=engine.folder, to_run=to_run, prices=dict(budget.prices), estimated_usd=worst * share,
+        plan=plan, folder=engine.folder, to_run=to_run, trials=engine.trials, prices=dict(budget.prices),
+        estimated_usd=worst * share,
         worst_usd=min(budget.worst_usd(engine.state, to_run), math.inf if limit is None else limit),
         spent_usd=engine.state.spent_usd,
         budget_usd=budget.limit_usd,

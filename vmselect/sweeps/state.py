@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from vmselect.sweeps.journal import Event
+from vmselect.sweeps.plan import Plan, Trial
 from vmselect.units import cost_usd
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Why a trial is passed over, whether because it can change nothing any more, and what that spared."""
+
+    why: str
+    sure: bool = False
+    worst_usd: float = 0.0
+    estimated_usd: float = 0.0
 
 
 @dataclass
@@ -50,8 +61,19 @@ class State:
     about: dict[str, Any] = field(default_factory=dict)
     attempts: dict[str, list[Attempt]] = field(default_factory=dict)
     records: dict[str, list[str]] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, Skip] = field(default_factory=dict)
+    added: dict[str, Event] = field(default_factory=dict)
+    """Repetitions that were not in the plan."""
     budget_usd: float | None = None
+    stop_when_sure: bool = False
+    epochs: int | None = None
+
+    @property
+    def trials(self) -> list[tuple[str, dict[str, Any]]]:
+        """Every trial with its factors: those of the plan, then those that were added."""
+        planned = [(trial, factors) for trial, factors in self.about.get("trials", [])]
+        factors = dict(planned)
+        return planned + [(trial, factors.get(event["like"], {})) for trial, event in self.added.items()]
 
     @property
     def all_attempts(self) -> list[Attempt]:
@@ -81,14 +103,20 @@ class State:
 
     def reason_of(self, trial: str) -> str:
         """Why a trial left no record."""
+        if trial in self.skipped:
+            return self.skipped[trial].why
         last = self.attempts[trial][-1] if self.attempts.get(trial) else None
         if last is None:
-            return self.skipped.get(trial, "not started")
+            return "not started"
         ends = {"cap": "ended at its time cap", "stop": "stopped", "cut": "the connection was cut",
                 "silent": "the connection went silent", "guard": "its guard was killed",
                 "start": "could not be started", "worker": "a worker was lost"}  # fmt: skip
         how = ends.get(last.why) or (f"exit code {last.exit}" if last.exit is not None else "ended")
         return f"{how}, no whole record{f': {last.error}' if last.error else ''}"
+
+    def decide_anew(self, stop_when_sure: bool) -> None:
+        """Forget what was passed over, but for trials that can change nothing, while that is asked for."""
+        self.skipped = {trial: skip for trial, skip in self.skipped.items() if skip.sure and stop_when_sure}
 
     def apply(self, event: Event) -> None:
         """Take in one event; an unknown one, of a later version, changes nothing."""
@@ -103,11 +131,15 @@ class State:
             self.attempts.setdefault(made.trial, []).append(made)
             self.skipped.pop(made.trial, None)
         elif kind == "skip":
-            self.skipped[event["trial"]] = event["why"]
+            spared = {name: event[name] for name in ("sure", "worst_usd", "estimated_usd") if name in event}
+            self.skipped[event["trial"]] = Skip(event["why"], **spared)
+        elif kind == "add":
+            self.added[event["trial"]] = event
         elif kind == "record":
             self.records.setdefault(event["trial"], []).append(event["file"])
-        elif kind == "session":  # each decides anew what it passes over
-            self.skipped.clear()
+        elif kind == "session":
+            self.stop_when_sure, self.epochs = event.get("stop_when_sure", False), event.get("epochs")
+            self.decide_anew(self.stop_when_sure)
             self.budget_usd = event.get("budget_usd", self.budget_usd)
         elif attempt := self._attempt(event):
             if kind == "started":
@@ -133,3 +165,14 @@ def fold(folder: Path, events: Iterable[Event]) -> State:
     for event in events:
         state.apply(event)
     return state
+
+
+def trials_of(plan: Plan, state: State) -> tuple[Trial, ...]:
+    """The trials of the plan, in running order, and the repetitions that were added to them."""
+    planned = {trial.id: trial for trial in plan.trials}
+    added = [
+        replace(planned[event["like"]], id=name, repetition=int(event["repetition"]), block="added")
+        for name, event in state.added.items()
+        if event["like"] in planned
+    ]
+    return (*plan.trials, *added)

@@ -1,0 +1,108 @@
+"""Stopping when sure: over many invented worlds the winner is the one that running everything would have found."""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+from vmselect.catalog import Catalog
+from vmselect.estimation import fit_runtime
+from vmselect.sweeps.figures import figures_of, speed_up
+from vmselect.sweeps.plan import Trial
+from vmselect.sweeps.sequential import Sequential, span
+from vmselect.sweeps.state import State
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from sweep_worlds import make_profile, step_seconds
+
+GPUS = ("g4dn.xlarge", "g4dn.12xlarge", "g5.xlarge", "g5.2xlarge", "g6.xlarge", "g6e.xlarge", "p3.2xlarge",
+        "p3.8xlarge", "p2.xlarge", "p4d.24xlarge", "p5.48xlarge", "Standard_NC4as_T4_v3",
+        "Standard_NC24ads_A100_v4")  # fmt: skip
+OTHERS = ("c5.4xlarge", "c5.12xlarge", "trn1.2xlarge")
+WORLDS = 40
+
+
+class World:
+    """A plan over some machines, what each truly takes, and what each costs."""
+
+    def __init__(self, seed: int, noise: float) -> None:
+        chance = random.Random(seed)
+        known = set(Catalog.embedded().offers()["instance_type"])
+        names = chance.sample([n for n in GPUS if n in known], k=chance.randint(3, 8))
+        names += chance.sample([n for n in OTHERS if n in known], k=chance.choice((0, 1)))
+        self.catalog, self.noise, self.seed = Catalog.embedded(), noise, seed
+        self.plan = vs.Plan("python train.py", factors={"instance_type": names}, seed=seed,
+                            repetitions=chance.choice((1, 1, 2)))  # fmt: skip
+        self.prices: dict[str | None, float] = {
+            name: self.catalog.price(name) * chance.lognormvariate(0, 0.4) for name in names
+        }
+        work = [chance.choice((0.0, chance.random())) * scale for scale in (1.0, 8.0, 2.0, 40.0, 0.5)]
+        fixed = chance.choice((0.0, 0.01, 0.1))
+        self.steps: dict[str | None, float] = {}
+        for trial in self.plan.trials:
+            figures = figures_of(trial, self.catalog)
+            taken = step_seconds(figures, work, fixed) if figures else chance.uniform(0.05, 1.0)
+            self.steps.setdefault(trial.instance_type, max(taken, 1e-3))
+
+    def cost(self, trial: Trial) -> float:
+        return self.steps[trial.instance_type] * self.prices[trial.instance_type]
+
+    def run(self, folder: Path) -> tuple[State, list[str]]:
+        """What the engine does, without machines: asks, measures, asks again."""
+        by_id = {trial.id: self.prices[trial.instance_type] for trial in self.plan.trials}
+        deciding, state = Sequential(self.catalog, by_id, folder), State(folder)
+        queue, skipped = list(self.plan.trials), []
+        while queue:
+            queue, hopeless = deciding.arrange(queue, self.plan.trials, state)
+            skipped += [trial.id for trial, _ in hopeless]
+            if queue:
+                trial = queue.pop(0)
+                profile = make_profile(trial, self.steps[trial.instance_type], noise=self.noise, seed=self.seed)
+                state.records[trial.id] = [profile.save(folder / f"{trial.id}.json").name]
+        return state, skipped
+
+
+def measured(world: World, trial: Trial) -> tuple[float, float, float]:
+    """Low end, value and high end of the trial's cost, by its own record."""
+    profile = make_profile(trial, world.steps[trial.instance_type], noise=world.noise, seed=world.seed)
+    price = world.prices[trial.instance_type]
+    low, value, high, _ = span(fit_runtime(profile), None)
+    return low * price, value * price, high * price
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+def test_the_winner_is_that_of_the_full_sweep(noise: float) -> None:
+    spared = total = 0
+    for seed in range(WORLDS):
+        world = World(seed, noise)
+        with tempfile.TemporaryDirectory() as folder:
+            state, skipped = world.run(Path(folder))
+        trials = {trial.id: trial for trial in world.plan.trials}
+        best = min(trials.values(), key=world.cost)
+        found = min((trials[name] for name in state.records), key=lambda t: measured(world, t)[1])
+        if not noise:
+            assert world.cost(found) == pytest.approx(world.cost(best)), (seed, found.factors, best.factors)
+        else:
+            assert measured(world, found)[0] <= measured(world, best)[2], (seed, found.factors, best.factors)
+            assert best.id in state.records or world.cost(found) <= measured(world, best)[2], seed
+        probed = {trials[name].instance_type for name in state.records}
+        for name in skipped:  # without figures, only what was measured
+            assert figures_of(trials[name], world.catalog) or trials[name].instance_type in probed, seed
+        assert len(skipped) + len(state.records) == len(trials)
+        spared, total = spared + len(skipped), total + len(trials)
+    assert spared > total / 10, "a rule that never skips would be right, and worth nothing"
+
+
+def test_no_machine_of_such_a_world_is_faster_than_its_figures_allow() -> None:
+    for seed in range(30):
+        world = World(seed, 0.0)
+        figures = {t.instance_type: figures_of(t, world.catalog) for t in world.plan.trials}
+        for one, ours in figures.items():
+            for other, theirs in figures.items():
+                if ours and theirs and (times := speed_up(ours, theirs)):
+                    assert world.steps[other] >= world.steps[one] / times * (1 - 1e-9)
