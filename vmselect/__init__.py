@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     from vmselect.probe import Alarm as Alarm
     from vmselect.probe import ConvergenceProbe as ConvergenceProbe
     from vmselect.probe import EpochProbe as EpochProbe
+    from vmselect.probe import HuggingFaceProbe as HuggingFaceProbe
     from vmselect.probe import InferenceProbe as InferenceProbe
     from vmselect.probe import IterationProbe as IterationProbe
+    from vmselect.probe import LightningProbe as LightningProbe
     from vmselect.probe import clean_transfers as clean_transfers
     from vmselect.probe import mark_start as mark_start
     from vmselect.probe import probe_inference as probe_inference
@@ -69,9 +71,11 @@ _HOME = {
     "Diagnosis": "vmselect.diagnosis",
     "EpochProbe": "vmselect.probe",
     "Finding": "vmselect.findings",
+    "HuggingFaceProbe": "vmselect.probe",
     "InferenceProbe": "vmselect.probe",
     "InferenceRecord": "vmselect.records",
     "IterationProbe": "vmselect.probe",
+    "LightningProbe": "vmselect.probe",
     "Offer": "vmselect.catalog",
     "Plan": "vmselect.sweeps",
     "Profile": "vmselect.records",

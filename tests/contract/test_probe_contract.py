@@ -40,7 +40,7 @@ def test_an_iteration_probe_tells_keras_to_wait() -> None:
     assert getattr(probe.on_predict_batch_end, "_is_default", False)
 
 
-@pytest.mark.parametrize("kind", CALLBACKS)
+@pytest.mark.parametrize("kind", [*CALLBACKS, vs.LightningProbe, vs.HuggingFaceProbe])
 def test_copies(kind) -> None:
     probe = kind("folder", batch_size=8)
     for duplicate in (copy.copy(probe), copy.deepcopy(probe), pickle.loads(pickle.dumps(probe))):  # noqa: S301
@@ -48,7 +48,10 @@ def test_copies(kind) -> None:
         assert (str(duplicate.path), duplicate.batch_size) == ("folder", 8)
 
 
-@pytest.mark.parametrize("make", ["IterationProbe()", "EpochProbe()", "probe_loop()", "mark_start()"])
+@pytest.mark.parametrize(
+    "make",
+    ["IterationProbe()", "EpochProbe()", "LightningProbe()", "HuggingFaceProbe()", "probe_loop()", "mark_start()"],
+)
 def test_making_one_loads_nothing_heavy(make: str) -> None:
     heavy = (
         "numpy",

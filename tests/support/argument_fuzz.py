@@ -97,6 +97,8 @@ def targets() -> list[Target]:
         Target("ConvergenceStudy.save", study.save, {"path": "b.json"}),
         Target("IterationProbe", vs.IterationProbe, {"path": "a.json"}),
         Target("EpochProbe", vs.EpochProbe, {"path": "a.json"}),
+        Target("LightningProbe", vs.LightningProbe, {"path": "a.json"}),
+        Target("HuggingFaceProbe", vs.HuggingFaceProbe, {"path": "a.json"}),
         Target("ConvergenceProbe", vs.ConvergenceProbe, {"path": "a.json"}),
         Target("Catalog", prices.Catalog, {"frame": catalog.offers(market=None), "origin": "x"}),
         Target("Catalog.embedded", prices.Catalog.embedded),

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vmselect.cli.options import ProfilesArgument, read_numbers
 from vmselect.cli.output import Format, FormatOption, emit, say
+from vmselect.errors import ArgumentError, VmselectError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from vmselect.estimation import RuntimeEstimate
     from vmselect.findings import Finding
     from vmselect.records import Profile
 
 COLUMNS = ("instance_type", "batch_size", "model", "epochs", "seconds", "low", "high", "method", "repetitions")
+FIT_COLUMNS = ("instance_type", "fit", "fits", "name", *COLUMNS[1:])
+TOGETHER = "all"
+"""In the column ``fit``: the sum over the fits of a program."""
 
 
 def estimate(
     profiles: ProfilesArgument,
-    epochs: Annotated[str, typer.Option("--epochs", "-e", help="Numbers of epochs, such as 50 or 5,10,20.")],
+    epochs: Annotated[
+        str | None,
+        typer.Option("--epochs", "-e", help="Numbers of epochs, such as 50 or 5,10,20.", show_default="as trained"),
+    ] = None,
     method: Annotated[str, typer.Option(help="How runtimes are predicted.")] = "robust",
     confidence: Annotated[float, typer.Option(help="Of the interval from low to high.")] = 0.9,
     batch_size: Annotated[
@@ -30,53 +38,142 @@ def estimate(
     examples: Annotated[int | None, typer.Option(help="Training examples, if not as probed.")] = None,
     validation_examples: Annotated[int | None, typer.Option(help="Validation examples, if not as probed.")] = None,
     steps_per_epoch: Annotated[float | None, typer.Option(help="Training steps of an epoch, if not as probed.")] = None,
+    phase: Annotated[
+        list[str] | None,
+        typer.Option(help="EPOCHS:FACTOR or EPOCHS:PROFILE, for a recipe that changes; again for the next."),
+    ] = None,
     boot_seconds: Annotated[float, typer.Option(help="Time a machine takes to start.")] = 0.0,
     terms: Annotated[bool, typer.Option("--terms", help="Also show where the time goes.")] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Predict how long a training takes, in seconds, from profiles.
 
-    Profiles of the same machine and batch size are taken as repetitions and merged. With --batch-size, those of
-    a machine at other sizes tell the time at that one. Doubts are printed to standard error; exit code 2 when a
-    profile cannot be estimated.
+    Without --epochs every training has the epochs that its program gave it. Of a program with several fits each is
+    shown, and their sum; equal fits in a row, a loop, are one row. Profiles of the same machine, batch size and fit
+    are taken as repetitions and merged. With --batch-size, those of a machine at other sizes tell the time at that
+    one. With --phase the recipe changes as it goes: so many epochs, each so many times as long, or as in a profile of
+    their own. Doubts are printed to standard error; exit code 2 when a profile cannot be estimated.
 
     Examples:
 
       vmselect estimate profiles/ --epochs 50
 
       vmselect estimate profiles/ --epochs 5,10,20 --terms --format csv
+
+      vmselect estimate small.json --phase 10:1 --phase 5:large.json
     """
-    from vmselect.estimation import fit_runtime
     from vmselect.estimation.runtime import TERMS
     from vmselect.records import load_profiles
 
+    counts = read_numbers(epochs, option="--epochs") if epochs is not None else None
+    if phase and counts:
+        raise ArgumentError("--phase says how many epochs there are. Leave --epochs out.")
+    options: dict[str, Any] = {
+        "method": method, "confidence": confidence, "batch_size": batch_size, "examples": examples,
+        "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch, "boot_seconds": boot_seconds,
+    }  # fmt: skip
     rows: list[dict[str, Any]] = []
     findings: dict[Finding, None] = {}
-    for same in _group(load_profiles(profiles), across_sizes=batch_size is not None):
-        model = fit_runtime(
-            same, method=method, confidence=confidence, batch_size=batch_size, examples=examples,
-            validation_examples=validation_examples, steps_per_epoch=steps_per_epoch, boot_seconds=boot_seconds,
-        )  # fmt: skip
-        about = {
-            "instance_type": same[0].instance_type,
-            "batch_size": batch_size or same[0].batch_size,
-            "model": same[0].model,
-        }
-        for count in read_numbers(epochs, option="--epochs"):
-            predicted = model.at(count)
-            rows.append(about | predicted.to_dict() | dict(predicted.terms) | {"repetitions": len(same)})
-            findings |= dict.fromkeys(predicted.findings)
+    unusable: list[VmselectError] = []
+    for same, is_program in _group(load_profiles(profiles), across_sizes=batch_size is not None):
+        try:
+            if phase:
+                found = [*_in_phases(same, phase, options)]
+            elif is_program:
+                found = [*_each_fit(same, counts, options)]
+            else:
+                found = [*_one_training(same, counts, options)]
+        except VmselectError as wrong:  # the others can be told all the same
+            unusable.append(wrong)
+            continue
+        for row, told in found:
+            rows.append(row)
+            findings |= dict.fromkeys(told)
+    if unusable and not rows:
+        raise unusable[0]
     shown = [name for name in TERMS if terms and any(name in row for row in rows)]
-    emit(rows, (*COLUMNS, *shown), format=format)
+    columns = FIT_COLUMNS if any("fit" in row for row in rows) else COLUMNS
+    emit(rows, (*columns, *shown), format=format)
     say(findings)
+    if unusable:
+        say(unusable)
+        raise typer.Exit(2)
 
 
-def _group(profiles: list[Profile], *, across_sizes: bool) -> Iterable[list[Profile]]:
-    """Repetitions; with a batch size to be told from others, all of a machine."""
+Rows = Iterable[tuple[dict[str, Any], "tuple[Finding, ...]"]]
+
+
+def _one_training(same: list[Profile], counts: list[int] | None, options: dict[str, Any]) -> Rows:
+    from vmselect.estimation import fit_runtime
+    from vmselect.estimation.fits import epochs_of
+
+    model = fit_runtime(same, **options)
+    for count in counts or [epochs_of(same[0])]:
+        predicted = model.at(count)
+        yield _row(same, options, predicted), predicted.findings
+
+
+def _in_phases(same: list[Profile], phases: list[str], options: dict[str, Any]) -> Rows:
+    from vmselect.estimation import estimate
+
+    predicted = estimate(same, phases=[_read_phase(text) for text in phases], **options)
+    yield _row(same, options, predicted), predicted.findings
+
+
+def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, Any]) -> Rows:
+    from vmselect.estimation import estimate_fits
+
+    wanted: list[int | None] = [*counts] if counts else [None]
+    for count in wanted:
+        program = estimate_fits(same, epochs=count, **options)
+        for fit in program.fits:
+            about = {"instance_type": same[0].instance_type, "fit": fit.number, "fits": fit.times, "name": fit.name}
+            about |= {"batch_size": fit.batch_size, "model": fit.model, "repetitions": fit.repetitions}
+            yield about | fit.estimate.to_dict() | dict(fit.estimate.terms), fit.estimate.findings
+        total = {name: getattr(program, name) for name in ("seconds", "low", "high")}
+        fits = sum(fit.times for fit in program.fits)
+        yield (
+            {"instance_type": same[0].instance_type, "fit": TOGETHER, "fits": fits, "method": options["method"]}
+            | total,
+            (),
+        )
+
+
+def _row(same: list[Profile], options: dict[str, Any], predicted: RuntimeEstimate) -> dict[str, Any]:
+    about = {
+        "instance_type": same[0].instance_type,
+        "batch_size": options["batch_size"] or same[0].batch_size,
+        "model": same[0].model,
+        "repetitions": len(same),
+    }
+    return about | predicted.to_dict() | dict(predicted.terms)
+
+
+def _read_phase(text: str) -> tuple[int, Profile | float]:
+    """Epochs and a factor, or epochs and a profile."""
+    from vmselect.records import Profile
+
+    length, colon, what = text.partition(":")
+    if not colon or not length.strip().isdigit() or not what:
+        raise ArgumentError(f"--phase {text}: give EPOCHS:FACTOR or EPOCHS:PROFILE, such as 10:1.5 or 5:large.json.")
+    try:
+        return int(length), float(what)
+    except ValueError:
+        return int(length), Profile.load(Path(what))
+
+
+def _group(profiles: list[Profile], *, across_sizes: bool) -> Iterable[tuple[list[Profile], bool]]:
+    """What belongs together, and whether it is a program with several fits.
+
+    Otherwise those are repetitions; with a batch size to be told from others, all of a machine.
+    """
+    from vmselect.estimation.fits import has_several_fits, machine_of
     from vmselect.grouping import group_repetitions
 
     groups: dict[object, list[Profile]] = {}
     for identity, same in group_repetitions(profiles).items():
-        key = identity._replace(batch_size=None) if across_sizes else identity
-        groups.setdefault(key, []).extend(same)
-    return sorted(groups.values(), key=lambda same: (same[0].instance_type or "", same[0].batch_size or 0))
+        machine = [one for one in profiles if machine_of(one) == identity._replace(batch_size=None)]
+        together = across_sizes or has_several_fits(machine)
+        groups.setdefault(identity._replace(batch_size=None) if together else identity, []).extend(same)
+    ordered = sorted(groups.values(), key=lambda same: (same[0].instance_type or "", same[0].batch_size or 0))
+    return [(same, not across_sizes and has_several_fits(same)) for same in ordered]

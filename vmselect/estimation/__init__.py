@@ -1,6 +1,7 @@
 """PREDICT: from a profile to the time of a whole training, with an interval. Imports no framework."""
 
 from vmselect.estimation import equations
+from vmselect.estimation.fits import FitEstimate, FitsEstimate, estimate_fits
 from vmselect.estimation.methods import METHODS
 from vmselect.estimation.prediction import estimate, fit_runtime
 from vmselect.estimation.runtime import ClosedForm, RuntimeEstimate, RuntimeModel
@@ -9,10 +10,13 @@ from vmselect.estimation.workload import Workload
 __all__ = [
     "METHODS",
     "ClosedForm",
+    "FitEstimate",
+    "FitsEstimate",
     "RuntimeEstimate",
     "RuntimeModel",
     "Workload",
     "equations",
     "estimate",
+    "estimate_fits",
     "fit_runtime",
 ]

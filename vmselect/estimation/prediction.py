@@ -43,7 +43,7 @@ def fit_runtime(
     >>> round(fit_runtime(profile).seconds(10), 6)
     102.9
     """
-    measured = _read_profiles(profiles)
+    measured = read_profiles(profiles)
     title = measured[0].title
     method = check_choice(f"{title}: method", method, tuple(METHODS))
     boot_seconds = check_seconds(f"{title}: boot_seconds", boot_seconds)
@@ -134,7 +134,7 @@ def estimate(
     return estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs)
 
 
-def _read_profiles(given: Any) -> list[Profile]:
+def read_profiles(given: Any) -> list[Profile]:
     """Each measurement once."""
     profiles = [given] if isinstance(given, Profile) else given
     if isinstance(profiles, (str, bytes)) or not isinstance(profiles, Iterable):

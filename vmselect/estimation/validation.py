@@ -57,7 +57,21 @@ def time_validations(
         extra = later.value * (scale - 1)
         first = Level(max(0.0, first.value + extra), first.low, first.high, 0.0)
         later = Level(later.value * scale, later.low * scale, later.high * scale, 0.0)
-    return ValidationTimes(first, later, tuple(findings))
+    return ValidationTimes(*_repeat(first, later, profile.setup.validations_per_epoch or 1.0), tuple(findings))
+
+
+def _repeat(first: Level, later: Level, often: float) -> tuple[Level, Level]:
+    """Where an epoch has several validations: those of the first epoch together, and those of every later one."""
+    if often == 1.0:
+        return first, later
+    more = often - 1
+    together = Level(
+        max(0.0, first.value + more * later.value),
+        math.hypot(first.low, more * later.low),
+        math.hypot(first.high, more * later.high),
+        0.0,
+    )
+    return together, Level(later.value * often, later.low * often, later.high * often, 0.0)
 
 
 def _batches(profile: Profile, readings: Readings) -> int | None:

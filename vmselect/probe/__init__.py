@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from vmselect.probe.loop import LoopProbe as LoopProbe
     from vmselect.probe.loop import probe_loop as probe_loop
     from vmselect.probe.sampling import Alarm as Alarm
+    from vmselect.probe.trainers.hugging_face import HuggingFaceProbe as HuggingFaceProbe
+    from vmselect.probe.trainers.lightning import LightningProbe as LightningProbe
     from vmselect.probe.transfer import clean_transfers as clean_transfers
     from vmselect.probe.transfer import plan_transfer as plan_transfer
     from vmselect.probe.transfer import probe_transfer as probe_transfer
@@ -29,7 +31,9 @@ _HOME = {
     "plan_transfer": "vmselect.probe.transfer",
     "probe_transfer": "vmselect.probe.transfer",
     "CallProbe": "vmselect.probe.inference",
+    "HuggingFaceProbe": "vmselect.probe.trainers.hugging_face",
     "InferenceProbe": "vmselect.probe.inference",
+    "LightningProbe": "vmselect.probe.trainers.lightning",
     "probe_inference": "vmselect.probe.inference",
     "ConvergenceProbe": "vmselect.probe.keras.convergence",
     "EpochProbe": "vmselect.probe.keras.epoch",

@@ -65,6 +65,7 @@ class Recording:
             self.counted_steps: int | None = None
             self.counted_examples: int | None = None
             self.validation_examples: int | None = None
+            self.validations_per_epoch: float | None = None
             self.redirected: list[str] = []
             """What other callbacks were kept from writing, for people."""
             self._read_facts()
@@ -206,7 +207,7 @@ class Recording:
         return Setup(
             model=self.model_name,
             parameters=self.parameters,
-            structure=self._structure,
+            structure=self.structure,
             batch_size=self.batch_size,
             worker_batch_size=self.batch_size // self.workers or None if self.batch_size else None,
             batch_size_source=source if self.batch_size else None,
@@ -219,6 +220,7 @@ class Recording:
             validation_examples=self.validation_examples,
             validation_steps=self.fit.validation_steps,
             validation_freq=frequency if isinstance(frequency, int) and frequency > 0 else 1,
+            validations_per_epoch=self.validations_per_epoch,
             self_tuning_input=self.fit.self_tuning_input,
         )
 
@@ -262,7 +264,7 @@ class Recording:
         self._placement = locate(instance_type=self.options.instance_type, region=self.options.region)
         self.model_name = name_model(self.model)
         self.parameters = count_parameters(self.model)
-        self._structure = describe_structure(self.model)
+        self.structure = describe_structure(self.model)
         # Where every worker brings data of its own, a step takes as many batches as there are workers.
         feeders, self._counters = count_feeders(self.model, self.workers)
         self.fit = self.fit.times(feeders)

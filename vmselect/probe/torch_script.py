@@ -13,6 +13,7 @@ import functools
 import sys
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vmselect.probe.ending import EndWatch, classify
@@ -57,6 +58,7 @@ class TorchScript:
         self._epochs = 0
         self._whole = self._cut_short = False
         self._undo: list[Any] = []
+        self._looking_away = False
         self.updates = 0
         self.profile: Profile | None = None
 
@@ -76,7 +78,8 @@ class TorchScript:
         def watched(this: Any) -> Any:
             # Keras feeds its fits through loaders, by way of our own watch for input; they have a probe of their own.
             asking = sys._getframe(1).f_globals.get("__name__", "")
-            return iterate(this) if asking.startswith(("keras.", "vmselect.")) else self._begin_pass(this, iterate)
+            others = self._looking_away or asking.startswith(("keras.", "vmselect."))
+            return iterate(this) if others else self._begin_pass(this, iterate)
 
         loader.__iter__ = watched
         self._undo.append(lambda: setattr(loader, "__iter__", iterate))
@@ -84,6 +87,15 @@ class TorchScript:
     def watch_optimizer(self, module: Any) -> None:
         """From now on, see every step of an optimizer."""
         self._undo.append(module.register_optimizer_step_post_hook(self._on_update).remove)
+
+    @contextmanager
+    def look_away(self) -> Iterator[None]:
+        """What is trained in this block has a probe of its own."""
+        before, self._looking_away = self._looking_away, True
+        try:
+            yield
+        finally:
+            self._looking_away = before
 
     def close(self, error: BaseException | None = None) -> None:
         """The script has ended: nothing of this stays in torch."""

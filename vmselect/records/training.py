@@ -219,6 +219,8 @@ class Setup(Part):
     validation_examples: Count | None = None
     validation_steps: PositiveCount | None = None
     validation_freq: PositiveCount = 1
+    validations_per_epoch: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """How often validation comes within an epoch, where that is not once at its end."""
     self_tuning_input: bool | None = None
     """Whether the data come from a tf.data pipeline that tunes itself as it runs."""
 

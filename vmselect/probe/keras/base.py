@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vmselect._checks import check_flag
 from vmselect.errors import ProbeError
+from vmselect.probe.elsewhere import Scratch
 from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.keras.callback import Logs, PlainCallback
-from vmselect.probe.keras.scratch import Scratch
+from vmselect.probe.keras.scratch import find_writers
 from vmselect.probe.options import Options
 from vmselect.probe.recorder.stopwatch import StepTimer
 from vmselect.probe.recording import Recording
@@ -198,7 +199,7 @@ def _time_epoch_ends(callback_list: Any, timer: StepTimer) -> Callable[[], None]
 
 def _redirect_files(callback_list: Any) -> Scratch | None:
     """Redirect what the callbacks write until all of them have been told that the training has ended, or it failed."""
-    scratch = Scratch(callback_list.callbacks)
+    scratch = Scratch(find_writers(callback_list.callbacks))
     if not scratch.redirected:
         return None
     reference = weakref.ref(callback_list)

@@ -1,0 +1,340 @@
+"""How well does it do on scripts as people write them? Each probed unchanged, then trained whole in another process.
+
+    python tests/benchmarks/corpus.py [--only NAME ...] [--out FOLDER] [--read FOLDER] [--markdown] [--probe-only]
+
+The scripts in ``corpus/`` know nothing of vmselect. For each, in folders of its own:
+
+1. files stand where the script would write its own, and a snapshot of all of them is taken;
+2. ``vmselect probe SCRIPT`` runs, after which every file must be as it was, byte for byte;
+3. the profiles say what the script's fits take together (their steps, validations and so on; not the imports before);
+4. the script runs again in another process, with nothing of vmselect in it, and a clock around each fit says the truth.
+
+``--out`` keeps one small file for each script, and a script that has one is not run again: a run that was broken off
+goes on where it was. ``--read`` prints the table of an earlier run; ``--markdown`` as it stands in the docs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = Path(__file__).resolve().parent / "corpus"
+CLOCK = Path(__file__).resolve().parent / "corpus_clock.py"
+CLI = [sys.executable, "-c", "from vmselect.cli import main; main()"]
+LIMIT_SECONDS = 300
+LONG_SECONDS = 10.0
+"""A fit shorter than this does not count for the mean error."""
+
+LEFT_FROM_BEFORE = {
+    "keras_checkpoint": ("models/best.keras", "models/last.keras"),
+    "keras_weights_every_epoch": ("weights/01.weights.h5", "weights/02.weights.h5"),
+    "keras_backup": ("backup/latest.weights.h5", "backup/training_metadata.json"),
+    "keras_csv_log": ("history.csv",),
+    "keras_tensorboard": ("logs/train/events.out.tfevents.1", "logs.csv"),
+    "keras_tuner_search": ("search/net/oracle.json", "search/net/trial_0/trial.json"),
+    "keras_gan": ("generator.keras",),
+    "keras_vae": ("vae.weights.h5",),
+    "keras_two_phases": ("flowers.keras",),
+    "keras_fit_by_fit": ("field.keras",),
+    "keras_multi_input": ("tickets.keras",),
+    "keras_torch_loader": ("epoch-1.keras", "epoch-2.keras", "log.csv"),
+    "keras_tf_data": ("best.weights.h5",),
+    "keras_transformer": ("encoder.keras",),
+    "torch_validation": ("best.pt",),
+    "torch_accumulation": ("speaker.pt",),
+    "torch_stream": ("stream-0.pt",),
+    "torch_gan": ("gan.pt",),
+    "lightning_classifier": ("checkpoints/last.ckpt", "lightning_logs/version_0/hparams.yaml"),
+    "lightning_accumulation": ("runs/forecast/version_0/metrics.csv",),
+    "hf_trainer": ("reviews/checkpoint-75/model.safetensors", "final/model.safetensors"),
+    "hf_accumulation": ("lines/training_args.bin",),
+}
+"""What earlier trainings of a script have left, which a probe must not touch."""
+
+
+def main() -> None:
+    """Run, read, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = sorted(path.stem for path in SCRIPTS.glob("*.py"))
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--out", type=Path, help="folder for the results; those that are there are not made again")
+    parser.add_argument("--read", type=Path, help="print the table of the results in this folder")
+    parser.add_argument("--markdown", action="store_true", help="print the table as it stands in the docs")
+    parser.add_argument("--probe-only", action="store_true", help="leave out the whole trainings")
+    given = parser.parse_args()
+    folder = given.read or given.out
+    results: dict[str, Any] = {}
+    try:
+        for number, name in enumerate(given.only, 1):
+            kept = folder / f"{name}.json" if folder else None
+            if kept is not None and kept.is_file():
+                results[name] = json.loads(kept.read_text(encoding="utf-8"))
+                continue
+            if given.read:
+                continue
+            say(f"[{number}/{len(given.only)}] {name}: probing ...")
+            results[name] = run(name, whole=not given.probe_only)
+            say(f"[{number}/{len(given.only)}] {name}: {describe(results[name])}")
+            if kept is not None and not given.probe_only:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                beside = kept.with_suffix(".part")
+                beside.write_text(json.dumps(results[name], indent=1), encoding="utf-8")
+                beside.replace(kept)
+    except KeyboardInterrupt:
+        say("broken off; what was finished is kept where --out says, and the same command goes on from there")
+    print_table(results, markdown=given.markdown)
+
+
+def say(line: str) -> None:
+    """A line about how far it is, away from the table."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def run(name: str, *, whole: bool) -> dict[str, Any]:
+    """Probe one script, predict, and train it whole."""
+    result: dict[str, Any] = {"name": name, "about": read_about(name)}
+    with tempfile.TemporaryDirectory(prefix="corpus-") as made:
+        home = Path(made)
+        result |= probe(name, home)
+        if whole and "failed" not in result:
+            result |= train(name, home)
+    return result
+
+
+def probe(name: str, home: Path) -> dict[str, Any]:
+    """What the probe took, what it changed, and what follows from its profiles."""
+    work, profiles = home / "probed", home / "profiles"
+    scratch = prepare(name, work, home / "scratch")
+    for left in LEFT_FROM_BEFORE.get(name, ()):
+        (work / left).parent.mkdir(parents=True, exist_ok=True)
+        (work / left).write_bytes(b"of last night's training: " + left.encode())
+    before = snapshot(work)
+    began = time.perf_counter()
+    command = ["probe", "--path", str(profiles), "--instance-type", "here", "--region", "here", f"{name}.py"]
+    done = start([*CLI, *command], work, scratch)
+    took = time.perf_counter() - began
+    if done.returncode:
+        return {"failed": f"probe: exit code {done.returncode}: {last_words(done)}"}
+    after = snapshot(work)
+    touched = sorted({path for path in before.keys() | after.keys() if before.get(path) != after.get(path)})
+    left = sorted(path.name for path in scratch.glob(".vmselect-scratch-*"))
+    try:
+        return {"probe_seconds": took, "touched": touched, "scratch_left": left} | predict(name, profiles)
+    except Exception as wrong:  # noqa: BLE001 - whatever it is, it belongs into the table
+        return {"failed": f"estimate: {type(wrong).__name__}: {wrong}"}
+
+
+def predict(name: str, profiles: Path) -> dict[str, Any]:
+    """What the fits take together, as ``vmselect estimate`` says, without the time before the first of them."""
+    import vmselect as vs
+    from vmselect.estimation import estimate_fits
+
+    measured = vs.load_profiles(profiles)
+    asked = read_constants(name)
+    options: dict[str, Any] = {}
+    # What cannot be seen from outside is asked of the user, who looks into the script.
+    if any(one.setup.epochs is None for one in measured):
+        options["epochs"] = asked["EPOCHS"]
+    if any(one.steps_per_epoch is None for one in measured):
+        options["steps_per_epoch"] = asked["STEPS_PER_EPOCH"]
+    expected = estimate_fits(measured, **options)
+    before = sum(one.timeline.init_seconds or 0.0 for one in measured)
+    return {
+        "fits": sum(fit.times for fit in expected.fits),
+        "predicted": expected.seconds - before,
+        "low": expected.low - before,
+        "high": expected.high - before,
+        "cpu_share": sum(one.timeline.cpu_seconds or 0.0 for one in measured)
+        / max(1e-9, sum(one.timeline.wall_seconds or 0.0 for one in measured)),
+        "backend": measured[0].environment.backend,
+        "asked": options,
+        "findings": sorted({finding.code for finding in expected.findings}),
+        "messages": [str(finding) for finding in expected.findings],
+        "parts": [
+            {
+                "number": fit.number,
+                "times": fit.times,
+                "seconds": fit.estimate.seconds,
+                "terms": dict(fit.estimate.terms),
+            }
+            for fit in expected.fits
+        ],
+    }
+
+
+def train(name: str, home: Path) -> dict[str, Any]:
+    """What the fits of the script really take."""
+    work = home / "trained"
+    scratch = prepare(name, work, home / "scratch")
+    told = home / "clock.json"
+    done = start([sys.executable, str(CLOCK), str(told), f"{name}.py"], work, scratch)
+    if done.returncode or not told.is_file():
+        return {"failed": f"training: exit code {done.returncode}: {last_words(done)}"}
+    seconds = json.loads(told.read_text(encoding="utf-8"))
+    return {"true": sum(seconds), "true_fits": len(seconds), "each": seconds}
+
+
+def prepare(name: str, work: Path, scratch: Path) -> Path:
+    """An empty folder with the script, and one for temporary files."""
+    work.mkdir()
+    scratch.mkdir(exist_ok=True)
+    (work / f"{name}.py").write_bytes((SCRIPTS / f"{name}.py").read_bytes())
+    return scratch
+
+
+def start(command: list[str], work: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in ``work`` to its end, or to the limit."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TMPDIR": str(scratch),
+    }
+    try:
+        return subprocess.run(
+            command, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 124, "", f"not done after {LIMIT_SECONDS} s")
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    """Every file and folder below ``folder``, and what is in it."""
+    return {
+        str(path.relative_to(folder)): "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def read_constants(name: str) -> dict[str, Any]:
+    """The numbers that the script gives names to."""
+    found: dict[str, Any] = {}
+    for node in ast.parse((SCRIPTS / f"{name}.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            names, values = (getattr(side, "elts", [side]) for side in (node.targets[0], node.value))
+            for one, what in zip(names, values, strict=False):
+                if isinstance(one, ast.Name) and isinstance(what, ast.Constant):
+                    found[one.id] = what.value
+    return found
+
+
+def read_about(name: str) -> str:
+    """What the script does, in its own words."""
+    text = ast.get_docstring(ast.parse((SCRIPTS / f"{name}.py").read_text(encoding="utf-8"))) or name
+    return text.splitlines()[0].rstrip(".")
+
+
+def last_words(done: subprocess.CompletedProcess[str]) -> str:
+    """The end of what a process said about what went wrong."""
+    return " / ".join((done.stderr.strip().splitlines() or ["no word"])[-3:])[-400:]
+
+
+def describe(result: dict[str, Any]) -> str:
+    """One script's outcome in a line."""
+    if "failed" in result:
+        return "FAILED " + result["failed"]
+    line = f"probed in {result['probe_seconds']:.1f} s, predicted {result['predicted']:.1f} s"
+    line += f" ({result['low']:.1f} to {result['high']:.1f}) for {result['fits']} fits, "
+    line += f"{result['cpu_share']:.2f} cores busy"
+    if "true" in result:
+        line += f", true {result['true']:.1f} s ({error(result):+.1%}) in {result['true_fits']} fits"
+    if result["touched"] or result["scratch_left"]:
+        line += f"; TOUCHED {result['touched'] + result['scratch_left']}"
+    return line + f"; {', '.join(result['findings']) or 'no findings'}"
+
+
+def error(result: dict[str, Any]) -> float:
+    """How far the prediction is from the truth, as a share of the truth."""
+    return float(result["predicted"] / result["true"] - 1)
+
+
+def outside(result: dict[str, Any]) -> float:
+    """How far the truth lies outside the interval, as a share of the truth; 0 where it is inside."""
+    return float(max(0.0, result["true"] - result["high"], result["low"] - result["true"]) / result["true"])
+
+
+def print_table(results: dict[str, Any], *, markdown: bool) -> None:
+    """A row for each script, and what follows from them all."""
+    heads = (
+        "script",
+        "backend",
+        "fits",
+        "probe s",
+        "predicted s",
+        "interval s",
+        "true s",
+        "error",
+        "inside",
+        "files",
+        "findings",
+    )
+    rows = [heads]
+    for name, one in results.items():
+        if "failed" in one:
+            rows.append((name, "", "", "", "", "", "", "", "", "", one["failed"]))
+            continue
+        known = "true" in one
+        rows.append(
+            (
+                name,
+                one["backend"] or "",
+                str(one["fits"]),
+                f"{one['probe_seconds']:.1f}",
+                f"{one['predicted']:.1f}",
+                f"{one['low']:.1f} to {one['high']:.1f}",
+                f"{one['true']:.1f}" if known else "",
+                f"{error(one):+.1%}" if known else "",
+                ("yes" if not outside(one) else f"no, by {outside(one):.1%}") if known else "",
+                "untouched"
+                if not (one["touched"] or one["scratch_left"])
+                else ", ".join(one["touched"]) or "scratch left",
+                ", ".join(one["findings"]),
+            )
+        )
+    if markdown:
+        print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
+        for row in rows[1:]:
+            print("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+        print()
+    else:
+        widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+        for row in rows:
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    sum_up([one for one in results.values() if "true" in one], failed=sum("failed" in one for one in results.values()))
+
+
+def sum_up(known: list[dict[str, Any]], *, failed: int) -> None:
+    """The numbers that the whole is judged by."""
+    long = [one for one in known if one["true"] > LONG_SECONDS]
+    if long:
+        errors = sorted(abs(error(one)) for one in long)
+        inside = sum(not outside(one) for one in long)
+        print(
+            f"{len(long)} scripts whose fits take longer than {LONG_SECONDS:g} s: mean error "
+            f"{sum(errors) / len(errors):.1%}, median {errors[len(errors) // 2]:.1%}, largest {errors[-1]:.1%}; "
+            f"{inside} inside their interval."
+        )
+    far = [one["name"] for one in known if outside(one) > 0.1]
+    touched = [one["name"] for one in known if one["touched"] or one["scratch_left"]]
+    counts = [one["name"] for one in known if one["fits"] != one["true_fits"]]
+    print(f"Outside by more than 10 %: {', '.join(far) or 'none'}. Files touched: {', '.join(touched) or 'none'}.")
+    if counts:
+        print(f"Fits counted differently by the probe and by the clock: {', '.join(counts)}.")
+    if failed:
+        print(f"Failed: {failed}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Images, a small convolutional network, the best model kept: TensorFlow."""
+
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+import keras
+import numpy as np
+
+EPOCHS = 12
+
+rng = np.random.default_rng(0)
+x = rng.random((6000, 28, 28, 1), "float32")
+y = rng.integers(0, 10, 6000)
+
+model = keras.Sequential(
+    [
+        keras.Input((28, 28, 1)),
+        keras.layers.Conv2D(24, 3, activation="relu"),
+        keras.layers.MaxPooling2D(),
+        keras.layers.Conv2D(48, 3, activation="relu"),
+        keras.layers.GlobalAveragePooling2D(),
+        keras.layers.Dropout(0.3),
+        keras.layers.Dense(10, activation="softmax"),
+    ]
+)
+model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+best = keras.callbacks.ModelCheckpoint("models/best.keras", monitor="val_loss", save_best_only=True)
+model.fit(x[:5000], y[:5000], batch_size=64, epochs=EPOCHS, validation_data=(x[5000:], y[5000:]), callbacks=[best])
+model.save("models/last.keras")

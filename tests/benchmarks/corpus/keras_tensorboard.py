@@ -1,0 +1,33 @@
+"""A network for signals with curves and histograms for TensorBoard: TensorFlow."""
+
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+import keras
+import numpy as np
+
+EPOCHS = 10
+
+rng = np.random.default_rng(4)
+x = rng.normal(size=(5000, 128, 4)).astype("float32")
+y = keras.utils.to_categorical(rng.integers(0, 6, 5000), 6)
+
+model = keras.Sequential(
+    [
+        keras.Input((128, 4)),
+        keras.layers.Conv1D(32, 7, activation="relu"),
+        keras.layers.Conv1D(64, 5, strides=2, activation="relu"),
+        keras.layers.GlobalMaxPooling1D(),
+        keras.layers.Dense(6, activation="softmax"),
+    ]
+)
+model.compile(optimizer="rmsprop", loss="categorical_crossentropy", metrics=["accuracy"])
+model.fit(
+    x[:4000],
+    y[:4000],
+    batch_size=40,
+    epochs=EPOCHS,
+    validation_data=(x[4000:], y[4000:]),
+    callbacks=[keras.callbacks.TensorBoard("logs", histogram_freq=1), keras.callbacks.CSVLogger("logs.csv")],
+)

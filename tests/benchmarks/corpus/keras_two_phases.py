@@ -1,0 +1,28 @@
+"""A new head on a frozen body, then all of it at a low rate: TensorFlow."""
+
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+import keras
+import numpy as np
+
+HEAD_EPOCHS, EPOCHS = 8, 4
+
+rng = np.random.default_rng(9)
+x = rng.random((1200, 48, 48, 3), "float32")
+y = rng.integers(0, 4, 1200)
+train, test = (x[:1000], y[:1000]), (x[1000:], y[1000:])
+
+body = keras.applications.MobileNetV2((48, 48, 3), alpha=0.35, include_top=False, weights=None)
+body.trainable = False
+inputs = keras.Input((48, 48, 3))
+features = keras.layers.GlobalAveragePooling2D()(body(inputs, training=False))
+model = keras.Model(inputs, keras.layers.Dense(4, activation="softmax")(features), name="flowers")
+model.compile(optimizer=keras.optimizers.Adam(1e-3), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+model.fit(*train, batch_size=32, epochs=HEAD_EPOCHS, validation_data=test)
+
+body.trainable = True
+model.compile(optimizer=keras.optimizers.Adam(1e-5), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+model.fit(*train, batch_size=32, epochs=EPOCHS, validation_data=test)
+model.save("flowers.keras")

@@ -1,0 +1,96 @@
+"""Run a script as ``python script`` would, and write down how long each of its trainings took.
+
+    python tests/benchmarks/corpus_clock.py OUT.json SCRIPT
+
+The clock knows nothing of vmselect. It stands around ``keras.Model.fit``, Lightning's ``Trainer.fit`` and Hugging
+Face's ``Trainer.train``, outermost calls only. In a script of plain torch there is no such call: there the time runs
+from the first pass over a DataLoader to the end of the script.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.machinery
+import json
+import runpy
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+CALLS = {
+    "keras.src.models.model": ("Model", "fit"),
+    "lightning.pytorch.trainer.trainer": ("Trainer", "fit"),
+    "transformers.trainer": ("Trainer", "train"),
+}
+LOADER = "torch.utils.data.dataloader"
+
+taken: list[float] = []
+inside: list[str] = []
+first_pass: list[float] = []
+
+
+class Clock(importlib.abc.MetaPathFinder):
+    """Puts the clock around a module's method as soon as the module has been imported."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in CALLS and name != LOADER:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_and_wrap(module: Any) -> None:
+                load(module)
+                time_passes(module) if name == LOADER else time_calls(module, *CALLS[name])
+
+            spec.loader.exec_module = load_and_wrap
+        return spec
+
+
+def time_calls(module: Any, owner: str, method: str) -> None:
+    """Time the outermost calls of a method."""
+    call = getattr(getattr(module, owner), method)
+
+    @functools.wraps(call)
+    def timed(*arguments: Any, **options: Any) -> Any:
+        if inside:
+            return call(*arguments, **options)
+        inside.append(method)
+        began = time.perf_counter()
+        try:
+            return call(*arguments, **options)
+        finally:
+            taken.append(time.perf_counter() - began)
+            inside.clear()
+
+    setattr(getattr(module, owner), method, timed)
+
+
+def time_passes(module: Any) -> None:
+    """Note when the first pass over data begins."""
+    iterate = module.DataLoader.__iter__
+
+    def noting(loader: Any) -> Any:
+        if not first_pass:
+            first_pass.append(time.perf_counter())
+        return iterate(loader)
+
+    module.DataLoader.__iter__ = noting
+
+
+def main() -> None:
+    """Run the script."""
+    out, script = Path(sys.argv[1]).resolve(), sys.argv[2]
+    sys.argv = sys.argv[2:]
+    sys.path[0] = str(Path(script).resolve().parent)
+    sys.meta_path.insert(0, Clock())
+    runpy.run_path(script, run_name="__main__")
+    if not taken and first_pass:
+        taken.append(time.perf_counter() - first_pass[0])
+    out.write_text(json.dumps(taken), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""The probes for Lightning and for Hugging Face's Trainer, in real trainings of the real packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+
+LIGHTNING = """
+import json, lightning as L, torch, vmselect as vs
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+class Line(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(8, 1)
+    def training_step(self, batch, number):
+        return ((self.line(batch[0]) - batch[1]) ** 2).mean()
+    def validation_step(self, batch, number):
+        self.log("val_loss", ((self.line(batch[0]) - batch[1]) ** 2).mean())
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+data = TensorDataset(torch.randn(1000, 8), torch.randn(1000, 1))
+train, test = DataLoader(data, batch_size=16), DataLoader(data, batch_size=100)
+
+def fit(name, **options):
+    probe = vs.LightningProbe(f"out/{name}.json", steps=6, verbose=0, sample=None, **options.pop("probe", {}))
+    options = {"logger": False, "enable_checkpointing": False, "max_epochs": 50, **options}
+    options["callbacks"] = [*options.get("callbacks", []), probe]
+    trainer = L.Trainer(accelerator="cpu", enable_progress_bar=False, enable_model_summary=False, **options)
+    trainer.fit(Line(), train, test)
+    return trainer
+
+saving = ModelCheckpoint("kept", monitor="val_loss", save_last=True)
+fit("plain", callbacks=[saving], enable_checkpointing=True)
+assert saving.dirpath.endswith("kept"), saving.dirpath
+kept = fit("accumulated", accumulate_grad_batches=4, check_val_every_n_epoch=2, min_epochs=7)
+assert kept.min_epochs == 7
+fit("in_steps", max_epochs=-1, max_steps=100, val_check_interval=10)
+fit("watched", max_epochs=2, probe={"stop": False})
+class Broken(Line):
+    def training_step(self, batch, number):
+        if number == 3:
+            raise ValueError("mine")
+        return super().training_step(batch, number)
+try:
+    Line = Broken
+    fit("broken")
+except ValueError:
+    print("raised")
+"""
+
+TRAINER = """
+import torch, transformers, vmselect as vs
+
+class Line(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(8, 1)
+    def forward(self, x=None, labels=None):
+        seen = self.line(x)
+        return {"loss": ((seen - labels) ** 2).mean(), "logits": seen}
+
+class Data(torch.utils.data.Dataset):
+    def __init__(self, count):
+        self.count = count
+    def __len__(self):
+        return self.count
+    def __getitem__(self, number):
+        return {"x": torch.ones(8) * number / 1600, "labels": torch.ones(1)}
+
+def train(name, **options):
+    probe = vs.HuggingFaceProbe(f"out/{name}.json", steps=6, verbose=0, sample=None, **options.pop("probe", {}))
+    options = {"num_train_epochs": 50, "save_strategy": "no", **options}
+    arguments = transformers.TrainingArguments("kept", per_device_train_batch_size=16, per_device_eval_batch_size=50,
+                                               report_to=[], disable_tqdm=True, use_cpu=True, **options)
+    transformers.Trainer(Line(), arguments, train_dataset=Data(1000), eval_dataset=Data(200), callbacks=[probe]).train()
+    assert arguments.output_dir == "kept"
+
+train("plain", eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True)
+train("accumulated", gradient_accumulation_steps=4)
+train("in_steps", max_steps=100, eval_strategy="steps", eval_steps=10)
+train("watched", num_train_epochs=2, eval_strategy="epoch", probe={"stop": False})
+"""
+
+
+def run(folder: Path, source: str) -> str:
+    (folder / "train.py").write_text(source, encoding="utf-8")
+    (folder / "kept").mkdir()
+    (folder / "kept" / "last.ckpt").write_text("mine", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "train.py"], capture_output=True, text=True, check=False, cwd=folder,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module", params=[("lightning", LIGHTNING), ("transformers", TRAINER)], ids=lambda one: one[0])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    package, source = request.param
+    pytest.importorskip(package, reason=f"{package} is not installed: its probe was left out")
+    made = tmp_path_factory.mktemp(package)
+    (made / "said.txt").write_text(run(made, source), encoding="utf-8")
+    return made
+
+
+def load(folder: Path, name: str) -> vs.Profile:
+    return vs.Profile.load(folder / "out" / f"{name}.json")
+
+
+def facts(profile: vs.Profile) -> dict[str, Any]:
+    return json.loads(profile.to_json())["setup"]
+
+
+def test_two_short_epochs_with_their_validations(folder: Path) -> None:
+    profile = load(folder, "plain")
+    assert (profile.outcome, profile.probe, profile.model) == ("stopped", "loop", "Line")
+    assert (profile.batch_size, profile.steps_per_epoch, profile.setup.examples) == (16, 63, 1000)
+    assert (profile.setup.epochs, profile.setup.parameters) == (50, 9)
+    assert [(epoch.steps, epoch.complete) for epoch in profile.timeline.epochs] == [(7, False), (7, False)]
+    batches = 10 if folder.name.startswith("lightning") else 4
+    assert [one.batches for one in profile.timeline.validations] == [batches, batches]
+    assert vs.estimate(profile, epochs=50).terms.keys() >= {"first_validation", "later_validations"}
+
+
+def test_the_users_files_are_as_they_were(folder: Path) -> None:
+    assert {path.name: path.read_text() for path in (folder / "kept").iterdir()} == {"last.ckpt": "mine"}
+
+
+def test_a_step_is_a_batch_and_a_reading_covers_those_of_an_update(folder: Path) -> None:
+    profile = load(folder, "accumulated")
+    assert {*profile.timeline.steps.covers} == {4}
+    assert profile.steps_per_epoch == 63
+    assert [epoch.steps for epoch in profile.timeline.epochs][:2] == [8, 8]
+    if folder.name.startswith("lightning"):
+        assert profile.setup.validation_freq == 2
+        assert [one.epoch for one in profile.timeline.validations] == [1, 3]
+    else:
+        assert not profile.timeline.validations
+
+
+def test_a_training_counted_in_steps_is_one_epoch_of_them(folder: Path) -> None:
+    profile = load(folder, "in_steps")
+    assert (profile.setup.epochs, profile.steps_per_epoch) == (1, 100)
+    assert profile.setup.validations_per_epoch == 10
+    assert profile.timeline.validations
+    once = profile.model_copy(update={"setup": profile.setup.model_copy(update={"validations_per_epoch": None})})
+    assert vs.estimate(profile, epochs=1).seconds > vs.estimate(once, epochs=1).seconds
+
+
+def test_watched_it_is_seen_whole(folder: Path) -> None:
+    profile = load(folder, "watched")
+    assert profile.outcome == "watched"
+    assert [(epoch.steps, epoch.complete) for epoch in profile.timeline.epochs] == [(63, True), (63, True)]
+    assert len(profile.timeline.validations) == 2
+    assert profile.total_seconds is not None
+
+
+def test_an_exception_is_the_users_and_is_noted(folder: Path) -> None:
+    if not folder.name.startswith("lightning"):
+        pytest.skip("Trainer has no event for exceptions: the record that is written ahead outlives them")
+    assert "raised" in (folder / "said.txt").read_text()
+    profile = load(folder, "broken")
+    assert (profile.outcome, profile.detail) == ("interrupted", "ValueError: mine")

@@ -1,0 +1,173 @@
+"""A program with several trainings: each fit by itself, and what they take together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vmselect._checks import check_count, maybe
+from vmselect.errors import ArgumentError, EstimateError
+from vmselect.estimation.prediction import Profiles, fit_runtime, read_profiles
+from vmselect.estimation.runtime import TERMS, RuntimeEstimate
+from vmselect.findings import Finding
+from vmselect.grouping import Identity, identify
+from vmselect.records import Profile
+from vmselect.units import format_seconds
+
+
+@dataclass(frozen=True)
+class FitEstimate:
+    """One training of a program, or ``times`` equal ones in a row, and what they take together.
+
+    ``number`` is the place of the first of them in the order of the program.
+    """
+
+    number: int
+    times: int
+    name: str | None
+    model: str | None
+    batch_size: int | None
+    repetitions: int
+    estimate: RuntimeEstimate
+
+
+@dataclass(frozen=True)
+class FitsEstimate:
+    """All trainings of a program on one machine: each of ``fits``, and their sum between ``low`` and ``high``.
+
+    >>> from vmselect import Profile
+    >>> frozen = Profile.from_times(instance_type="a", steps_per_epoch=10, iteration_seconds=[0.1] * 5)
+    >>> tuned = Profile.from_times(instance_type="a", steps_per_epoch=10, iteration_seconds=[0.3] * 5)
+    >>> both = estimate_fits([frozen, tuned], epochs=10)
+    >>> round(both.seconds, 6), [round(fit.estimate.seconds, 6) for fit in both.fits]
+    (40.0, [10.0, 30.0])
+    """
+
+    title: str
+    fits: tuple[FitEstimate, ...]
+    seconds: float
+    low: float
+    high: float
+    confidence: float
+    findings: tuple[Finding, ...] = ()
+
+    def __str__(self) -> str:
+        count = sum(fit.times for fit in self.fits)
+        times = f"{format_seconds(self.seconds)} ({format_seconds(self.low)} to {format_seconds(self.high)})"
+        return f"{self.title}: {count} fit{'s' * (count != 1)} in {times}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        plain = {name: getattr(self, name) for name in ("title", "seconds", "low", "high", "confidence")}
+        parts = [{**vars(fit), "estimate": fit.estimate.to_dict()} for fit in self.fits]
+        return plain | {"fits": parts, "findings": [vars(finding) for finding in self.findings]}
+
+
+def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: Any) -> FitsEstimate:
+    """What the trainings of one program take, in its order, on the one machine where it was probed.
+
+    Without ``epochs`` every fit has the epochs that its program gave it. Several runs of the program are repetitions:
+    its second fit is compared with the second fit of the others. Equal fits in a row, a loop, are shown as one
+    training. Errors of fits on one machine go together, so their half-widths add up in full. ``options`` are those of
+    :func:`~vmselect.estimate`.
+    """
+    maybe(check_count, "epochs", epochs)
+    measured = read_profiles(profiles)
+    machines = {machine_of(one) for one in measured}
+    if len(machines) > 1:
+        raise EstimateError(
+            f"The fits come from {len(machines)} different machines or setups, so they are no single program. "
+            "Estimate each machine by itself."
+        )
+    fits: list[FitEstimate] = []
+    before: object = None
+    for number, same in enumerate(order_fits(measured), 1):
+        count = epochs or epochs_of(same[0])
+        one = FitEstimate(
+            number=same[0].fit.number if same[0].fit else number,
+            times=1,
+            name=same[0].fit.name if same[0].fit else None,
+            model=same[0].model,
+            batch_size=same[0].batch_size,
+            repetitions=len(same),
+            estimate=fit_runtime(same, **options).at(count),
+        )
+        kind = _kind(same[0], count)
+        if fits and kind is not None and kind == before:
+            fits[-1] = _join(fits[-1], one)
+        else:
+            fits.append(one)
+        before = kind
+    parts = [fit.estimate for fit in fits]
+    return FitsEstimate(
+        title=_machine_title(measured[0]),
+        fits=tuple(fits),
+        seconds=math.fsum(part.seconds for part in parts),
+        low=math.fsum(part.low for part in parts),
+        high=math.fsum(part.high for part in parts),
+        confidence=parts[0].confidence,
+        findings=tuple(dict.fromkeys(finding for part in parts for finding in part.findings)),
+    )
+
+
+def order_fits(profiles: Iterable[Profile]) -> list[list[Profile]]:
+    """The fits of a program in its order, each with its repetitions in other runs of the program."""
+    numbered: dict[object, list[Profile]] = {}
+    for position, profile in enumerate(sorted(profiles, key=_place)):
+        numbered.setdefault(profile.fit.number if profile.fit else ("given", position), []).append(profile)
+    return list(numbered.values())
+
+
+def has_several_fits(profiles: Sequence[Profile]) -> bool:
+    """Whether some process has left more than one of these profiles."""
+    processes = [profile.fit.process for profile in profiles if profile.fit is not None]
+    return len(processes) > len(set(processes))
+
+
+def machine_of(profile: Profile) -> Identity:
+    """Where a profile was measured: what tells contenders apart, but for the batch size, which fits may differ in."""
+    return identify(profile)._replace(batch_size=None)
+
+
+def _place(profile: Profile) -> tuple[int, Any, str]:
+    return (profile.fit.number if profile.fit else 0), profile.created, profile.id
+
+
+def epochs_of(profile: Profile) -> int:
+    """The epochs that the program gave this training."""
+    setup = profile.setup
+    if setup.epochs is None:
+        raise ArgumentError(
+            f"{profile.title}: the program does not say how many epochs it trains. Pass epochs= (on the command line "
+            "--epochs)."
+        )
+    return max(1, setup.epochs - setup.initial_epoch)
+
+
+def _kind(profile: Profile, epochs: int) -> object:
+    """What two fits of a program have in common where one is the other over again."""
+    setup = profile.setup
+    name = profile.fit.name if profile.fit else None
+    if profile.fit is None or setup.structure is None:
+        return None
+    return setup.model, setup.structure, setup.batch_size, setup.steps_per_epoch, epochs, name
+
+
+def _join(fit: FitEstimate, other: FitEstimate) -> FitEstimate:
+    one, two = fit.estimate, other.estimate
+    terms = {name: one.terms.get(name, 0.0) + two.terms.get(name, 0.0) for name in TERMS}
+    together = replace(
+        one,
+        seconds=one.seconds + two.seconds,
+        low=one.low + two.low,
+        high=one.high + two.high,
+        terms={name: seconds for name, seconds in terms.items() if seconds},
+        findings=tuple(dict.fromkeys((*one.findings, *two.findings))),
+    )
+    return replace(fit, times=fit.times + 1, repetitions=min(fit.repetitions, other.repetitions), estimate=together)
+
+
+def _machine_title(profile: Profile) -> str:
+    return profile.instance_type or "unknown machine"

@@ -1,0 +1,193 @@
+"""Where files go that a probe must not let be written: scratch folders, in which they can be found again.
+
+What a script saves with its framework's own functions while it is probed is the state after a few steps. It goes to a
+scratch folder, so that the time it takes is measured and nothing of the user's is replaced; if the script loads it
+again, it gets what it has saved.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+MARK = ".vmselect-scratch-"
+"""How the name of every scratch folder begins."""
+
+
+class Function(NamedTuple):
+    """A function that takes a path: in which module, of which class, its name and that of the argument."""
+
+    module: str
+    owner: str | None
+    name: str
+    argument: str
+
+
+SAVING = (
+    Function("keras.src.saving.saving_api", None, "save_model", "filepath"),
+    Function("keras.src.saving.saving_api", None, "save_weights", "filepath"),
+    Function("keras.src.models.model", "Model", "export", "filepath"),
+    Function("torch.serialization", None, "save", "f"),
+    Function("lightning.pytorch.trainer.trainer", "Trainer", "save_checkpoint", "filepath"),
+    Function("pytorch_lightning.trainer.trainer", "Trainer", "save_checkpoint", "filepath"),
+    Function("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", "save_directory"),
+    Function("transformers.trainer", "Trainer", "save_model", "output_dir"),
+)
+LOADING = (
+    Function("keras.src.saving.saving_api", None, "load_model", "filepath"),
+    Function("keras.src.saving.saving_api", None, "load_weights", "filepath"),
+    Function("torch.serialization", None, "load", "f"),
+    Function("transformers.modeling_utils", "PreTrainedModel", "from_pretrained", "pretrained_model_name_or_path"),
+)
+
+
+def make_scratch_folder(near: Path) -> Path:
+    """A new folder on the disk on which ``near`` is or would be, because how fast that is, is part of the time."""
+    parent = next((folder for folder in near.absolute().parents if folder.is_dir()), None)
+    usual = Path(tempfile.gettempdir())
+    elsewhere = parent is not None and parent.stat().st_dev != usual.stat().st_dev and os.access(parent, os.W_OK)
+    return Path(tempfile.mkdtemp(prefix=MARK, dir=parent if elsewhere else usual))
+
+
+class Elsewhere:
+    """Scratch folders that last as long as the probed script does."""
+
+    def __init__(self) -> None:
+        self._moved: dict[str, str] = {}
+        self._folders: dict[str, Path] = {}
+        self._given: list[Path] = []
+        self.redirected: dict[str, None] = {}
+        """What was redirected by the script's own calls, for people."""
+
+    def watch(self, after_import: Callable[[str, Callable[[Any], None]], None]) -> None:
+        """Have what frameworks save go elsewhere from now on, and what they load come from there."""
+        for functions, change in ((SAVING, self.move), (LOADING, self.find)):
+            for one in functions:
+                after_import(one.module, functools.partial(_wrap, one, change))
+
+    def find(self, path: str) -> str:
+        """Where a file is that was asked for: in a scratch folder if it was written there."""
+        asked = _absolute(path)
+        for target, elsewhere in reversed(self._moved.items()):
+            if asked == target:
+                return elsewhere
+            if asked.startswith(target + os.sep):
+                return elsewhere + asked[len(target) :]
+            # Names that hold the number of an epoch are made by who writes them.
+            beside = Path(elsewhere).parent / Path(asked).name
+            if Path(asked).parent == Path(target).parent and beside.exists():
+                return str(beside)
+        return path
+
+    def adopt(self, target: str, elsewhere: str, folder: Path) -> None:
+        """A probe has redirected ``target`` and needs ``folder`` no more; the script may still."""
+        self._moved[_absolute(target)] = elsewhere
+        self._given.append(folder)
+
+    def close(self) -> None:
+        """Remove all scratch folders."""
+        for folder in (*self._folders.values(), *self._given):
+            shutil.rmtree(folder, ignore_errors=True)
+        self._moved, self._folders, self._given = {}, {}, []
+
+    def move(self, path: str) -> str:
+        """Where to write what is meant for ``path``."""
+        target = _absolute(path)
+        if MARK in target:
+            return path
+        if target not in self._moved:
+            parent = str(Path(target).parent)
+            if parent not in self._folders:
+                self._folders[parent] = make_scratch_folder(Path(target))
+            self._moved[target] = str(self._folders[parent] / Path(target).name)
+            self.redirected[path] = None
+        return self._moved[target]
+
+
+current: Elsewhere | None = None
+"""That of the script which this process probes, if it does."""
+
+
+@contextmanager
+def kept_elsewhere(after_import: Callable[[str, Callable[[Any], None]], None]) -> Iterator[Elsewhere]:
+    """Nothing that this process saves replaces a file, until the block ends."""
+    global current
+    current = elsewhere = Elsewhere()
+    elsewhere.watch(after_import)
+    try:
+        yield elsewhere
+    finally:
+        current = None
+        elsewhere.close()
+
+
+class Scratch:
+    """Sends what ``writers`` write elsewhere until :meth:`close`; each comes with its attribute that says where."""
+
+    def __init__(self, writers: Iterable[tuple[Any, str]]) -> None:
+        self._folders: list[tuple[str, str, Path]] = []
+        self._before: list[tuple[Any, dict[str, Any]]] = []
+        self.redirected: list[str] = []
+        """What was redirected, for people."""
+        for writer, attribute in writers:
+            target = vars(writer).get(attribute)
+            if target and MARK not in str(target):
+                self._redirect(writer, str(target))
+
+    def close(self) -> None:
+        """Put every path back, and remove what was written."""
+        for writer, attributes in self._before:
+            vars(writer).update(attributes)
+        for target, moved, folder in self._folders:
+            if current is not None:  # the script may load what it has saved
+                current.adopt(target, moved, folder)
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+        self._before, self._folders = [], []
+
+    def _redirect(self, writer: Any, target: str) -> None:
+        folder = make_scratch_folder(Path(target))
+        there = str(folder / (os.path.basename(target.rstrip("/\\")) or "files"))  # noqa: PTH119 - may be an address
+        self._folders.append((target, there, folder))
+        # Some keep further paths that were made from the first.
+        moved = {
+            name: there + value[len(target) :]
+            for name, value in vars(writer).items()
+            if isinstance(value, str) and (value == target or value.startswith((target + "/", target + os.sep)))
+        }
+        self._before.append((writer, {name: vars(writer)[name] for name in moved}))
+        vars(writer).update(moved)
+        self.redirected.append(f"{type(writer).__name__} ({target})")
+
+
+def _wrap(function: Function, change: Callable[[str], str], module: Any) -> None:
+    owner = module if function.owner is None else getattr(module, function.owner, None)
+    # Of a method of the class, the underlying function is replaced, and stays what it was.
+    found = vars(owner).get(function.name) if owner is not None else None
+    bare = found.__func__ if isinstance(found, classmethod) else found
+    if not callable(bare) or function.argument not in inspect.signature(bare).parameters:
+        return  # another release of the framework
+    parameters = inspect.signature(bare)
+
+    @functools.wraps(bare)
+    def elsewhere(*arguments: Any, **options: Any) -> Any:
+        if current is None:
+            return bare(*arguments, **options)
+        bound = parameters.bind(*arguments, **options)
+        path = bound.arguments.get(function.argument)
+        if isinstance(path, (str, os.PathLike)):
+            bound.arguments[function.argument] = type(path)(change(os.fspath(path)))  # type: ignore[call-arg]
+        return bare(*bound.args, **bound.kwargs)
+
+    setattr(owner, function.name, classmethod(elsewhere) if isinstance(found, classmethod) else elsewhere)
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)  # noqa: PTH100 - must not follow links

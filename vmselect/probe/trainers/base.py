@@ -1,0 +1,256 @@
+"""What the probes in a trainer share: how a training is recorded, cut short, and ended.
+
+A step is a batch, as in ``steps_per_epoch``. Where gradients of several batches are added up, a reading covers all
+batches up to the step of the optimizer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import sys
+from collections.abc import Sized
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vmselect._checks import check_count, check_flag, check_seconds, maybe
+from vmselect.errors import ArgumentError, ProbeError
+from vmselect.probe.elsewhere import Scratch
+from vmselect.probe.ending import EndWatch, classify
+from vmselect.probe.facts.framework import synchronise
+from vmselect.probe.options import Factors, Metrics, Options
+from vmselect.probe.recording import Recording
+from vmselect.probe.sampling import Alarm
+
+if TYPE_CHECKING:
+    from vmselect.records.training import Outcome, Profile
+
+
+class TrainerProbe:
+    """Base of the probes in a trainer; a subclass translates what its library tells."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        steps: int = 20,
+        validations: int = 2,
+        seconds: float | None = None,
+        stop: bool = True,
+        batch_size: int | None = None,
+        instance_type: str | None = None,
+        region: str | None = None,
+        metrics: Metrics | None = None,
+        factors: Factors | None = None,
+        sample: float | None = 1.0,
+        alarm: Alarm | None = None,
+        name: str | None = None,
+        protect_files: bool = True,
+        verbose: int = 1,
+    ) -> None:
+        self.steps = check_count("steps", steps)
+        self.validations = check_count("validations", validations, least=0, most=2)
+        self.seconds = maybe(check_seconds, "seconds", seconds, above=0)
+        self.stop = check_flag("stop", stop)
+        self.protect_files = check_flag("protect_files", protect_files)
+        self.options = Options.of(
+            path,
+            batch_size=batch_size,
+            instance_type=instance_type,
+            region=region,
+            metrics=metrics,
+            factors=factors,
+            sample=sample,
+            alarm=alarm,
+            name=name,
+            verbose=verbose,
+        )
+        if not self.stop and self.seconds is not None:
+            raise ArgumentError("seconds= cuts short what stop=False promises to watch whole. Give one of them.")
+        self._profile: Profile | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._recording: Recording | None = None
+        self._watch: EndWatch | None = None
+        self._scratch: Scratch | None = None
+        self._batches = self._read = 0
+        self._epochs = self._validations_seen = 0
+        self._cut_epoch = self._cut_short = self._validating = False
+        self._validates = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy is a fresh probe with the same settings: a recording belongs to one training in one process.
+        return {name: value for name, value in self.__dict__.items() if name[0] != "_" or name == "_profile"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    @property
+    def path(self) -> Path | None:
+        """Where the profile goes, as given."""
+        return self.options.path
+
+    @property
+    def batch_size(self) -> int | None:
+        """Examples per step, as given."""
+        return self.options.batch_size
+
+    @property
+    def profile(self) -> Profile:
+        """The :class:`~vmselect.Profile` of the last training; of one that has not come to its end, what was seen."""
+        if self._recording is not None and self._recording.saw_anything:
+            return self._recording.snapshot(sys.exc_info()[1])
+        if self._profile is None:
+            raise ProbeError("Nothing has been measured yet. Let the trainer train with this probe in its callbacks.")
+        return self._profile
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a profile."""
+        return self._profile is not None or (self._recording is not None and self._recording.saw_anything)
+
+    # -- what a subclass has to say --------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """The training begins: nothing of it is known yet."""
+        self._close("interrupted")  # one before this that ended without a word
+        scratch = self._scratch
+        self._reset()
+        self._recording = recording = Recording("loop", options=self.options)
+        with recording.timer.leave_out():
+            self._scratch = scratch
+            self._watch = EndWatch(self._end_early, anchor=self)
+            recording.observe()
+
+    def _describe(
+        self,
+        model: Any,
+        loader: Any,
+        *,
+        steps: int | None,
+        epochs: int | None,
+        validation_freq: int = 1,
+        validations_per_epoch: float = 1.0,
+        validates: bool = False,
+    ) -> None:
+        """What is trained is known now. ``steps`` are batches of an epoch."""
+        recording = self._recording
+        if recording is None:
+            return
+        with recording.timer.leave_out():
+            self._validates = validates
+            recording.model_name = type(model).__name__
+            weights = [(name, tuple(one.shape), bool(one.requires_grad)) for name, one in model.named_parameters()]
+            recording.parameters = sum(math.prod(shape) for _, shape, _ in weights)
+            recording.structure = hashlib.sha256(repr(weights).encode()).hexdigest()[:16]
+            recording.steps, recording.epochs = steps, epochs
+            recording.fit = replace(recording.fit, validation_freq=validation_freq)
+            recording.validations_per_epoch = validations_per_epoch if validations_per_epoch != 1 else None
+            size = getattr(loader, "batch_size", None) or getattr(
+                getattr(loader, "batch_sampler", None), "batch_size", None
+            )
+            recording.counted_batch_size = size * recording.workers if isinstance(size, int) else None
+            data = getattr(loader, "dataset", None)
+            if isinstance(data, Sized) and size and recording.workers == 1 and not getattr(loader, "drop_last", True):
+                recording.counted_examples = len(data) if math.ceil(len(data) / size) == steps else None
+
+    def _begin_epoch(self) -> None:
+        recording = self._recording
+        if recording is not None:
+            self._batches = self._read = 0
+            self._cut_epoch = False
+            recording.timer.begin_epoch(self._epochs)
+            recording.timer.open()
+
+    def _end_batch(self, *, stepped: bool) -> bool:
+        """A batch has ended; ``stepped`` if the optimizer has. Whether to leave the epoch now."""
+        recording = self._recording
+        if recording is None:
+            return False
+        self._batches += 1
+        if not stepped:
+            return False
+        synchronise()
+        recording.timer.end_step(self._batches - 1, self._batches - self._read)
+        if not self._epochs and not self._read:
+            recording.note()
+        self._read = self._batches
+        # An epoch that is only passed on the way to a validation costs one step.
+        wanted = self.steps if self._epochs < max(1, self.validations) else 0
+        if not self.stop or self._batches == recording.steps:
+            return False
+        if self._batches > wanted or self._is_late(recording):
+            self._cut_epoch = self._cut_short = True
+        return self._cut_epoch
+
+    def _begin_validation(self) -> None:
+        recording = self._recording
+        if recording is not None and recording.saw_anything and not self._validating:
+            synchronise()
+            self._validating = True
+            recording.timer.begin_validation()
+
+    def _end_validation_batch(self) -> None:
+        if self._recording is not None and self._validating:
+            self._recording.timer.end_validation_batch()
+
+    def _end_validation(self) -> None:
+        recording = self._recording
+        if recording is not None and self._validating:
+            synchronise()
+            self._validating = False
+            self._validations_seen += 1
+            recording.timer.end_validation()
+            recording.note()
+
+    def _end_epoch(self) -> bool:
+        """The epoch has ended. Whether enough has been seen."""
+        recording = self._recording
+        if recording is None or recording.timer.current is None:
+            return False
+        whole = not self._cut_epoch
+        if whole and recording.steps is None:
+            recording.counted_steps = self._batches
+        recording.timer.end_epoch(complete=whole)
+        recording.note()
+        self._epochs += 1
+        if not self.stop:
+            return False
+        if self._is_late(recording):
+            return True
+        seen = self._validations_seen >= self.validations or not self._validates
+        enough = self._epochs >= max(1, self.validations) and seen
+        if enough and (recording.epochs or self._epochs + 1) > self._epochs:
+            self._cut_short = True
+        return enough
+
+    def _close(self, outcome: Outcome, detail: str | None = None) -> None:
+        """The training has ended: nothing of the probe's stays in it."""
+        recording, watch, scratch = self._recording, self._watch, self._scratch
+        self._recording = self._watch = None
+        if watch is not None:
+            watch.stop()
+        if recording is not None:
+            if scratch is not None:
+                recording.redirected = scratch.redirected
+            self._profile = recording.keep(outcome, detail) or self._profile
+
+    def _finish(self, error: BaseException | None = None) -> None:
+        """The training has come to its end, by itself, by the probe, or by an exception."""
+        if error is not None:
+            self._end_early(error, None)
+        else:
+            self._close("stopped" if self._cut_short else "watched")
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
+
+    def _is_late(self, recording: Recording) -> bool:
+        return self.seconds is not None and recording.timer.elapsed_seconds() > self.seconds
+
+    def _end_early(self, error: BaseException | None, detail: str | None) -> None:
+        self._close(*classify(error, detail))

@@ -1,0 +1,115 @@
+"""The probe for Hugging Face's ``Trainer``: one of its callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any
+
+from vmselect.probe.elsewhere import Scratch
+from vmselect.probe.trainers.base import TrainerProbe
+
+
+class HuggingFaceProbe(TrainerProbe):
+    """A callback that measures a few batches and evaluations of a Hugging Face ``Trainer``, then ends it.
+
+    It takes the arguments of :class:`~vmselect.IterationProbe`, but for ``validation_steps``. A step is a batch; with
+    ``gradient_accumulation_steps`` a reading covers all batches up to the step of the optimizer. A training whose
+    length is given by ``max_steps`` is recorded as one epoch of so many.
+
+    ::
+
+        probe = vs.HuggingFaceProbe("profiles/")
+        trainer = transformers.Trainer(model, arguments, train_dataset=data, callbacks=[probe])
+        trainer.train()
+
+    >>> HuggingFaceProbe(steps=5).steps
+    5
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        # Trainer calls every event that it has; the probe has something to do in some.
+        if name.startswith("on_"):
+            return _do_nothing
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def begin(self, arguments: Any) -> None:
+        """``train`` has been called; without this call the recording begins with the first event of the training."""
+        self.protect(arguments)
+        if self._recording is None:
+            self._begin()
+
+    def protect(self, arguments: Any) -> None:
+        """Let checkpoints and logs go to a scratch folder, unless the training is watched whole."""
+        if self.stop and self.protect_files and self._scratch is None:
+            self._scratch = Scratch([(arguments, "output_dir"), (arguments, "logging_dir")])
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+        """Everything is ready for the first epoch."""
+        self.begin(args)
+        loader, accumulate = known.get("train_dataloader"), args.gradient_accumulation_steps
+        steps = len(loader) if isinstance(loader, Sized) else None
+        epochs: int | None = state.num_train_epochs
+        if args.max_steps > 0 and self.stop:
+            steps, epochs = args.max_steps * accumulate, 1
+        strategy = _word(args.eval_strategy)
+        self._forced = strategy == "steps" and bool(state.eval_steps)
+        often = steps / accumulate / state.eval_steps if self._forced and steps else 1.0
+        self._describe(
+            known["model"],
+            loader,
+            steps=steps,
+            epochs=epochs,
+            validation_freq=max(1, round(1 / often)),
+            validations_per_epoch=max(1.0, often),
+            validates=strategy in ("steps", "epoch") and not (often < 1 and args.max_steps > 0),
+        )
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+        """An epoch begins."""
+        self._end_epoch()  # unless that has been said
+        self._begin_epoch()
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+        """A batch has ended whose gradients are kept for later."""
+        self._end_batch(stepped=False)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+        """The optimizer has stepped."""
+        if self._end_batch(stepped=True):
+            control.should_epoch_stop = True
+            control.should_evaluate = control.should_evaluate or self._forced
+        if control.should_evaluate:
+            self._begin_validation()
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+        """A validation batch has ended."""
+        self._end_validation_batch()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+        """A validation has ended."""
+        self._end_validation()
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+        """The steps of an epoch have ended; its evaluation is still to come."""
+        if control.should_evaluate:
+            self._begin_validation()
+            coming = 1
+        else:
+            coming = 0
+        # What comes after belongs to this epoch still; whether it is the last must be said now.
+        self._validations_seen += coming
+        if self._end_epoch():
+            control.should_training_stop = True
+        self._validations_seen -= coming
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+        """The training has ended, and the best model has been loaded where that was wanted."""
+        self._finish()
+
+
+def _word(strategy: Any) -> str:
+    return str(getattr(strategy, "value", strategy))
+
+
+def _do_nothing(*_: Any, **__: Any) -> None:
+    """An event that the probe does not need."""
