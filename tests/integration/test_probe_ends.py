@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
@@ -65,3 +66,32 @@ def test_what_was_measured_is_saved(backend: str, kind: str, running) -> None:
     assert profile.timeline.init_source == "process start"
     assert 0 < profile.timeline.init_seconds < 600
     assert "interrupted" in {finding.code for finding in profile.findings}
+
+
+READS_AHEAD = """
+import time
+import keras, numpy, vmselect as vs
+
+class Slow(keras.utils.PyDataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        time.sleep(0.05)
+        return numpy.ones((32, 16)), numpy.ones((32, 1))
+
+model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])
+model.compile(loss="mse")
+model.fit(Slow(), epochs=2, verbose=0, callbacks=[vs.IterationProbe("p.json", steps=5, sample=None, verbose=0)])
+"""
+
+
+def test_a_process_whose_data_are_still_being_read_ahead_comes_to_its_end(tmp_path: Path) -> None:
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("tensorflow is not installed: only its pipelines read ahead in threads of their own")
+    # Without a collection before the end, TensorFlow's thread and the interpreter wait for each other for ever.
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "VMSELECT_INSTANCE_TYPE": "none"}
+    command = [sys.executable, "-W", "ignore", "-c", READS_AHEAD]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert vs.Profile.load(tmp_path / "p.json").outcome == "stopped"

@@ -6,10 +6,14 @@ the matter, and gives the record its final name while the process lives:
 * the step functions are called through a guard, which sees memory run out at the moment when it does;
 * the list of callbacks lives as long as ``fit`` does: when it dies, or the interpreter ends, ``fit`` is over;
 * SIGTERM, which by default ends a process without a word, is noted first and then does what it did.
+
+And what a training that was cut in mid-epoch leaves behind is let go before the interpreter ends.
 """
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -104,6 +108,17 @@ class EndWatch:
     def _on_signal(self, number: int, _frame: Any) -> None:
         self._end(None, "SIGTERM")
         os.kill(os.getpid(), number)  # the default action is back in force: end as without the probe
+
+
+def let_data_go_before_exit() -> None:
+    """TensorFlow reads a Python data set ahead in a thread of its own, also when the epoch it reads for was left.
+
+    If that thread is still at it when the interpreter ends, each waits for the other for ever: the process never exits.
+    A collection while Python still runs lets the abandoned iterator, and with it the thread, end in order.
+    """
+    if "tensorflow" in sys.modules:
+        atexit.unregister(gc.collect)  # once is enough, however many trainings were cut
+        atexit.register(gc.collect)
 
 
 def classify(error: BaseException | None, detail: str | None = None) -> tuple[EndOutcome, str | None]:

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from vmselect._checks import check_count, check_seconds, maybe
 from vmselect.errors import ArgumentError, ProbeError
+from vmselect.probe.ending import let_data_go_before_exit
 from vmselect.probe.facts.framework import count_validation_batches, synchronise
 from vmselect.probe.keras.base import OWN_STOP, THREADED, KerasProbe
 from vmselect.probe.keras.callback import Logs
@@ -315,6 +316,7 @@ class IterationProbe(KerasProbe):
         if batch >= self._last_batch:
             return
         self._cut_epoch = self._cut_short = True
+        let_data_go_before_exit()
         if self._timer is not None:
             self._timer.enter("boundary")
         if not self._model.stop_training:  # another callback's stop stays its own
