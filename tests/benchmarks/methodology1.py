@@ -2,8 +2,8 @@
 
     python tests/benchmarks/methodology1.py FOLDER
 
-FOLDER holds zeus_epochs_to_target_dev.csv, pollux_convergence.csv and dawnbench_epochs_dev.csv. None of these data are
-part of vmselect. Times at batch sizes that were not probed: batch_sizes.py.
+FOLDER holds zeus_epochs_to_target_dev.csv and pollux_convergence.csv, which are not part of vmselect. Times at batch
+sizes that were not probed: batch_sizes.py; epochs from a part of the curve: forecasts.py.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ import math
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 import vmselect as vs
-from vmselect.convergence import ConvergenceRun, Curve, StoppingRule
 from vmselect.convergence.epochs import REACH, predict_epochs
-from vmselect.convergence.forecast import forecast_epochs
 
 POLLUX_TARGETS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0)
 FALLING = ("deepspeech2", "yolov3")  # error rates; the other Pollux models are scored by accuracies
@@ -32,7 +29,6 @@ def main(folder: Path) -> None:
     """Print every table."""
     zeus_epochs(folder)
     pollux_bracket(folder)
-    partial_curves(folder)
 
 
 # -- epochs across batch sizes -----------------------------------------------------------------------------------------
@@ -112,45 +108,6 @@ def epochs_to_target(curves: dict[int, list[float]], share: float) -> dict[int, 
     return {
         size: float(1 + next(k for k, value in enumerate(values) if value >= target)) for size, values in curves.items()
     }
-
-
-# -- epochs from a part of the curve -----------------------------------------------------------------------------------
-
-
-def partial_curves(folder: Path) -> None:
-    """Epochs to stabilisation (early stopping, patience 5 and 10) from the first part of the run until then."""
-    data = pd.read_csv(folder / "dawnbench_epochs_dev.csv")
-    data = data[data["task"] == "CIFAR10"]
-    dawn = [list(part.sort_values("epoch")["quality"]) for _, part in data.groupby("entry")]
-    pollux = [values for curves in read_pollux(folder).values() for values in curves.values()]
-    for source, curves in (("DAWNBench CIFAR-10", dawn), ("Pollux", pollux)):
-        for patience in (5, 10):
-            rule = StoppingRule(monitor="metric", mode="max", patience=patience)
-            ends = [(values, rule.stop_after(enumerate(values, 1))) for values in curves]
-            stopping = [(values, end) for values, end in ends if end is not None]
-            print(f"EPOCHS FROM A PART OF THE CURVE ({source}, patience {patience}, {len(stopping)} of {len(curves)})")
-            header("seen", "curves", "mean error", "median error", "in interval", "cannot tell", "seen + patience")
-            for share in (0.25, 0.5, 0.75):
-                found = [(forecast_epochs(part_of(v, math.floor(share * end), rule)), end) for v, end in stopping]
-                told = [(forecast, end) for forecast, end in found if math.isfinite(forecast.value)]
-                errors = [abs(forecast.value / end - 1) for forecast, end in told]
-                plain = [abs((math.floor(share * end) + patience) / end - 1) for _, end in told]
-                inside = statistics.fmean(forecast.low <= end <= forecast.high for forecast, end in told)
-                silent = statistics.fmean(not forecast.can_tell for forecast, _ in found)
-                line(
-                    f"{share:.0%}", f"{len(told)}", f"{statistics.fmean(errors):.1%}",
-                    f"{statistics.median(errors):.1%}", f"{inside:.0%}", f"{silent:.0%}",
-                    f"{statistics.fmean(plain):.1%}",
-                )  # fmt: skip
-            print()
-
-
-def part_of(values: Sequence[float], count: int, rule: StoppingRule) -> ConvergenceRun:
-    """The first ``count`` epochs of a run that is still going."""
-    return ConvergenceRun(
-        created=datetime.now(UTC), batch_size=1, rule=rule, epochs_run=max(count, 1), ended=False,
-        curve=Curve.of(dict(enumerate(values[:count], 1))),
-    )  # fmt: skip
 
 
 # -- printing ----------------------------------------------------------------------------------------------------------

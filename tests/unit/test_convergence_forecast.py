@@ -91,6 +91,41 @@ def test_a_flat_curve_stops_when_patience_ends() -> None:
     assert part(values).forecast().low == 10
 
 
+@pytest.mark.parametrize("seen", [6, 9, 14, 20, 30])
+def test_no_end_is_foreseen_before_the_rule_can_stop(seen: int) -> None:
+    for seed in range(8):
+        values = curves(seed, seen)
+        if RULE.stop_after(enumerate(values, 1)) is not None:
+            continue
+        waited = seen - 1 - max(range(seen), key=values.__getitem__)
+        value, low, high = part(values).forecast()
+        assert seen + 5 - waited <= low <= value <= high
+
+
+def test_late_in_a_run_the_value_is_nearer_than_the_middle_of_the_draws() -> None:
+    """Who has seen three quarters is nearly through, and a curve does not say so: its middle lies far beyond."""
+    errors, middles = [], []
+    for seed in range(30):
+        whole = curves(seed, 300)
+        end = RULE.stop_after(enumerate(whole, 1))
+        assert end is not None
+        seen = 3 * end // 4
+        if seen >= 8:
+            found = part(whole[:seen]).forecast()
+            errors.append(abs(found.value / end - 1))
+            middles.append(abs(float(np.median(found.draws)) / end - 1))
+    assert len(errors) > 15
+    assert sum(errors) < 0.7 * sum(middles)
+
+
+def test_more_confidence_is_a_wider_interval_around_the_same_value() -> None:
+    run = part(curves(3, 12))
+    some, more = run.forecast(confidence=0.5), run.forecast(confidence=0.95)
+    assert some.value == more.value
+    assert more.low <= some.low
+    assert more.high > some.high
+
+
 def test_confidence_must_be_a_share() -> None:
     with pytest.raises(ArgumentError):
         part(curves(1, 9)).forecast(confidence=1.0)

@@ -5,6 +5,10 @@ explains what was seen (Bayesian linear regression, so level, gain and noise com
 more than early ones). Many continuations are drawn and the stopping rule is applied to each: what the rule waits for
 depends on the noise at least as much as on the curve. A change of the learning rate that still lies ahead cannot be
 foreseen from the curve.
+
+Draws are not taken at their word. Smooth curves with noise go on improving a little for longer than trainings do, so
+the middle of the draws comes too late; and it knows nothing of what most trainings do, which is to stop within their
+patience. So the value is an early draw, and the interval is one that held on other curves (:func:`summarise`).
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +34,19 @@ FEWEST_VALUES = 4
 WIDEST_RATIO = 4.0
 """An interval whose ends differ by more than this factor tells nothing worth acting on."""
 
-TAIL, TAIL_FADES = 1.5, 0.2
-"""What is ahead may last this many times as long as the draws say at the high end, less so the longer the run has gone
-on: divided by that power of (epochs seen / patience). The draws know no change of the learning rate, and alone stopped
-too early in one run of five at a quarter of the way. Chosen on DAWNBench CIFAR-10 and Pollux curves, patience 5 and 10,
-at 25, 50 and 75 %: 91, 92 and 97 % of the intervals then hold."""
+VALUE_DRAWS = 0.15
+"""The value is the draw that this share of draws precede, but no sooner than the rule can stop..."""
+
+LOW_DRAWS, LOW_SHARE = 0.05, 0.5
+"""...the low end is the draw that this share of draws precede, or this share of the way to the value where that is
+less, but no sooner than the rule can stop..."""
+
+HIGH_DRAWS, HIGH_TIMES, HIGH_FADES = 0.6, 4.0, 0.5
+"""...and the high end so many times the way to the draw that this share of draws precede, divided by that power of
+(epochs seen / patience): the longer a run has gone on, the less a change of the learning rate can still add.
+
+All were chosen by grids, on curves of 100 small trainings and on one half of DAWNBench's and Pollux' curves; the other
+half is for the report (``tests/benchmarks/forecasts.py``, docs/explanation/when-methodology-1-pays.md)."""
 
 Floats = NDArray[np.float64]
 
@@ -79,11 +92,9 @@ def forecast_epochs(run: ConvergenceRun, *, confidence: float = 0.9, seed: int =
     paths = draw_continuations(fits, ahead, np.random.default_rng(seed))
     stops = _apply_rule(paths, sign * state.best, state.waited, rule.patience, rule.min_delta)
     draws = np.where(stops < len(ahead), ahead[np.minimum(stops, len(ahead) - 1)], np.inf)
-    tail = (1 - confidence) / 2
-    low, value, high = (float(q) for q in np.quantile(draws, [tail, 0.5, 1 - tail], method="lower"))
-    seen = float(epochs[-1])
-    high = seen + (high - seen) * TAIL * (seen / stride / max(1, rule.patience)) ** -TAIL_FADES
-    high = max(high, value)
+    low, value, high = summarise(
+        draws, Standing(float(epochs[-1]), stride, state.waited, rule.patience), confidence=confidence
+    )
     if is_straight(epochs, values, fits):
         reason = f"{rule.monitor} improves as steadily as at first: the curve has not bent yet"
         return EpochsForecast(value, low, math.inf, False, reason, draws)
@@ -94,6 +105,34 @@ def forecast_epochs(run: ConvergenceRun, *, confidence: float = 0.9, seed: int =
         reason = f"the interval {low:.0f} to {high:.0f} is too wide to act on"
         return EpochsForecast(value, low, high, False, reason, draws)
     return EpochsForecast(value, low, high, True, f"{len(usable)} values of {rule.monitor} were seen", draws)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands: epochs seen, epochs from one value to the next, values waited, and the patience in values."""
+
+    seen: float
+    stride: float
+    waited: int
+    patience: int
+
+
+def summarise(draws: Floats, standing: Standing, *, confidence: float) -> tuple[float, float, float]:
+    """Low end, value and high end from the epochs at which the ``draws`` stop."""
+    seen, patience = standing.seen, max(1, standing.patience)
+    levels = [LOW_DRAWS, VALUE_DRAWS, HIGH_DRAWS]
+    soon, early, late = (float(q) - seen for q in np.quantile(draws, levels, method="lower"))
+    soonest = standing.stride * max(1, patience - standing.waited)
+    value = max(early, soonest)
+    low = max(min(soon, LOW_SHARE * early), soonest)
+    high = max(late * HIGH_TIMES * (seen / standing.stride / patience) ** -HIGH_FADES, value)
+    if not math.isfinite(value):
+        return seen + soonest, math.inf, math.inf
+    # Those ends hold at nine in ten; others lie along the same lines, on a scale of ratios.
+    reach = NormalDist().inv_cdf(0.5 + confidence / 2) / NormalDist().inv_cdf(0.95)
+    low = max(value * (low / value) ** reach, soonest)
+    high = value * (high / value) ** reach
+    return seen + low, seen + value, seen + high
 
 
 @dataclass(frozen=True)
