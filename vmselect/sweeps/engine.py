@@ -18,7 +18,7 @@ from vmselect.sweeps.budget import Budget
 from vmselect.sweeps.collection import collect, fingerprint
 from vmselect.sweeps.journal import Event, Journal
 from vmselect.sweeps.plan import Plan, Trial
-from vmselect.sweeps.runners.base import Job, Runner, Seen, read_status
+from vmselect.sweeps.runners.base import Job, Runner, Seen, guards_of, read_status
 from vmselect.sweeps.state import Attempt, State, trials_of
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class Engine:
             return problem
         if not self.runner.rents:
             fetched = self._fetch(attempt)
-        status = read_status(self._folder(attempt))
+        status = read_status(self._folder(attempt), guards_of(attempt.handle))
         self.write(
             "gone", trial=trial.id, attempt=attempt.number, seconds=self._seconds(attempt, status),
             exit=seen.exit if seen.exit is not None else status.get("exit"),

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from vmselect.sweeps import workers
 from vmselect.sweeps.plan import Trial
+from vmselect.sweeps.workers import worker_folder
 
 Handle = dict[str, Any]
 """What finds a running trial again, from another process too; it stands in the journal and holds no secret."""
 
 GUARD = Path(__file__).with_name("guard.py")
+WORKERS = Path(workers.__file__)
 GRACE_SECONDS = 5.0
 
 
@@ -105,13 +108,52 @@ def make_request(
     return {"workers": made, "cap_seconds": job.cap_seconds, "grace_seconds": GRACE_SECONDS, **more}
 
 
+def divide_request(job: Job, request: dict[str, Any]) -> dict[str, str]:
+    """Files to put beside the guard, name to content, so that every node makes its own part of ``request``."""
+    if job.trial.nodes == 1:
+        return {"request.json": json.dumps(request)}
+    return {"workers.json": json.dumps({"request": request, "count": job.trial.nodes})}
+
+
+def guard_words(job: Job, python: str, folder: str) -> list[str]:
+    """The command that runs what :func:`divide_request` left in ``folder``, beside copies of our programs."""
+    program = GUARD if job.trial.nodes == 1 else WORKERS
+    return [python, f"{folder}/{program.name}", "run", folder, job.token]
+
+
 def marks_of(handle: Handle) -> list[str]:
     """What tells the processes of a trial from all others where it runs."""
     return [str(handle["token"]), *map(str, handle.get("pipes", ()))]
 
 
-def read_status(folder: Path) -> dict[str, Any]:
-    """What the guard wrote last; empty where it did not come to it."""
+def guards_of(handle: Handle) -> int:
+    """How many guards a trial has: one, unless its workers are on machines of their own."""
+    return int(handle.get("guards", 1))
+
+
+def read_status(folder: Path, guards: int = 1) -> dict[str, Any]:
+    """What the guard wrote last, or all of several together; empty where none came to it.
+
+    Several have ended when all have, and well when all ended well: one that is lost has lost the trial.
+    """
+    status = _read_status(folder)
+    several = [status, *(_read_status(worker_folder(folder, rank)) for rank in range(1, guards))]
+    if guards == 1 or not any(several) or all(one.get("exit") == 0 for one in several):
+        return status
+    reasons = [str(one.get("why", "")) for one in several]
+    ended = all(one.get("state") == "ended" for one in several)
+    # Whoever was asked to end because another was lost says "stop".
+    why = next((reason for reason in reasons if reason in ("start", "cap", "cut", "silent", "guard")), "")
+    stopped = set(reasons) == {"stop"}
+    codes = [one["exit"] for one, reason in zip(several, reasons, strict=True) if one.get("exit") and reason == "exit"]
+    return {
+        **status, "state": "ended" if ended else "running", "exit": codes[0] if codes else None,
+        "why": why or ("stop" if stopped else "worker"),
+        "error": next((one["error"] for one in several if one.get("error")), ""),
+    }  # fmt: skip
+
+
+def _read_status(folder: Path) -> dict[str, Any]:
     try:
         status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -32,6 +32,7 @@ HEAD_BYTES, TAIL_BYTES = 1 << 20, 1 << 17  # of a command's output its beginning
 KILL_SECONDS = 30.0
 """How long killed processes are waited for; one that is stuck in the kernel longer is reported as left."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+ENDED_BADLY = 4
 
 
 def main(arguments: list[str]) -> int:
@@ -47,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(folder: str, token: str) -> int:
-    """Run the request and return 0 once its outcome is written."""
+    """Run the request; returns 0 once its outcome is written, or 1 if asked to be ``strict`` and it ended badly."""
     for number in (signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     request = _read_request(folder)
@@ -55,8 +56,7 @@ def run(folder: str, token: str) -> int:
         return 3
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     began, outer = time.monotonic(), os.getpid()
-    inner = os.fork()
-    if not inner:
+    if not (inner := os.fork()):
         os._exit(Watch(request, folder, token, began, outer).run())
 
     def pass_on(number: int, _frame: object) -> None:
@@ -68,10 +68,10 @@ def run(folder: str, token: str) -> int:
     pid, status = 0, 1
     while pid != inner:
         pid, status = os.waitpid(-1, 0)
-    if status:
+    if os.waitstatus_to_exitcode(status) not in (0, ENDED_BADLY):
         left = end_all(lambda: [*descendants(os.getpid()), *holders([token], guards=False)], grace=1.0, statuses={})
         _report(folder, {"exit": None, "why": "guard", "seconds": time.monotonic() - began, "left": left})
-    return 0
+    return 1 if status and request.get("strict") else 0
 
 
 def _read_request(folder: str) -> dict[str, Any] | None:
@@ -104,7 +104,7 @@ class Watch:
         self.pipes: list[str] = []
 
     def run(self) -> int:
-        """Run the workers to their end and report; 0 when the outcome could be told or written."""
+        """Run the workers to their end and report; 3 when the outcome could neither be told nor written."""
         signal.signal(signal.SIGTERM, self._ask_stop)
         signal.signal(signal.SIGINT, self._ask_stop)
         prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -115,7 +115,8 @@ class Watch:
         except (OSError, ValueError) as cannot:
             why, failure = "start", f"{worker['argv'][0]}: {cannot}"
         with contextlib.suppress(OSError):
-            _write_status(self.folder, {"state": "running", "host": os.uname().nodename, "pipes": self.pipes})
+            host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+            _write_status(self.folder, {"state": "running", "host": host, "pipes": self.pipes})
         if why == "exit":
             _say({"started": self.workers, "pipes": self.pipes})
             why = self._watch()
@@ -128,7 +129,8 @@ class Watch:
             "exit": _first_bad(exits), "why": why, "seconds": time.monotonic() - self.began, "left": left,
             "error": failure or next((o.error for o in self.outputs if o.error), ""),
         }  # fmt: skip
-        return 0 if _report(self.folder, outcome, aloud=why not in ("cut", "silent")) else 3
+        told = _report(self.folder, outcome, aloud=why not in ("cut", "silent"))
+        return (0 if outcome["exit"] == 0 else ENDED_BADLY) if told else 3
 
     def _ask_stop(self, _number: int, _frame: object) -> None:
         self.stopped = True
@@ -190,9 +192,8 @@ class Watch:
         files = [output.file for output in self.outputs if output.file >= 0]
         heard = [0] if self.listening else []
         ready, _, _ = select.select([*files, *heard], [], [], TICK_SECONDS)
-        for output in self.outputs:
-            if output.file in ready:
-                output.take()
+        for output in (output for output in self.outputs if output.file in ready):
+            output.take()
         if 0 in ready and heard:
             try:
                 said = os.read(0, 4096)
@@ -211,9 +212,8 @@ class Output:
 
     def __init__(self, file: int, path: Path) -> None:
         self.file, self.path, self.error = file, path, ""
-        self.written = self.dropped = 0
+        self.written = self.dropped = self.tail_bytes = 0
         self.tail: deque[bytes] = deque()
-        self.tail_bytes = 0
 
     def take(self) -> None:
         """Read what is there."""
@@ -377,7 +377,7 @@ def _report(folder: str, outcome: dict[str, Any], *, aloud: bool = True) -> bool
     told = aloud and _say({"ended": outcome})
     with contextlib.suppress(OSError):
         _write_status(folder, {"state": "ended", **outcome})
-        return True
+        told = True
     return told
 
 

@@ -16,7 +16,7 @@ from vmselect.sweeps.journal import this_machine
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners import guard
 from vmselect.sweeps.runners.base import GUARD, Handle, Job, Seen, make_request, marks_of, read_status, seen_from
-from vmselect.sweeps.workers import worker_environments
+from vmselect.sweeps.workers import free_ports, worker_environments
 
 
 class LocalRunner:
@@ -58,9 +58,14 @@ class LocalRunner:
         trial = job.trial
         wanted, free = trial.machine.cores or 0, self._free_cores()
         cores = [free[i * wanted : (i + 1) * wanted] for i in range(trial.nodes)] if wanted else []
+        try:
+            ports = free_ports(2 * trial.nodes)
+        except OSError as cannot:
+            raise SweepError(f"Trial {trial.id}: no free ports could be had on this machine: {cannot}.") from cannot
+        places = [{"host": "127.0.0.1", "boot": "here", "ports": ports[2 * i : 2 * i + 2]} for i in range(trial.nodes)]
         workers = [
             {**environment, **limit_threads(trial.machine.threads or wanted)}
-            for environment in worker_environments(["127.0.0.1"] * trial.nodes)
+            for environment in worker_environments(places)
         ]
         request = make_request(job, str(job.folder), str(job.work), cores=cores, workers=workers, listen=True)
         process = subprocess.Popen(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -15,8 +14,18 @@ from vmselect._files import write_text
 from vmselect._optional import require
 from vmselect.errors import PlanError, SweepError
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners.base import GUARD, Handle, Job, Seen, make_request
-from vmselect.sweeps.runners.ssh import copy_folder
+from vmselect.sweeps.runners.base import (
+    GUARD,
+    WORKERS,
+    Handle,
+    Job,
+    Seen,
+    divide_request,
+    guard_words,
+    guards_of,
+    make_request,
+)
+from vmselect.sweeps.runners.ssh import copy_folder, fetch_workers
 
 DOWN_SECONDS = 120.0
 """Of its time cap a trial leaves so much to SkyPilot for taking the machine down, with nobody watching too."""
@@ -26,7 +35,7 @@ IDLE_MINUTES = 1
 
 
 class SkyPilotRunner:
-    """Rents a machine per trial."""
+    """Rents a cluster per trial, of one machine or several."""
 
     rents = True
     survives = True
@@ -35,9 +44,6 @@ class SkyPilotRunner:
 
     def check(self, trials: Sequence[Trial]) -> None:
         """Raise where a task would not be accepted; SkyPilot's own package is loaded here."""
-        for trial in trials:
-            if trial.nodes > 1:
-                raise PlanError(f"Trial {trial.id} wants {trial.nodes} nodes; with skypilot a trial has one. Use ssh.")
         sky = load_sky()
         for trial in trials:
             make_resources(sky, trial)
@@ -49,7 +55,8 @@ class SkyPilotRunner:
     def announce(self, job: Job) -> Handle:
         """The cluster's name, fixed before the launch."""
         short = re.sub(r"[^a-z0-9-]", "-", job.token.lower())
-        return {"runner": "skypilot", "token": job.token, "cluster": short, "far": f"/tmp/{short}"}
+        return {"runner": "skypilot", "token": job.token, "cluster": short, "far": f"/tmp/{short}",
+                "guards": job.trial.nodes}  # fmt: skip
 
     def start(self, job: Job, handle: Handle) -> Handle:
         """Launch one cluster that takes itself down when idle, and the trial on it."""
@@ -60,9 +67,11 @@ class SkyPilotRunner:
         sky = load_sky()
         far = handle["far"]
         request = make_request(job, far, ".", deadline_unix=time.time() + job.cap_seconds - DOWN_SECONDS)
-        write_text(job.folder / "request.json", json.dumps(request), error=SweepError)
-        task = make_task(sky, job.trial, work=job.work, command=guard_command(far, job.token))
-        task.set_file_mounts({f"{far}/guard.py": str(GUARD), f"{far}/request.json": str(job.folder / "request.json")})
+        mounts = {f"{far}/{program.name}": str(program) for program in (GUARD, WORKERS)}
+        for file, text in divide_request(job, request).items():
+            mounts[f"{far}/{file}"] = str(write_text(job.folder / file, text, error=SweepError))
+        task = make_task(sky, job.trial, work=job.work, command=guard_command(job, far))
+        task.set_file_mounts(mounts)
         task.update_envs({n: os.environ[n] for n, v in job.trial.environment.items() if v is None and n in os.environ})
         name = handle["cluster"]
         number, _ = asked(
@@ -81,12 +90,14 @@ class SkyPilotRunner:
         state = next(iter(states.values()), None)
         if state is None or not state.is_terminal():
             return Seen("running")
-        good = str(getattr(state, "value", state)).upper() == "SUCCEEDED"
-        return Seen("ended", exit=0 if good else None, why="exit")
+        good = str(getattr(state, "value", state)).upper() == "SUCCEEDED"  # on every node
+        return Seen("ended", exit=0 if good else None, why="exit" if good or guards_of(handle) == 1 else "worker")
 
     def fetch(self, handle: Handle, into: Path) -> None:
         """Copy the trial's folder over the ssh entry that SkyPilot makes for its cluster."""
-        copy_folder(handle["cluster"], handle["far"], "python3", into)
+        name, far = handle["cluster"], handle["far"]
+        copy_folder(name, far, "python3", into)
+        fetch_workers([f"{name}-worker{rank}" for rank in range(1, guards_of(handle))], far, "python3", into)
 
     def stop(self, handle: Handle) -> str:
         """Take the cluster down and ask until SkyPilot knows it no more."""
@@ -153,11 +164,12 @@ def resources_of(trial: Trial) -> dict[str, Any]:
 
 def make_task(sky: Any, trial: Trial, *, work: Path, command: str) -> Any:
     """The task of one trial."""
-    task = sky.Task(name=f"vmselect-{trial.id}", run=command, workdir=str(work))
+    several = {"num_nodes": trial.nodes} if trial.nodes > 1 else {}
+    task = sky.Task(name=f"vmselect-{trial.id}", run=command, workdir=str(work), **several)
     task.set_resources(make_resources(sky, trial))
     return task
 
 
-def guard_command(far: str, token: str) -> str:
-    """What runs on the machine: our guard, with paths of our own making only."""
-    return f"mkdir -p {shlex.quote(far)}/records && {shlex.join(['python3', f'{far}/guard.py', 'run', far, token])}"
+def guard_command(job: Job, far: str) -> str:
+    """What runs on every machine: our guard, with paths of our own making only."""
+    return f"mkdir -p {shlex.quote(far)}/records && {shlex.join(guard_words(job, 'python3', far))}"

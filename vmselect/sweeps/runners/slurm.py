@@ -16,12 +16,25 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from vmselect._files import write_text
-from vmselect.errors import PlanError, SweepError
+from vmselect.errors import SweepError
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners.base import GUARD, Handle, Job, Seen, make_request, read_status
+from vmselect.sweeps.runners.base import (
+    GUARD,
+    WORKERS,
+    Handle,
+    Job,
+    Seen,
+    divide_request,
+    guard_words,
+    guards_of,
+    make_request,
+    read_status,
+)
 from vmselect.sweeps.runners.local import limit_threads
+from vmselect.sweeps.workers import worker_folder
 
 CALL_SECONDS = 60.0
 GONE_SECONDS = 180.0
@@ -34,7 +47,7 @@ _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED"}
 
 
 class SlurmRunner:
-    """Runs each trial as one job."""
+    """Runs each trial as one job; with several nodes, a guard on each."""
 
     rents = False
     survives = True
@@ -42,13 +55,10 @@ class SlurmRunner:
     poll_seconds = 1.0
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise where Slurm's commands are missing or a trial asks for what this runner cannot give."""
+        """Raise where Slurm's commands are missing."""
         for program in ("sbatch", "squeue", "scancel", "srun"):
             if shutil.which(program) is None:
                 raise SweepError(f"{program} is not on this machine. Start the sweep on a login node of the cluster.")
-        for trial in trials:
-            if trial.nodes > 1:
-                raise PlanError(f"Trial {trial.id} wants {trial.nodes} nodes; with slurm a trial has one. Use ssh.")
 
     def has_room(self, trial: Trial) -> bool:
         """The cluster queues."""
@@ -56,26 +66,31 @@ class SlurmRunner:
 
     def announce(self, job: Job) -> Handle:
         """The job's name, which finds it even where its number was never learnt."""
-        return {"runner": "slurm", "token": job.token, "folder": str(job.folder)}
+        return {"runner": "slurm", "token": job.token, "folder": str(job.folder), "guards": job.trial.nodes}
 
     def start(self, job: Job, handle: Handle) -> Handle:
         """Write the guard's request beside the results and hand a two-line script to sbatch."""
-        machine = job.trial.machine
+        machine, nodes = job.trial.machine, job.trial.nodes
         folder = str(job.folder)
         request = make_request(
             job, folder, str(job.work), workers=[limit_threads(machine.threads or machine.cores or 0)]
         )
-        write_text(job.folder / "request.json", json.dumps(request), error=SweepError)
-        guard = job.folder / "guard.py"  # a copy of its own: the nodes need no vmselect
-        write_text(guard, GUARD.read_text(encoding="utf-8"), error=SweepError)
+        cores = [f"--cpus-per-task={machine.cores}"] if machine.cores else []
+        for name, text in divide_request(job, request).items():
+            write_text(job.folder / name, text, error=SweepError)
+        for program in (GUARD, WORKERS):  # copies of their own: the nodes need no vmselect
+            write_text(job.folder / program.name, program.read_text(encoding="utf-8"), error=SweepError)
+        command = guard_words(job, machine.python, folder)
+        if nodes > 1:  # one that fails ends all
+            command = ["srun", f"--ntasks={nodes}", "--ntasks-per-node=1", *cores, "--kill-on-bad-exit=1",
+                       f"--output={folder}/slurm-%t.txt", *command]  # fmt: skip
         minutes = math.ceil(job.cap_seconds / 60) + 1
         options = [
             "--parsable", f"--job-name={job.token}", f"--output={folder}/slurm.txt", f"--chdir={job.work}",
-            f"--time={minutes}", "--no-requeue", "--nodes=1", "--ntasks=1",
-            *([f"--cpus-per-task={machine.cores}"] if machine.cores else []),
+            f"--time={minutes}", "--no-requeue", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", *cores,
             *(f"--{word}" if said is True else f"--{word}={said}" for word, said in machine.options.items() if said),
         ]  # fmt: skip
-        script = f"#!/bin/sh\nexec {shlex.join([machine.python, str(guard), 'run', folder, job.token])}\n"
+        script = f"#!/bin/sh\nexec {shlex.join(command)}\n"
         answer = call(["sbatch", *options], text=script)
         found = re.match(r"\s*(\d+)", answer.strip().splitlines()[-1] if answer.strip() else "")
         if not found:
@@ -90,16 +105,17 @@ class SlurmRunner:
             return Seen("running", error=str(silent))
         if states:
             return Seen("starting" if all(state in _WAITING for state in states) else "running")
-        until = time.monotonic() + STATUS_SECONDS
-        while (status := read_status(Path(handle["folder"]))).get("state") != "ended" and time.monotonic() < until:
+        until, folder = time.monotonic() + STATUS_SECONDS, Path(handle["folder"])
+        while (status := read_status(folder, guards_of(handle))).get("state") != "ended" and time.monotonic() < until:
             time.sleep(0.2)
         if status.get("state") == "ended":
             code = status.get("exit")
             return Seen("ended", exit=code if isinstance(code, int) else None, why=str(status.get("why", "")),
                         error=str(status.get("error", "")))  # fmt: skip
-        problem = end_on_node(handle)
+        problem = end_on_nodes(handle)
         note = "the job ended without a word of its guard; see slurm.txt in its folder"
-        return Seen("lost" if problem else "ended", why="guard", error=problem or note)
+        why = str(status.get("why") or "guard")
+        return Seen("lost" if problem else "ended", why=why, error=problem or note)
 
     def fetch(self, handle: Handle, into: Path) -> None:
         """Nothing to do: the job wrote into its folder on the shared disk."""
@@ -111,7 +127,7 @@ class SlurmRunner:
             try:
                 call(["scancel", f"--name={handle['token']}", f"--user={os.getuid()}"])
                 states = list_jobs(handle["token"])
-                if not states and not (problem := end_on_node(handle)):
+                if not states and not (problem := end_on_nodes(handle)):
                     return ""
                 problem = problem if not states else f"its job is still {', '.join(states)}"
             except SweepError as cannot:
@@ -124,12 +140,17 @@ class SlurmRunner:
         """Jobs go on by themselves."""
 
 
-def end_on_node(handle: Handle) -> str:
+def end_on_nodes(handle: Handle) -> str:
     """Where both guards were killed, Slurm may know nothing of what they left: look on the node, by a job of ours."""
     folder = Path(handle["folder"])
-    status = read_status(folder)
-    if status.get("state") != "running":  # it ended in order, or never began
-        return ""
+    statuses = [read_status(worker_folder(folder, rank)) for rank in range(guards_of(handle))]
+    # One that is not running has ended in order, or never began.
+    problems = [end_on_node(handle, folder, status) for status in statuses if status.get("state") == "running"]
+    return "; ".join(filter(None, problems))
+
+
+def end_on_node(handle: Handle, folder: Path, status: dict[str, Any]) -> str:
+    """The same for the node of one guard."""
     marks = " ".join([handle["token"], *map(str, status.get("pipes", ()))])
     where = [f"--nodelist={status['host']}"] if re.fullmatch(r"[\w.-]+", str(status.get("host", ""))) else []
     command = ["srun", "--nodes=1", "--ntasks=1", "--time=3", "--quiet", f"--chdir={folder}", *where]

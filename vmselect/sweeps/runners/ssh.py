@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,9 +16,9 @@ from typing import Any
 
 from vmselect.errors import PlanError, SweepError
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners.base import GUARD, Handle, Job, Seen, make_request, marks_of
+from vmselect.sweeps.runners.base import GUARD, WORKERS, Handle, Job, Seen, make_request, marks_of
 from vmselect.sweeps.runners.parcel import checksums, pack
-from vmselect.sweeps.workers import worker_environments
+from vmselect.sweeps.workers import worker_environments, worker_folder
 
 OPTIONS = (
     "-o",
@@ -88,17 +89,18 @@ class SshRunner:
         hosts = list(hosts_of(job.trial)[: job.trial.nodes])
         far = f"{self._base}/{job.trial.id}-{job.token.rsplit('-', 1)[1]}"
         return {"runner": "ssh", "token": job.token, "hosts": hosts, "far": far, "base": self._base,
-                "python": job.trial.machine.python}  # fmt: skip
+                "python": job.trial.machine.python, "guards": len(hosts)}  # fmt: skip
 
     def start(self, job: Job, handle: Handle) -> Handle:
         """Send the work folder and the guard, then start a guard on every host over a connection that stays open."""
         hosts, python = handle["hosts"], handle["python"]
-        workers = worker_environments([host.rpartition("@")[2] for host in hosts])
         homes = [self._send(host, python, job.work) for host in hosts]
+        places = [find_place(host, python, handle["base"]) for host in hosts] if len(hosts) > 1 else [{}]
         links = self._links[job.token] = []
-        for host, home, worker in zip(hosts, homes, workers, strict=True):
+        for rank, (host, home, worker) in enumerate(zip(hosts, homes, worker_environments(places), strict=True)):
             far = f"{home}/{handle['far']}"
-            call(host, f"mkdir -p {shlex.quote(far)}/records")
+            own = str(worker_folder(far, rank))
+            call(host, f"mkdir -p {shlex.quote(own)}/records")
             request = make_request(
                 job, far, f"{home}/{handle['base']}/work", workers=[worker], listen=True,
                 silence_seconds=SILENCE_SECONDS,
@@ -106,7 +108,7 @@ class SshRunner:
             for name, value in job.trial.environment.items():
                 if value is None and name in os.environ:
                     request["workers"][0]["env"][name] = os.environ[name]  # over the connection only: never on a disk
-            links.append(Link(host, shlex.join([python, f"{home}/{handle['base']}/guard.py", "run", far, job.token])))
+            links.append(Link(host, shlex.join([python, f"{home}/{handle['base']}/guard.py", "run", own, job.token])))
             links[-1].ask(request)
         return {"homes": homes, "pipes": [pipe for link in links for pipe in link.wait_started()]}
 
@@ -128,8 +130,8 @@ class SshRunner:
         return Seen("running")
 
     def fetch(self, handle: Handle, into: Path) -> None:
-        """Copy the chief's folder here, whole or not at all, and remove it over there."""
-        host = handle["hosts"][0]
+        """Copy the chief's folder here, whole or not at all, and of the others what can be had; then remove them."""
+        host, *others = handle["hosts"]
         problem = ""
         for _ in range(TRIES):
             try:
@@ -137,6 +139,7 @@ class SshRunner:
             except SweepError as cannot:
                 problem = str(cannot)
                 continue
+            fetch_workers(others, handle["far"], handle["python"], into)
             for each in handle["hosts"]:
                 quietly(each, f"rm -rf {shlex.quote(handle['far'])}")
             return
@@ -187,8 +190,8 @@ class SshRunner:
             home = call(host, "pwd").strip()
             if host not in self._ready:
                 call(host, f"mkdir -p -m 700 {base}/work")
-                sftp(host, [f"put {quoted(self._parcel)} {quoted(f'{self._base}/work.tar.gz')}",
-                            f"put {quoted(GUARD)} {quoted(f'{self._base}/guard.py')}"])  # fmt: skip
+                sent = {self._parcel: "work.tar.gz", GUARD: GUARD.name, WORKERS: WORKERS.name}
+                sftp(host, [f"put {quoted(path)} {quoted(f'{self._base}/{name}')}" for path, name in sent.items()])
                 call(host, f"tar -xzf {base}/work.tar.gz -C {base}/work")
                 self._ready.add(host)
         return home
@@ -303,6 +306,28 @@ def copy_folder(host: str, far: str, python: str, into: Path) -> None:
         for path in here:  # what came, by names that this side gave
             (into / path).parent.mkdir(parents=True, exist_ok=True)
             (part / path).replace(into / path)
+
+
+def fetch_workers(hosts: Sequence[str], far: str, python: str, into: Path) -> None:
+    """Copy what workers other than the chief wrote on ``hosts``; a host that was lost has lost it."""
+    for rank, host in enumerate(hosts, start=1):
+        folder = worker_folder(into, rank)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            copy_folder(host, str(worker_folder(far, rank)), python, folder)
+        except SweepError:
+            continue  # its status is missing then, and says so
+
+
+def find_place(host: str, python: str, base: str) -> dict[str, Any]:
+    """Where a worker on ``host`` is, by the address that ssh uses and with ports that are free there."""
+    try:
+        said = json.loads(_lines(call(host, shlex.join([python, f"{base}/workers.py", "place"])))[-1])
+        config = subprocess.run(["ssh", "-G", host], capture_output=True, text=True, timeout=CALL_SECONDS, check=True)
+    except (ValueError, IndexError, OSError, subprocess.SubprocessError) as cannot:
+        raise SweepError(f"{host}: where it is for other workers cannot be found out: {cannot}.") from cannot
+    address = re.search(r"^hostname (\S+)$", config.stdout, re.MULTILINE)  # what stands behind an alias
+    return {**said, "host": address[1] if address else host.rpartition("@")[2]}
 
 
 def hosts_of(trial: Trial) -> tuple[str, ...]:

@@ -1,0 +1,103 @@
+"""Sweeps whose trials train with several processes, on each framework: what the chief records, and what is lost."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from vmselect.sweeps import read_state
+from vmselect.sweeps.runners.guard import holders
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "several_nodes"
+PACKAGES = {"jax": "jax", "torch": "torch", "tensorflow": "tensorflow"}
+MANY = 1_000_000
+CAP_MINUTES = 8.0
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    # Every worker asks for a thread per core, and all share this machine's.
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def plan_of(framework: str, nodes: list[int], *, steps: int = 4, epochs: int = 5) -> vs.Plan:
+    if importlib.util.find_spec(PACKAGES[framework]) is None:
+        pytest.skip(f"{framework} is not installed")
+    command = [sys.executable, f"train_{framework}.py", "--batch", "96", "--steps", str(steps), "--epochs", str(epochs)]
+    return vs.Plan(command, factors={"machine": ["pc"], "nodes": nodes}, machines={"pc": {"usd_per_hour": 6.0}},
+                   minutes=CAP_MINUTES)  # fmt: skip
+
+
+def outputs(folder: Path) -> str:
+    return "\n".join(f"{path}: {path.read_text()[-1500:]}" for path in sorted(folder.glob("trials/*/*/output*.txt")))
+
+
+@pytest.mark.parametrize("framework", PACKAGES)
+def test_the_chief_says_the_same_on_every_framework(framework: str, tmp_path: Path) -> None:
+    plan = plan_of(framework, [1, 2, 3])
+    result = vs.sweep(plan, tmp_path / "out", yes=True)
+    assert not result.failed, outputs(tmp_path / "out")
+    assert len(result.records) == 3  # one of each trial: the chief's
+    for record in result.records:
+        assert isinstance(record, vs.Profile)
+        nodes, setup, environment = record.factors["nodes"], record.setup, record.environment
+        assert isinstance(nodes, int)
+        assert (environment.workers, environment.replicas, environment.worker_index) == (nodes, nodes, 0)
+        assert (setup.batch_size, setup.worker_batch_size) == (96, 96 // nodes)
+        assert (setup.steps_per_epoch, setup.examples, setup.partial_batch) == (48, 4608, 0)
+        assert environment.backend == framework
+    # They can be ranked against each other, and every node costs.
+    catalog = vs.Catalog.load(write_prices(tmp_path))
+    rows = {row.factors.get("nodes", 1): row for row in vs.rank(result.records, catalog, epochs=10)}
+    assert sorted(rows) == [1, 2, 3]
+    for nodes, row in rows.items():
+        assert row.cost_usd == pytest.approx(nodes * 6.0 * row.seconds / 3600)
+    attempts = read_state(tmp_path / "out").attempts
+    prices = {trial.nodes: attempts[trial.id][0].usd_per_hour for trial in plan.trials}
+    assert prices == {1: 6.0, 2: 12.0, 3: 18.0}
+
+
+@pytest.mark.parametrize(("framework", "lost"), [("jax", 1), ("jax", 0), ("torch", 1), ("tensorflow", 1)])
+def test_a_worker_that_is_killed_ends_the_others_and_fails_the_trial(framework: str, lost: int, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    killed: list[float] = []
+
+    def kill(pids: list[int], records: Path) -> None:
+        until = time.monotonic() + 60 * CAP_MINUTES
+        while time.monotonic() < until and not any(records.glob(".*.draft")):  # its first step has ended
+            time.sleep(0.2)
+        killed.append(time.monotonic())
+        os.kill(pids[lost], signal.SIGKILL)
+
+    def listen(_state: object, event: dict[str, Any]) -> None:
+        if event["event"] == "started":
+            records = folder / "trials" / event["trial"] / str(event["attempt"]) / "records"
+            threading.Thread(target=kill, args=(event["handle"]["pids"], records)).start()
+
+    plan = plan_of(framework, [3 if framework == "jax" else 2], steps=MANY, epochs=MANY)
+    result = vs.sweep(plan, folder, yes=True, listener=listen)
+    assert killed, outputs(folder)
+    assert not result.records
+    assert [one.reason.partition(",")[0] for one in result.failed] == ["a worker was lost"], outputs(folder)
+    attempt = read_state(folder).all_attempts[0]
+    assert attempt.seconds is not None
+    assert attempt.seconds < 60 * CAP_MINUTES * 0.9
+    assert not holders([attempt.token], guards=True)
+
+
+def write_prices(folder: Path) -> Path:
+    path = folder / "prices.csv"
+    path.write_text("provider,instance_type,region,market,usd_per_hour\ndesk,pc,here,on_demand,6\n")
+    return path
