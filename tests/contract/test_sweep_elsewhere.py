@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -12,10 +16,12 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from vmselect.sweeps import clean, read_state
+from vmselect.sweeps import clean, read_state, workers
 from vmselect.sweeps.journal import read_journal
 from vmselect.sweeps.runners import skypilot as sky_runner
 from vmselect.sweeps.runners import slurm as slurm_runner
+from vmselect.sweeps.runners import ssh as ssh_runner
+from vmselect.sweeps.runners.guard import holders
 from vmselect.sweeps.skypilot import write_catalog, write_tasks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -83,6 +89,78 @@ def test_a_slurm_job_that_ignores_being_asked_is_waited_for(work: Path, tmp_path
         assert not result.unproved
         assert "time cap" in result.failed[0].reason
         assert slurm_runner.list_jobs(read_state(work / "out").all_attempts[0].token) == []
+
+
+MEET = """
+import json, os, socket, sys, time
+rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+cluster = json.loads(os.environ["TF_CONFIG"])
+assert cluster["task"]["index"] == rank and len(set(cluster["cluster"]["worker"])) == count, cluster
+assert os.environ["JAX_COORDINATOR_ADDRESS"] == f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == 0:  # as a framework's coordinator does: hear of every worker, then let all of them go on
+    server = socket.create_server(where)
+    server.settimeout(60)
+    others = [server.accept()[0] for _ in range(count - 1)]
+    heard = sorted(int(other.recv(8)) for other in others)
+    assert heard == list(range(1, count)), heard
+    for other in others:
+        other.sendall(b"go")
+else:
+    until = time.time() + 60
+    while True:
+        try:
+            one = socket.create_connection(where, timeout=60)
+            break
+        except OSError:
+            assert time.time() < until
+            time.sleep(0.1)
+    one.sendall(str(rank).encode())
+    assert one.recv(8) == b"go"
+"""
+LOSE = """
+if rank == count - 1:
+    os.kill(os.getpid(), 9)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def several(work: Path) -> Path:
+    """A script whose workers find each other; the chief leaves a record, as a probe does."""
+    (work / "train.py").write_text(MEET + "if rank == 0:\n    " + COPY.replace("\n", "\n    "))
+    return work
+
+
+@needs_sshd
+def test_over_ssh_every_host_has_a_worker(several: Path, tmp_path: Path) -> None:
+    machines = {"pair": {"hosts": ["far", "far2"], "usd_per_hour": 1.0}}
+    plan = vs.Plan("python3 train.py", runner="ssh", factors={"machine": ["pair"], "nodes": [2]}, machines=machines,
+                   minutes=3)  # fmt: skip
+    with sshd(tmp_path / "sshd") as config, ssh_config(config):
+        result = vs.sweep(plan, several / "out", yes=True)
+        assert [dict(r.factors) for r in result.records] == [{"machine": "pair", "nodes": 2}], result.failed
+        assert (several / "out" / "trials" / "001" / "1" / "worker-1" / "status.json").exists()
+        (several / "train.py").write_text(MEET + LOSE)
+        lost = vs.sweep(plan, several / "lost", yes=True)
+    assert not lost.records
+    assert "a worker was lost" in lost.failed[0].reason
+
+
+@needs_slurm
+def test_on_slurm_every_node_has_a_worker_and_a_lost_one_ends_all(several: Path, tmp_path: Path) -> None:
+    plan = vs.Plan("python3 train.py", runner="slurm", factors={"nodes": [3]}, minutes=3)
+    with slurm(tmp_path / "slurm", nodes=3):
+        result = vs.sweep(plan, several / "out", yes=True)
+        assert [dict(r.factors) for r in result.records] == [{"nodes": 3}], result.failed
+        (several / "train.py").write_text(MEET + LOSE)
+        lost = vs.sweep(plan, several / "lost", yes=True)
+        assert not lost.records
+        assert "a worker was lost" in lost.failed[0].reason
+        attempt = read_state(several / "lost").all_attempts[0]
+        assert not holders([attempt.token], guards=True)
+        assert attempt.seconds is not None
+        assert attempt.seconds < 60 * 3 * 0.9
 
 
 class Answers:
@@ -211,6 +289,70 @@ def test_every_launch_is_taken_down_whatever_fails(
     announced = [e["handle"]["cluster"] for e in read_journal(work / "out") if e["event"] == "start"]
     assert announced == sky.launches
     assert all(len(name) <= 63 for name in announced)
+
+
+class SeveralSky(FakeSky):
+    """Runs a task as SkyPilot does on several nodes: all at once, and when one fails the others are ended."""
+
+    def launch(self, task: Any, *, cluster_name: str, down: bool, idle_minutes_to_autostop: int) -> Any:
+        def act() -> Any:
+            self.launches.append(cluster_name)
+            self.clusters[cluster_name] = task
+            for far, near in task.mounts.items():
+                Path(far).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(near, far)
+            hosts = "\n".join(f"127.0.0.{1 + rank}" for rank in range(task.num_nodes))
+            nodes = [
+                subprocess.Popen(task.run, shell=True, start_new_session=True,
+                                 env={**os.environ, "SKYPILOT_NODE_IPS": hosts, "SKYPILOT_NODE_RANK": str(rank)})
+                for rank in range(task.num_nodes)
+            ]  # fmt: skip
+            while any(node.poll() is None for node in nodes):
+                if any(node.poll() for node in nodes):
+                    for node in nodes:
+                        with contextlib.suppress(OSError):
+                            os.killpg(node.pid, signal.SIGTERM)
+                time.sleep(0.1)
+            self.verdict = "FAILED" if any(node.returncode for node in nodes) else "SUCCEEDED"
+            return 1, object()
+
+        return act
+
+    def job_status(self, cluster: str, job_ids: Any) -> Any:
+        return lambda: {1: types.SimpleNamespace(is_terminal=lambda: True, value=self.verdict)}
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_rented_nodes_find_each_other_and_a_lost_one_fails_the_trial(
+    loses: bool, several: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sky = SeveralSky()
+    monkeypatch.setitem(sys.modules, "sky", sky)  # type: ignore[arg-type]
+    monkeypatch.setattr(sky_runner.SkyPilotRunner, "poll_seconds", 0.05)
+    monkeypatch.setattr(workers, "PORTS", tuple(workers.free_ports(2)))
+    fetched: list[str] = []
+
+    def copy(host: str, far: str, python: str, into: Path) -> None:
+        fetched.append(host)
+        shutil.copytree(far, into, dirs_exist_ok=True)
+
+    monkeypatch.setattr(sky_runner, "copy_folder", copy)
+    monkeypatch.setattr(ssh_runner, "copy_folder", copy)
+    if loses:
+        (several / "train.py").write_text(MEET + LOSE)
+    plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6,
+                   factors={"instance_type": ["g4dn.xlarge"], "nodes": [3]})  # fmt: skip
+    one = vs.Catalog.default().price("g4dn.xlarge")
+    result = vs.sweep(plan, several / "out", budget_usd=1, yes=True)
+    start = next(e for e in read_journal(several / "out") if e["event"] == "start")
+    name = start["handle"]["cluster"]
+    assert start["usd_per_hour"] == pytest.approx(3 * one)
+    assert fetched == [name, f"{name}-worker1", f"{name}-worker2"]
+    assert sky.downs == [name]
+    assert len(result.records) == (0 if loses else 1), result.failed
+    if loses:
+        assert "a worker was lost" in result.failed[0].reason
+        assert not holders([start["token"]], guards=True)
 
 
 def test_skypilot_missing_is_said_with_its_remedy(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

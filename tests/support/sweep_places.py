@@ -103,31 +103,37 @@ def missing_slurm() -> str:
 
 
 @contextmanager
-def slurm(folder: Path) -> Iterator[None]:
-    """A Slurm of one machine with daemons, keys and ports of its own; SLURM_CONF names it."""
-    for name in ("state", "spool", "run", "log"):
+def slurm(folder: Path, *, nodes: int = 1) -> Iterator[None]:
+    """A Slurm of one machine with daemons, keys and ports of its own; SLURM_CONF names it.
+
+    With several ``nodes`` each has a slurmd of its own, all on this machine.
+    """
+    for name in ("state", "run", "log"):
         (folder / name).mkdir(parents=True)
     for each in (folder, *list(folder.parents)[:3], folder / "run"):
         each.chmod(each.stat().st_mode | 0o055)  # munge wants its socket's folders to be passable
     (folder / "key").write_bytes(os.urandom(1024))
     (folder / "key").chmod(0o600)
-    host, ports = socket.gethostname().split(".")[0], free_ports(2)
+    host, ports = socket.gethostname().split(".")[0], free_ports(1 + nodes)
+    names = [host] if nodes == 1 else [f"{host}-{number}" for number in range(1, nodes + 1)]
     lines = [
         "ClusterName=test", f"SlurmctldHost={host}(127.0.0.1)", "SlurmUser=root", "SlurmdUser=root",
-        f"AuthInfo=socket={folder}/run/munge", f"SlurmctldPort={ports[0]}", f"SlurmdPort={ports[1]}",
-        f"StateSaveLocation={folder}/state", f"SlurmdSpoolDir={folder}/spool",
-        f"SlurmctldPidFile={folder}/run/c.pid", f"SlurmdPidFile={folder}/run/d.pid",
-        f"SlurmctldLogFile={folder}/log/c", f"SlurmdLogFile={folder}/log/d", "ProctrackType=proctrack/linuxproc",
+        f"AuthInfo=socket={folder}/run/munge", f"SlurmctldPort={ports[0]}",
+        f"StateSaveLocation={folder}/state", f"SlurmdSpoolDir={folder}/spool-%n",
+        f"SlurmctldPidFile={folder}/run/c.pid", f"SlurmdPidFile={folder}/run/%n.pid",
+        f"SlurmctldLogFile={folder}/log/c", f"SlurmdLogFile={folder}/log/%n", "ProctrackType=proctrack/linuxproc",
         "TaskPlugin=task/none", "SelectType=select/cons_tres", "KillWait=10", "MinJobAge=10", "ReturnToService=2",
         "SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1", "MpiDefault=none",
-        f"NodeName={host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} State=UNKNOWN",
+        *(f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()} State=UNKNOWN"
+          for name, port in zip(names, ports[1:], strict=True)),
         "PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:8",
     ]  # fmt: skip
     (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
     commands = [
         ["munged", "--foreground", "--force", f"--key-file={folder}/key", f"--socket={folder}/run/munge",
          f"--pid-file={folder}/run/m.pid", f"--log-file={folder}/log/m", f"--seed-file={folder}/run/seed"],
-        ["slurmctld", "-D", "-f", f"{folder}/slurm.conf"], ["slurmd", "-D", "-f", f"{folder}/slurm.conf"],
+        ["slurmctld", "-D", "-f", f"{folder}/slurm.conf"],
+        *(["slurmd", "-D", "-N", name, "-f", f"{folder}/slurm.conf"] for name in names),
     ]  # fmt: skip
     os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
     daemons: list[subprocess.Popen[bytes]] = []
@@ -137,8 +143,8 @@ def slurm(folder: Path) -> Iterator[None]:
                                             start_new_session=True))  # fmt: skip
             time.sleep(0.5)
         for _ in range(120):
-            seen = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, check=False)
-            if seen.stdout.strip() in ("idle", "mixed"):
+            seen = subprocess.run(["sinfo", "-h", "-o", "%T %D"], capture_output=True, text=True, check=False)
+            if seen.stdout.strip() in (f"idle {nodes}", f"mixed {nodes}"):
                 break
             time.sleep(0.5)
         else:

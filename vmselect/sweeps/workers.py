@@ -21,7 +21,7 @@ Place = dict[str, Any]
 """A worker's ``host``, two free ``ports`` of it, and its ``boot``, the same for workers of one machine."""
 
 PORTS = (29500, 29501)
-"""Where the machines are nobody else's, so that any ports will do."""
+"""Of machines that are nobody else's, so that any ports will do."""
 
 MEET_SECONDS = 300.0
 """How long workers wait for each other: a cluster starts them together, and a shared disk shows files late."""
@@ -55,7 +55,7 @@ def worker_environments(places: Sequence[Place]) -> list[dict[str, str]]:
     boots = [place.get("boot") for place in places]
     alone = bool(boots[0]) and len(set(boots)) == 1  # all on one machine, whatever it is called
     hosts = ["127.0.0.1" if alone else str(place["host"]) for place in places]
-    addresses = [_address(host, place["ports"][1]) for host, place in zip(hosts, places, strict=True)]
+    addresses = [_address(hosts[index], place["ports"][1]) for index, place in enumerate(places)]
     port = places[0]["ports"][0]
     coordinator = _address(hosts[0], port)
     return [
@@ -105,7 +105,11 @@ def become_guard(folder: Path, token: str) -> int:
     asked = json.loads((folder / "workers.json").read_text(encoding="utf-8"))
     count = int(asked["count"])
     patience = min(MEET_SECONDS, float(asked["request"]["cap_seconds"]))
-    rank, places = _ask_skypilot() if "SKYPILOT_NODE_IPS" in os.environ else _meet(folder, count, patience)
+    if "SKYPILOT_NODE_IPS" in os.environ:
+        rank, hosts = int(os.environ["SKYPILOT_NODE_RANK"]), os.environ["SKYPILOT_NODE_IPS"].split()
+        places: list[Place] = [{"host": host, "ports": asked["ports"]} for host in hosts]
+    else:
+        rank, places = _meet(folder, count, patience)
     if len(places) != count:
         sys.stderr.write(f"{count} workers were planned and {len(places)} are here\n")
         return 1
@@ -116,11 +120,6 @@ def become_guard(folder: Path, token: str) -> int:
     _write(own / "request.json", {**asked["request"], "strict": True})
     guard = str(folder / "guard.py")
     os.execv(sys.executable, [sys.executable, guard, "run", str(own), token])
-
-
-def _ask_skypilot() -> tuple[int, list[Place]]:
-    hosts = os.environ["SKYPILOT_NODE_IPS"].split()
-    return int(os.environ["SKYPILOT_NODE_RANK"]), [{"host": host, "ports": PORTS} for host in hosts]
 
 
 def _meet(folder: Path, count: int, patience: float) -> tuple[int, list[Place]]:

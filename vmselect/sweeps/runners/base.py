@@ -112,7 +112,7 @@ def divide_request(job: Job, request: dict[str, Any]) -> dict[str, str]:
     """Files to put beside the guard, name to content, so that every node makes its own part of ``request``."""
     if job.trial.nodes == 1:
         return {"request.json": json.dumps(request)}
-    return {"workers.json": json.dumps({"request": request, "count": job.trial.nodes})}
+    return {"workers.json": json.dumps({"request": request, "count": job.trial.nodes, "ports": workers.PORTS})}
 
 
 def guard_words(job: Job, python: str, folder: str) -> list[str]:
