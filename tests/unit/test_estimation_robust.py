@@ -117,6 +117,19 @@ def test_recurring_slow_steps_stay_in_the_mean() -> None:
     assert locate([1.0] * 38 + [11.0] * 2).value == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize("covers", [1, 4])
+def test_of_a_lone_reading_that_may_recur_half_counts_at_its_rate_and_half_once(covers: int) -> None:
+    units = [covers] * 40
+    for excess, recurring in ((1.9, 1.0), (2.1, 0.5), (4.9, 0.5), (5.1, 0.0)):
+        level = locate([1.0 * covers] * 39 + [covers + excess], units=units)
+        assert level.value == pytest.approx(1 + recurring * excess / sum(units))
+        assert level.stall == pytest.approx((1 - recurring) * excess)
+        # Whether all of it recurs, or none: both are within the interval.
+        assert level.value - level.low <= 1.0 < 1 + excess / sum(units) <= level.value + level.high
+    assert locate([1.0] * 38 + [4.0] * 2).value == pytest.approx(1.15), "two of them recur"
+    assert locate([1.0] * 2 + [4.0]).value == pytest.approx(2.0), "three readings tell nothing"
+
+
 def test_random_slow_steps_leave_no_bias_and_the_interval_holds() -> None:
     """3x in 5 % of all steps: a median would be 10 % low. 400 seeds, so that 3 % of bias could not hide."""
     errors, held = [], 0

@@ -36,8 +36,8 @@ def find_doubts(
     if step.stall:
         yield Finding(
             "lone-stall",
-            f"{title}: one {readings.unit} took longer than all others and counts once; if such stalls recur, the "
-            "training takes longer, which the high end of the interval allows for.",
+            f"{title}: one {readings.unit} took longer than all others, and what may not recur of it counts once; if "
+            "such stalls do recur, the training takes longer, which the high end of the interval allows for.",
             "Probe more steps to see whether it recurs.",
             "note",
         )

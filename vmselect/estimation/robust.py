@@ -142,6 +142,7 @@ def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: f
             [s for s, _ in steady],
             prior_spread=EPOCH_SPREAD,
             stall=EPOCH_STALL,
+            doubtful=EPOCH_STALL,
             fewest=FEWEST_EPOCHS,
             unseen=False,
             confidence=confidence,
