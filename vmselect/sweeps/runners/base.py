@@ -132,13 +132,20 @@ def guards_of(handle: Handle) -> int:
 
 
 def read_status(folder: Path, guards: int = 1) -> dict[str, Any]:
-    """What the guard wrote last, or all of several together; empty where none came to it.
+    """What the guard wrote last, or all of several together; empty where none came to it."""
+    return merge_outcomes([_read_status(worker_folder(folder, rank)) for rank in range(guards)])
 
-    Several have ended when all have, and well when all ended well: one that is lost has lost the trial.
+
+def merge_outcomes(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the guards of a trial's workers told, the chief's first, as if one had.
+
+    They have ended when all have, and well when all ended well: one that is lost has lost the trial.
+
+    >>> merge_outcomes([{"exit": -15, "why": "stop"}, {"exit": 1, "why": "exit"}])["why"]
+    'worker'
     """
-    status = _read_status(folder)
-    several = [status, *(_read_status(worker_folder(folder, rank)) for rank in range(1, guards))]
-    if guards == 1 or not any(several) or all(one.get("exit") == 0 for one in several):
+    status = several[0]
+    if len(several) == 1 or not any(several) or all(one.get("exit") == 0 for one in several):
         return status
     reasons = [str(one.get("why", "")) for one in several]
     ended = all(one.get("state") == "ended" for one in several)

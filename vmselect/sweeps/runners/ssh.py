@@ -16,7 +16,17 @@ from typing import Any
 
 from vmselect.errors import PlanError, SweepError
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners.base import GUARD, WORKERS, Handle, Job, Seen, make_request, marks_of
+from vmselect.sweeps.runners.base import (
+    GUARD,
+    WORKERS,
+    Handle,
+    Job,
+    Seen,
+    make_request,
+    marks_of,
+    merge_outcomes,
+    seen_from,
+)
 from vmselect.sweeps.runners.parcel import checksums, pack
 from vmselect.sweeps.workers import worker_environments, worker_folder
 
@@ -122,9 +132,9 @@ class SshRunner:
             return Seen("running")
         told = [outcome for outcome in states if outcome]
         if len(told) == len(links) and not any(outcome.get("left") for outcome in told):
-            bad = next((o for o in told if o.get("exit") != 0), told[0])
+            outcome = merge_outcomes(told)
             self._forget(handle["token"])
-            return Seen("ended", exit=bad.get("exit"), why=str(bad.get("why", "")), error=str(bad.get("error", "")))
+            return seen_from(outcome, list)
         if any(outcome == {} or (outcome and outcome.get("exit") != 0) for outcome in states):
             return Seen("lost", why="cut" if {} in states else "worker")
         return Seen("running")
