@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 import vmselect as vs
+from vmselect.comparison.metrics import METRICS, Terms, guess_better
 from vmselect.comparison.significance import arrangements, too_few
 from vmselect.errors import ArgumentError, ComparisonError
 
@@ -350,3 +351,22 @@ def test_records_can_be_grouped_by_hand() -> None:
     assert c.winner == "first"
     with pytest.raises(ComparisonError, match="two groups"):
         vs.compare({"first": records, "second": records})
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [("mape", "less"), ("val_mape", "less"), ("iou_loss", "less"), ("accuracy_loss", "less"), ("runtime", "less"),
+     ("mAP", "more"), ("map50", "more"), ("f1", "more"), ("top_5_accuracy", "more"), ("tokens_per_second", "more"),
+     ("timeliness", None), ("landmap", None)],
+)  # fmt: skip
+def test_whole_words_tell_which_way_is_better(name: str, better: str | None) -> None:
+    assert guess_better(name) == better
+
+
+def test_several_workers_cost_several_machines() -> None:
+    rng = np.random.default_rng(4)
+    alone = profile(rng, instance_type="g4dn.xlarge")
+    four = alone.model_copy(update={"environment": alone.environment.model_copy(update={"workers": 4})})
+    terms = Terms(epochs=10)
+    cost = METRICS["cost_usd"]
+    assert cost.read(four, terms) == pytest.approx(4 * cost.read(alone, terms))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from vmselect.cli.transfer import read_options
 from vmselect.egress import egress_price, egress_prices
+from vmselect.errors import ArgumentError
 from vmselect.probe.transfer import plan_transfer
 from vmselect.probe.transfer.address import read_address
 from vmselect.probe.transfer.content import Content
@@ -47,6 +48,8 @@ def test_secrets_are_hidden_wherever_they_come_from(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
     address = read_address("s3://b", {"secret": "given", "client_kwargs": {"aws_session_token": "nested"}})
     assert address.hide("from-the-environment given nested") == "*** *** ***"
+    number = read_address("sftp://h/x", {"password": 12345678, "port": 2222})
+    assert number.hide("12345678 at 2222") == "*** at 2222"
 
 
 def test_another_server_than_the_clouds_own_has_no_known_price() -> None:
@@ -156,3 +159,8 @@ def test_an_unknown_protocol_and_unknown_options_are_said() -> None:
     pytest.importorskip("paramiko", reason="sftp needs paramiko, which is not installed")
     with pytest.raises(vs.errors.TransferError, match="options"):
         vs.probe_transfer("sftp://127.0.0.1/x", options={"colour": "blue-green"}, megabytes=0.1, verbose=0)
+
+
+def test_without_a_price_no_budget_can_hold() -> None:
+    with pytest.raises(ArgumentError, match="usd_per_gb"):
+        vs.probe_transfer("sftp://own-server/x", megabytes=1_001, verbose=0)

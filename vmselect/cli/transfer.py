@@ -82,7 +82,11 @@ def read_options(pairs: list[str]) -> dict[str, Any]:
 
     >>> read_options(["anon=true", "client_kwargs.endpoint_url=http://localhost:9000"])
     {'anon': True, 'client_kwargs': {'endpoint_url': 'http://localhost:9000'}}
+    >>> read_options(["port=22", "password=0123"])
+    {'port': 22, 'password': '0123'}
     """
+    from vmselect.probe.transfer.address import is_secret_name
+
     words = {"true": True, "false": False}
     options: dict[str, Any] = {}
     for pair in pairs:
@@ -95,7 +99,8 @@ def read_options(pairs: list[str]) -> dict[str, Any]:
             inside = inside.setdefault(part, {})
             if not isinstance(inside, dict):
                 raise ArgumentError(f"--option {name}: {part} has a value of its own already. Give one of the two.")
-        inside[path[-1]] = words.get(value.lower(), int(value) if value.isdecimal() else value)
+        plain = not is_secret_name(path[-1])  # a password of digits is no number
+        inside[path[-1]] = words.get(value.lower(), int(value) if value.isdecimal() else value) if plain else value
     return options
 
 

@@ -144,7 +144,8 @@ def _cost_usd(profile: Profile, terms: Terms) -> float | None:
     except CatalogError:
         return None
     seconds = _total_seconds(profile, terms)
-    return None if seconds is None else cost_usd(seconds, price)
+    machines = profile.environment.workers  # each worker on a machine of its own, as the ranking has it
+    return None if seconds is None else cost_usd(seconds, price * machines)
 
 
 def _utilisation(profile: Profile, terms: Terms) -> float | None:
@@ -258,8 +259,14 @@ METRICS: Mapping[str, Metric] = {
 
 ALIASES = {"cost": "cost_usd", "total": "total_seconds", "predicted_total": "total_seconds", "time": "total_seconds"}
 
-MORE = ("accuracy", "auc", "precision", "recall", "f1", "score", "throughput", "per_second", "map", "iou", "uptime")
-LESS = ("loss", "error", "seconds", "latency", "cost", "usd", "mae", "mse", "rmse", "perplexity", "bytes", "time")
+MORE = frozenset(("accuracy", "acc", "auc", "precision", "recall", "f1", "score", "throughput", "map", "iou", "uptime"))
+LESS = frozenset(
+    (
+        *("loss", "error", "mae", "mape", "mse", "msle", "rmse", "crossentropy", "nll", "perplexity"),
+        *("seconds", "time", "runtime", "latency", "cost", "usd", "bytes"),
+    )
+)
+"""Words of a name; a loss of accuracy is a loss, so these win."""
 
 
 def find_metric(name: str, records: Iterable[Record] = (), *, better: str | None = None) -> Metric:
@@ -284,11 +291,18 @@ def find_metric(name: str, records: Iterable[Record] = (), *, better: str | None
 
 
 def guess_better(name: str) -> Better | None:
-    """Which way is better, as far as a name tells."""
-    words = name.lower()
-    if any(part in words for part in MORE):
+    """Which way is better, as far as the words of a name tell.
+
+    >>> [guess_better(name) for name in ("val_mape", "mAP50", "accuracy_loss", "tokens_per_second")]
+    ['less', 'more', 'less', 'more']
+    """
+    if "per_second" in name.lower():
         return "more"
-    return "less" if any(part in words for part in LESS) else None
+    found = re.findall(r"[a-z0-9]+", name.lower())
+    words = {*found, *(word.rstrip("0123456789") for word in found)}
+    if words & LESS:
+        return "less"
+    return "more" if words & MORE else None
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -82,18 +82,23 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
     return Address(text, shown, parts.scheme, given, tuple(sorted(set(secrets), key=len, reverse=True)))
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether what has that name is not for anyone to see."""
+    return _SECRET_NAME.search(name) is not None
+
+
 def _find_secrets(options: Mapping[str, Any]) -> tuple[str, ...]:
     """Texts among the options, and in variables named like secrets, that no message may show."""
-    found = {value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    found = {value for name, value in os.environ.items() if is_secret_name(name)}
     waiting: list[tuple[str, Any]] = list(options.items())
     while waiting:
         name, value = waiting.pop()
         if isinstance(value, Mapping):
             waiting += [(str(key), item) for key, item in value.items()]
-        elif (
-            isinstance(value, str) and "url" not in name and name not in ("host", "hostname", "username", "region_name")
-        ):
-            found.add(value)
+        elif "url" in name or name in ("host", "hostname", "username", "region_name"):
+            continue
+        elif isinstance(value, str) or is_secret_name(name):  # a number can be a password too
+            found.add(str(value))
     return tuple(sorted((text for text in found if len(text) >= SHORTEST_SECRET), key=len, reverse=True))
 
 

@@ -21,6 +21,9 @@ from vmselect.records.base import new_id
 from vmselect.records.transfer import MAX_FILES, TransferRecord, TransferSetup
 from vmselect.units import BYTES_PER_GB, BYTES_PER_MB, format_usd
 
+UNPRICED_BYTES = 1 * BYTES_PER_GB
+"""So much is moved at most where no price is known."""
+
 
 @dataclass(frozen=True)
 class TransferPlan:
@@ -112,7 +115,7 @@ def probe_transfer(
         files: how many files they are spread over.
         streams: files moved at the same time, each over a connection of its own.
         usd_per_gb: what the store charges for a GB that leaves it; without it, the shipped list price of its cloud.
-        budget_usd: nothing is moved if that could cost more.
+        budget_usd: nothing is moved if that could cost more, nor over 1 GB where the price is not known.
         options: what fsspec needs to open the store, such as keys; never recorded or printed.
 
     >>> record = probe_transfer("memory://doc", megabytes=1, files=2, streams=1, instance_type="here", verbose=0)
@@ -128,6 +131,11 @@ def probe_transfer(
     where = choose_path(maybe(check_path, "path", path))
     if plan.cost_usd is not None and plan.cost_usd > budget:
         raise ArgumentError(f"This transfer is above budget_usd={budget:g}: {plan}. Move less, or raise budget_usd=.")
+    if plan.cost_usd is None and plan.total_bytes > UNPRICED_BYTES:
+        raise ArgumentError(
+            f"What this transfer costs is not known, so budget_usd={budget:g} cannot hold: {plan}. Pass usd_per_gb= "
+            "(0 where nothing is charged), or move at most 1 GB."
+        )
     check_target(where)
     facts = read_facts(**given, factors=varied)
     if talk:
