@@ -15,7 +15,9 @@ from vmselect.estimation import fit_runtime
 from vmselect.estimation.location import locate
 from vmselect.estimation.waiting import next_look
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
+from vmselect.records.base import Fact
 from vmselect.records.usage import Summary, Usage
+from vmselect.units import format_seconds, format_usd
 
 STEP = 0.1
 
@@ -334,9 +336,26 @@ def test_waits_of_a_self_tuning_input_are_counted_by_how_busy_the_processor_was(
         assert f"{fit_runtime(waiting(busy=busy)).idle_seconds / (12 + share[busy] * WAIT):.0%} of the time" in (
             finding.message
         )
+        idle = fit_runtime(waiting(busy=busy)).idle_seconds
+        assert f"Over 100 epochs that is {format_seconds(100 * idle)}." in finding.message
     assert share[0.1] < 0.1 < share[0.5] < share[1.0] < 1.0
     assert share[0.5] == pytest.approx(0.5, abs=0.01)
     assert "waits-between-epochs" not in {f.code for f in without.findings}
+
+
+def test_a_ranking_says_what_waits_cost_in_hours_and_dollars_at_each_epoch_count() -> None:
+    seen = waiting()
+    catalog = vs.Catalog.embedded().with_offers(
+        [{"provider": "own", "instance_type": "box", "region": "here", "market": "on_demand", "usd_per_hour": 7.2}]
+    )
+    place = seen.placement.model_copy(update={"instance_type": Fact(value="box", source="given")})
+    profile = seen.model_copy(update={"placement": place})
+    ranking = vs.rank([profile], epochs=[10, 1000], catalog=catalog)
+    idle = fit_runtime(profile).idle_seconds
+    for row in ranking.rows:
+        finding = next(f for f in row.findings if f.code == "waits-between-epochs")
+        seconds = idle * row.epochs
+        assert f"that is {format_seconds(seconds)}, {format_usd(seconds / 500)} of the bill." in finding.message
 
 
 def test_how_busy_all_programs_kept_the_processor_counts_where_it_was_sampled() -> None:

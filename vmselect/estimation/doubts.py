@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from vmselect.estimation.location import Level
 from vmselect.estimation.overheads import LONE_BOUNDARY_STEPS, Boundaries
 from vmselect.estimation.readings import Readings
+from vmselect.estimation.waiting import WAITS
 from vmselect.findings import Finding
 from vmselect.records import Profile
 from vmselect.units import format_seconds
@@ -54,7 +55,7 @@ def find_doubts(
         each, most, epoch = (format_seconds(x) for x in (waiting.each.value, waiting.longest, epoch_seconds))
         bill = waiting.each.value / (epoch_seconds + waiting.each.value)
         yield Finding(
-            "waits-between-epochs",
+            WAITS,
             f"{title}: its tf.data pipeline tunes itself, and TensorFlow may idle up to {most} after each epoch of "
             f"{epoch}. By how busy the processor was, it does so after {waiting.share:.0%} of them: {each} an epoch "
             f"are counted, {bill:.0%} of the time and of the bill.",

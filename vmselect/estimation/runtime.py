@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vmselect._checks import check_count
+from vmselect.estimation.waiting import price_waits
 from vmselect.findings import Finding
 from vmselect.units import format_seconds
 
@@ -227,7 +228,8 @@ class RuntimeModel:
             confidence=self.confidence,
             epochs=epochs,
             title=self.title,
-            findings=self.findings + self._why_wider(epochs, high - low),
+            findings=price_waits(self.findings, idle_seconds=self.idle_seconds, epochs=epochs)
+            + self._why_wider(epochs, high - low),
         )
 
     def coefficients(self) -> dict[str, Any]:

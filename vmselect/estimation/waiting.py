@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vmselect.estimation.location import NOTHING, Level, quantile
+from vmselect.findings import Finding
 from vmselect.records import Profile
+from vmselect.units import count_epochs, format_seconds, format_usd
 
 FIRST_LOOK, LONGEST_PERIOD = 0.01, 60.0
 """Seconds from one look to the next, which double from the first to the longest (TensorFlow 2.21)."""
@@ -59,6 +61,9 @@ class Waiting:
 
 
 NO_WAITING = Waiting()
+
+WAITS = "waits-between-epochs"
+"""The code of the finding that says so."""
 
 
 def next_look(seconds: float) -> float:
@@ -135,3 +140,15 @@ def expect_share(profile: Profile) -> float:
     if timeline.cpu_seconds and timeline.wall_seconds and cores:
         own = min(1.0, timeline.cpu_seconds / timeline.wall_seconds / cores)
     return 1 / (1 + math.exp(-OWN_RISE * (own - OWN_HALF)))
+
+
+def price_waits(
+    findings: Sequence[Finding], *, idle_seconds: float, epochs: float, usd_per_hour: float | None = None
+) -> tuple[Finding, ...]:
+    """The same findings; the one of waits then says what they take in all, and what that costs where it is known."""
+    if not idle_seconds:
+        return tuple(findings)
+    seconds = idle_seconds * epochs
+    paid = "" if usd_per_hour is None else f", {format_usd(seconds / 3600 * usd_per_hour)} of the bill"
+    total = f" Over {count_epochs(epochs)} that is {format_seconds(seconds)}{paid}."
+    return tuple(replace(f, message=f.message + total) if f.code == WAITS else f for f in findings)

@@ -16,6 +16,7 @@ import numpy as np
 from vmselect._checks import check_flag, check_indent
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
+from vmselect.estimation.waiting import price_waits
 from vmselect.findings import Finding
 from vmselect.ranking import costs, payload, views, wording
 from vmselect.ranking.assessment import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, Assessment, assess
@@ -208,6 +209,13 @@ class Ranking:
         found = candidate_findings(self.candidates, candidate, self.settings)
         if column is None:
             return found
+        position = self.candidates.contender[candidate]
+        found = price_waits(
+            found,
+            idle_seconds=self.candidates.of(candidate).runtime.idle_seconds,
+            epochs=float(self.assessment.epochs[position, column]),
+            usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
+        )
         for measure in LIMITED:
             most, high = measure.limit_of(self.settings), self.assessment.measures[measure.name].high
             if most is not None and high[candidate, column] > most:
