@@ -129,10 +129,13 @@ def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profil
     groups: dict[Identity, list[Profile]] = {}
     for profile in sorted(distinct(profiles), key=lambda p: (p.created, p.id)):
         groups.setdefault(identify(profile), []).append(profile)
+    named: dict[Identity, list[Identity]] = {}
+    for key in groups:
+        if key.provider:
+            named.setdefault(key._replace(provider=None), []).append(key)
     for key in [key for key in groups if key.provider is None]:
-        named = [other for other in groups if other.provider and other._replace(provider=None) == key]
-        if len(named) == 1:
-            groups[named[0]] = sorted([*groups[named[0]], *groups.pop(key)], key=lambda p: (p.created, p.id))
+        if len(others := named.get(key, ())) == 1:
+            groups[others[0]] = sorted([*groups[others[0]], *groups.pop(key)], key=lambda p: (p.created, p.id))
     return groups
 
 
@@ -143,6 +146,8 @@ def check_repetitions(
 
     ``given`` names what the caller says about the workload.
     """
+    if len(profiles) == 1:
+        return
     first = profiles[0]
     for what, found in _identities(profiles):
         raise error(

@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 KINDS = ("without", "idle hook", "probe", "sampling probe")
 BATCH = 64
@@ -147,17 +148,20 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=12)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--backend", nargs="*", default=["tensorflow", "jax", "torch"])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was measured, unrounded")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inner:
         print(json.dumps(time_fits(options.pairs, options.steps)))
         return
-    print(f"stopwatch alone: {time_timer():.2f} microseconds a step")
-    print(f"both hooks of the probe: {time_hooks():.2f} microseconds a step\n")
-    print(f"one sample of the machine: {time_sample():.2f} milliseconds of processor time\n")
+    timer, hooks, sample = time_timer(), time_hooks(), time_sample()
+    print(f"stopwatch alone: {timer:.2f} microseconds a step")
+    print(f"both hooks of the probe: {hooks:.2f} microseconds a step\n")
+    print(f"one sample of the machine: {sample:.2f} milliseconds of processor time\n")
     print(f"{options.pairs} rounds of {options.steps} steps; ratios are medians (and quartiles) over rounds\n")
     print("| backend | fit | median step | against without | against idle hook | against probe |")
     print("|---|---|---|---|---|---|")
+    fits: dict[str, dict[str, list[float]]] = {}
     for backend in options.backend:
         done = subprocess.run(
             [sys.executable, __file__, "--inner", "--pairs", str(options.pairs), "--steps", str(options.steps)],
@@ -169,7 +173,17 @@ def main() -> None:
         if done.returncode:
             print(f"| {backend} | left out: {done.stderr.strip().splitlines()[-1][:100]} | | | | |")
             continue
-        print("\n".join(summarise(backend, json.loads(done.stdout.splitlines()[-1]), options.steps)), flush=True)
+        fits[backend] = json.loads(done.stdout.splitlines()[-1])
+        print("\n".join(summarise(backend, fits[backend], options.steps)), flush=True)
+    if options.json:
+        measured = {
+            "stopwatch_microseconds": timer,
+            "hooks_microseconds": hooks,
+            "sample_milliseconds": sample,
+            "steps": options.steps,
+            "fit_seconds": fits,
+        }
+        options.json.write_text(json.dumps(measured, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class Metric:
 
 
 def _steady_steps(record: Any) -> list[float]:
-    return [step.each for step in record.timeline.steps.labelled("steady")] if isinstance(record, Profile) else []
+    return list(record.timeline.steps.steady_seconds) if isinstance(record, Profile) else []
 
 
 def _step_seconds(profile: Profile, terms: Terms) -> float | None:

@@ -63,5 +63,5 @@ def device(profile: Profile) -> str:
 
 def steady_step(profile: Profile) -> float | None:
     """Seconds of an ordinary step, or None where steps were not watched."""
-    steady = [step.each for step in profile.timeline.steps.labelled("steady")]
+    steady = profile.timeline.steps.steady_seconds
     return statistics.median(steady) if steady else None

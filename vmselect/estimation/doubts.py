@@ -26,7 +26,7 @@ def find_doubts(
 ) -> Iterator[Finding]:
     """Every doubt that the readings give reason for."""
     title = profiles[0].title
-    seen = len(readings.steady)
+    seen = sum(len(block.seconds) for block in readings.blocks)
     if seen < FEW_READINGS:
         yield Finding(
             "few-readings",

@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import truediv
 
 STALL_STEPS = 5.0
 """A reading this many ordinary steps longer than it should be is a stall."""
@@ -86,22 +87,23 @@ def locate(
     >>> round(locate([1.0] * 39 + [11.0]).value, 6), round(locate([1.0] * 38 + [3.0] * 2).value, 6)
     (1.0, 1.1)
     """
-    weights = [1] * len(seconds) if units is None else list(units)
-    kept, beyond = _without_lone_stall(list(zip(seconds, weights, strict=True)), stall, doubtful, fewest)
-    covered = sum(weight for _, weight in kept)
-    mean = math.fsum(value for value, _ in kept) / covered
-    per_unit = [value / weight for value, weight in kept]
-    freedom = PRIOR_READINGS + len(kept) - 1
+    values = list(seconds)
+    weights = [1] * len(values) if units is None else list(units)
+    beyond = _take_lone_stall(values, weights, stall, doubtful, fewest)
+    per_unit = list(map(truediv, values, weights))
+    covered = sum(weights)
+    mean = math.fsum(values) / covered
+    freedom = PRIOR_READINGS + len(values) - 1
     prior = PRIOR_READINGS * (prior_spread * mean) ** 2
     variance = (prior + math.fsum((x - mean) ** 2 for x in per_unit)) / freedom
-    error = max(variance / len(kept), _block_variance(per_unit, mean, prior))
+    error = max(variance / len(values), _block_variance(per_unit, mean, prior))
     width = quantile(confidence, freedom) * math.sqrt(error)
     rate = min(UNSEEN_RATE, -math.log(1 - confidence) / covered) if unseen else 0.0
     return Level(
         value=mean,
         low=min(width, mean),
         high=math.hypot(width, rate * UNSEEN_STEPS * mean, beyond / (covered + 1)),
-        noise=math.sqrt(variance * covered / len(kept)),
+        noise=math.sqrt(variance * covered / len(values)),
         stall=beyond,
     )
 
@@ -122,29 +124,31 @@ def predict_once(seconds: Sequence[float], *, confidence: float = 0.9) -> Level:
     return Level(value=mean, low=min(width, mean), high=width, noise=0.0)
 
 
-def _without_lone_stall(
-    readings: list[tuple[float, int]], stall: float, doubtful: float, fewest: int
-) -> tuple[list[tuple[float, int]], float]:
-    """The readings without a lone stall, or without a part of a doubtful one, and the seconds that are left out."""
-    if len(readings) < fewest:
-        return readings, 0.0
-    typical = statistics.median(value / weight for value, weight in readings)
-    excess = [value - typical * weight for value, weight in readings]
-    for limit, left_out in ((stall, 1.0), (doubtful, 1.0 - DOUBTFUL_SHARE)):
-        long = [index for index, extra in enumerate(excess) if extra > limit * typical]
+def _take_lone_stall(values: list[float], weights: list[int], stall: float, doubtful: float, fewest: int) -> float:
+    """Take a lone stall out of the readings, or a part of a doubtful one, and say how many seconds were taken."""
+    if len(values) < fewest:
+        return 0.0
+    typical = statistics.median(map(truediv, values, weights))
+    excess = [value - typical * weight for value, weight in zip(values, weights, strict=True)]
+    for steps, share in ((stall, 1.0), (doubtful, 1.0 - DOUBTFUL_SHARE)):
+        limit = steps * typical
+        long = [index for index, extra in enumerate(excess) if extra > limit]
         if len(long) == 1:
             (index,) = long
-            (value, weight), beyond = readings[index], left_out * excess[index]
-            rest = [] if left_out == 1.0 else [(value - beyond, weight)]
-            return readings[:index] + rest + readings[index + 1 :], beyond
+            taken = share * excess[index]
+            if share == 1.0:
+                del values[index], weights[index]
+            else:
+                values[index] -= taken
+            return taken
         if long:
             break  # they recur
-    return readings, 0.0
+    return 0.0
 
 
 def _block_variance(values: Sequence[float], mean: float, prior: float) -> float:
     """Variance of the mean from means of neighbouring readings, which also sees slow drift."""
-    means = [statistics.fmean(values[i : i + BLOCK]) for i in range(0, len(values) - BLOCK + 1, BLOCK)]
+    means = [math.fsum(values[i : i + BLOCK]) / BLOCK for i in range(0, len(values) - BLOCK + 1, BLOCK)]
     if len(means) < 3:
         return 0.0
     squares = prior / BLOCK + math.fsum((m - mean) ** 2 for m in means)

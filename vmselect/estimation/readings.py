@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
 
-from vmselect.records import Epoch, Profile, Validation
+from vmselect.records import Epoch, Profile, Steps, Validation
 from vmselect.records.warmup import count_warmup
 
 
@@ -23,12 +25,19 @@ class Opening:
     cut_short: bool = False
 
 
+class Block(NamedTuple):
+    """Readings in order: seconds, and the steps that each of them covers."""
+
+    seconds: list[float]
+    covers: list[int]
+
+
 @dataclass
 class Readings:
     """Readings of one setup, over all its repetitions.
 
-    ``blocks`` holds, per repetition and epoch, the steady readings in order: seconds and steps covered. In profiles
-    of whole epochs the unit is the epoch, and ``unit`` says so. A boundary has three parts: the wrap-up of an epoch,
+    ``blocks`` holds the steady readings per repetition and epoch. In profiles of whole epochs the unit is the epoch,
+    and ``unit`` says so. A boundary has three parts: the wrap-up of an epoch,
     before its validation; its ending, in which other callbacks work; and the opening of the next one. ``finals`` come
     after the last epoch. Where the parts were not told apart, an opening holds them all; ``first_openings`` are those
     that others followed. ``pauses`` are, per repetition, those with a known cause, among ``steps_seen`` steps.
@@ -38,8 +47,8 @@ class Readings:
     init: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     first_units: int = 0
-    warmup: list[list[tuple[float, int]]] = field(default_factory=list)
-    blocks: list[list[tuple[float, int]]] = field(default_factory=list)
+    warmup: list[Block] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     first_partials: list[float] = field(default_factory=list)
     later_partials: list[float] = field(default_factory=list)
     first_wrap_ups: list[float] = field(default_factory=list)
@@ -56,9 +65,9 @@ class Readings:
     later_validations: list[Validation] = field(default_factory=list)
 
     @property
-    def steady(self) -> list[tuple[float, int]]:
+    def steady(self) -> Block:
         """Every steady reading."""
-        return [reading for block in self.blocks for reading in block]
+        return Block(*(list(chain.from_iterable(column)) for column in zip(Block([], []), *self.blocks, strict=True)))
 
 
 def collect(profiles: Sequence[Profile]) -> Readings:
@@ -97,9 +106,8 @@ def _collect_epochs(profile: Profile, readings: Readings) -> None:
     whole = [epoch for epoch in profile.timeline.epochs if epoch.complete]
     readings.first.append(whole[0].seconds)
     readings.first_units = 1
-    later = [(epoch.seconds, 1) for epoch in whole[1:]]
-    if later:
-        readings.blocks.append(later)
+    if later := [epoch.seconds for epoch in whole[1:]]:
+        readings.blocks.append(Block(later, [1] * len(later)))
     lengths = _pipeline_seconds(profile)
     for boundary in profile.timeline.boundaries:
         if boundary.final:
@@ -133,27 +141,31 @@ def _collect_steps(profile: Profile, readings: Readings) -> None:
     for first in steps.labelled("first"):
         readings.first.append(first.seconds)
         readings.first_units = first.covers
-    ordinary = steps.labelled("steady", "warmup")
-    opening_epoch = ordinary[0].epoch if ordinary else 0
-    head = [(step.seconds, step.covers) for step in ordinary if step.epoch == opening_epoch]
-    tail = [step for step in ordinary if step.epoch != opening_epoch]
-    warm = count_warmup(ordinary)
-    readings.warmup.append(head[:warm])
+    (_, head), *later = _ordinary_epochs(steps)
+    warm = count_warmup(*head)
+    readings.warmup.append(Block(*(column[:warm] for column in head)))
     dropped = steps.readings > len(steps)
-    aggregates = _epoch_aggregates(profile, partials=bool(partials)) if dropped else []
-    blocks = [head[warm:]]
-    if aggregates:
-        blocks = [aggregates]
-    else:
-        for epoch in sorted({step.epoch for step in tail}):
-            blocks.append([(step.seconds, step.covers) for step in tail if step.epoch == epoch])
-    readings.blocks.extend(block for block in blocks if block)
+    aggregates = _epoch_aggregates(profile, partials=bool(partials)) if dropped else Block([], [])
+    steady = Block(*(column[warm:] for column in head))
+    blocks = [aggregates] if aggregates.seconds else [steady, *(block for _, block in sorted(later))]
+    readings.blocks.extend(block for block in blocks if block.seconds)
 
 
-def _epoch_aggregates(profile: Profile, *, partials: bool) -> list[tuple[float, int]]:
+def _ordinary_epochs(steps: Steps) -> Iterable[tuple[int, Block]]:
+    """Ordinary steps by epoch, in the order of the readings; at least one epoch, which may be empty."""
+    epochs: dict[int, Block] = {}
+    for epoch, seconds, covers, label in zip(steps.epoch, steps.seconds, steps.covers, steps.label, strict=True):
+        if label in ("steady", "warmup"):
+            block = epochs.get(epoch) or epochs.setdefault(epoch, Block([], []))
+            block.seconds.append(seconds)
+            block.covers.append(covers)
+    return epochs.items() or [(0, Block([], []))]
+
+
+def _epoch_aggregates(profile: Profile, *, partials: bool) -> Block:
     """Whole epochs as one reading each, where single steps were too many to keep."""
     covers = profile.setup.steps_per_execution
-    rows = []
+    rows = Block([], [])
     for epoch in profile.timeline.epochs[1:]:
         if not epoch.complete or not epoch.steps or epoch.opening_seconds is None:
             continue
@@ -161,7 +173,8 @@ def _epoch_aggregates(profile: Profile, *, partials: bool) -> list[tuple[float, 
         if partials and epoch.closing_seconds is not None:
             seconds, steps = seconds - epoch.closing_seconds, steps - 1
         if steps > 0:
-            rows.append((max(0.0, seconds), steps))
+            rows.seconds.append(max(0.0, seconds))
+            rows.covers.append(steps)
     return rows
 
 

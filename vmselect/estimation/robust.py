@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from itertools import islice
 
 from vmselect.errors import EstimateError
 from vmselect.estimation.doubts import find_doubts
@@ -88,7 +89,9 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     spread.add_level(validation.later, once=-1.0, per_epoch=1.0 / freq)
     moving = inside + between
     priors = (DRIFT_FASTER, DRIFT_SLOWER) if readings.unit == "step" else (EPOCH_DRIFT, EPOCH_DRIFT)
-    faster, slower = (_drift(readings, prior, confidence) * moving for prior in priors)
+    rates = [math.fsum(block.seconds) / sum(block.covers) for block in readings.blocks if len(block.seconds) > 2]
+    runs = max(1, len(readings.first))
+    faster, slower = (_drift(rates, prior, runs, confidence) * moving for prior in priors)
     spread.add_sides(faster, slower, per_epoch=1.0)
     return RuntimeModel(
         title=title,
@@ -134,12 +137,12 @@ def _units_per_epoch(profiles: Sequence[Profile], workload: Workload, unit: str)
 
 def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: float) -> Level:
     steady = readings.steady
-    if not steady and readings.unit == "epoch":
+    if not steady.seconds and readings.unit == "epoch":
         # One epoch, the first: all there is. Its compilation cannot be told from its steps.
         return locate(readings.first, confidence=confidence)
     if readings.unit == "epoch":
         return locate(
-            [s for s, _ in steady],
+            steady.seconds,
             prior_spread=EPOCH_SPREAD,
             stall=EPOCH_STALL,
             doubtful=EPOCH_STALL,
@@ -147,30 +150,34 @@ def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: f
             unseen=False,
             confidence=confidence,
         )
-    if not steady:
+    if not steady.seconds:
         raise EstimateError(
             f"{profiles[0].title}: it holds no steady step. Probe more steps (IterationProbe(steps=20)) on enough data "
             "for them."
         )
-    return locate([s for s, _ in steady], units=[n for _, n in steady], confidence=confidence)
+    return locate(steady.seconds, units=steady.covers, confidence=confidence)
 
 
 def _first_iteration(readings: Readings, step: Level, units: float, confidence: float) -> Level:
     """The first step, and what the warm-up steps after it took beyond steady ones."""
     reach = max(0, int(units) - 1)  # a workload of shorter epochs than were probed has fewer warm-up steps
-    extra = [math.fsum(seconds - step.value * covers for seconds, covers in warm[:reach]) for warm in readings.warmup]
+    extra = [
+        math.fsum(seconds - step.value * covers for seconds, covers in islice(zip(*warm, strict=True), reach))
+        for warm in readings.warmup
+    ]
     first = readings.first or [0.0] * len(extra)
     if len(first) == len(extra):
         first = [max(0.0, a + b) for a, b in zip(first, extra, strict=True)]
     return predict_once(first, confidence=confidence)
 
 
-def _drift(readings: Readings, prior: float, confidence: float) -> float:
-    """Relative half-width for a machine whose speed over the whole run is not that of the probe."""
-    rates = [math.fsum(s for s, _ in block) / sum(n for _, n in block) for block in readings.blocks if len(block) > 2]
+def _drift(rates: Sequence[float], prior: float, runs: int, confidence: float) -> float:
+    """Relative half-width for a machine whose speed over the whole run is not that of the probe.
+
+    ``rates`` are seconds per step of the blocks that the probes saw, in so many ``runs``.
+    """
     squares, freedom = DRIFT_BLOCKS * prior**2, DRIFT_BLOCKS
     if len(rates) > 1 and (centre := statistics.median(rates)) > 0:
         squares += math.fsum((rate / centre - 1) ** 2 for rate in rates)
         freedom += len(rates) - 1
-    runs = max(1, len(readings.first))
     return quantile(confidence, freedom) * math.sqrt(squares / freedom * (1 + 1 / runs) / 2)

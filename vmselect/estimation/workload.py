@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from vmselect._checks import check_count, check_number, maybe, show
@@ -52,7 +52,7 @@ class Workload:
     @property
     def given(self) -> dict[str, Any]:
         """What was said, by name."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
     def saying(cls, workload: Workload | None, fields: Mapping[str, Any]) -> Workload:

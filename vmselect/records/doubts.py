@@ -26,11 +26,6 @@ def find_doubts(profile: Profile) -> tuple[Finding, ...]:
     return gravest_first(finding for check in _CHECKS for finding in check(profile))
 
 
-def steady_step_seconds(profile: Profile) -> list[float]:
-    """Seconds per step of the steady readings."""
-    return [step.each for step in profile.timeline.steps.labelled("steady")]
-
-
 def _outcome(profile: Profile) -> Iterator[Finding]:
     detail = f" ({profile.detail})" if profile.detail else ""
     if profile.outcome == "out_of_memory":
@@ -57,7 +52,7 @@ def _threaded_dispatch(profile: Profile) -> Iterator[Finding]:
 
 
 def _direct_dispatch(profile: Profile) -> Iterator[Finding]:
-    environment, steady = profile.environment, steady_step_seconds(profile)
+    environment, steady = profile.environment, profile.timeline.steps.steady_seconds
     if profile.probe != "iteration" or environment.dispatch != "direct" or environment.backend not in ("jax", "torch"):
         return
     if steady and statistics.median(steady) < SHORT_STEP_SECONDS:
@@ -71,7 +66,7 @@ def _direct_dispatch(profile: Profile) -> Iterator[Finding]:
 
 
 def _unstable_steps(profile: Profile) -> Iterator[Finding]:
-    steady = steady_step_seconds(profile)
+    steady = profile.timeline.steps.steady_seconds
     if profile.probe in ("iteration", "loop") and len(steady) < FEW_STEPS and profile.outcome != "out_of_memory":
         yield Finding(
             "few-steps",

@@ -6,7 +6,6 @@ import html
 import statistics
 from typing import TYPE_CHECKING
 
-from vmselect.records.doubts import steady_step_seconds
 from vmselect.units import format_bytes, format_seconds, printable
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def _first_step(profile: Profile) -> str | None:
 
 
 def _steady_step(profile: Profile) -> str | None:
-    steady = steady_step_seconds(profile)
+    steady = profile.timeline.steps.steady_seconds
     if not steady:
         return None
     return f"{format_seconds(statistics.median(steady))} (median of {len(steady)})"

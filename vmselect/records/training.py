@@ -95,15 +95,23 @@ class Steps(Part):
         """The readings that were kept, in order."""
         return tuple(map(Step, self.epoch, self.batch, self.seconds, self.covers, self.label))
 
+    @cached_property
+    def steady_seconds(self) -> tuple[float, ...]:
+        """Seconds of a single step, of every steady reading."""
+        columns = zip(self.seconds, self.covers, self.label, strict=True)
+        return tuple(seconds / covers for seconds, covers, label in columns if label == "steady")
+
     def __copy__(self) -> Steps:
-        # A copy may get other columns, so it makes rows of its own.
+        # A copy may get other columns, so it makes of them what it needs.
         copied = super().__copy__()
         copied.__dict__.pop("rows", None)
+        copied.__dict__.pop("steady_seconds", None)
         return copied
 
     def labelled(self, *labels: Label) -> list[Step]:
-        """The readings with one of these labels."""
-        return [row for row in self.rows if row.label in labels]
+        """The readings with one of these labels; most are steady, and rows are made of those asked for only."""
+        columns = zip(self.epoch, self.batch, self.seconds, self.covers, self.label, strict=True)
+        return [Step(*row) for row in columns if row[-1] in labels]
 
     def __len__(self) -> int:
         return len(self.seconds)

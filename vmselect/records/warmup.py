@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from vmselect.records.training import Step
+from operator import truediv
 
 MOST_READINGS = 1_000
 """Warm-up is looked for among this many first readings, all of which a profile keeps."""
@@ -44,11 +41,10 @@ def detect_warmup(per_step_seconds: Sequence[float]) -> int:
     return half
 
 
-def count_warmup(rows: Sequence[Step]) -> int:
-    """How many of the ordinary steps among ``rows`` (kept readings in order) come before the steady state.
+def count_warmup(taken: Sequence[float], covers: Sequence[int]) -> int:
+    """How many ordinary steps of the first epoch that has any, each reading with the steps it covers, are warm-up.
 
     The probe labels by it when it writes, and the estimate decides by it when it reads, so that old files, times that
-    were given and the part of a longer run are all judged alike. Only the first epoch with ordinary steps can warm up.
+    were given and the part of a longer run are all judged alike. No other epoch can warm up.
     """
-    ordinary = [row for row in rows if row.label in ("steady", "warmup")]
-    return detect_warmup([row.each for row in ordinary if row.epoch == ordinary[0].epoch][:MOST_READINGS])
+    return detect_warmup(list(map(truediv, taken[:MOST_READINGS], covers[:MOST_READINGS])))

@@ -30,13 +30,12 @@ def step_points(profile: Profile, *, most: int = 2_000) -> dict[str, Any]:
     positions = _positions(steps)
     kept = _thin(steps.label, most)
     rows = steps.rows
-    steady = [step.each for step in rows if step.label == "steady"]
     return {
         "title": profile.title,
         "position": [positions[i] for i in kept],
         "seconds": [rows[i].each for i in kept],
         "label": [rows[i].label for i in kept],
-        "steady_seconds": statistics.median(steady) if steady else None,
+        "steady_seconds": statistics.median(steps.steady_seconds) if steps.steady_seconds else None,
         "readings": steps.readings,
     }
 

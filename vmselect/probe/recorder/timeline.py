@@ -72,8 +72,10 @@ def label_steps(readings: list[Reading], tallies: list[EpochTally], *, has_parti
             labels.append("opening")
         else:
             labels.append("steady")
-    warm = count_warmup([Step(*reading, label) for reading, label in zip(readings, labels, strict=True)])
-    for position in [position for position, label in enumerate(labels) if label == "steady"][:warm]:
+    ordinary = [position for position, label in enumerate(labels) if label == "steady"]
+    head = [readings[position] for position in ordinary if readings[position][0] == readings[ordinary[0]][0]]
+    warm = count_warmup([taken for _, _, taken, _ in head], [covers for *_, covers in head])
+    for position in ordinary[:warm]:
         labels[position] = "warmup"
     return labels
 
