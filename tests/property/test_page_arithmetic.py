@@ -17,11 +17,10 @@ from vmselect.units import format_epochs, format_seconds, format_usd
 
 pytest.importorskip("py_mini_racer", reason="the page's scripts were not run: mini-racer is not installed")
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from priced import sell
 from scripts import Scripts
 
-EMPTY = vs.Catalog.embedded(date="2021-02-28")
 FIELDS = ("epochs", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "score")
-MARKETS = ("on_demand", "spot")
 
 prices = st.one_of(st.sampled_from([0.5, 1.0]), st.floats(0.01, 50))
 machines = st.lists(
@@ -43,21 +42,19 @@ def scripts() -> Iterator[Scripts]:
     engine.close()
 
 
-def offer(name: str, market: str, price: float) -> dict[str, Any]:
-    return {"provider": "lab", "instance_type": name, "region": "here", "market": market, "usd_per_hour": price}
-
-
 def make(given_machines: list[Any], **options: Any) -> vs.Ranking:
-    profiles, offers = [], []
-    for i, (start, epoch, validation, price, on_spot, sold_on_spot) in enumerate(given_machines):
+    profiles = []
+    for i, (start, epoch, validation, *_) in enumerate(given_machines):
         one = vs.Profile.from_times(
             instance_type=f"m{i}", batch_size=8, init_seconds=start, steps_per_epoch=10,
             iteration_seconds=[epoch / 10] * 6, validation_seconds=[validation, validation / 2],
         )  # fmt: skip
         profiles.append(one.model_copy(update={"setup": one.setup.model_copy(update={"validation_freq": 3})}))
-        offers.append(offer(f"m{i}", "on_demand", price))
-        offers += [offer(f"m{i}", "spot", on_spot)] if sold_on_spot else []
-    return vs.rank(profiles, epochs=20, catalog=EMPTY.with_offers(offers), **options)
+    catalog = sell(
+        on_demand=[price for *_, price, _, _ in given_machines],
+        spot=[on_spot if sold else None for *_, on_spot, sold in given_machines],
+    )
+    return vs.rank(profiles, epochs=20, catalog=catalog, **options)
 
 
 def agree(scripts: Scripts, expected: vs.Ranking, found: dict[str, Any]) -> None:
@@ -103,7 +100,7 @@ def test_values_order_ties_front_verdict_and_reasons_are_pythons(
 def test_pairs_of_machine_and_batch_size_too(
     scripts: Scripts, steps: list[float], counts: list[int], time: float, deadline: float | None
 ) -> None:
-    sizes = [(name, size) for name in ("a", "b") for size in (64, 256)]
+    sizes = [(name, size) for name in ("m0", "m1") for size in (64, 256)]
     profiles = [
         vs.Profile.from_times(
             instance_type=name, batch_size=size, steps_per_epoch=6400 // size, iteration_seconds=[s] * 5
@@ -111,8 +108,7 @@ def test_pairs_of_machine_and_batch_size_too(
         for (name, size), s in zip(sizes, steps, strict=True)
     ]  # fmt: skip
     study = vs.ConvergenceStudy.from_epochs({64: counts[:2], 256: counts[2:]}, metrics={64: 0.9, 256: 0.8})
-    catalog = EMPTY.with_offers([offer("a", "on_demand", 1.0), offer("b", "on_demand", 2.5)])
-    ranking = vs.rank(profiles, epochs=study, catalog=catalog)
+    ranking = vs.rank(profiles, epochs=study, catalog=sell(on_demand=[1.0, 2.5]))
     weighed = {"cost": 1 - time, "time": time}
     found = scripts.rank(ranking, {"weights": weighed, "deadline_hours": deadline})
     agree(scripts, ranking.rerank(objective=weighed, deadline_hours=deadline), found)

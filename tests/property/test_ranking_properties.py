@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from priced import sell
 
 Machines = list[tuple[float, float, float]]
 """Intercept and slope of the runtime, and price."""
@@ -25,16 +31,9 @@ def rank(given_machines: Machines, *, order: list[int] | None = None, **options:
         )
         for i, (a, b, _) in enumerate(given_machines)
     ]
-    offers = [
-        {"provider": "lab", "instance_type": f"m{i}", "region": "here", "market": "on_demand", "usd_per_hour": price}
-        for i, (_, _, price) in enumerate(given_machines)
-    ]
-    catalog = EMPTY.with_offers(offers)
+    catalog = sell(on_demand=[price for _, _, price in given_machines])
     chosen = [profiles[i] for i in order] if order else profiles
     return vs.rank(chosen, **({"epochs": EPOCHS, "catalog": catalog} | options))
-
-
-EMPTY = vs.Catalog.embedded(date="2021-02-28")
 
 
 def mixed(weight: float) -> dict[str, float]:
