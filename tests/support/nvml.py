@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("nvml_stub.c")
@@ -24,15 +26,22 @@ CARD = {
 }
 
 
+@cache
+def _compile(*flags: str) -> bytes:
+    assert COMPILER, "no C compiler"
+    with tempfile.TemporaryDirectory() as name:
+        library = Path(name) / "library.so"
+        subprocess.run([COMPILER, "-shared", "-fPIC", "-Wall", *flags, "-o", library, SOURCE], check=True)
+        return library.read_bytes()
+
+
 class Driver:
     """The library in ``folder``, and its answers."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        assert COMPILER, "no C compiler"
         self.answers = folder / "answers.txt"
         self._folder = folder
-        library = folder / "libnvidia-ml.so.1"
-        subprocess.run([COMPILER, "-shared", "-fPIC", "-Wall", *flags, "-o", library, SOURCE], check=True)
+        (folder / "libnvidia-ml.so.1").write_bytes(_compile(*flags))
 
     def answer(self, *cards: Mapping[str, int]) -> None:
         """From now on, these cards with these answers."""

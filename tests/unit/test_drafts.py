@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import signal
@@ -75,27 +74,6 @@ def test_a_copied_folder_has_no_writer(tmp_path: Path, writer) -> None:
     shutil.copytree(tmp_path / "here", tmp_path / "there")
     assert len(vs.load_profiles(tmp_path / "there")) == 1
     assert not names(tmp_path / "there")[0].startswith(".")
-
-
-def read(folder: str, results) -> None:
-    results.put(len(vs.load_profiles(folder)))
-
-
-def test_many_readers_recover_each_draft_once(tmp_path: Path) -> None:
-    for _ in range(20):
-        made = make_profile()
-        draft = Draft(tmp_path, identity=made.id)
-        draft.write(made)
-        draft._release()  # as if its process had died
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    readers = [context.Process(target=read, args=(str(tmp_path), results)) for _ in range(4)]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
-    loaded = vs.load_profiles(tmp_path)
-    assert len({profile.id for profile in loaded}) == len(loaded) == len(names(tmp_path)) == 20
 
 
 def test_the_end_gives_the_record_its_name_and_leaves_nothing(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -78,31 +76,6 @@ def test_a_full_or_forbidden_place_is_one_clear_error_and_leaves_nothing(tmp_pat
         with pytest.raises(ProfileError, match="cannot write"):
             _files.write_text(path, "text")
     assert names(tmp_path) == ["file"]
-
-
-SAVE = """
-import sys, vmselect as vs
-profile = vs.Profile.from_times(instance_type="m", batch_size=8, iteration_seconds=[0.1] * 3)
-print("ready", flush=True); sys.stdin.readline()
-for _ in range(15):
-    profile.model_copy(update={"id": vs.Profile.from_times(iteration_seconds=1.0).id}).save(sys.argv[1])
-"""
-
-
-def test_eight_processes_in_one_second_lose_no_profile(tmp_path: Path) -> None:
-    folder = tmp_path / "records"
-    children = [
-        subprocess.Popen([sys.executable, "-c", SAVE, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for _ in range(8)
-    ]
-    for child in children:
-        assert child.stdout is not None
-        child.stdout.readline()
-    for child in children:
-        child.communicate(b"go\n")
-        assert child.returncode == 0
-    assert len({profile.id for profile in vs.load_profiles(folder)}) == 120
-    assert all(name.endswith(".json") for name in names(folder))
 
 
 def test_names_are_claimed_where_links_are_not_to_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -157,33 +152,6 @@ def test_an_unwritable_path_is_found_before_it_is_needed(tmp_path: Path) -> None
         _files.check_writable(tmp_path / "file" / "profile.json")
     _files.check_writable(tmp_path / "new" / "profile.json")
     assert not (tmp_path / "new").exists()
-
-
-SAVE_FOR_EVER = """
-import sys
-from vmselect.records import Profile
-profiles = [Profile.from_times(iteration_seconds=[float(n)] * 3000, instance_type="m") for n in (1, 2)]
-print("ready", flush=True)
-while True:
-    for profile in profiles:
-        profile.save(sys.argv[1])
-"""
-
-
-def test_kill_9_while_saving_leaves_a_whole_file(tmp_path: Path) -> None:
-    path = tmp_path / "profile.json"
-    for pause in (0.0, 0.003, 0.011, 0.02, 0.037):
-        child = subprocess.Popen([sys.executable, "-c", SAVE_FOR_EVER, str(path)], stdout=subprocess.PIPE)
-        assert child.stdout is not None
-        child.stdout.readline()
-        deadline = time.monotonic() + 30
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.001)
-        time.sleep(pause)
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
-        assert set(Profile.load(path).timeline.steps.seconds) in ({1.0}, {2.0})
 
 
 # -- SkyPilot ----------------------------------------------------------------------------------------------------------

@@ -17,20 +17,27 @@ from vmselect.probe.sampling.gpus import GpuReader
 from vmselect.probe.facts.hardware import read_gpus
 reader = GpuReader()
 first = reader.read(1.0)
-if len(sys.argv) > 1:
-    Path(sys.argv[2]).replace(sys.argv[1])
-second = reader.read(1.0)
-third = reader.read(1.0)
+reads = [first]
+for answers in sys.argv[2:]:
+    Path(answers).replace(sys.argv[1])
+    reads.append(reader.read(1.0))
+reads.append(reader.read(1.0))
 reader.close()
-print(json.dumps([first, second, third, reader.read(1.0), [gpu.model_dump() for gpu in read_gpus()]]))
+print(json.dumps([*reads, reader.read(1.0), [gpu.model_dump() for gpu in read_gpus()]]))
 """
 
 
-def ask(driver, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], env=driver.environment, capture_output=True, text=True, check=True
-    )
+def ask(driver, *later):
+    """What one program reads: from the answers there are, from each later ones, again, closed; and the cards."""
+    command = [sys.executable, "-c", PROGRAM, str(driver.answers), *map(str, later)]
+    done = subprocess.run(command, env=driver.environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
+
+
+def keep(driver, name, *cards):
+    """Answers for later, in a file of their own."""
+    driver.answer(*cards)
+    return driver.answers.rename(driver.answers.with_name(name))
 
 
 @pytest.fixture
@@ -62,33 +69,30 @@ def test_a_question_that_is_not_supported(driver):
 def test_a_function_that_the_driver_lacks(tmp_path):
     driver = Driver(tmp_path, "-DWITHOUT_TEMPERATURE")
     driver.answer(CARD)
-    first, second, *_ = ask(driver)
+    first, again, *_ = ask(driver)
     assert "gpu0_temperature_celsius" not in first
-    assert second["gpu0_busy_share"] == 0.8
+    assert again["gpu0_busy_share"] == 0.8
 
 
-def test_a_card_that_vanishes(driver, tmp_path):
-    driver.answer(CARD, {"lost": 1})
-    lost = tmp_path / "lost.txt"
-    driver.answers.rename(lost)
+def test_a_card_that_vanishes(driver):
+    lost = keep(driver, "lost.txt", CARD, {"lost": 1})
     driver.answer(CARD, CARD)
-    first, second, third, *_ = ask(driver, str(driver.answers), str(lost))
+    first, second, third, *_ = ask(driver, lost)
     assert "gpu1_busy_share" in first
     assert not [name for name in second | third if name.startswith("gpu1")]
     assert third["gpu0_busy_share"] == 0.8
 
 
-@pytest.mark.parametrize(
-    ("reasons", "heat", "power"),
-    [(0x00, 0, 0), (0x01, 0, 0), (0x04, 0, 1), (0x20, 1, 0), (0x40, 1, 0), (0x80, 0, 1), (0x44, 1, 1)],
-)
-def test_throttling(driver, reasons, heat, power):
-    driver.answer(CARD | {"reasons": reasons})
-    first, *_ = ask(driver)
-    assert (first["gpu0_throttled_by_heat_share"], first["gpu0_throttled_by_power_share"]) == (heat, power)
+def test_throttling(driver):
+    heat_and_power = {0x00: (0, 0), 0x01: (0, 0), 0x04: (0, 1), 0x20: (1, 0), 0x40: (1, 0), 0x80: (0, 1), 0x44: (1, 1)}
+    later = [keep(driver, f"{reasons}.txt", CARD | {"reasons": reasons}) for reasons in heat_and_power]
+    driver.answer(CARD)
+    _, *reads, _again, _closed, _cards = ask(driver, *later)
+    found = [(read["gpu0_throttled_by_heat_share"], read["gpu0_throttled_by_power_share"]) for read in reads]
+    assert dict(zip(heat_and_power, found, strict=True)) == heat_and_power
 
 
 def test_no_driver(tmp_path):
     driver = Driver(tmp_path)
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"no library")
-    assert ask(driver) == [{}, {}, {}, {}, []]
+    assert ask(driver) == [{}, {}, {}, []]

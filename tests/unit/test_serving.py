@@ -155,7 +155,7 @@ def test_one_queue_by_loop_and_by_formula(seconds: list[float], rate: float, cli
     assert min(more) >= min(seconds) - 1e-9
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(
     st.permutations(range(4)), st.lists(st.floats(1, 500), min_size=2, max_size=2), st.floats(0, 1e9), st.floats(1, 9)
 )
