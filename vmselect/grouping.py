@@ -134,7 +134,7 @@ def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profil
         if key.provider:
             named.setdefault(key._replace(provider=None), []).append(key)
     for key in [key for key in groups if key.provider is None]:
-        if len(others := named.get(key, ())) == 1:
+        if len(others := named.get(key, [])) == 1:
             groups[others[0]] = sorted([*groups[others[0]], *groups.pop(key)], key=lambda p: (p.created, p.id))
     return groups
 

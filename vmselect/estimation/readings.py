@@ -67,7 +67,10 @@ class Readings:
     @property
     def steady(self) -> Block:
         """Every steady reading."""
-        return Block(*(list(chain.from_iterable(column)) for column in zip(Block([], []), *self.blocks, strict=True)))
+        return Block(
+            list(chain.from_iterable(block.seconds for block in self.blocks)),
+            list(chain.from_iterable(block.covers for block in self.blocks)),
+        )
 
 
 def collect(profiles: Sequence[Profile]) -> Readings:
@@ -143,10 +146,10 @@ def _collect_steps(profile: Profile, readings: Readings) -> None:
         readings.first_units = first.covers
     (_, head), *later = _ordinary_epochs(steps)
     warm = count_warmup(*head)
-    readings.warmup.append(Block(*(column[:warm] for column in head)))
+    readings.warmup.append(Block(head.seconds[:warm], head.covers[:warm]))
     dropped = steps.readings > len(steps)
     aggregates = _epoch_aggregates(profile, partials=bool(partials)) if dropped else Block([], [])
-    steady = Block(*(column[warm:] for column in head))
+    steady = Block(head.seconds[warm:], head.covers[warm:])
     blocks = [aggregates] if aggregates.seconds else [steady, *(block for _, block in sorted(later))]
     readings.blocks.extend(block for block in blocks if block.seconds)
 
