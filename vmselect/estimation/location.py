@@ -128,7 +128,7 @@ def _take_lone_stall(values: list[float], weights: list[int], stall: float, doub
     """Take a lone stall out of the readings, or a part of a doubtful one, and say how many seconds were taken."""
     if len(values) < fewest:
         return 0.0
-    typical = statistics.median(map(truediv, values, weights))
+    typical: float = statistics.median(map(truediv, values, weights))
     excess = [value - typical * weight for value, weight in zip(values, weights, strict=True)]
     for steps, share in ((stall, 1.0), (doubtful, 1.0 - DOUBTFUL_SHARE)):
         limit = steps * typical
