@@ -147,3 +147,16 @@ def test_several_validations_in_an_epoch_are_all_counted() -> None:
     often = once.model_copy(update={"setup": once.setup.model_copy(update={"validations_per_epoch": 4.0})})
     more = vs.estimate(often, epochs=10).seconds - vs.estimate(once, epochs=10).seconds
     assert more == pytest.approx(10 * 3 * 1.0)
+
+
+def test_estimates_in_a_notebook_name_every_term_and_escape_names() -> None:
+    one = profile(0.1, 1, machine="<b>big</b>")
+    page = vs.estimate(one, epochs=5)._repr_html_()
+    assert "steady iterations" in page
+    assert "<b>" not in page
+    both = estimate_fits(
+        [one, profile(0.5, 2, structure="whole", machine="<b>big</b>", name="<i>tuned</i>")]
+    )._repr_html_()
+    assert both.count("<tr>") == 3
+    assert "&lt;i&gt;tuned" in both
+    assert "<b>" not in both

@@ -197,3 +197,16 @@ def test_a_summary_that_cannot_be_used_says_why(tmp_path: Path, change: dict[str
     path.write_text(json.dumps({**SUMMARY, **change}))
     with pytest.raises(vs.errors.ProfileError, match=named):
         Profile.from_skypilot_summary(path)
+
+
+def test_a_list_of_profiles_is_a_table_in_a_notebook(tmp_path: Path) -> None:
+    for number, model in enumerate(("<b>net</b>", "other")):
+        vs.Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=0.1, model=model).save(
+            tmp_path / f"{number}.json"
+        )
+    profiles = vs.load_profiles(tmp_path)
+    assert profiles == [*profiles]
+    page = profiles._repr_html_()
+    assert page.count("<tr>") == 3
+    assert "&lt;b&gt;net" in page
+    assert "<b>" not in page

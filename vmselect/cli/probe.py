@@ -70,8 +70,8 @@ def probe(
       vmselect probe --watch --path truth.json train.py
     """
     import vmselect
-    from vmselect.probe.elsewhere import kept_elsewhere
     from vmselect.probe.options import Options, check_target
+    from vmselect.probe.scratch import saved_in_scratch
     from vmselect.probe.torch_script import LOADER_MODULE, OPTIMIZER_MODULE, EnoughSteps, TorchScript
 
     if script.endswith(".ipynb"):
@@ -112,7 +112,7 @@ def probe(
     with ExitStack() as redirected:
         saved = {}
         if not (watch or touch_files):
-            saved = redirected.enter_context(kept_elsewhere(after_import)).redirected
+            saved = redirected.enter_context(saved_in_scratch(after_import)).redirected
             redirected.enter_context(redirected_tuners())
         try:
             run_script(script, arguments or (), module=module, before=vmselect.mark_start, failed=script_watch.close)

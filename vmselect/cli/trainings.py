@@ -104,7 +104,7 @@ class Trainings:
         def make_elsewhere(trainer: Any, *args: Any, **options: Any) -> None:
             import inspect
 
-            from vmselect.probe.elsewhere import current
+            from vmselect.probe.scratch import current
 
             given = inspect.signature(make).bind(trainer, *args, **options).arguments.get("args")
             if current is not None and given is not None:  # the folder is made when the trainer is
@@ -153,7 +153,7 @@ class Trainings:
 @contextmanager
 def redirected_tuners() -> Iterator[None]:
     """Let keras-tuner keep its project in a scratch folder: trials that were cut short are no results."""
-    from vmselect.probe.elsewhere import make_scratch_folder
+    from vmselect.probe.scratch import make_scratch_folder
 
     folders: list[Path] = []
 

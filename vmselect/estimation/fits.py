@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 
 from vmselect._checks import check_count, maybe
@@ -57,6 +58,29 @@ class FitsEstimate:
         count = sum(fit.times for fit in self.fits)
         times = f"{format_seconds(self.seconds)} ({format_seconds(self.low)} to {format_seconds(self.high)})"
         return f"{self.title}: {count} fit{'s' * (count != 1)} in {times}"
+
+    def _repr_html_(self) -> str:
+        cells = [
+            (
+                fit.name or fit.model or "",
+                fit.times,
+                fit.estimate.epochs,
+                fit.estimate.seconds,
+                fit.estimate.low,
+                fit.estimate.high,
+            )
+            for fit in self.fits
+        ]
+        rows = "".join(
+            f"<tr><td>{number}</td><td><bdi>{escape(str(name))}</bdi></td><td>{times}</td><td>{epochs}</td>"
+            + "".join(f"<td>{format_seconds(seconds)}</td>" for seconds in interval)
+            + "</tr>"
+            for number, (name, times, epochs, *interval) in enumerate(cells, 1)
+        )
+        head = "".join(f"<th>{name}</th>" for name in ("", "fit", "times", "epochs", "time", "low", "high"))
+        doubts = "".join(f"<li>{escape(str(finding))}</li>" for finding in self.findings)
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"<p><bdi>{escape(str(self))}</bdi></p>{table}" + (f"<ul>{doubts}</ul>" if doubts else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -121,8 +145,8 @@ def order_fits(profiles: Iterable[Profile]) -> list[list[Profile]]:
 
 
 def has_several_fits(profiles: Sequence[Profile]) -> bool:
-    """Whether some process has left more than one of these profiles."""
-    processes = [profile.fit.process for profile in profiles if profile.fit is not None]
+    """Whether some program has left more than one of these profiles; in a notebook, cells are run again and again."""
+    processes = [one.fit.process for one in profiles if one.fit is not None and not one.environment.notebook]
     return len(processes) > len(set(processes))
 
 

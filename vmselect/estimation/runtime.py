@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,17 @@ class RuntimeEstimate:
     def __str__(self) -> str:
         times = f"{format_seconds(self.seconds)} ({format_seconds(self.low)} to {format_seconds(self.high)})"
         return f"{self.title}: {self.epochs} epochs in {times} by {self.method}"
+
+    def _repr_html_(self) -> str:
+        left, right = 'style="text-align: left"', 'style="text-align: right"'
+        rows = "".join(
+            f"<tr><th {left}>{name.replace('_', ' ')}</th><td {right}>{format_seconds(seconds)}</td>"
+            f"<td {right}>{seconds / self.seconds if self.seconds else 0.0:.0%}</td></tr>"
+            for name, seconds in self.terms.items()
+        )
+        doubts = "".join(f"<li>{escape(str(finding))}</li>" for finding in self.findings)
+        table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
+        return f"<p><bdi>{escape(str(self))}</bdi></p>{table}" + (f"<ul>{doubts}</ul>" if doubts else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

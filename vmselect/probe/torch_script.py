@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,7 @@ class TorchScript:
         self._epochs = 0
         self._whole = self._cut_short = False
         self._undo: list[Any] = []
-        self._looking_away = False
+        self._looking_away = self._must_wait = False
         self.updates = 0
         self.profile: Profile | None = None
 
@@ -128,7 +128,10 @@ class TorchScript:
                 self._cut_short = True
                 recording.timer.finish()
                 raise EnoughSteps
+            self._must_wait = torch.cuda.is_available()
             begun = _Pass(self, loader, recording.timer.clock(), training=True)
+            if not (self._stop or self._must_wait):
+                begun.end_step = recording.timer.end_step
             begun.start(iterate)
             self._training = weakref.ref(begun)
             return begun
@@ -160,27 +163,30 @@ class TorchScript:
             return True
         timer = recording.timer
         if not now.training:
-            if now.batches:
-                timer.end_validation_batch()
+            timer.end_validation_batch()
             return True
-        if self.updates == now.updates or now.batches == now.read:
+        if self.updates == now.updates:
             return True
-        synchronise()
-        if not now.read:
+        if self._must_wait:
+            synchronise()
+        read, now.read, now.updates = now.read, now.batches, self.updates
+        if not read:
             timer.begin_epoch(self._epochs)
             timer.open(at=now.began)
-        timer.end_step(now.batches - 1, now.batches - now.read)
-        if not self._epochs and not now.read:
+        timer.end_step(now.read - 1, now.read - read)
+        if not read and not self._epochs:
             recording.note()
-        now.read, now.updates = now.batches, self.updates
-        late = self._seconds is not None and timer.elapsed_seconds() > self._seconds
-        enough = now.batches > self._steps_wanted or late
-        if self._stop and enough and now.batches != recording.steps:
-            self._cut_short = True
-            if late:
-                self._epochs = max(self._epochs, self._epochs_wanted)
-            return False
-        return True
+        return not self._stop or self._goes_on(now, recording)
+
+    def _goes_on(self, now: _Pass, recording: Recording) -> bool:
+        """Whether an epoch that may be cut short is to go on."""
+        late = self._seconds is not None and recording.timer.elapsed_seconds() > self._seconds
+        if not (now.batches > self._steps_wanted or late) or now.batches == recording.steps:
+            return True
+        self._cut_short = True
+        if late:
+            self._epochs = max(self._epochs, self._epochs_wanted)
+        return False
 
     def end_pass(self, ended: _Pass, *, whole: bool) -> None:
         """A pass over the data has ended: all of it, or as much as was wanted."""
@@ -231,10 +237,16 @@ class TorchScript:
 class _Pass:
     """One pass over a loader's data, as the loop sees it."""
 
+    __slots__ = (
+        "__weakref__", "_batches", "_watch", "batches", "began", "end_step", "loader", "read", "training", "updates",
+    )  # fmt: skip
+
     def __init__(self, watch: TorchScript, loader: Any, began: int, *, training: bool) -> None:
         self.loader, self.began, self.training = loader, began, training
         self.batches = self.read = 0
         self.updates = watch.updates
+        self.end_step: Callable[[int, int], None] | None = None
+        """Reads a step after the first where nothing else is to be done at its end: every nanosecond here is paid."""
         self._watch = watch
         self._batches: Iterator[Any] = iter(())
 
@@ -246,15 +258,21 @@ class _Pass:
         return self
 
     def __next__(self) -> Any:
-        if not self._watch.next_step(self):
-            self._watch.end_pass(self, whole=False)
+        watch, batches = self._watch, self.batches
+        if self.end_step is not None and self.read:
+            if self.updates != watch.updates:
+                self.updates = watch.updates
+                self.end_step(batches - 1, batches - self.read)
+                self.read = batches
+        elif batches and not watch.next_step(self):
+            watch.end_pass(self, whole=False)
             raise StopIteration
         try:
             batch = next(self._batches)
         except StopIteration:
-            self._watch.end_pass(self, whole=True)
+            watch.end_pass(self, whole=True)
             raise
-        self.batches += 1
+        self.batches = batches + 1
         return batch
 
     def __len__(self) -> int:

@@ -18,6 +18,15 @@ from vmselect.records.training import Profile
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
+class Profiles(list[Profile]):
+    """A list of profiles that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        from vmselect.records.summary import table_html
+
+        return table_html(self)
+
+
 def save_record(record: Record, path: str | os.PathLike[str]) -> Path:
     """Write ``record`` to a file, or into a folder under a new name, and return the file's path.
 
@@ -60,8 +69,10 @@ def load_profile(path: str | os.PathLike[str]) -> Profile:
     return profile
 
 
-def load_profiles(*paths: Paths) -> list[Profile]:
+def load_profiles(*paths: Paths) -> Profiles:
     """Read profiles from files and folders (every ``*.json`` inside, not deeper), in order of file name.
+
+    What comes back is a list; a notebook shows it as a table.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -69,7 +80,7 @@ def load_profiles(*paths: Paths) -> list[Profile]:
     >>> [profile.instance_type for profile in load_profiles(folder)]
     ['a']
     """
-    return list(find_records(*paths, kind="training"))
+    return Profiles(find_records(*paths, kind="training"))
 
 
 def load_records(*paths: Paths) -> list[Record]:

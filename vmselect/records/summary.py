@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import statistics
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vmselect.units import format_bytes, format_seconds, printable
@@ -58,6 +59,28 @@ def as_html(profile: Profile) -> str:
     )
     doubts = "".join(f"<li>{html.escape(str(finding))}</li>" for finding in profile.findings)
     return f"<table><tbody>{rows}</tbody></table>" + (f"<ul>{doubts}</ul>" if doubts else "")
+
+
+COLUMNS = ("machine", "model", "batch size", "steps per epoch", "steady step", "outcome")
+"""What a table of several profiles shows of each, if any has it."""
+
+MOST_ROWS = 100
+
+
+def table_html(profiles: Sequence[Profile], *, most: int = MOST_ROWS) -> str:
+    """A row for each profile, as HTML; everything in it is escaped."""
+    summaries = [summarise(one) for one in profiles[:most]]
+    shown = [name for name in COLUMNS if any(name in row for row in summaries)]
+    left = 'style="text-align:left"'
+    head = "".join(f"<th {left}>{name}</th>" for name in (*shown, "doubts"))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td {left}><bdi>{html.escape(row.get(name, ''))}</bdi></td>" for name in shown)
+        + f"<td>{sum(finding.severity == 'doubt' for finding in one.findings) or ''}</td></tr>"
+        for row, one in zip(summaries, profiles, strict=False)
+    )
+    more = f"<p>The first {most} of {len(profiles):,} profiles.</p>" if len(profiles) > most else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
 def _text(value: object) -> str | None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vmselect._checks import check_flag
 from vmselect.errors import ProbeError
-from vmselect.probe.elsewhere import Scratch
 from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.keras.callback import Logs, PlainCallback
-from vmselect.probe.keras.scratch import find_writers
+from vmselect.probe.keras.writers import find_writers, take_back
 from vmselect.probe.options import Options
 from vmselect.probe.recorder.stopwatch import StepTimer
 from vmselect.probe.recording import Recording
+from vmselect.probe.scratch import Scratch
 
 if TYPE_CHECKING:
     from vmselect.records.training import Outcome, Profile
@@ -95,13 +95,18 @@ class KerasProbe(PlainCallback):
     # -- hooks -------------------------------------------------------------------------------------------------------
 
     def set_model(self, model: Any) -> None:
-        """Keras' own: the model that is trained. It comes before any callback has begun to write."""
+        """Keras' own: the model that is trained. Only a TensorBoard before the probe has begun to write by now."""
         super().set_model(model)
         caller = sys._getframe(1)
         # Only Keras' list is looked into: to ask a frame for its variables keeps them alive as long as the frame.
         if self.stop and self.protect_files and caller.f_code.co_name == "set_model":
-            callback_list = caller.f_locals.get("self")
-            self._scratch = _redirect_files(callback_list) if hasattr(callback_list, "callbacks") else None
+            callback_list: Any = caller.f_locals.get("self")
+            if hasattr(callback_list, "callbacks"):
+                others = callback_list.callbacks
+                begun = take_back(others[: next((i for i, one in enumerate(others) if one is self), 0)])
+                self._scratch = _redirect_files(callback_list)
+                for callback in begun:
+                    callback.set_model(model)
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Start recording."""

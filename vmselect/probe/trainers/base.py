@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_count, check_flag, check_seconds, maybe
 from vmselect.errors import ArgumentError, ProbeError
-from vmselect.probe.elsewhere import Scratch
 from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.facts.framework import synchronise
 from vmselect.probe.options import Factors, Metrics, Options
 from vmselect.probe.recording import Recording
 from vmselect.probe.sampling import Alarm
+from vmselect.probe.scratch import Scratch
 
 if TYPE_CHECKING:
     from vmselect.records.training import Outcome, Profile

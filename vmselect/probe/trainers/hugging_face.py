@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Any
 
-from vmselect.probe.elsewhere import Scratch
+from vmselect.probe.scratch import Scratch
 from vmselect.probe.trainers.base import TrainerProbe
 
 

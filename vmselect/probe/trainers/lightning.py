@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from vmselect.probe.elsewhere import Scratch
+from vmselect.probe.scratch import Scratch
 from vmselect.probe.trainers.base import TrainerProbe
 
 WHERE = ("_default_root_dir", "dirpath", "_root_dir", "_save_dir")

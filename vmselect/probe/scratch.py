@@ -56,7 +56,7 @@ def make_scratch_folder(near: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=MARK, dir=parent if elsewhere else usual))
 
 
-class Elsewhere:
+class ScratchFolders:
     """Scratch folders that last as long as the probed script does."""
 
     def __init__(self) -> None:
@@ -76,14 +76,15 @@ class Elsewhere:
         """Where a file is that was asked for: in a scratch folder if it was written there."""
         asked = _absolute(path)
         for target, elsewhere in reversed(self._moved.items()):
-            if asked == target:
-                return elsewhere
-            if asked.startswith(target + os.sep):
-                return elsewhere + asked[len(target) :]
-            # Names that hold the number of an epoch are made by who writes them.
-            beside = Path(elsewhere).parent / Path(asked).name
-            if Path(asked).parent == Path(target).parent and beside.exists():
-                return str(beside)
+            if asked == target or asked.startswith(target + os.sep):
+                there = elsewhere + asked[len(target) :]
+            elif Path(asked).parent == Path(target).parent:
+                # Names that hold the number of an epoch are made by who writes them.
+                there = str(Path(elsewhere).parent / Path(asked).name)
+            else:
+                continue
+            if Path(there).exists():
+                return there
         return path
 
     def adopt(self, target: str, elsewhere: str, folder: Path) -> None:
@@ -111,21 +112,21 @@ class Elsewhere:
         return self._moved[target]
 
 
-current: Elsewhere | None = None
+current: ScratchFolders | None = None
 """That of the script which this process probes, if it does."""
 
 
 @contextmanager
-def kept_elsewhere(after_import: Callable[[str, Callable[[Any], None]], None]) -> Iterator[Elsewhere]:
+def saved_in_scratch(after_import: Callable[[str, Callable[[Any], None]], None]) -> Iterator[ScratchFolders]:
     """Nothing that this process saves replaces a file, until the block ends."""
     global current
-    current = elsewhere = Elsewhere()
-    elsewhere.watch(after_import)
+    current = folders = ScratchFolders()
+    folders.watch(after_import)
     try:
-        yield elsewhere
+        yield folders
     finally:
         current = None
-        elsewhere.close()
+        folders.close()
 
 
 class Scratch:
