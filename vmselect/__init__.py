@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vmselect.comparison import Requirements as Requirements
     from vmselect.comparison import compare as compare
     from vmselect.comparison import effects as effects
+    from vmselect.comparison import scaling as scaling
     from vmselect.convergence import ConvergenceStudy as ConvergenceStudy
     from vmselect.diagnosis import Diagnosis as Diagnosis
     from vmselect.diagnosis import diagnose as diagnose
@@ -98,6 +99,7 @@ _HOME = {
     "probe_transfer": "vmselect.probe",
     "rank": "vmselect.ranking",
     "rank_inference": "vmselect.ranking",
+    "scaling": "vmselect.comparison",
     "select": "vmselect.ranking",
     "skypilot_estimator": "vmselect.sweeps",
     "sweep": "vmselect.sweeps",

@@ -110,12 +110,12 @@ def identify(profile: Profile) -> Identity:
         profile.instance_type,
         profile.provider,
         profile.batch_size,
-        _machines(profile),
+        count_machines(profile),
         tuple(sorted(varied.items(), key=lambda item: item[0])),
     )
 
 
-def _machines(profile: Profile) -> int:
+def count_machines(profile: Profile) -> int:
     """Machines that trained together: the factor ``nodes`` where it was varied, else one for each worker."""
     nodes = profile.factors.get("nodes")
     return int(nodes) if isinstance(nodes, int | float) and nodes >= 1 else profile.environment.workers

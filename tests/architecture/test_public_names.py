@@ -47,6 +47,7 @@ NAMES = [
     "probe_transfer",
     "rank",
     "rank_inference",
+    "scaling",
     "select",
     "skypilot_estimator",
     "sweep",
@@ -70,6 +71,7 @@ SIGNATURES = {
     "select": "catalog objective minimum_metric",
     "compare": "by metric baseline",
     "effects": "factors metric",
+    "scaling": "epochs confidence model",
     "Plan": "runner factors machines repetitions minutes seed exclude",
     "sweep": "folder budget_usd parallel yes",
 }

@@ -148,7 +148,11 @@ def _comparing(catalog: vs.Catalog, ranking: vs.Ranking) -> list[Target]:
     by = {"records": records, "by": "batch_size"}
     between = vs.compare(records, by="batch_size")
     needs = vs.Requirements({"cost": 5})
+    workers = [one.model_copy(update={"factors": {"nodes": 1 + one.batch_size // 128}}) for one in records]
+    sped_up = vs.scaling(workers, epochs=5)
     return [
+        Target("scaling", vs.scaling, {"records": workers, "epochs": 5}),
+        Target("Scaling.to_json", sped_up.to_json),
         Target("compare", vs.compare, by),
         Target("compare by price", vs.compare, by | {"metric": "cost_usd", "epochs": 5, "catalog": catalog}),
         Target("Comparison.ratio", between.ratio, {"one": "64", "other": "128"}),

@@ -14,7 +14,7 @@ from vmselect.cli.output import Format, FormatOption, emit, say, tell
 from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from vmselect.comparison import Comparison, Effects, Scores
+    from vmselect.comparison import Comparison, Effects, Scaling, Scores
 
 COLUMNS = (
     "metric", "group", "count", "mean", "sd", "median", "quartile_1", "quartile_3", "minimum", "maximum",
@@ -25,6 +25,7 @@ EFFECT_COLUMNS = (
     "metric", "factor", "level", "count", "mean", "effect", "low", "high", "percent", "percent_low", "percent_high",
     "p_value", "share",
 )  # fmt: skip
+SCALING_TABLE = ("setup", "nodes", "batch per worker", "runs", "base", "time", "speed-up", "efficiency", "cost")
 EFFECT_TABLE = ("factor", "level", "runs", "mean", "effect", "share", "p")
 
 
@@ -38,6 +39,9 @@ def compare(
     factors: Annotated[
         str | None, typer.Option(help="Effects of these factors instead, as machine,batch_size.")
     ] = None,
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="What several workers give against one, for --epochs, instead.")
+    ] = False,
     needs: Annotated[Path | None, typer.Option(help="Score the groups by this requirements file instead.")] = None,
     unit: Annotated[str, typer.Option(help="runs, or blocks of steps where each group has one run.")] = "runs",
     better: Annotated[str | None, typer.Option(help="less or more, for a metric of your own.")] = None,
@@ -66,11 +70,21 @@ def compare(
       vmselect compare records/ --factors machine,batch_size,backend --scale log
 
       vmselect compare records/ --by provider --metric step_seconds,cost -e 50 --needs needs.yaml
+
+      vmselect compare sweep/ --scaling -e 50
     """
     from vmselect import comparison
     from vmselect.records import load_records
 
     records = load_records(paths)
+    if scaling:
+        if epochs is None:
+            raise ArgumentError(
+                "--scaling needs --epochs: start-up weighs more in a short training than in a long one."
+            )
+        trainings = [record for record in records if record.kind == "training"]
+        _print_scaling(comparison.scaling(trainings, epochs=epochs, confidence=confidence, model=model), format)
+        return
     names = _split(metric, option="--metric")
     common: dict[str, Any] = {
         "confidence": confidence,
@@ -159,6 +173,33 @@ def _print_effects(studies: list[Effects], format: Format) -> None:  # noqa: A00
         ]
         emit(shown, EFFECT_TABLE, format=format)
     say(dict.fromkeys(f"{f.severity.capitalize()}: {f}" for one in studies for f in one.findings))
+
+
+def _print_scaling(found: Scaling, format: Format) -> None:  # noqa: A002
+    from vmselect.units import format_seconds
+
+    if format is Format.json:
+        _write_json([found.payload()])
+    elif format is Format.csv:
+        emit(_records(found.table), list(found.table.columns), format=format)
+    else:
+        tell(found.verdict)
+        shown = [
+            {
+                "setup": row.setup,
+                "nodes": row.nodes,
+                "batch per worker": row.worker_batch_size,
+                "runs": row.runs,
+                "base": row.base,
+                "time": format_seconds(row.seconds),
+                "speed-up": f"{row.speedup:.2f} ({row.speedup_low:.2f} to {row.speedup_high:.2f})",
+                "efficiency": f"{row.efficiency:.0%} ({row.efficiency_low:.0%} to {row.efficiency_high:.0%})",
+                "cost": f"{row.cost_ratio:.2f} ({row.cost_ratio_low:.2f} to {row.cost_ratio_high:.2f}) times",
+            }
+            for row in found.rows
+        ]
+        emit(shown, SCALING_TABLE, format=format)
+    say(f"{finding.severity.capitalize()}: {finding}" for finding in found.findings)
 
 
 def _print_scores(scores: Scores, format: Format) -> None:  # noqa: A002

@@ -187,6 +187,8 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
     say([*result.failed, *result.skipped, *result.unproved])
     if result.records and format is not Format.json:
         say([f"Next: vmselect rank {result.folder} --epochs 50"])
+        if len({record.factors.get("nodes", 1) for record in result.records}) > 1:
+            say([f"What more nodes give: vmselect compare {result.folder} --scaling --epochs 50"])
     if result.failed or result.unproved or not all(one.sure for one in result.skipped):
         raise typer.Exit(1)
 

@@ -5,5 +5,6 @@ from vmselect.comparison.judgement import compare
 from vmselect.comparison.requirements import Need, Requirements
 from vmselect.comparison.result import Comparison
 from vmselect.comparison.scores import Scores
+from vmselect.comparison.speedup import Scaling, scaling
 
-__all__ = ["Comparison", "Effects", "Need", "Requirements", "Scores", "compare", "effects"]
+__all__ = ["Comparison", "Effects", "Need", "Requirements", "Scaling", "Scores", "compare", "effects", "scaling"]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vmselect._checks import show
 from vmselect.errors import ArgumentError, ComparisonError, EstimateError
+from vmselect.grouping import count_machines
 from vmselect.records import Profile, Record
 
 if TYPE_CHECKING:
@@ -144,8 +145,7 @@ def _cost_usd(profile: Profile, terms: Terms) -> float | None:
     except CatalogError:
         return None
     seconds = _total_seconds(profile, terms)
-    machines = profile.environment.workers  # each worker on a machine of its own, as the ranking has it
-    return None if seconds is None else cost_usd(seconds, price * machines)
+    return None if seconds is None else cost_usd(seconds, price * count_machines(profile))
 
 
 def _utilisation(profile: Profile, terms: Terms) -> float | None:

@@ -6,10 +6,11 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vmselect.grouping import distinct
+from vmselect.comparison.speedup import compare_workers
+from vmselect.grouping import distinct, identify
 from vmselect.ranking import MEASURES, MethodologyCost
 from vmselect.report.steps import step_points
-from vmselect.units import format_seconds, format_usd
+from vmselect.units import count_epochs, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
@@ -24,6 +25,7 @@ METHODS = {
 MOST_CANDIDATES = 10_000
 MOST_STEPS_SHOWN = 600
 MOST_PROFILES_SHOWN = 60
+MOST_SPEEDUPS = 20
 
 
 def page_content(ranking: Ranking, *, most: int = MOST_CANDIDATES) -> dict[str, Any]:
@@ -84,7 +86,18 @@ def _facts(ranking: Ranking) -> list[list[str]]:
         facts.append(
             ["Spot interruptions", f"expected time is {settings.interruptions.factor:.3g} times the uninterrupted one"]
         )
-    return [*facts, *_cost_of_choosing(ranking)]
+    return [*facts, *_speedups(ranking), *_cost_of_choosing(ranking)]
+
+
+def _speedups(ranking: Ranking) -> list[list[str]]:
+    """What several workers gave against one, where both were measured and the number of epochs is given."""
+    if not ranking.settings.epochs:
+        return []
+    epochs = ranking.settings.epochs[-1]
+    measured = [one for one in ranking.candidates.contenders if one.records and one.basis == "measured"]
+    times = {identify(one.records[0]): (one.runtime.at(epochs), len(one.records)) for one in measured}
+    rows = compare_workers(times)
+    return [["Several workers", f"{row}, in {count_epochs(epochs)}"] for row in rows[:MOST_SPEEDUPS]]
 
 
 def _cost_of_choosing(ranking: Ranking) -> list[list[str]]:

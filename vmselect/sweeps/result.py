@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmselect.findings import Finding
-from vmselect.records import Record
+from vmselect.records import Profile, Record
 from vmselect.sweeps.collection import load_all
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.sweeps.state import State, trials_of
@@ -15,6 +15,8 @@ from vmselect.units import format_usd
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from vmselect.comparison import Scaling
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,13 @@ class SweepResult:
     saved_usd: float = 0.0
     saved_worst_usd: float = 0.0
     findings: tuple[Finding, ...] = ()
+
+    def scaling(self, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
+        """What several nodes give against one: :func:`vmselect.scaling` of the trainings among the records."""
+        from vmselect.comparison import scaling
+
+        trainings = [record for record in self.records if isinstance(record, Profile)]
+        return scaling(trainings, epochs=epochs, confidence=confidence, model=model)
 
     def __str__(self) -> str:
         parts = [

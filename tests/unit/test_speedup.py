@@ -1,0 +1,117 @@
+"""Speed-up and efficiency of several workers against one: known numbers, honest intervals, what cannot be told."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import vmselect as vs
+from vmselect.cli import app
+from vmselect.comparison.speedup import SAME_BATCH, SAME_SHARE
+from vmselect.report.content import page_content
+from vmselect.sweeps.result import SweepResult
+
+
+def probed(
+    nodes: int, step: float, *, batch: int = 96, steps: int = 100, noise: float = 0.0, seed: int = 0
+) -> vs.Profile:
+    chance = np.random.default_rng(seed)
+    made = vs.Profile.from_times(
+        instance_type="m", batch_size=batch, steps_per_epoch=steps, init_seconds=1.0, first_iteration_seconds=step,
+        iteration_seconds=[step * (1 + noise * float(chance.standard_normal())) for _ in range(20)],
+    )  # fmt: skip
+    return made.model_copy(update={"factors": {"nodes": nodes}})
+
+
+def test_speedup_efficiency_and_cost_are_those_of_the_totals() -> None:
+    found = vs.scaling([probed(1, 0.4), probed(2, 0.25), probed(4, 0.2)], epochs=50)
+    assert [(row.nodes, row.base, row.worker_batch_size) for row in found.rows] == [
+        (2, SAME_BATCH, 48),
+        (4, SAME_BATCH, 24),
+    ]
+    times = {n: vs.estimate(probed(n, s), epochs=50).seconds for n, s in ((1, 0.4), (2, 0.25), (4, 0.2))}
+    for row in found.rows:
+        assert row.seconds == pytest.approx(times[row.nodes])
+        assert row.speedup == pytest.approx(times[1] / times[row.nodes])
+        assert row.efficiency == pytest.approx(row.speedup / row.nodes)
+        assert row.cost_ratio == pytest.approx(row.nodes * times[row.nodes] / times[1])
+        assert row.speedup_low < row.speedup < row.speedup_high
+        assert row.cost_ratio_low < row.cost_ratio < row.cost_ratio_high
+        assert f"{row.nodes} workers are {row.speedup:.2f} times as fast as one" in found.verdict
+    assert found.table["nodes"].tolist() == [2, 4]
+    assert json.loads(found.to_json())["rows"][0]["nodes"] == 2
+
+
+def test_the_interval_of_a_ratio_is_narrower_than_its_corners_and_wider_than_either_side() -> None:
+    one, two = (vs.estimate(probed(1, step, noise=0.05, seed=seed), epochs=50) for step, seed in ((0.4, 1), (0.25, 2)))
+    (row,) = vs.scaling([probed(1, 0.4, noise=0.05, seed=1), probed(2, 0.25, noise=0.05, seed=2)], epochs=50).rows
+    assert one.low / two.high < row.speedup_low < min(one.low / two.seconds, one.seconds / two.high)
+    assert max(one.high / two.seconds, one.seconds / two.low) < row.speedup_high < one.high / two.low
+
+
+def test_repetitions_are_one_setup() -> None:
+    records = [probed(nodes, step, noise=0.02, seed=seed) for nodes, step in ((1, 0.4), (2, 0.25)) for seed in range(3)]
+    (row,) = vs.scaling(records, epochs=50).rows
+    assert row.runs == 3
+
+
+def test_a_batch_that_grows_with_the_workers_is_compared_with_one_workers_share() -> None:
+    found = vs.scaling([probed(1, 0.2, batch=32, steps=300), probed(3, 0.25, batch=96, steps=100)], epochs=50)
+    (row,) = found.rows
+    assert (row.base, row.worker_batch_size) == (SAME_SHARE, 32)
+    assert row.speedup == pytest.approx(2.4, rel=0.05)
+    assert [finding.code for finding in found.findings] == ["batch-grows"]
+    both = vs.scaling([probed(1, 0.2, batch=32, steps=300), probed(1, 0.5), probed(3, 0.25)], epochs=50)
+    assert [row.base for row in both.rows] == [SAME_BATCH, SAME_SHARE]
+
+
+def test_what_is_more_than_linear_or_has_no_base_is_said() -> None:
+    found = vs.scaling([probed(1, 1.8), probed(3, 0.3), probed(2, 0.9, batch=64)], epochs=50)
+    assert [finding.code for finding in found.findings] == ["more-than-linear", "no-single-worker"]
+    with pytest.raises(vs.errors.ComparisonError, match=r"numbers of workers are: 2, 3"):
+        vs.scaling([probed(2, 0.3), probed(3, 0.3)], epochs=50)
+    with pytest.raises(vs.errors.ComparisonError, match="training examples"):
+        vs.scaling([with_examples(probed(1, 0.3), 9600), with_examples(probed(2, 0.3), 77)], epochs=50)
+    with pytest.raises(vs.errors.ComparisonError, match="No record is of the model x"):
+        vs.scaling([probed(1, 0.3)], epochs=50, model="x")
+
+
+def with_examples(profile: vs.Profile, examples: int) -> vs.Profile:
+    return profile.model_copy(update={"setup": profile.setup.model_copy(update={"examples": examples})})
+
+
+def test_endless_bounds_are_no_json() -> None:
+    from dataclasses import replace
+
+    found = vs.scaling([probed(1, 0.4), probed(2, 0.25)], epochs=50)
+    endless = replace(found, rows=(replace(found.rows[0], cost_ratio_high=math.inf),))
+    assert json.loads(endless.to_json())["rows"][0]["cost_ratio_high"] is None
+
+
+def test_a_sweep_the_command_line_and_the_page_say_the_same(tmp_path: Path) -> None:
+    records = [probed(1, 0.4), probed(2, 0.25)]
+    for number, record in enumerate(records):
+        record.save(tmp_path / f"{number}.json")
+    result = SweepResult(tmp_path, list(records), (), (), (), 0.0, 0.0)
+    (row,) = result.scaling(epochs=50).rows
+    done = CliRunner().invoke(app, ["compare", str(tmp_path), "--scaling", "-e", "50", "--confidence", "0.9",
+                                    "--format", "json"])  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["rows"][0]["speedup_low"] == pytest.approx(row.speedup_low)
+    table = CliRunner().invoke(app, ["compare", str(tmp_path), "--scaling", "-e", "50"], env={"COLUMNS": "200"})
+    assert f"{row.efficiency:.0%}" in table.stdout
+    without = CliRunner().invoke(app, ["compare", str(tmp_path), "--scaling"])
+    assert without.exit_code != 0
+    prices = tmp_path / "prices.csv"
+    prices.write_text("provider,instance_type,region,market,usd_per_hour\ndesk,m,here,on_demand,6\n")
+    catalog = vs.Catalog.load(prices)
+    facts = dict(map(tuple, page_content(vs.rank(records, epochs=50, catalog=catalog))["page"]["facts"]))
+    assert facts["Several workers"] == f"{row}, in 50 epochs"
+    # Every node costs here, too.
+    cost = vs.compare(records, by="nodes", metric="cost", epochs=50, catalog=catalog)
+    assert cost.groups["mean"][1] / cost.groups["mean"][0] == pytest.approx(row.cost_ratio)

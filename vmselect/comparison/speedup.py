@@ -1,0 +1,213 @@
+"""Speed-up: how much faster several workers train than one, how well they are used, and what that costs.
+
+All of it is read off predicted totals, so that start-up, validation and what happens between epochs count as they do in
+a real training. The interval of a ratio is made of the intervals of its two times by the MOVER method (Zou and Donner
+2008) on the logarithms: the distances to the bounds add up as squares, those that go the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from vmselect._checks import check_count, check_indent, check_name, check_share, maybe
+from vmselect.errors import ComparisonError, EstimateError
+from vmselect.estimation import RuntimeEstimate, estimate
+from vmselect.estimation.prediction import read_profiles
+from vmselect.findings import Finding, gravest_first
+from vmselect.grouping import Identity, check_comparable, group_repetitions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SAME_BATCH, SAME_SHARE = "same batch", "same batch per worker"
+COLUMNS = (
+    "setup", "nodes", "batch_size", "worker_batch_size", "runs", "base", "seconds", "seconds_low", "seconds_high",
+    "speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high",
+    "cost_ratio", "cost_ratio_low", "cost_ratio_high",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """One setup with several workers against the same with one.
+
+    ``base`` says with which one: that of the ``same batch`` in all, or of the ``same batch per worker``.
+    ``efficiency`` is the speed-up of each worker, ``cost_ratio`` the cost in times of what one worker costs.
+    """
+
+    setup: str
+    nodes: int
+    batch_size: int | None
+    worker_batch_size: int | None
+    runs: int
+    base: str
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    efficiency: float
+    efficiency_low: float
+    efficiency_high: float
+    cost_ratio: float
+    cost_ratio_low: float
+    cost_ratio_high: float
+
+    def __str__(self) -> str:
+        ratio = f"{self.speedup:.2f} times as fast as one ({self.speedup_low:.2f} to {self.speedup_high:.2f})"
+        used = f"efficiency {self.efficiency:.0%} ({self.efficiency_low:.0%} to {self.efficiency_high:.0%})"
+        batch = f" with the {self.base}" if self.base == SAME_SHARE else ""
+        return f"{self.setup}: {self.nodes} workers are {ratio}{batch}, {used}, {self.cost_ratio:.2f} times the cost"
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """What more workers give; made by :func:`vmselect.scaling`. ``rows`` are in order of setups and nodes."""
+
+    rows: tuple[Speedup, ...]
+    epochs: int
+    confidence: float
+    findings: tuple[Finding, ...]
+
+    @property
+    def verdict(self) -> str:
+        """A sentence for every row."""
+        return "\n".join(f"{row}." for row in self.rows)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """A row per setup and number of nodes."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(row) for row in self.rows], columns=list(COLUMNS))
+
+    def payload(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "epochs": self.epochs,
+            "confidence": self.confidence,
+            "rows": [
+                {name: None if value in (math.inf, -math.inf) else value for name, value in asdict(row).items()}
+                for row in self.rows
+            ],
+            "findings": [vars(finding) for finding in self.findings],
+        }
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The payload as text."""
+        return json.dumps(self.payload(), indent=check_indent(indent), allow_nan=False)
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
+    """How much faster several workers train ``epochs`` epochs than one, with what efficiency, at what cost.
+
+    ``records`` are profiles of trainings with one worker and with several; what else was varied makes setups, each of
+    which is compared with itself. ``model`` takes only the records of that model.
+
+    >>> import vmselect as vs
+    >>> def probed(nodes, seconds):
+    ...     made = vs.Profile.from_times(instance_type="m", batch_size=96, steps_per_epoch=100, init_seconds=1.0,
+    ...                                  first_iteration_seconds=1.0, iteration_seconds=[seconds] * 9)
+    ...     return made.model_copy(update={"factors": {"nodes": nodes}})
+    >>> found = vs.scaling([probed(1, 0.40), probed(2, 0.25)], epochs=50)
+    >>> [(row.nodes, round(row.speedup, 2), round(row.efficiency, 2), round(row.cost_ratio, 2)) for row in found.rows]
+    [(2, 1.6, 0.8, 1.25)]
+    """
+    epochs = check_count("epochs", epochs)
+    confidence = check_share("confidence", confidence, least=0.5, most=0.999)
+    wanted = maybe(check_name, "model", model)
+    profiles = [one for one in read_profiles(records) if wanted is None or one.model == wanted]
+    if not profiles:
+        raise ComparisonError(f"No record is of the model {wanted}. Leave model out to take all.")
+    findings = list(check_comparable(profiles, error=ComparisonError))
+    times: dict[Identity, tuple[RuntimeEstimate, int]] = {}
+    for identity, group in group_repetitions(profiles).items():
+        try:
+            times[identity] = estimate(group, epochs=epochs, confidence=confidence), len(group)
+        except EstimateError as cannot:
+            findings.append(Finding("not-estimated", f"One setup is left out: {cannot}", "Probe it again."))
+    rows = compare_workers(times)
+    if not rows:
+        counts = ", ".join(str(count) for count in sorted({identity.workers for identity in times})) or "none"
+        raise ComparisonError(
+            "No setup was measured with one worker and with several, so there is no speed-up to tell. The numbers of "
+            f"workers are: {counts}. Probe the same setup with one, too."
+        )
+    return Scaling(tuple(rows), epochs, confidence, gravest_first([*findings, *_doubts(rows, times)]))
+
+
+def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> list[Speedup]:
+    """Every setup with several workers against its like with one."""
+    rows = []
+    for identity, (estimated, runs) in times.items():
+        share = identity.batch_size // identity.workers if identity.batch_size else None
+        bases = {SAME_BATCH: identity._replace(workers=1), SAME_SHARE: identity._replace(workers=1, batch_size=share)}
+        for base, alone in bases.items():
+            if identity.workers == 1 or alone not in times or (base == SAME_SHARE and identity.batch_size is None):
+                continue
+            value, low, high = _ratio(times[alone][0], estimated)
+            count = identity.workers
+            rows.append(
+                Speedup(
+                    setup=_name(identity), nodes=count, batch_size=identity.batch_size, worker_batch_size=share,
+                    runs=runs, base=base, seconds=estimated.seconds, seconds_low=estimated.low,
+                    seconds_high=estimated.high, speedup=value, speedup_low=low, speedup_high=high,
+                    efficiency=value / count, efficiency_low=low / count, efficiency_high=high / count,
+                    cost_ratio=count / value, cost_ratio_low=count / high,
+                    cost_ratio_high=count / low if low else math.inf,
+                )
+            )  # fmt: skip
+    return sorted(rows, key=lambda row: (row.setup, row.base, row.nodes, row.batch_size or 0))
+
+
+def _ratio(one: RuntimeEstimate, several: RuntimeEstimate) -> tuple[float, float, float]:
+    """The first time over the second, with its interval."""
+    value = one.seconds / several.seconds
+    down = math.hypot(_logs(one.seconds, one.low), _logs(several.high, several.seconds))
+    up = math.hypot(_logs(one.high, one.seconds), _logs(several.seconds, several.low))
+    return value, value * math.exp(-down), value * math.exp(up)
+
+
+def _logs(larger: float, smaller: float) -> float:
+    return math.log(larger / smaller) if smaller > 0 else math.inf
+
+
+def _name(identity: Identity) -> str:
+    batch = [f"batch {identity.batch_size}"] if identity.batch_size else []
+    factors = [f"{name} {value}" for name, value in identity.factors]
+    return ", ".join([identity.instance_type or "unknown machine", *batch, *factors])
+
+
+def _doubts(rows: Sequence[Speedup], times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> Iterable[Finding]:
+    for row in rows:
+        if row.efficiency_low > 1:
+            yield Finding(
+                "more-than-linear",
+                f"{row.setup}: {row.nodes} workers are {row.speedup:.2f} times as fast as one, more than their number "
+                "explains.",
+                "Look whether one worker was short of memory or did other work: more data, more steps, a busy machine.",
+            )
+        if row.base == SAME_SHARE:
+            yield Finding(
+                "batch-grows",
+                f"{row.setup}: with the same batch per worker, {row.nodes} workers make fewer, larger steps than one.",
+                "Larger batches may need more epochs: vmselect.select with a convergence study counts them.",
+                severity="note",
+            )
+    done = {(row.setup, row.nodes) for row in rows}
+    lonely = [_name(one) for one in times if one.workers > 1 and (_name(one), one.workers) not in done]
+    if lonely:
+        yield Finding(
+            "no-single-worker",
+            f"Without a measurement of one worker there is no speed-up to tell for: {'; '.join(sorted(set(lonely)))}.",
+            "Probe the same setup with nodes 1.",
+        )
