@@ -147,6 +147,41 @@ def test_over_ssh_every_host_has_a_worker(several: Path, tmp_path: Path) -> None
     assert "a worker was lost" in lost.failed[0].reason
 
 
+def kill_in_the_middle(plan: vs.Plan, folder: Path) -> None:
+    """Run ``plan``, kill vmselect once every worker is at work, and clean up after it."""
+    plan.save(folder / "plan.yaml")
+    command = [sys.executable, "-c", "from vmselect.cli import main; main()", "sweep", "run", "plan.yaml", "out", "-y"]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+    until = time.monotonic() + 120
+    while len(list(folder.glob("at-work-*"))) < plan.trials[0].nodes and time.monotonic() < until:
+        time.sleep(0.2)
+    running.kill()
+    running.wait()
+    token = read_state(folder / "out").all_attempts[0].token
+    assert holders([token], guards=True)
+    assert [(one.gone, one.detail) for one in clean(folder / "out")] == [(True, "proved gone")]
+    assert not holders([token], guards=True)
+    assert not list((folder / "out").glob("*.json"))
+
+
+@needs_sshd
+def test_a_killed_sweep_leaves_no_worker_on_any_host(work: Path, tmp_path: Path) -> None:
+    mark = f"open({str(work)!r} + f'/at-work-{{rank}}', 'w').close()\n"
+    (work / "train.py").write_text(MEET + mark + "time.sleep(600)\n")
+    plan = vs.Plan("python3 train.py", runner="ssh", factors={"machine": ["pair"], "nodes": [2]}, minutes=5,
+                   machines={"pair": {"hosts": ["far", "far2"]}})  # fmt: skip
+    with sshd(tmp_path / "sshd") as config, ssh_config(config):
+        kill_in_the_middle(plan, work)
+
+
+@needs_slurm
+def test_a_killed_sweep_leaves_no_worker_on_any_node(work: Path, tmp_path: Path) -> None:
+    mark = f"open({str(work)!r} + f'/at-work-{{rank}}', 'w').close()\n"
+    (work / "train.py").write_text(MEET + mark + "time.sleep(600)\n")
+    with slurm(tmp_path / "slurm", nodes=2):
+        kill_in_the_middle(vs.Plan("python3 train.py", runner="slurm", factors={"nodes": [2]}, minutes=5), work)
+
+
 @needs_slurm
 def test_on_slurm_every_node_has_a_worker_and_a_lost_one_ends_all(several: Path, tmp_path: Path) -> None:
     plan = vs.Plan("python3 train.py", runner="slurm", factors={"nodes": [3]}, minutes=3)
