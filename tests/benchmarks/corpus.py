@@ -57,7 +57,7 @@ LEFT_FROM_BEFORE = {
     "lightning_classifier": ("checkpoints/last.ckpt", "lightning_logs/version_0/hparams.yaml"),
     "lightning_accumulation": ("runs/forecast/version_0/metrics.csv",),
     "hf_trainer": ("reviews/checkpoint-75/model.safetensors", "final/model.safetensors"),
-    "hf_accumulation": ("lines/training_args.bin",),
+    "hf_accumulation": (),
 }
 """What earlier trainings of a script have left, which a probe must not touch."""
 

@@ -125,7 +125,6 @@ def test_a_label_keeps_the_machine_and_the_market(scripts: Scripts) -> None:
     one = {"instance_type": "Standard_NC24ads_A100_v4", "market": "spot", "region": "westeurope", "batch_size": 64}
     label = "((c) => (nameCandidates(c), c.map((one) => shortLabel(one, 36))))([one, { ...one, region: 'x' }])"
     assert scripts.call(label, one=one)[0] == "Standard_NC24ads_A100_v4 · spot"
-    assert (
-        scripts.call("shortLabel({ ...one, label: `${one.instance_type} · spot` }, 24)", one=one)
-        == one["instance_type"]
-    )
+    tight = "shortLabel({ ...one, label: `${one.instance_type} · ${market}` }, most)"
+    assert scripts.call(tight, one=one, market="spot", most=24) == "Standard_…A100_v4 · spot"
+    assert scripts.call(tight, one=one, market="on demand", most=12) == "Stand…_v4 · on demand"

@@ -13,8 +13,8 @@ rng = np.random.default_rng(11)
 model = keras.Sequential(
     [
         keras.Input((20, 20, 2)),
-        keras.layers.Conv2D(32, 3, activation="relu", padding="same"),
-        keras.layers.Conv2D(32, 3, activation="relu"),
+        keras.layers.Conv2D(16, 3, activation="relu", padding="same"),
+        keras.layers.Conv2D(16, 3, activation="relu"),
         keras.layers.Flatten(),
         keras.layers.Dense(64, activation="relu"),
         keras.layers.Dense(1),

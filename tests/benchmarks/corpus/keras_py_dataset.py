@@ -7,7 +7,7 @@ os.environ["KERAS_BACKEND"] = "torch"
 import keras
 import numpy as np
 
-EPOCHS = 9
+EPOCHS = 8
 
 
 class Turned(keras.utils.PyDataset):

@@ -11,13 +11,12 @@ from keras import layers
 EPOCHS = 8
 
 rng = np.random.default_rng(18)
-x, y = rng.integers(0, 4000, (3000, 48)), rng.integers(0, 4, 3000)
+x, y = rng.integers(0, 4000, (3000, 32)), rng.integers(0, 4, 3000)
 
-tokens = keras.Input((48,), dtype="int32")
+tokens = keras.Input((32,), dtype="int32")
 h = layers.Embedding(4000, 64)(tokens)
-for _ in range(2):
-    h = layers.LayerNormalization()(layers.add([h, layers.MultiHeadAttention(4, 16)(h, h)]))
-    h = layers.LayerNormalization()(layers.add([h, layers.Dense(64)(layers.Dense(128, activation="gelu")(h))]))
+h = layers.LayerNormalization()(layers.add([h, layers.MultiHeadAttention(4, 16)(h, h)]))
+h = layers.LayerNormalization()(layers.add([h, layers.Dense(64)(layers.Dense(128, activation="gelu")(h))]))
 model = keras.Model(tokens, layers.Dense(4, activation="softmax")(layers.GlobalAveragePooling1D()(h)), name="encoder")
 model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", steps_per_execution=4)
 model.fit(x[:2560], y[:2560], batch_size=32, epochs=EPOCHS, validation_data=(x[2560:], y[2560:]), verbose=2)

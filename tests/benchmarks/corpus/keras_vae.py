@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-EPOCHS = 20
+EPOCHS = 6
 
 
 class Sampling(layers.Layer):

@@ -7,7 +7,7 @@ os.environ["KERAS_BACKEND"] = "jax"
 import keras
 import numpy as np
 
-EPOCHS = 15
+EPOCHS = 8
 
 rng = np.random.default_rng(1)
 x = rng.integers(0, 2000, (4000, 40))

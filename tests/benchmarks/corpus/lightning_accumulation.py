@@ -6,7 +6,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EPOCHS = 8
+EPOCHS = 6
 
 
 class Forecast(L.LightningModule):

@@ -4,13 +4,13 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-EPOCHS, ACCUMULATE = 8, 4
+EPOCHS, ACCUMULATE = 10, 4
 
 
 class Sentences(Dataset):
     def __init__(self, count, seed):
         generator = torch.Generator().manual_seed(seed)
-        self.tokens = torch.randint(0, 1000, (count, 32), generator=generator)
+        self.tokens = torch.randint(0, 300, (count, 32), generator=generator)
 
     def __len__(self):
         return len(self.tokens)
@@ -22,9 +22,9 @@ class Sentences(Dataset):
 class Speaker(nn.Module):
     def __init__(self):
         super().__init__()
-        self.words = nn.Embedding(1000, 64)
+        self.words = nn.Embedding(300, 64)
         self.memory = nn.GRU(64, 96, batch_first=True)
-        self.guess = nn.Linear(96, 1000)
+        self.guess = nn.Linear(96, 300)
 
     def forward(self, tokens):
         return self.guess(self.memory(self.words(tokens))[0])
@@ -40,7 +40,7 @@ def evaluate(model, loader, loss_of):
 
 def main():
     torch.manual_seed(1)
-    train = DataLoader(Sentences(3200, 0), batch_size=16, shuffle=True, drop_last=True)
+    train = DataLoader(Sentences(1280, 0), batch_size=16, shuffle=True, drop_last=True)
     test = DataLoader(Sentences(320, 1), batch_size=32)
     model, loss_of = Speaker(), nn.CrossEntropyLoss()
     optimizer = torch.optim.AdamW(model.parameters())

@@ -97,7 +97,7 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
   const frame = makeFrame(host, {
     height: 340,
     label: `${caption} against the number of epochs, from 1 to ${most}`,
-    margin: { left: 60, right: narrow ? 112 : 158, top: 34, bottom: 46 },
+    margin: { left: 60, right: narrow ? 138 : 158, top: 34, bottom: 46 },
   });
   const { svg, box } = frame;
   const [unit, format, low, high] = field === "seconds"
@@ -129,7 +129,7 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
     group.append(
       s("path", { d: path, class: "stroke" }), s("path", { d: path, class: "reach" }),
       s("line", { x1: box.right, x2: box.right + 8, y1: y.scale(end), y2: ends[i], class: "leader" }),
-      s("text", { x: box.right + 11, y: ends[i] + 4, class: "label" }, shortLabel(candidate, narrow ? 16 : 24)),
+      s("text", { x: box.right + 11, y: ends[i] + 4, class: "label" }, shortLabel(candidate, narrow ? 21 : 24)),
     );
     const said = (value, epochs) => `${format(value)} at ${formatCount(epochs)} epochs`;
     const here = () => said(evaluate(candidate, settings)[field], settings.epochs);

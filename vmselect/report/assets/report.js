@@ -76,11 +76,16 @@ function nameCandidates(candidates) {
   }
 }
 
-/** The label in at most `most` letters: the end gives way first, then the market; the machine's name stays. */
+/**
+ * The label in about `most` letters: the end gives way first, then the middle of the machine's name. The market stays,
+ * and so do nine letters of the machine.
+ */
 function shortLabel(candidate, most) {
   const parts = candidate.label.split(" · ");
-  while (parts.length > 1 && [...parts.join(" · ")].length > most) parts.pop();
-  return parts.length > 1 ? parts.join(" · ") : shorten(candidate.instance_type, most);
+  while (parts.length > 2 && [...parts.join(" · ")].length > most) parts.pop();
+  const market = parts.length > 1 ? ` · ${parts[1]}` : "";
+  const whole = parts.join(" · ");
+  return [...whole].length <= most ? whole : shorten(parts[0], Math.max(9, most - market.length)) + market;
 }
 
 /** Text of at most `most` letters; the middle gives way, for names often differ at their end. */
