@@ -22,6 +22,17 @@ CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Everything after the script's name belongs to the script."""
 
 
+EXTRAS = {
+    "keras": "vmselect[tensorflow]",
+    "tensorflow": "vmselect[tensorflow]",
+    "jax": "vmselect[jax]",
+    "torch": "vmselect[torch]",
+    "lightning": "lightning",
+    "transformers": "transformers[torch]",
+}
+"""What a script trains with, and what brings it."""
+
+
 class Interrupted(BaseException):
     """Ctrl-C in the script, by a name of our own: typer would make an exit code of a KeyboardInterrupt."""
 
@@ -165,4 +176,8 @@ def run_script(
         while inside and inside.tb_frame.f_code.co_filename != sys.argv[0]:
             inside = inside.tb_next
         sys.excepthook(type(wrong), wrong.with_traceback(inside), inside)
+        if isinstance(wrong, ModuleNotFoundError) and wrong.name in EXTRAS:
+            fact = f"{script} needs {wrong.name}, which is not installed beside vmselect ({sys.prefix})"
+            remedy = f'Use the vmselect of the script\'s environment, or: pip install "{EXTRAS[wrong.name]}"'
+            say([f"vmselect: {fact}. {remedy}"])
         raise (Interrupted if isinstance(wrong, KeyboardInterrupt) else SystemExit(1)) from None
