@@ -117,7 +117,7 @@ def compare(
 
 
 def _print_comparisons(compared: list[Comparison], format: Format) -> None:  # noqa: A002
-    from vmselect.comparison.wording import format_percent, format_value
+    from vmselect.comparison.wording import group_rows
 
     if format is Format.json:
         _write_json([one.payload() for one in compared])
@@ -130,20 +130,7 @@ def _print_comparisons(compared: list[Comparison], format: Format) -> None:  # n
         emit(rows, COLUMNS, format=format)
     for one in compared if format is Format.table else ():
         tell(one.verdict)
-        unit = one.metric.unit
-        shown = [
-            {
-                "group": row["group"],
-                "runs": row["count"],
-                "mean": format_value(row["mean"], unit),
-                "sd": format_value(row["sd"], unit) if row["count"] > 1 else "",
-                "median": format_value(row["median"], unit),
-                "quartiles": f"{format_value(row['quartile_1'], unit)} to {format_value(row['quartile_3'], unit)}",
-                "difference": "base" if row["baseline"] else format_percent(row),
-            }
-            for row in one.groups.to_dict("records")
-        ]
-        emit(shown, TABLE, format=format)
+        emit(group_rows(one), TABLE, format=format)
         say([f"Test: {one.test}"])
     say(dict.fromkeys(f"{f.severity.capitalize()}: {f}" for one in compared for f in one.findings))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_choice, check_count, check_indent, check_name, check_number, maybe
+from vmselect._checks import check_choice, check_indent, check_number
 from vmselect.comparison.differences import summarise
 from vmselect.comparison.factorial import Estimate, FactorialFit, fit_factorial
 from vmselect.comparison.metrics import Metric, Terms
@@ -64,17 +64,8 @@ def effects(
     """
     check_choice("scale", scale, SCALES)
     confidence = check_number("confidence", confidence, least=0.5, most=0.999)
-    terms = Terms(
-        epochs=maybe(check_count, "epochs", epochs),
-        catalog=catalog,
-        market=check_name("market", market),
-        region=maybe(check_name, "region", region),
-    )
-    found = collect_runs(
-        records, names=factors, metric=metric, terms=terms, model=maybe(check_name, "model", model), what="factors"
-    )
-    if not found.runs:
-        raise ComparisonError(f"There is no finite {found.metric.noun} to compare. Give at least one number.")
+    terms = Terms(epochs, catalog, market, region)
+    found = collect_runs(records, names=factors, metric=metric, terms=terms, model=model, what="factors")
     if scale == "log" and min(run.value for run in found.runs) <= 0:
         raise ArgumentError(f"scale='log' needs values above 0, and {found.metric.noun} has others. Use 'linear'.")
     return _study(found, scale=scale, confidence=confidence)

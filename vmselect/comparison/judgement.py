@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_choice, check_count, check_name, check_number, is_number, maybe, show
+from vmselect._checks import check_choice, check_number, is_number, show
 from vmselect.comparison.differences import LEAST_FOR_INTERVAL
 from vmselect.comparison.metrics import Terms
 from vmselect.comparison.result import Comparison
@@ -58,18 +58,9 @@ def compare(
     check_choice("unit", unit, UNITS)
     alpha = check_number("alpha", alpha, above=0, most=0.5)
     confidence = check_number("confidence", confidence, least=0.5, most=0.999)
-    terms = Terms(
-        epochs=maybe(check_count, "epochs", epochs),
-        catalog=catalog,
-        market=check_name("market", market),
-        region=maybe(check_name, "region", region),
-    )
-    found = collect_runs(
-        records, names=by, metric=metric, better=better, terms=terms, model=maybe(check_name, "model", model)
-    )
+    terms = Terms(epochs, catalog, market, region)
+    found = collect_runs(records, names=by, metric=metric, better=better, terms=terms, model=model)
     groups = found.by_group()
-    if not groups:
-        raise ComparisonError(f"There is no finite {found.metric.noun} to compare. Give at least one number.")
     if len(groups) > MOST_GROUPS:
         raise ComparisonError(
             f"There are {len(groups)} groups by {', '.join(found.names)}; more than {MOST_GROUPS} tell nothing. Group "

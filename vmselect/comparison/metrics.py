@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from vmselect._checks import show
+from vmselect._checks import check_count, check_name, maybe, show
 from vmselect.errors import ArgumentError, ComparisonError, EstimateError
 from vmselect.grouping import count_machines
 from vmselect.records import Profile, Record
@@ -36,6 +36,13 @@ class Terms:
     def __post_init__(self) -> None:
         from vmselect.catalog import Catalog
 
+        checked = {
+            "epochs": maybe(check_count, "epochs", self.epochs),
+            "market": check_name("market", self.market),
+            "region": maybe(check_name, "region", self.region),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
         if self.catalog is not None and not isinstance(self.catalog, Catalog):
             raise ArgumentError(
                 f"catalog is {show(self.catalog)}. Load a price file first, with vmselect.Catalog.load(...)."

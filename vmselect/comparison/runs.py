@@ -98,12 +98,20 @@ def collect_runs(
     what: str = "by",
 ) -> Runs:
     """Runs from records, from rows (a DataFrame, or mappings) with a column for each name, or from named numbers."""
-    wanted = several(check_name, what, names)
-    if metric is not None:
-        metric = check_name("metric", metric)
+    wanted, model = several(check_name, what, names), maybe(check_name, "model", model)
+    metric = maybe(check_name, "metric", metric)
     better = maybe(check_choice, "better", better, choices=("less", "more"))
+    found = _read_runs(data, wanted, metric, better, terms or Terms(), model)
+    if not found.runs:
+        raise ComparisonError(f"There is no finite {found.metric.noun} to compare. Give at least one number.")
+    return found
+
+
+def _read_runs(
+    data: Any, wanted: tuple[str, ...], metric: str | None, better: Any, terms: Terms, model: str | None
+) -> Runs:
     if isinstance(data, Mapping):
-        return _from_mapping(data, wanted, metric, better, terms or Terms(), model)
+        return _from_mapping(data, wanted, metric, better, terms, model)
     if hasattr(data, "to_dict") and hasattr(data, "columns"):
         data = data.to_dict("records")
     if isinstance(data, Record):
@@ -117,7 +125,7 @@ def collect_runs(
     if not rows:
         raise ArgumentError("There is no record to compare. Pass records, or a mapping of names to numbers.")
     if all(isinstance(row, Record) for row in rows):
-        return _from_records(rows, wanted, metric or "step_seconds", better, terms or Terms(), model)
+        return _from_records(rows, wanted, metric or "step_seconds", better, terms, model)
     if all(isinstance(row, Mapping) for row in rows):
         return _from_rows(rows, wanted, metric, better)
     odd = next(row for row in rows if not isinstance(row, (Record, Mapping)))

@@ -40,6 +40,23 @@ def format_percent(row: Mapping[Any, Any]) -> str:
     return f"{row['percent']:+.3g}{sides} %"
 
 
+def group_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """A row per group for people: runs, mean, spread, and the difference against the base."""
+    unit = comparison.metric.unit
+    return [
+        {
+            "group": row["group"],
+            "runs": row["count"],
+            "mean": format_value(row["mean"], unit),
+            "sd": format_value(row["sd"], unit) if row["count"] > 1 else "",
+            "median": format_value(row["median"], unit),
+            "quartiles": f"{format_value(row['quartile_1'], unit)} to {format_value(row['quartile_3'], unit)}",
+            "difference": "base" if row["baseline"] else format_percent(row),
+        }
+        for row in comparison.groups.to_dict("records")
+    ]
+
+
 def verdict(comparison: Comparison) -> str:
     """One sentence or two."""
     noun = comparison.metric.noun

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from vmselect.probe.keras.fit import walk_up
+
 if TYPE_CHECKING:
     from vmselect.records.training import InputWait
-
-FRAMES_UP = 12
 
 LEAST_STEPS = 3
 """Fewer steps than this tell nothing about the others."""
@@ -134,10 +134,6 @@ class IteratorWatch:
 
 def find_epoch_iterator(frame: FrameType | None) -> Any:
     """The epoch iterator of the ``fit`` that runs above ``frame``, or None."""
-    for _ in range(FRAMES_UP):
-        if frame is None:
-            return None
-        if frame.f_code.co_name == "fit" and "epoch_iterator" in frame.f_locals:
-            return frame.f_locals["epoch_iterator"]
-        frame = frame.f_back
-    return None
+    return next(
+        (local["epoch_iterator"] for name, local in walk_up(frame) if name == "fit" and "epoch_iterator" in local), None
+    )

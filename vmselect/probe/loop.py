@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vmselect._checks import check_callable, check_count, check_flag, check_name, check_seconds, maybe
 from vmselect.errors import ProbeError
-from vmselect.probe.ending import EndWatch, classify
+from vmselect.probe.base import Probe
+from vmselect.probe.ending import EndWatch
 from vmselect.probe.facts.framework import synchronise
 from vmselect.probe.options import Factors, Metrics, Options
 from vmselect.probe.recording import Recording
 from vmselect.probe.sampling import Alarm
 
 if TYPE_CHECKING:
-    from vmselect.records.training import Outcome, Profile
+    from vmselect.records.training import Profile
 
 Batch = TypeVar("Batch")
 
 
-class LoopProbe:
+class LoopProbe(Probe):
     """A context in which a training loop is recorded; call it :func:`vmselect.probe_loop`.
 
     It gives the profile that :class:`~vmselect.IterationProbe` gives for a Keras model, and takes its arguments, and:
@@ -83,9 +84,6 @@ class LoopProbe:
         self._model = maybe(check_name, "model", model)
         self._examples = maybe(check_count, "examples", examples)
         self._synchronize = maybe(check_callable, "synchronize", synchronize) or synchronise
-        self._recording: Recording | None = None
-        self._watch: EndWatch | None = None
-        self._profile: Profile | None = None
         self._epochs_begun = 0
         self._whole = self._cut_short = self._stepping = False
 
@@ -102,7 +100,7 @@ class LoopProbe:
         recording = self._recording
         if recording is None or not self._stop or self._stepping:
             return False
-        return self._epochs_begun >= self._epochs_wanted or self._is_late(recording)
+        return self._epochs_begun >= self._epochs_wanted or recording.is_late(self._seconds)
 
     def __enter__(self) -> LoopProbe:
         self._recording = recording = Recording("loop", options=self._options)
@@ -156,7 +154,7 @@ class LoopProbe:
                 timer.end_step(index)
                 if not timer.epochs_ended and not index:
                     recording.note()
-                if self._stop and index != last and (index >= self._steps_wanted or self._is_late(recording)):
+                if self._stop and index != last and (index >= self._steps_wanted or recording.is_late(self._seconds)):
                     self._cut_short = True
                     return
                 index += 1
@@ -184,24 +182,10 @@ class LoopProbe:
             raise ProbeError("This probe is not running. Use it inside `with vmselect.probe_loop() as p:`.")
         return self._recording
 
-    def _is_late(self, recording: Recording) -> bool:
-        return self._seconds is not None and recording.timer.elapsed_seconds() > self._seconds
-
     def _end_epoch(self, recording: Recording) -> None:
         if recording.timer.current is not None:
             recording.timer.end_epoch(complete=self._whole)
             recording.note()
-
-    def _end_early(self, error: BaseException | None, detail: str | None) -> None:
-        self._close(*classify(error, detail))
-
-    def _close(self, outcome: Outcome, detail: str | None = None) -> None:
-        recording, watch = self._recording, self._watch
-        self._recording = self._watch = None
-        if watch is not None:
-            watch.stop()
-        if recording is not None:
-            self._profile = recording.keep(outcome, detail) or self._profile
 
 
 probe_loop = LoopProbe

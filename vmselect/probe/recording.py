@@ -87,6 +87,10 @@ class Recording:
         """Whether any step or epoch has ended."""
         return bool(self.timer.steps or self.timer.epochs_ended)
 
+    def is_late(self, seconds: float | None) -> bool:
+        """Whether the training has gone on for longer than ``seconds``, if that is a limit at all."""
+        return seconds is not None and self.timer.elapsed_seconds() > seconds
+
     @property
     def batch_size(self) -> int | None:
         """Examples per step, as given, as the data says, or as counted."""

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from vmselect.probe.ending import EndWatch, classify
+from vmselect.probe.base import Probe
+from vmselect.probe.ending import EndWatch
 from vmselect.probe.facts.framework import synchronise
 from vmselect.probe.options import Options
 from vmselect.probe.recording import Recording
@@ -32,7 +33,7 @@ class EnoughSteps(BaseException):
     """All that was wanted of the training has been seen: the script need not go on."""
 
 
-class TorchScript:
+class TorchScript(Probe):
     """Watches the trainings of this process once its two modules have been handed over; :meth:`close` ends it."""
 
     def __init__(
@@ -51,8 +52,6 @@ class TorchScript:
         self._seconds = seconds
         self._stop = stop
         self._model = model
-        self._recording: Recording | None = None
-        self._watch: EndWatch | None = None
         self._training: weakref.ref[_Pass] | None = None
         self._validation: _Pass | None = None
         self._epochs = 0
@@ -60,12 +59,16 @@ class TorchScript:
         self._undo: list[Any] = []
         self._looking_away = self._must_wait = False
         self.updates = 0
-        self.profile: Profile | None = None
+
+    @property
+    def profile(self) -> Profile | None:
+        """What was measured, once the training has ended."""
+        return self._profile
 
     @property
     def measured(self) -> bool:
         """Whether there is a profile."""
-        return self.profile is not None
+        return self._profile is not None
 
     # -- what torch tells ----------------------------------------------------------------------------------------------
 
@@ -102,9 +105,9 @@ class TorchScript:
         while self._undo:
             self._undo.pop()()
         if error is not None and not isinstance(error, (SystemExit, EnoughSteps)):
-            self._end(*classify(error))
+            self._end_early(error, None)
         else:
-            self._end("stopped" if self._cut_short else "watched")
+            self._close("stopped" if self._cut_short else "watched")
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -152,7 +155,7 @@ class TorchScript:
             recording.counted_batch_size = size * recording.workers if isinstance(size, int) else None
             if not loader.drop_last and recording.steps is not None and recording.workers == 1:
                 recording.counted_examples = _length(loader.dataset)
-            self._watch = EndWatch(self._forgotten, anchor=self)
+            self._watch = EndWatch(self._end_early, anchor=self)
             recording.observe()
         return recording
 
@@ -180,7 +183,7 @@ class TorchScript:
 
     def _goes_on(self, now: _Pass, recording: Recording) -> bool:
         """Whether an epoch that may be cut short is to go on."""
-        late = self._seconds is not None and recording.timer.elapsed_seconds() > self._seconds
+        late = recording.is_late(self._seconds)
         if not (now.batches > self._steps_wanted or late) or now.batches == recording.steps:
             return True
         self._cut_short = True
@@ -217,21 +220,14 @@ class TorchScript:
         self._whole = False
 
     def _has_enough(self, recording: Recording) -> bool:
-        late = self._seconds is not None and recording.timer.elapsed_seconds() > self._seconds
-        return self._epochs >= self._epochs_wanted or late
+        return self._epochs >= self._epochs_wanted or recording.is_late(self._seconds)
 
-    def _forgotten(self, error: BaseException | None, detail: str | None) -> None:
-        self._end(*classify(error, detail))
-
-    def _end(self, outcome: Outcome, detail: str | None = None) -> None:
+    def _close(self, outcome: Outcome, detail: str | None = None) -> None:
         self._end_validation()
-        if self._watch is not None:
-            self._watch.stop()
-        recording, self._recording = self._recording, None
-        if recording is not None:
-            if recording.timer.current is not None and outcome in ("stopped", "watched"):
-                recording.timer.end_epoch(complete=self._whole)
-            self.profile = recording.keep(outcome, detail) or self.profile
+        recording = self._recording
+        if recording is not None and recording.timer.current is not None and outcome in ("stopped", "watched"):
+            recording.timer.end_epoch(complete=self._whole)
+        super()._close(outcome, detail)
 
 
 class _Pass:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from vmselect import __version__
+from vmselect._checks import check_name
 from vmselect.errors import ArgumentError
 
 Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
@@ -88,6 +89,15 @@ class Placement(Part):
     instance_type: Fact | None = None
     region: Fact | None = None
     provider: Fact | None = None
+
+    @classmethod
+    def given(
+        cls, *, instance_type: str | None = None, region: str | None = None, provider: str | None = None
+    ) -> Placement:
+        """As somebody says it is."""
+        said = {"instance_type": instance_type, "region": region, "provider": provider}
+        known = {name: check_name(name, text) for name, text in said.items() if text is not None}
+        return cls(**{name: Fact(value=text, source="given") for name, text in known.items()})
 
 
 def new_id() -> str:

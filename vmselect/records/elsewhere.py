@@ -21,7 +21,7 @@ from vmselect._checks import (
 )
 from vmselect._files import read_text
 from vmselect.errors import ArgumentError, ProfileError
-from vmselect.records.base import Fact, Placement, given_as
+from vmselect.records.base import Placement, given_as
 from vmselect.records.training import Epoch, Profile, Setup, Step, Steps, Timeline, Validation
 
 MAX_SUMMARY_BYTES = 1024 * 1024
@@ -91,11 +91,7 @@ def profile_from_times(
                 validations=tuple(Validation(epoch=n, seconds=s) for n, s in enumerate(validations)),
                 fit_seconds=None if total is None else total - (init or 0.0),
             ),
-            placement=Placement(
-                instance_type=_given("instance_type", instance_type),
-                provider=_given("provider", provider),
-                region=_given("region", region),
-            ),
+            placement=Placement.given(instance_type=instance_type, provider=provider, region=region),
             metrics={name: check_number(f"metrics: {name}", value) for name, value in numbers.items()},
         )
 
@@ -140,7 +136,7 @@ def profile_from_skypilot_summary(
             init_source="given",
             steps=Steps.of(rows),
         ),
-        placement=Placement(instance_type=_given("instance_type", instance_type)),
+        placement=Placement.given(instance_type=instance_type),
     )
 
 
@@ -158,10 +154,6 @@ def _times(name: str, given: Sequence[float] | float | None) -> list[float]:
         return []
     values = [given] if isinstance(given, (str, bytes)) else list_items(given)
     return [check_seconds(name, value) for value in values]
-
-
-def _given(name: str, value: str | None) -> Fact | None:
-    return None if value is None else Fact(value=check_name(name, value), source="given")
 
 
 def _read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:

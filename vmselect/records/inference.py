@@ -14,7 +14,6 @@ from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, gravest_first
 from vmselect.records.base import (
     Count,
-    Fact,
     Name,
     Number,
     Part,
@@ -164,19 +163,12 @@ class InferenceRecord(Record):
             raise ArgumentError("call_seconds is empty. Give the seconds of at least one call.")
         size = check_count("batch_size", batch_size)
         workers = check_count("clients", clients)
-        given = {"instance_type": instance_type, "provider": provider, "region": region}
         counts = count_buckets(seconds)
         kept = min(len(seconds), MAX_READINGS)
         steady: Label = "steady"
         return cls(
             outcome="given",
-            placement=Placement(
-                **{
-                    name: Fact(value=check_name(name, value), source="given")
-                    for name, value in given.items()
-                    if value is not None
-                }
-            ),
+            placement=Placement.given(instance_type=instance_type, provider=provider, region=region),
             setup=InferenceSetup(
                 source="given",
                 model=maybe(check_name, "model", model),

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, gravest_first
-from vmselect.records.base import Count, Fact, Name, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
+from vmselect.records.base import Count, Name, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
 from vmselect.units import BYTES_PER_MB
 
 FORMAT: Final = 1
@@ -116,17 +116,10 @@ class TransferRecord(Record):
         files = max((len(way.taken) for way in ways if way is not None), default=0)
         if not files:
             raise ArgumentError("Neither upload_seconds nor download_seconds was given. Give at least one time.")
-        given = {"instance_type": instance_type, "provider": provider, "region": region}
         address = check_name("url", url)
         return cls(
             outcome="given",
-            placement=Placement(
-                **{
-                    name: Fact(value=check_name(name, value), source="given")
-                    for name, value in given.items()
-                    if value is not None
-                }
-            ),
+            placement=Placement.given(instance_type=instance_type, provider=provider, region=region),
             setup=TransferSetup(
                 url=address, protocol=address.partition(":")[0] or "file", files=files, bytes_per_file=size
             ),

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vmselect._checks import show
-from vmselect.errors import ArgumentError, ComparisonError
-from vmselect.report.drawing import ACCENT, PLAIN, altair, save_chart, themed
+from vmselect.errors import ComparisonError
+from vmselect.report.drawing import ACCENT, PLAIN, altair, draw, themed
 
 if TYPE_CHECKING:
     from vmselect.comparison import Comparison
@@ -80,12 +79,7 @@ def comparison_chart(
     comparison: Comparison, kind: str = "boxes", *, path: str | os.PathLike[str] | None = None, **options: Any
 ) -> Any:
     """The chart of that name; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
-    if not isinstance(kind, str) or kind not in CHARTS:
-        raise ArgumentError(f"There is no chart {show(kind)}; the charts are: {', '.join(CHARTS)}.")
-    drawn = CHARTS[kind](comparison, **options)
-    if path is not None:
-        save_chart(drawn, path)
-    return drawn
+    return draw(CHARTS, kind, comparison, path, options)
 
 
 def _boxes(comparison: Comparison) -> Any:

@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import show
-from vmselect.errors import ArgumentError
 from vmselect.report.batches import batch_metric_chart, batch_time_chart, cost_time_chart
-from vmselect.report.drawing import save_chart
+from vmselect.report.drawing import draw
 from vmselect.report.epochs import epochs_chart
 from vmselect.report.steps import steps_chart
 from vmselect.report.terms import terms_chart
@@ -44,9 +42,4 @@ def chart(
     >>> chart(vs.rank(profile, epochs=10), "time-cost").to_dict()["title"]
     'Time against cost, 10 epochs'
     """
-    if not isinstance(kind, str) or kind not in CHARTS:
-        raise ArgumentError(f"There is no chart {show(kind)}; the charts are: {', '.join(CHARTS)}.")
-    drawn = CHARTS[kind](ranking, **options)
-    if path is not None:
-        save_chart(drawn, path)
-    return drawn
+    return draw(CHARTS, kind, ranking, path, options)

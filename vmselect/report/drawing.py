@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmselect import _files
+from vmselect._checks import show
 from vmselect._optional import require
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.report.files import check_target
@@ -51,6 +52,22 @@ def styled(chart: Any) -> Any:
         .configure_title(anchor="start", fontSize=14, color="#1b1f24", offset=12)
         .configure_legend(labelColor="#1b1f24", titleColor="#5b6470", titleFontWeight="normal")
     )
+
+
+def draw(
+    charts: Mapping[str, Callable[..., Any]],
+    kind: str,
+    subject: Any,
+    path: str | os.PathLike[str] | None,
+    options: Mapping[str, Any],
+) -> Any:
+    """The chart of that name of ``subject``; with ``path`` it is also written."""
+    if not isinstance(kind, str) or kind not in charts:
+        raise ArgumentError(f"There is no chart {show(kind)}; the charts are: {', '.join(charts)}.")
+    drawn = charts[kind](subject, **options)
+    if path is not None:
+        save_chart(drawn, path)
+    return drawn
 
 
 def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vmselect._checks import show
-from vmselect.errors import ArgumentError, ComparisonError
+from vmselect.errors import ComparisonError
 from vmselect.report.boxes import axis_title, drawing_unit
-from vmselect.report.drawing import ACCENT, PLAIN, SERIES, altair, save_chart, themed
+from vmselect.report.drawing import ACCENT, PLAIN, SERIES, altair, draw, themed
 
 if TYPE_CHECKING:
     from vmselect.comparison import Effects
@@ -40,12 +39,7 @@ def effects_chart(
     effects: Effects, kind: str = "main", *, path: str | os.PathLike[str] | None = None, **options: Any
 ) -> Any:
     """The chart of that name; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
-    if not isinstance(kind, str) or kind not in CHARTS:
-        raise ArgumentError(f"There is no chart {show(kind)}; the charts are: {', '.join(CHARTS)}.")
-    drawn = CHARTS[kind](effects, **options)
-    if path is not None:
-        save_chart(drawn, path)
-    return drawn
+    return draw(CHARTS, kind, effects, path, options)
 
 
 def _main(effects: Effects) -> Any:

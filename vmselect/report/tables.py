@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from vmselect.comparison.significance import format_p
-from vmselect.comparison.wording import format_percent, format_value
+from vmselect.comparison.wording import format_percent, format_value, group_rows
 
 if TYPE_CHECKING:
     from vmselect.comparison import Comparison, Effects, Scores
@@ -25,17 +25,9 @@ def comparison_html(comparison: Comparison) -> str:
     True
     """
     unit = comparison.metric.unit
+    headings = {"sd": "SD", "difference": f"Against {comparison.baseline}"}
     groups = [
-        {
-            "Group": row["group"],
-            "Runs": row["count"],
-            "Mean": format_value(row["mean"], unit),
-            "SD": format_value(row["sd"], unit) if row["count"] > 1 else "",
-            "Median": format_value(row["median"], unit),
-            "Quartiles": f"{format_value(row['quartile_1'], unit)} to {format_value(row['quartile_3'], unit)}",
-            f"Against {comparison.baseline}": "" if row["baseline"] else format_percent(row),
-        }
-        for row in comparison.groups.to_dict("records")
+        {headings.get(name, name.capitalize()): value for name, value in row.items()} for row in group_rows(comparison)
     ]
     pairs = [
         {

@@ -17,12 +17,10 @@ from vmselect.probe.inference.keeping import build_calls, describe, keep_record,
 from vmselect.probe.inference.load import Clock
 from vmselect.probe.inference.tally import Tally
 from vmselect.probe.keras.callback import Logs, PlainCallback
+from vmselect.probe.keras.fit import positive, walk_up
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.surroundings import MachineFacts, read_facts
 from vmselect.records.inference import InferenceRecord
-
-FRAMES_UP = 12
-"""How far above the hook ``predict`` is looked for; in Keras 3 it is two frames up."""
 
 THREADED = (
     "Keras would call this probe from worker threads, where times mean nothing. "
@@ -223,29 +221,21 @@ def read_caller(frame: FrameType | None, name: str) -> _Caller:
     callback_list: Any = None
     found = _Caller()
     seen = False
-    for _ in range(FRAMES_UP):
-        if frame is None:
-            break
-        local = frame.f_locals
+    for function, local in walk_up(frame):
         if callback_list is None and hasattr(local.get("self"), "_async_predict"):
             callback_list = local["self"]
-        if not seen and frame.f_code.co_name == name and "callbacks" in local:
+        if not seen and function == name and "callbacks" in local:
             seen = True
             found = _read_locals(local)
-        elif frame.f_code.co_name == "fit" and "callbacks" in local:
+        elif function == "fit" and "callbacks" in local:
             return found._replace(within_fit=True)
-        frame = frame.f_back
     flag = "_async_predict" if name == "predict" else "_async_test"
     return found._replace(threaded=bool(getattr(callback_list, flag, False)), callback_list=callback_list)
 
 
 def _read_locals(local: dict[str, Any]) -> _Caller:
     adapter: Any = getattr(local.get("epoch_iterator"), "data_adapter", None)
-    size, partial = (_positive(getattr(adapter, name, None)) for name in ("batch_size", "partial_batch_size"))
+    size, partial = (positive(getattr(adapter, name, None)) for name in ("batch_size", "partial_batch_size"))
     data = local.get("x")
     total, length = count_bytes(data), getattr(data, "shape", None)
     return _Caller(size, partial, total / int(length[0]) if total is not None and length and length[0] else None)
-
-
-def _positive(value: Any) -> int | None:
-    return int(value) if isinstance(value, int) and value > 0 else None

@@ -15,6 +15,7 @@ from typing import Any
 
 from vmselect.probe.inference.batches import Batch
 from vmselect.probe.inference.tally import Tally
+from vmselect.probe.threads import run_together
 
 Clock = Callable[[], int]
 Sleep = Callable[[float], Any]
@@ -63,7 +64,6 @@ class Load:
         self._lock = threading.Lock()
         self._number = 0
         self._begin = 0
-        self._error: BaseException | None = None
 
     def run(self) -> None:
         """Make all calls and wait for their answers."""
@@ -72,35 +72,7 @@ class Load:
         if self._clients == 1:
             self._serve()
         else:
-            self._serve_together()
-
-    def _serve_together(self) -> None:
-        threads = [
-            threading.Thread(target=self._serve_and_keep_error, name=f"vmselect-client-{number}", daemon=True)
-            for number in range(self._clients)
-        ]
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        except BaseException:
-            # Ctrl-C reaches the main thread only: let the clients finish the call they are in, and no more.
-            self._stop.set()
-            for thread in threads:
-                if thread.is_alive():
-                    thread.join()
-            raise
-        if self._error is not None:
-            raise self._error
-
-    def _serve_and_keep_error(self) -> None:
-        try:
-            self._serve()
-        except BaseException as error:  # noqa: BLE001 - kept, and raised again by the thread that asked for the load
-            with self._lock:
-                self._error = self._error or error
-            self._stop.set()
+            run_together([self._serve] * self._clients, stop=self._stop, name="client")
 
     def _serve(self) -> None:
         """What one client does: take the next call, wait for its time, make it, note it."""

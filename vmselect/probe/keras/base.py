@@ -7,21 +7,18 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from vmselect._checks import check_flag
 from vmselect.errors import ProbeError
-from vmselect.probe.ending import EndWatch, classify
+from vmselect.probe.base import CallbackProbe
+from vmselect.probe.ending import EndWatch
 from vmselect.probe.keras.callback import Logs, PlainCallback
 from vmselect.probe.keras.writers import find_writers, take_back
 from vmselect.probe.options import Options
 from vmselect.probe.recorder.stopwatch import StepTimer
 from vmselect.probe.recording import Recording
 from vmselect.probe.scratch import Scratch
-
-if TYPE_CHECKING:
-    from vmselect.records.training import Outcome, Profile
 
 
 class _OwnStop(int):
@@ -36,11 +33,12 @@ THREADED = (
 )
 
 
-class KerasProbe(PlainCallback):
+class KerasProbe(CallbackProbe, PlainCallback):
     """Base of the probes that are callbacks; a subclass decides what to watch and when to stop."""
 
     _kind: ClassVar[Literal["iteration", "epoch"]]
     _needs_batch_hooks: ClassVar[bool]
+    _way = "Train with model.fit(..., callbacks=[probe]) first."
     _scratch: Scratch | None = None
 
     def __init__(
@@ -50,47 +48,12 @@ class KerasProbe(PlainCallback):
         self.stop = check_flag("stop", stop)
         self.protect_files = check_flag("protect_files", protect_files)
         self.params = {}
-        self._profile: Profile | None = None
         self._reset()
 
     def _reset(self) -> None:
-        self._recording: Recording | None = None
-        self._watch: EndWatch | None = None
+        super()._reset()
         self._untime: Callable[[], None] | None = None
         self._cut_short = False
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy is a fresh probe with the same settings: a recording belongs to one training in one process.
-        return {name: value for name, value in self.__dict__.items() if name[0] != "_" or name == "_profile"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
-
-    @property
-    def path(self) -> Path | None:
-        """Where the profile goes, as given."""
-        return self.options.path
-
-    @property
-    def batch_size(self) -> int | None:
-        """Examples per step, as given."""
-        return self.options.batch_size
-
-    @property
-    def profile(self) -> Profile:
-        """The :class:`~vmselect.Profile` of the last training; of one that has not come to its end, what was seen."""
-        # Keras does not say when a training has failed. An exception that is being handled is what ended it.
-        if self._recording is not None and self._recording.saw_anything:
-            return self._recording.snapshot(sys.exc_info()[1])
-        if self._profile is None:
-            raise ProbeError("Nothing has been measured yet. Train with model.fit(..., callbacks=[probe]) first.")
-        return self._profile
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is a profile."""
-        return self._profile is not None or (self._recording is not None and self._recording.saw_anything)
 
     # -- hooks -------------------------------------------------------------------------------------------------------
 
@@ -161,19 +124,8 @@ class KerasProbe(PlainCallback):
             self._untime = _time_epoch_ends(callback_list, recording.timer)
         return watch
 
-    def _end_early(self, error: BaseException | None, detail: str | None) -> None:
-        self._close(*classify(error, detail))
-
-    def _close(self, outcome: Outcome, detail: str | None = None) -> None:
-        recording = self._release()
-        if recording is not None:
-            self._profile = recording.keep(outcome, detail) or self._profile
-
     def _release(self) -> Recording | None:
-        """Let go of the training: nothing of the probe's stays in it."""
-        recording, watch = self._recording, self._watch
-        if watch is not None:
-            watch.stop()
+        recording = super()._release()
         if self._untime is not None:
             self._untime()
         self._reset()

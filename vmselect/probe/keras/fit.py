@@ -8,7 +8,7 @@ to "unknown" when a later Keras names it differently.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -57,16 +57,21 @@ class FitFacts:
 def read_fit(frame: FrameType | None) -> FitFacts:
     """The facts of the ``fit`` that is running above ``frame``."""
     callback_list: Any = None
-    for _ in range(FRAMES_UP):
-        if frame is None:
-            break
-        local = frame.f_locals
+    for name, local in walk_up(frame):
         if callback_list is None and hasattr(local.get("self"), "_async_train"):
             callback_list = local["self"]
-        if frame.f_code.co_name == "fit" and "callbacks" in local:
+        if name == "fit" and "callbacks" in local:
             return _read_locals(local, callback_list)
-        frame = frame.f_back
     return _describe_list(callback_list)
+
+
+def walk_up(frame: FrameType | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and variables of each call from ``frame`` upwards, as far as Keras' own can reach."""
+    for _ in range(FRAMES_UP):
+        if frame is None:
+            return
+        yield frame.f_code.co_name, frame.f_locals
+        frame = frame.f_back
 
 
 def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
@@ -79,9 +84,9 @@ def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
         partial = None  # an epoch is not one pass over the data: its last batch may be any
     return replace(
         _describe_list(callback_list),
-        batch_size=_positive(_read(lambda: adapter.batch_size)),
+        batch_size=positive(_read(lambda: adapter.batch_size)),
         partial_batch=partial if isinstance(partial, int) else None,
-        validation_steps=_positive(local.get("validation_steps")),
+        validation_steps=positive(local.get("validation_steps")),
         validation_freq=frequency if isinstance(frequency, (int, Collection)) else 1,
         has_validation=local["validation_data"] is not None if "validation_data" in local else None,
         # Its worker threads outlive an epoch that was left early, and refuse to be started again.
@@ -112,5 +117,6 @@ def _read(attribute: Callable[[], Any]) -> Any:
         return None
 
 
-def _positive(value: Any) -> int | None:
+def positive(value: Any) -> int | None:
+    """A count, where ``value`` is one."""
     return int(value) if isinstance(value, int) and value > 0 else None

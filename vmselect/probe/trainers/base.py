@@ -9,27 +9,25 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import sys
 from collections.abc import Sized
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vmselect._checks import check_count, check_flag, check_seconds, maybe
-from vmselect.errors import ArgumentError, ProbeError
-from vmselect.probe.ending import EndWatch, classify
+from vmselect.errors import ArgumentError
+from vmselect.probe.base import CallbackProbe
+from vmselect.probe.ending import EndWatch
 from vmselect.probe.facts.framework import synchronise
 from vmselect.probe.options import Factors, Metrics, Options
 from vmselect.probe.recording import Recording
 from vmselect.probe.sampling import Alarm
 from vmselect.probe.scratch import Scratch
 
-if TYPE_CHECKING:
-    from vmselect.records.training import Outcome, Profile
 
-
-class TrainerProbe:
+class TrainerProbe(CallbackProbe):
     """Base of the probes in a trainer; a subclass translates what its library tells."""
+
+    _way = "Let the trainer train with this probe in its callbacks."
 
     def __init__(
         self,
@@ -69,49 +67,15 @@ class TrainerProbe:
         )
         if not self.stop and self.seconds is not None:
             raise ArgumentError("seconds= cuts short what stop=False promises to watch whole. Give one of them.")
-        self._profile: Profile | None = None
         self._reset()
 
     def _reset(self) -> None:
-        self._recording: Recording | None = None
-        self._watch: EndWatch | None = None
+        super()._reset()
         self._scratch: Scratch | None = None
         self._batches = self._read = 0
         self._epochs = self._validations_seen = 0
         self._cut_epoch = self._cut_short = self._validating = False
         self._validates = False
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy is a fresh probe with the same settings: a recording belongs to one training in one process.
-        return {name: value for name, value in self.__dict__.items() if name[0] != "_" or name == "_profile"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
-
-    @property
-    def path(self) -> Path | None:
-        """Where the profile goes, as given."""
-        return self.options.path
-
-    @property
-    def batch_size(self) -> int | None:
-        """Examples per step, as given."""
-        return self.options.batch_size
-
-    @property
-    def profile(self) -> Profile:
-        """The :class:`~vmselect.Profile` of the last training; of one that has not come to its end, what was seen."""
-        if self._recording is not None and self._recording.saw_anything:
-            return self._recording.snapshot(sys.exc_info()[1])
-        if self._profile is None:
-            raise ProbeError("Nothing has been measured yet. Let the trainer train with this probe in its callbacks.")
-        return self._profile
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is a profile."""
-        return self._profile is not None or (self._recording is not None and self._recording.saw_anything)
 
     # -- what a subclass has to say --------------------------------------------------------------------------------
 
@@ -183,7 +147,7 @@ class TrainerProbe:
         wanted = self.steps if self._epochs < max(1, self.validations) else 0
         if not self.stop or self._batches == recording.steps:
             return False
-        if self._batches > wanted or self._is_late(recording):
+        if self._batches > wanted or recording.is_late(self.seconds):
             self._cut_epoch = self._cut_short = True
         return self._cut_epoch
 
@@ -220,7 +184,7 @@ class TrainerProbe:
         self._epochs += 1
         if not self.stop:
             return False
-        if self._is_late(recording):
+        if recording.is_late(self.seconds):
             return True
         seen = self._validations_seen >= self.validations or not self._validates
         enough = self._epochs >= max(1, self.validations) and seen
@@ -228,16 +192,11 @@ class TrainerProbe:
             self._cut_short = True
         return enough
 
-    def _close(self, outcome: Outcome, detail: str | None = None) -> None:
-        """The training has ended: nothing of the probe's stays in it."""
-        recording, watch, scratch = self._recording, self._watch, self._scratch
-        self._recording = self._watch = None
-        if watch is not None:
-            watch.stop()
-        if recording is not None:
-            if scratch is not None:
-                recording.redirected = scratch.redirected
-            self._profile = recording.keep(outcome, detail) or self._profile
+    def _release(self) -> Recording | None:
+        recording = super()._release()
+        if recording is not None and self._scratch is not None:
+            recording.redirected = self._scratch.redirected
+        return recording
 
     def _finish(self, error: BaseException | None = None) -> None:
         """The training has come to its end, by itself, by the probe, or by an exception."""
@@ -248,9 +207,3 @@ class TrainerProbe:
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
-
-    def _is_late(self, recording: Recording) -> bool:
-        return self.seconds is not None and recording.timer.elapsed_seconds() > self.seconds
-
-    def _end_early(self, error: BaseException | None, detail: str | None) -> None:
-        self._close(*classify(error, detail))

@@ -7,8 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from vmselect.errors import TransferError
+from vmselect.probe.threads import run_together
 from vmselect.probe.transfer.address import Address
 from vmselect.probe.transfer.content import Content
 from vmselect.probe.transfer.marker import MARKER, folder_name, make_marker
@@ -81,7 +83,6 @@ class Engine:
         waiting = iter(range(len(self.sizes)))
         lock = threading.Lock()
         times: dict[int, tuple[float, float]] = {}
-        errors: list[BaseException] = []
 
         def stream(storage: Storage) -> None:
             while not self._stop.is_set():
@@ -90,34 +91,13 @@ class Engine:
                 if number is None:
                     return
                 start = self.clock()
-                try:
-                    move(storage, number)
-                except BaseException as error:  # noqa: BLE001 - kept, and raised again by the thread that waits
-                    with lock:
-                        errors.append(error)
-                    self._stop.set()
-                    return
+                move(storage, number)
                 times[number] = (start, self.clock())
 
         begin = self.clock()
-        self._run([threading.Thread(target=stream, args=(storage,), daemon=True) for storage in storages])
-        if errors:
-            raise errors[0]
+        tasks = [partial(stream, storage) for storage in storages]
+        run_together(tasks, stop=self._stop, name="stream", patience=JOIN_SECONDS)
         return self._direction(begin, [times[number] for number in range(len(self.sizes))])
-
-    def _run(self, threads: list[threading.Thread]) -> None:
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        except BaseException:
-            # Ctrl-C reaches the main thread only: the streams end after the piece they are moving.
-            self._stop.set()
-            for thread in threads:
-                if thread.is_alive():
-                    thread.join(JOIN_SECONDS)
-            raise
 
     def _upload(self, storage: Storage, number: int) -> None:
         content = Content(self.run, number, self.sizes[number])
