@@ -46,6 +46,36 @@ def test_a_bare_callback_and_files_that_stay_as_they_were(tmp_path: Path) -> Non
     assert (tmp_path / "log.csv").read_text().startswith("epoch,loss")
 
 
+def test_what_the_script_saves_itself_replaces_nothing_and_can_be_loaded(tmp_path: Path) -> None:
+    for name in ("best.keras", "last.keras", "mine.weights.h5", "mine.pt"):
+        (tmp_path / name).write_text("mine")
+    source = """
+import pathlib, torch
+model = make()
+train(model, callbacks=[keras.callbacks.ModelCheckpoint("best.keras", monitor="loss", save_best_only=True)])
+keras.models.load_model("best.keras")
+model.save("last.keras")
+keras.saving.load_model(pathlib.Path("last.keras"))
+model.save_weights("mine.weights.h5")
+model.load_weights("mine.weights.h5")
+torch.save({"a": 1}, pathlib.Path("mine.pt"))
+assert torch.load("mine.pt") == {"a": 1}
+with open("own.pt", "wb") as file:
+    torch.save([2], file)
+"""
+    done = run(tmp_path, source)
+    assert done.returncode == 0, done.stderr
+    for name in ("best.keras", "last.keras", "mine.weights.h5", "mine.pt"):
+        assert (tmp_path / name).read_text() == "mine", name
+    assert "saved elsewhere and removed: last.keras, mine.weights.h5, mine.pt" in done.stderr
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
+        "best.keras", "last.keras", "mine.weights.h5", "mine.pt", "own.pt", "train.py",
+    }  # fmt: skip
+    done = run(tmp_path, "import torch\ntrain(make())\ntorch.save([3], 'mine.pt')", "--touch-files")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "mine.pt").read_bytes() != b"mine"
+
+
 def test_a_fit_that_failed_before_and_one_in_a_thread_are_no_reason_to_say_nothing_was_measured(tmp_path: Path) -> None:
     source = """
 try:

@@ -112,12 +112,18 @@ class Line(lightning.LightningModule):
         self.line = torch.nn.Linear(8, 1)
     def training_step(self, batch, number):
         return ((self.line(batch[0]) - batch[1]) ** 2).mean()
+    def validation_step(self, batch, number):
+        self.log("val_loss", ((self.line(batch[0]) - batch[1]) ** 2).mean())
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 data = TensorDataset(torch.randn(1600, 8), torch.randn(1600, 1))
-quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
-lightning.Trainer(max_epochs=50, accelerator="cpu", **quiet).fit(Line(), DataLoader(data, batch_size=16))
+train, test = DataLoader(data, batch_size=16), DataLoader(data, batch_size=100)
+trainer = lightning.Trainer(max_epochs=50, accelerator="cpu", enable_progress_bar=False)
+trainer.fit(Line(), train, test)
+trainer.save_checkpoint("last.ckpt")
+assert torch.load("last.ckpt", weights_only=False)["epoch"] == 2
+Line.load_from_checkpoint(trainer.checkpoint_callback.best_model_path)
 """
 
 TRAINER = """
@@ -137,9 +143,11 @@ class Data(torch.utils.data.Dataset):
     def __getitem__(self, number):
         return {"x": torch.ones(8) * number / 1600, "labels": torch.ones(1)}
 
-options = transformers.TrainingArguments("out", num_train_epochs=50, per_device_train_batch_size=16, save_strategy="no",
-                                         report_to=[], disable_tqdm=True, use_cpu=True)
-transformers.Trainer(Line(), options, train_dataset=Data()).train()
+options = transformers.TrainingArguments("out", num_train_epochs=50, per_device_train_batch_size=16, report_to=[],
+                                         eval_strategy="epoch", save_strategy="epoch", disable_tqdm=True, use_cpu=True)
+trainer = transformers.Trainer(Line(), options, train_dataset=Data(), eval_dataset=Data())
+trainer.train()
+trainer.save_model("final")
 """
 
 
@@ -148,7 +156,10 @@ def test_what_trains_through_torch_is_measured_too(script: Path, package: str, s
     pytest.importorskip(package, reason=f"{package} is not installed: its trainings were left out")
     script.write_text(source, encoding="utf-8")
     run(script, *CLI, "probe", "--steps", "8", "--path", "p.json", "plain.py")
+    assert {path.name for path in script.parent.iterdir()} == {"plain.py", "p.json"}, "nothing else was written"
     profile = vs.Profile.load(script.parent / "p.json")
     assert (profile.outcome, profile.batch_size, profile.steps_per_epoch) == ("stopped", 16, 100)
+    assert profile.setup.epochs == 50
     assert [epoch.steps for epoch in profile.timeline.epochs] == [9, 9]
+    assert len(profile.timeline.validations) == 2
     assert vs.estimate(profile, epochs=50).seconds > 0
