@@ -43,6 +43,8 @@ def main() -> int:
                     total.runs += tally.runs
                     total.faults += tally.faults
                     total.kills += tally.kills
+                    total.links += tally.links
+                    total.copies += tally.copies
                     total.starts += tally.starts
                     total.records += tally.records
                     total.violations += tally.violations
@@ -51,6 +53,9 @@ def main() -> int:
             print(f"{runner}: {total.runs} runs, {total.starts} starts, {total.records} records, "
                   f"{len(total.violations)} broken promises, {time.monotonic() - began:.0f} s")  # fmt: skip
             print("  killed:", ", ".join(f"{name} {count}" for name, count in sorted(total.kills.items())))
+            for name, counts in (("connections in mid-run", total.links), ("copies", total.copies)):
+                if counts:
+                    print(f"  {name}:", ", ".join(f"{what} {count}" for what, count in sorted(counts.items())))
             print("  trials:", ", ".join(f"{name} {count}" for name, count in sorted(total.faults.items())), flush=True)
             bad += len(total.violations)
     return 1 if bad else 0

@@ -36,6 +36,8 @@ class Tally:
     runs: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
+    links: Counter[str] = field(default_factory=Counter)
+    copies: Counter[str] = field(default_factory=Counter)
     starts: int = 0
     records: int = 0
     violations: list[str] = field(default_factory=list)
@@ -65,7 +67,7 @@ def mark_of(seed: int, folder: Path) -> str:
 
 def run_case(
     seed: int, folder: Path, *, kills: tuple[str, ...] = KILLS, tally: Tally | None = None, slack: float = 0.0,
-    disturb: Callable[[random.Random], None] | None = None, **places: Any,
+    disturb: Callable[[random.Random], None] | None = None, settle: Callable[[], None] | None = None, **places: Any,
 ) -> Tally:  # fmt: skip
     """One seeded run: a sweep, a fault in the middle of it, clean or resume or both, and every promise checked."""
     tally = tally or Tally()
@@ -89,6 +91,8 @@ def run_case(
         time.sleep(chance.choice((0.0, 0.3)))
     elif status != 0:
         tally.violations.append(f"seed {seed}: vmselect ended with {status} after the kill of {kill}")
+    if settle:
+        settle()
     if chance.random() < 0.6 and (out / "journal.jsonl").exists():
         clean(out)
     sweep(plan, out, budget_usd=budget, yes=True)

@@ -20,6 +20,33 @@ import vmselect.sweeps.runners.ssh as ssh_runner
 from vmselect.sweeps.workers import free_ports
 
 SLURM_KILLS = KILLS
+BALLAST_BYTES = 120_000
+COPIES = ("cut", "silent", "silent then cut", "slow")
+"""What befalls a copy that sftp makes; at the speed below the ballast alone takes a second and a half."""
+
+SFTP = """
+# The next file of faults, if there is one, says what befalls this copy.
+fault=pass
+for next in "$0".fault.*; do
+    mv "$next" "$0.taken.$$" 2>/dev/null || continue
+    fault=$(cat "$0.taken.$$"); rm "$0.taken.$$"; break
+done
+echo "$fault" >> "$0.log"
+[ "$fault" != pass ] || exec {real} -F {config} "$@"
+[ "$fault" != slow ] || exec {real} -l 640 -F {config} "$@"
+exec 3<&0
+{real} -l 640 -F {config} "$@" <&3 &
+copy=$!
+sleep "0.$(($$ % 10))"
+sleep 0.3
+read -r link rest < /proc/$copy/task/$copy/children
+case $fault in
+    cut) kill -9 $link;;
+    silent) kill -STOP $link; sleep 2; kill -CONT $link;;
+    *) kill -STOP $link; sleep 4; kill -9 $link;;
+esac 2>/dev/null
+wait $copy
+"""
 
 
 def missing_sshd() -> str:
@@ -81,9 +108,9 @@ def ssh_config(config: Path) -> Iterator[None]:
     """Have ssh and sftp read ``config``: put programs of the same name before them on the PATH."""
     programs = config.parent / "bin"
     programs.mkdir(exist_ok=True)
-    for name in ("ssh", "sftp"):
+    for name, body in (("ssh", 'exec {real} -F {config} "$@"'), ("sftp", SFTP)):
         real = shutil.which(name, path=os.environ.get("VMSELECT_TEST_PATH", os.environ["PATH"]))
-        (programs / name).write_text(f'#!/bin/sh\nexec {real} -F {config} "$@"\n')
+        (programs / name).write_text("#!/bin/sh\n" + body.replace("{real}", f"{real}").replace("{config}", str(config)))
         (programs / name).chmod(0o755)
     before, quiet = os.environ["PATH"], ssh_runner.SILENCE_SECONDS
     os.environ["PATH"] = f"{programs}:{before}"
@@ -172,24 +199,52 @@ def run_elsewhere(runner: str, seed: int, folder: Path) -> Tally:
                 seed, folder, runner="slurm", minutes=4 / 60, slack=3.0, kills=SLURM_KILLS,
                 machines={"node": {"usd_per_hour": 36.0}}, factors={"machine": ["node"]},
             )  # fmt: skip
+    (folder / "work" / "ballast").write_bytes(os.urandom(BALLAST_BYTES))
     with sshd(folder / "sshd") as config, ssh_config(config):
+        tally, program = Tally(), config.parent / "bin" / "sftp"
+        chance = random.Random(seed * 104_729)
+        faults = ["pass"] * chance.choice((0, 1, 1, 2, 3)) + chance.choices(COPIES, k=chance.choice((0, 1, 2, 3, 4)))
+        for number, fault in enumerate(faults):
+            program.with_name(f"sftp.fault.{number}").write_text(fault)
 
         def disturb(chance: random.Random) -> None:
-            act = chance.choice(("nothing", "nothing", "cut", "silent"))
-            for pid in _sessions(folder / "sshd") if act != "nothing" else ():
-                number = signal.SIGKILL if act == "cut" else signal.SIGSTOP
-                with _ignored():
-                    os.kill(pid, number)
-            if act == "silent":
-                time.sleep(1.0)
-                for pid in _sessions(folder / "sshd"):
-                    with _ignored():
-                        os.kill(pid, signal.SIGCONT)
+            act = chance.choice(("nothing", "nothing", "cut", "silent", "long silent", "slow"))
+            tally.links[act if _sessions(folder / "sshd") else "nothing"] += 1
+            disturb_links(folder / "sshd", act)
 
-        return run_case(
-            seed, folder, runner="ssh", minutes=4 / 60, slack=3.0, disturb=disturb,
+        def settle() -> None:
+            for left in program.parent.glob("sftp.fault.*"):  # whoever resumes has a network that works
+                left.unlink(missing_ok=True)
+
+        run_case(
+            seed, folder, runner="ssh", minutes=6 / 60, slack=5.0, disturb=disturb, settle=settle, tally=tally,
             machines={"far": {"usd_per_hour": 36.0}}, factors={"machine": ["far"]},
         )  # fmt: skip
+        if (log := program.with_name("sftp.log")).exists():
+            tally.copies.update(log.read_text().splitlines())
+        return tally
+
+
+def disturb_links(folder: Path, act: str) -> None:
+    """Cut, silence or slow down the connections over which trials are watched."""
+
+    def signal_all(number: int) -> None:
+        for pid in _sessions(folder):
+            with _ignored():
+                os.kill(pid, number)
+
+    if act == "cut":
+        signal_all(signal.SIGKILL)
+    elif act in ("silent", "long silent"):  # the guard gives up after five seconds
+        signal_all(signal.SIGSTOP)
+        time.sleep(1.0 if act == "silent" else 7.0)
+        signal_all(signal.SIGCONT)
+    elif act == "slow":
+        for _ in range(6):
+            signal_all(signal.SIGSTOP)
+            time.sleep(0.5)
+            signal_all(signal.SIGCONT)
+            time.sleep(0.05)
 
 
 @contextmanager

@@ -23,6 +23,10 @@ COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "Memo
            "Region", "AvailabilityZone")  # fmt: skip
 """Of SkyPilot's ``vms.csv``, version 8."""
 
+_DIRECTIONS = {"northeast": "ne", "northwest": "nw", "southeast": "se", "southwest": "sw"}
+MOST_ZONES = 6
+"""As many as us-east-1 has; no region of AWS has more."""
+
 
 def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: Any) -> Callable[[Any], float]:
     """A function for ``sky.Task.set_time_estimator``: seconds that the training takes on a ``sky.Resources``.
@@ -67,6 +71,9 @@ def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: 
 def write_catalog(catalog: Catalog, path: str | os.PathLike[str], *, provider: str) -> Path:
     """Write our prices of ``provider`` in the layout of SkyPilot's ``~/.sky/catalogs/v8/<provider>/vms.csv``.
 
+    For AWS SkyPilot needs zones, which our prices do not name: every zone is written that a region may have. SkyPilot
+    drops those that the account does not have, and tries the next where a machine cannot be had.
+
     >>> from vmselect.catalog import Catalog
     >>> write_catalog(Catalog.embedded(), "vms.csv", provider="aws").name
     'vms.csv'
@@ -88,7 +95,8 @@ def write_catalog(catalog: Catalog, path: str | os.PathLike[str], *, provider: s
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row for _, row in sorted(rows.items()))
+    for (_, region), row in sorted(rows.items()):
+        writer.writerows({**row, "AvailabilityZone": zone} for zone in _zones(name, region))
     return write_text(target, text.getvalue(), error=CatalogError)
 
 
@@ -117,6 +125,19 @@ def write_tasks(plan: Plan, folder: str | os.PathLike[str]) -> list[Path]:
         }
         written.append(write_text(where / f"trial-{trial.id}.yaml", as_yaml(task), error=SweepError))
     return written
+
+
+def _zones(provider: str, region: str) -> list[str]:
+    """How AWS names the zones of a region for every account alike.
+
+    >>> _zones("aws", "ap-southeast-2")[0], _zones("azure", "eastus")
+    ('apse2-az1', [''])
+    """
+    if provider != "aws":
+        return [""]
+    continent, *direction, number = region.split("-")
+    letters = "".join(_DIRECTIONS.get(word, word[:1]) for word in direction)
+    return [f"{continent}{letters}{number}-az{zone}" for zone in range(1, MOST_ZONES + 1)]
 
 
 def _number(value: Any) -> Any:

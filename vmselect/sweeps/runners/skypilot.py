@@ -156,8 +156,8 @@ def make_resources(sky: Any, trial: Trial) -> Any:
 def resources_of(trial: Trial) -> dict[str, Any]:
     """What a trial rents, in the words of a SkyPilot task."""
     said: dict[str, Any] = {"instance_type": trial.instance_type, "region": trial.region, **trial.machine.options}
-    if "cloud" in said:
-        said["infra"] = said.pop("cloud")
+    if "cloud" in said:  # SkyPilot takes both in one word, or the region alone
+        said["infra"] = "/".join(filter(None, (str(said.pop("cloud")), said.pop("region"))))
     said["use_spot"] = trial.market == "spot"
     return {name: value for name, value in said.items() if value not in (None, "")}
 

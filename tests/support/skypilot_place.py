@@ -1,0 +1,134 @@
+"""SkyPilot for tests: its API server and a stand-in for AWS on loopback, a home of its own, our prices as its catalog."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import vmselect as vs
+from vmselect.sweeps.skypilot import write_catalog
+from vmselect.sweeps.workers import free_ports
+
+PYTHON = "VMSELECT_TEST_SKYPILOT_PYTHON"
+"""Names the interpreter of an environment in which SkyPilot is installed: it does not fit into ours."""
+
+CALLS = Path(__file__).with_name("skypilot_calls.py")
+GUARD = """
+import socket, traceback
+
+def _checked(act):
+    def connect(self, address):
+        if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in ("127.0.0.1", "::1", "localhost"):
+            with open(%r, "a") as file:
+                file.write(f"{address} {traceback.format_stack(limit=12)}\\n")
+            raise ConnectionRefusedError(f"{address} is not loopback")
+        return act(self, address)
+    return connect
+
+socket.socket.connect = _checked(socket.socket.connect)
+socket.socket.connect_ex = _checked(socket.socket.connect_ex)
+"""
+START_SECONDS = 240
+
+
+def missing_skypilot() -> str:
+    """Why SkyPilot cannot be tried here; nothing where it can."""
+    named = os.environ.get(PYTHON)
+    if not named:
+        return f"{PYTHON} names no interpreter with SkyPilot (.ci/run makes an environment for it)"
+    if not Path(named).exists():
+        return f"{PYTHON} names {named}, which is not there"
+    return "" if shutil.which("rsync") else "rsync is not installed, which SkyPilot needs"
+
+
+@contextmanager
+def skypilot(folder: Path) -> Iterator[dict[str, str]]:
+    """An API server of its own, which reaches nothing but loopback; yields the environment of its clients."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    home = folder / "home"
+    (home / ".aws").mkdir(parents=True)
+    (home / ".aws" / "credentials").write_text(
+        "[default]\naws_access_key_id = AKIATESTTESTTEST\naws_secret_access_key = not-a-secret\n"
+    )
+    (folder / "guard").mkdir()
+    (folder / "guard" / "sitecustomize.py").write_text(GUARD % str(folder / "reached"))
+    aws = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    aws.start()
+    endpoint = "http://{}:{}".format(*aws.get_host_and_port())
+    server: subprocess.Popen[bytes] | None = None
+    try:
+        client = boto3.client("ec2", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="AKIATEST",
+                              aws_secret_access_key="not-a-secret")  # fmt: skip
+        image = next(i["ImageId"] for i in client.describe_images()["Images"] if i.get("RootDeviceName"))
+        write_catalogs(home / ".sky" / "catalogs" / "v8" / "aws", image)
+        port = free_ports(1)[0]
+        env = {
+            "HOME": str(home), "PATH": f"{Path(os.environ[PYTHON]).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": f"{folder / 'guard'}:{Path(vs.__file__).parents[1]}", "PYTHONDONTWRITEBYTECODE": "1",
+            "SKYPILOT_DISABLE_USAGE_COLLECTION": "1", "DO_NOT_TRACK": "1", "SKYPILOT_API_SERVER_LOCAL_PORT": str(port),
+            "AWS_ENDPOINT_URL": endpoint, "AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-east-1",
+            "IMAGE": image, "LANG": "C.UTF-8",
+        }  # fmt: skip
+        with (folder / "server.log").open("wb") as log:
+            server = subprocess.Popen([os.environ[PYTHON], "-m", "sky.server.server", "--host", "127.0.0.1",
+                                       "--port", str(port)], env=env, stdout=log, stderr=log, cwd=home,
+                                      start_new_session=True)  # fmt: skip
+        _wait_until_it_answers(f"http://127.0.0.1:{port}/api/health", server, folder / "server.log")
+        yield env
+    finally:
+        if server is not None:
+            _end(server)
+        aws.stop()
+
+
+def ask(what: str, env: dict[str, str], *words: str) -> Any:
+    """Have SkyPilot's interpreter do one thing of ``skypilot_calls.py`` and tell what came of it."""
+    done = subprocess.run([os.environ[PYTHON], str(CALLS), what, *words], env=env, cwd=env["HOME"], text=True,
+                          capture_output=True, timeout=600, check=False)  # fmt: skip
+    assert done.returncode == 0, (done.stdout[-2000:], done.stderr[-4000:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def write_catalogs(folder: Path, image: str) -> None:
+    """Our prices where SkyPilot looks for its own; what stands there without a checksum it never replaces."""
+    folder.mkdir(parents=True)
+    write_catalog(vs.Catalog.embedded("2026-08-22"), folder / "vms.csv", provider="aws")
+    (folder / "images.csv").write_text(
+        "Tag,Region,OS,OSVersion,ImageId,CreationDate,BaseImageId\n"
+        + "".join(f"{tag},us-east-1,ubuntu,22.04,{image},20260101,{image}\n"
+                  for tag in ("skypilot:gpu-ubuntu-2204", "skypilot:cpu-ubuntu-2204", "skypilot:custom-gpu-ubuntu-2204",
+                              "skypilot:custom-cpu-ubuntu-2204", "skypilot:custom-gpu-ubuntu"))
+    )  # fmt: skip
+    (folder / "instance_quota_mapping.csv").write_text("InstanceType,QuotaCode,SpotQuotaCode\n")
+
+
+def _wait_until_it_answers(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and server.poll() is None:
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except OSError:
+            time.sleep(1)
+    raise RuntimeError(f"SkyPilot's API server did not come up: {log.read_text()[-2000:]}")
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """End the server with the workers it started, which share its session."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(server.pid, number)
+            server.wait(timeout=20)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
