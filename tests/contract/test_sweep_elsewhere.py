@@ -432,3 +432,17 @@ def test_tasks_for_those_who_launch_themselves(tmp_path: Path) -> None:
     assert task["run"] == "timeout --kill-after=30 600 python train.py 64"
     assert task["resources"]["use_spot"] is True
     assert task["resources"]["autostop"] == {"idle_minutes": 1, "down": True}
+
+
+@pytest.mark.parametrize(
+    ("named", "options", "said"),
+    [
+        ("g5.xlarge", {"cloud": "aws", "region": "us-east-1"}, {"infra": "aws/us-east-1"}),
+        ("g5.xlarge", {"region": "us-east-1"}, {"region": "us-east-1"}),
+        ("n1-standard-4+1xT4", {"cloud": "gcp"}, {"accelerators": "T4:1", "infra": "gcp"}),
+    ],
+)  # fmt: skip
+def test_what_is_rented_in_the_words_of_skypilot(named: str, options: dict[str, str], said: dict[str, str]) -> None:
+    plan = vs.Plan("python3 t.py", runner="skypilot", factors={"machine": ["m"]}, minutes=5,
+                   machines={"m": {"instance_type": named, **options}})  # fmt: skip
+    assert sky_runner.resources_of(plan.trials[0]) == {**said, "instance_type": named.split("+")[0], "use_spot": False}

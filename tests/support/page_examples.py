@@ -41,6 +41,7 @@ def three_machines(folder: Path) -> None:
 
 
 PAGES: dict[str, Callable[[Path], None]] = {
+    "docs/how-to/prepare-a-cloud-account.md": three_machines,
     "docs/how-to/rank-under-a-deadline.md": three_machines,
     "docs/how-to/use-spot.md": three_machines,
 }

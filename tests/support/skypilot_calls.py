@@ -15,6 +15,8 @@ from typing import Any
 import sky
 
 import vmselect as vs
+from vmselect.sweeps.plan import Trial
+from vmselect.sweeps.runners.base import Job
 from vmselect.sweeps.runners.skypilot import IDLE_MINUTES, guard_command, make_task
 from vmselect.sweeps.skypilot import write_tasks
 
@@ -24,7 +26,7 @@ def validate(plan_file: str, folder: str) -> dict[str, Any]:
     plan = vs.Plan.load(plan_file)
     ours = []
     for trial in plan.trials:
-        task = make_task(sky, trial, work=Path(folder), command=guard_command(f"/tmp/{trial.id}", "token"))
+        task = _task_of(trial, Path(folder))
         task.validate()
         ours.append(_describe(task))
     written = []
@@ -59,7 +61,7 @@ def dryrun() -> dict[str, Any]:
     work = Path.home() / "work"
     work.mkdir(exist_ok=True)
     (work / "train.py").write_text("print('trained')\n")
-    task = make_task(sky, plan.trials[0], work=work, command=guard_command("/tmp/far", "token"))
+    task = _task_of(plan.trials[0], work)
     began = time.monotonic()
     request = sky.launch(task, cluster_name="vmselect-try", dryrun=True, down=True,
                          idle_minutes_to_autostop=IDLE_MINUTES)  # fmt: skip
@@ -69,9 +71,14 @@ def dryrun() -> dict[str, Any]:
     try:
         sky.get(sky.down("vmselect-try"))
         unknown = ""
-    except Exception as refused:
+    except Exception as refused:  # noqa: BLE001  # which it is, is the question
         unknown = type(refused).__name__
     return {"answer": repr(answer), "clusters": len(there), "seconds": seconds, "unknown": unknown}
+
+
+def _task_of(trial: Trial, work: Path) -> Any:
+    job = Job(trial=trial, token="token", folder=work, work=work, cap_seconds=600.0, environment={})
+    return make_task(sky, trial, work=work, command=guard_command(job, f"/tmp/{trial.id}"))
 
 
 def _describe(task: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""SkyPilot for tests: its API server and a stand-in for AWS on loopback, a home of its own, our prices as its catalog."""
+"""SkyPilot for tests: its API server and a stand-in for AWS on loopback, a home of its own, our prices in its files."""
 
 from __future__ import annotations
 

@@ -209,6 +209,10 @@ def run_elsewhere(runner: str, seed: int, folder: Path) -> Tally:
 
         def disturb(chance: random.Random) -> None:
             act = chance.choice(("nothing", "nothing", "cut", "silent", "long silent", "slow"))
+            until = time.monotonic() + 20
+            while act != "nothing" and not _sessions(folder / "sshd") and time.monotonic() < until:
+                time.sleep(0.1)
+            time.sleep(chance.uniform(0.0, 1.5))
             tally.links[act if _sessions(folder / "sshd") else "nothing"] += 1
             disturb_links(folder / "sshd", act)
 

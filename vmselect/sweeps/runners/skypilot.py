@@ -158,6 +158,10 @@ def resources_of(trial: Trial) -> dict[str, Any]:
     said: dict[str, Any] = {"instance_type": trial.instance_type, "region": trial.region, **trial.machine.options}
     if "cloud" in said:  # SkyPilot takes both in one word, or the region alone
         said["infra"] = "/".join(filter(None, (str(said.pop("cloud")), said.pop("region"))))
+    if attached := re.fullmatch(
+        r"(n1-[\w-]+)\+(\d+)x([\w-]+)", str(said["instance_type"])
+    ):  # Google's GPUs on N1 hosts
+        said |= {"instance_type": attached[1], "accelerators": f"{attached[3]}:{attached[2]}"}
     said["use_spot"] = trial.market == "spot"
     return {name: value for name, value in said.items() if value not in (None, "")}
 
