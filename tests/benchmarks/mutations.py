@@ -1,145 +1,102 @@
 """Would the tests notice a fault? Plant faults, one at a time, and see: ``python tests/benchmarks/mutations.py``.
 
-Each mutant is a copy of the package with one place changed: a comparison, an operator, a number, a condition. The unit
-and property tests run against it until the first failure; a mutant that survives them all is printed with its place,
-to be judged: an equivalent change, or a law that nobody tests. Which places are tried is decided by the seed.
+Each mutant is a copy of the package with one place changed: a comparison, an operator, a number, a condition. First
+the unit and property tests run once, and which of them run which line is kept; then each mutant is tried on the tests
+that run its line, until the first failure. A mutant that survives is printed with its place, to be judged: an
+equivalent change, or a law that nobody tests. Which places are tried is decided by the seed.
 
-    python tests/benchmarks/mutations.py --count 60 --seed 1 --package estimation --package ranking
+    python tests/benchmarks/mutations.py --count 300 --seed 1 --kept mutants/
+    python tests/benchmarks/mutations.py --count 300 --seed 1 --kept mutants/ --from 60 --most 60    # a slice of them
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import copy
-import os
+import hashlib
+import json
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from mutation_places import Place, list_places, plant
+from mutation_tests import Record, import_heavy_parts, importers_of, is_killed, record
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("estimation", "ranking", "catalog", "records")
-TESTS = {
-    "estimation": ("estimation", "equations", "batch", "along", "selection", "convergence", "grouping", "ranking_rank"),
-    "ranking": ("ranking", "selection", "page", "measures", "grouping"),
-    "catalog": ("catalog", "prices"),
-    "records": ("profile", "record", "convergence", "files", "grouping", "estimation_errors"),
-}
-"""Package to words in the names of the test files that are run first; the others follow where these let it live."""
-
-SECONDS = 240.0
-"""A mutant that runs longer than this hangs, which a person would notice too."""
-
-COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
-OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
 
 
-class Place(NamedTuple):
-    """Where a mutant differs: the file, the number of the place among those of the file, and what was done there."""
-
-    path: Path
-    number: int
-    line: int
-    what: str
-
-
-def change(node: ast.AST) -> str | None:
-    """Plant a fault in ``node`` and say which, or leave it alone."""
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
-        before = node.ops[0]
-        node.ops[0] = COMPARISONS[type(before)]()
-        return f"{type(before).__name__} becomes {type(node.ops[0]).__name__}"
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS and not _joins_text(node):
-        before_op = node.op
-        node.op = OPERATORS[type(before_op)]()
-        return f"{type(before_op).__name__} becomes {type(node.op).__name__}"
-    if isinstance(node, ast.BoolOp):
-        before_bool = type(node.op).__name__
-        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        return f"{before_bool} becomes {type(node.op).__name__}"
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        node.op = ast.UAdd()
-        node.operand = ast.Call(ast.Name("bool", ast.Load()), [node.operand], [])
-        return "not is dropped"
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        node.op = ast.UAdd()
-        return "a sign is dropped"
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float) and not isinstance(node.value, bool):
-        before_value = node.value
-        node.value = node.value * 1.5 if isinstance(node.value, float) and node.value else node.value + 1
-        return f"{before_value} becomes {node.value}"
-    return None
+def choose(project: Path, packages: list[str], count: int, seed: int) -> list[tuple[str, Place]]:
+    """The mutants that are tried, each with its package."""
+    places = [
+        (package, place)
+        for package in packages
+        for path in sorted((project / "vmselect" / package).rglob("*.py"))
+        for place in list_places(path)
+    ]
+    print(f"{len(places):,} places in {', '.join(packages)}; {count} are tried (seed {seed})", flush=True)
+    return random.Random(seed).sample(places, min(count, len(places)))
 
 
-def _joins_text(node: ast.BinOp) -> bool:
-    def is_text(side: ast.expr) -> bool:
-        return isinstance(side, (ast.JoinedStr, ast.List, ast.Tuple)) or (
-            isinstance(side, ast.Constant) and isinstance(side.value, str)
-        )
-
-    return is_text(node.left) or is_text(node.right)
-
-
-def list_places(path: Path) -> Iterator[Place]:
-    """Every place of a file in which a fault can be planted."""
-    tree = ast.parse(path.read_text())
-    for number, node in enumerate(_walk(tree)):
-        what = change(copy.deepcopy(node))
-        if what:
-            yield Place(path, number, node.lineno, what)
+def copy_project(target: Path) -> None:
+    """What the tests need, apart from the files that are being worked on."""
+    for part in ("vmselect", "pricing", "tests", "docs", "examples"):
+        shutil.copytree(ROOT / part, target / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / part, target / part)
 
 
-def _walk(tree: ast.AST) -> Iterator[ast.expr]:
-    """Expressions that compute something: no annotations, and no slices of type parameters."""
-    hidden: set[int] = set()
-    for node in ast.walk(tree):
-        for name in ("annotation", "returns"):
-            part = getattr(node, name, None)
-            if part is not None:
-                hidden |= {id(inner) for inner in ast.walk(part)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.expr) and id(node) not in hidden:
-            yield node
+def record_all(project: Path, kept: Path) -> Record:
+    """Which tests run which lines; what was kept of the same code and the same tests is not run again."""
+    code = hashlib.sha256()
+    for path in sorted((project / "vmselect").rglob("*.py")):
+        code.update(path.read_bytes())
+    known = Record()
+    for name in list_tests(project):
+        word = hashlib.sha256(code.digest() + (project / name).read_bytes()).hexdigest()[:12]
+        table = kept / f"{Path(name).stem}-{word}.json"
+        if not table.exists():
+            record(project, PACKAGES, name, table)
+        if table.exists():
+            known.add(json.loads(table.read_text()))
+        else:
+            print(f"{name} did not run", flush=True)
+    return known
 
 
-def write_mutant(place: Place, target: Path) -> None:
-    """The file of ``place`` with its fault, at ``target``."""
-    tree = ast.parse(place.path.read_text())
-    for number, node in enumerate(_walk(tree)):
-        if number == place.number:
-            change(node)
-    target.write_text(ast.unparse(ast.fix_missing_locations(tree)))
+def list_tests(project: Path) -> list[str]:
+    """Unit and property tests that need no framework."""
+    files = sorted([*(project / "tests/unit").glob("test_*.py"), *(project / "tests/property").glob("test_*.py")])
+    return [str(file.relative_to(project)) for file in files if "probe" not in file.name]
 
 
-def find_tests(package: str) -> tuple[list[str], list[str]]:
-    """Test files that are likely to notice a fault in ``package``, and all others that need no framework."""
-    files = sorted([*(ROOT / "tests/unit").glob("test_*.py"), *(ROOT / "tests/property").glob("test_*.py")])
-    files = [file for file in files if "probe" not in file.name]
-    near = [file for file in files if any(word in file.name for word in TESTS[package])]
-    return [str(f.relative_to(ROOT)) for f in near], [str(f.relative_to(ROOT)) for f in files if f not in near]
+def find_tests(project: Path, known: Record, place: Place) -> dict[str, float]:
+    """Tests that run the place; where it only runs on import, those that run its file or one that imports from it."""
+    file = str(place.path.relative_to(project))
+    found = known.find(file, place.first, place.last, on_import=place.on_import)
+    if place.on_import:
+        for other in importers_of(place.path, project):
+            found |= known.find(other, 0, 0, on_import=True)
+    return found
 
 
-def is_killed(copy_of_project: Path, package: str) -> bool:
-    """Whether any test fails, or hangs, with the mutant in place."""
-    environment = os.environ | {"PYTHONPATH": str(copy_of_project), "PYTHONDONTWRITEBYTECODE": "1"}
-    for files in find_tests(package):
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files]
-        try:
-            done = subprocess.run(
-                command, cwd=copy_of_project, env=environment, capture_output=True, check=False, timeout=SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            return True
-        if done.returncode != 0:
-            return True
-    return False
+def report(results: list[dict[str, str | int | bool]]) -> None:
+    """Killed and tried, by package, and the survivors."""
+    tried = Counter(str(one["package"]) for one in results)
+    killed = Counter(str(one["package"]) for one in results if one["killed"])
+    print("| package | killed | tried | share |\n|---|---:|---:|---:|")
+    for name in PACKAGES:
+        if tried[name]:
+            print(f"| {name} | {killed[name]} | {tried[name]} | {killed[name] / tried[name]:.0%} |")
+    print(f"| all | {killed.total()} | {tried.total()} | {killed.total() / max(1, tried.total()):.0%} |")
+    for one in results:
+        if not one["killed"]:
+            print(f"survived: {one['place']}: {one['what']} ({one['tests']} tests run it)")
 
 
 def main() -> int:
@@ -148,42 +105,40 @@ def main() -> int:
     words.add_argument("--count", type=int, default=300)
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--package", action="append", choices=PACKAGES)
-    words.add_argument("--minutes", type=float, default=600.0, help="stop after this long and report what was tried")
+    words.add_argument("--from", dest="start", type=int, default=0, help="the first mutant of the sample to try")
+    words.add_argument("--most", type=int, default=10**9, help="how many of them to try")
+    words.add_argument("--kept", type=Path, help="folder for the record of tests and for results, reused when there")
     given = words.parse_args()
     packages = given.package or list(PACKAGES)
-    places = [
-        (package, place)
-        for package in packages
-        for path in sorted((ROOT / "vmselect" / package).rglob("*.py"))
-        for place in list_places(path)
-    ]
-    chosen = random.Random(given.seed).sample(places, min(given.count, len(places)))
-    print(f"{len(places):,} places in {', '.join(packages)}; {len(chosen)} are tried (seed {given.seed})", flush=True)
-    tried, killed, survivors = Counter[str](), Counter[str](), []
-    until = time.monotonic() + 60 * given.minutes
+    import_heavy_parts()
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
-        project = Path(name)
-        for part in ("vmselect", "pricing", "tests", "docs", "examples"):
-            shutil.copytree(ROOT / part, project / part, ignore=shutil.ignore_patterns("__pycache__"))
-        for part in ("pyproject.toml", "README.md"):
-            shutil.copy(ROOT / part, project / part)
+        project = Path(name).resolve() / "project"
+        copy_project(project)
+        chosen = choose(project, packages, given.count, given.seed)[given.start : given.start + given.most]
+        kept: Path = (given.kept or Path(name)).resolve()
+        kept.mkdir(parents=True, exist_ok=True)
+        known = record_all(project, kept)
+        print(f"{len(known.seconds)} tests are known ({time.monotonic() - began:.0f} s)", flush=True)
+        quick = dict(sorted(known.seconds.items(), key=lambda one: one[1])[:200])
+        if is_killed(project, quick):
+            sys.exit("tests fail on the unchanged copy: what they say of mutants would mean nothing")
+        results = kept / f"seed-{given.seed}.jsonl"
         for package, place in chosen:
-            if time.monotonic() > until:
-                break
-            target = project / place.path.relative_to(ROOT)
-            write_mutant(place, target)
-            tried[package] += 1
-            if is_killed(project, package):
-                killed[package] += 1
-            else:
-                survivors.append(place)
-                print(f"survived: {place.path.relative_to(ROOT)}:{place.line}: {place.what}", flush=True)
-            shutil.copy(place.path, target)
-    for package in packages:
-        if tried[package]:
-            print(f"{package}: {killed[package]} of {tried[package]} killed ({killed[package] / tried[package]:.0%})")
-    total = sum(tried.values())
-    print(f"all: {sum(killed.values())} of {total} killed ({sum(killed.values()) / max(1, total):.0%})")
+            tests, source = find_tests(project, known, place), place.path.read_bytes()
+            try:
+                place.path.write_bytes(plant(place))
+                killed = is_killed(project, tests)
+            finally:
+                place.path.write_bytes(source)
+            where = f"{place.path.relative_to(project)}:{place.line}"
+            row = {"package": package, "place": where, "what": place.what, "tests": len(tests), "killed": killed}
+            with results.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            if not killed:
+                print(f"survived: {where}: {place.what} ({len(tests)} tests run it)", flush=True)
+        print(f"{len(chosen)} mutants ({time.monotonic() - began:.0f} s)")
+        report([json.loads(line) for line in results.read_text().splitlines()] if results.exists() else [])
     return 0
 
 

@@ -1,0 +1,177 @@
+"""Which tests run which lines, recorded once; and a mutant tried on the tests that run its line, quickest first.
+
+Everything heavy is imported once, here; each try is a fork of this process, which imports only vmselect and the tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import coverage
+import pytest
+
+HEAVY = ("numpy", "pandas", "scipy.special", "scipy.stats", "pydantic", "hypothesis", "requests", "typer", "psutil")
+UNWARNED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # plugins are imported before the fork
+ARGUMENTS = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "-o", "timeout=120", *UNWARNED]
+MOST_SECONDS = 60.0
+"""A mutant is tried on no more tests than ran this long together when they were recorded."""
+
+SLACK_SECONDS = 60.0
+"""A mutant whose tests take twice as long as they did and this on top hangs, which a person would notice too."""
+
+
+@dataclass
+class Record:
+    """Seconds of every test, and by source file and line the tests that run it."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    lines: dict[str, dict[int, set[str]]] = field(default_factory=dict)
+
+    def add(self, kept: dict[str, Any]) -> None:
+        """Take in what one file of tests left."""
+        self.seconds |= kept["seconds"]
+        for file, found in kept["lines"].items():
+            here = self.lines.setdefault(file, {})
+            for line, tests in found.items():
+                here.setdefault(int(line), set()).update(tests)
+
+    def find(self, file: str, first: int, last: int, *, on_import: bool) -> dict[str, float]:
+        """Tests that run one of the lines, and their seconds; for lines that run on import, the users of the file."""
+        found = self.lines.get(file, {})
+        lines = found if on_import else range(first, last + 1)
+        return {test: self.seconds[test] for line in lines for test in found.get(line, ())}
+
+
+def import_heavy_parts() -> None:
+    """What every try needs and no mutant changes."""
+    for name in HEAVY:
+        importlib.import_module(name)
+
+
+class _Recorder:
+    """Notes what each test that passes runs, and how long it takes."""
+
+    def __init__(self, watcher: coverage.Coverage) -> None:
+        self.watcher = watcher
+        self.seconds: dict[str, float] = {}
+        self.failed: set[str] = set()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.watcher.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+        if not report.passed:
+            self.failed.add(report.nodeid)
+
+
+class _Chooser:
+    """Keeps the tests that were asked for, quickest first, up to a total of :data:`MOST_SECONDS`."""
+
+    def __init__(self, seconds: Mapping[str, float]) -> None:
+        self.seconds = seconds
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid in self.seconds]
+        items.sort(key=lambda item: self.seconds[item.nodeid])
+        spent = 0.0
+        for index, item in enumerate(items):
+            spent += self.seconds[item.nodeid]
+            if spent > MOST_SECONDS:
+                del items[index:]
+                break
+
+
+def record(project: Path, packages: Collection[str], tests: str, kept: Path) -> None:
+    """Run one file of tests on the unchanged copy and keep which of them run which lines of ``packages``."""
+
+    def run() -> int:
+        watcher = coverage.Coverage(
+            data_file=None, config_file=False, include=[f"{project}/vmselect/{package}/*" for package in packages]
+        )
+        watcher.start()
+        recorder = _Recorder(watcher)
+        pytest.main([*ARGUMENTS[1:], tests], plugins=[recorder])
+        watcher.stop()
+        passed = {name: seconds for name, seconds in recorder.seconds.items() if name not in recorder.failed}
+        data = watcher.get_data()
+        lines = {
+            str(Path(file).relative_to(project)): {
+                line: sorted(passed.keys() & set(names)) for line, names in data.contexts_by_lineno(file).items()
+            }
+            for file in data.measured_files()
+        }
+        kept.write_text(json.dumps({"seconds": passed, "lines": lines}))
+        return 0
+
+    _fork(project, run, seconds=900.0, quiet=True)
+
+
+def is_killed(project: Path, tests: Mapping[str, float]) -> bool:
+    """Whether any of ``tests`` (name to seconds) fails, or hangs, on the copy as it stands."""
+    if not tests:
+        return False
+    files = sorted({name.split("::")[0] for name in tests})
+
+    def run() -> int:
+        return int(pytest.main([*ARGUMENTS, *files], plugins=[_Chooser(tests)]))
+
+    limit = 2 * min(MOST_SECONDS, sum(tests.values())) + SLACK_SECONDS
+    code = _fork(project, run, seconds=limit, quiet=True)
+    if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise RuntimeError(f"pytest itself failed (exit code {code}), which says nothing about the mutant")
+    return code != 0
+
+
+def _fork(project: Path, run: Any, *, seconds: float, quiet: bool) -> int:
+    """The exit code of ``run`` in a process of its own within the copy; -1 where it took too long."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        code = 3
+        try:
+            os.chdir(project)
+            sys.path.insert(0, str(project))
+            if quiet:
+                nowhere = os.open(os.devnull, os.O_RDWR)
+                for stream in (0, 1, 2):
+                    os.dup2(nowhere, stream)
+            code = run()
+        except BaseException:
+            traceback.print_exc()
+            raise
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return -1
+
+
+def importers_of(module: Path, root: Path) -> list[str]:
+    """Files of the package, relative to ``root``, that import something from ``module``."""
+    name = ".".join(module.relative_to(root).with_suffix("").parts)
+    found = []
+    for path in sorted((root / "vmselect").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == name:
+                found.append(str(path.relative_to(root)))
+                break
+    return found
