@@ -167,6 +167,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=Path(".accuracy-cache"))
     parser.add_argument("--out", type=Path, help="write the table there, as Markdown")
     parser.add_argument("--score-only", action="store_true", help="start nothing, score what is kept")
+    parser.add_argument("--cases", action="store_true", help="print the errors of every single case too")
     parser.add_argument("--timeout", type=float, default=300, help="seconds that one run may take")
     options = parser.parse_args()
     cache = options.cache / "quick" if options.quick else options.cache
@@ -184,6 +185,10 @@ def main() -> int:
     widths = [max(len(row[column]) for row in [HEADER, *rows]) for column in range(len(HEADER))]
     for row in [HEADER, *rows]:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+    if options.cases:
+        for key in sorted({(one.part, one.backend, one.case, one.method) for one in scores if one.part != "outliers"}):
+            errors = [one.error for one in scores if (one.part, one.backend, one.case, one.method) == key]
+            print("  ".join(key), ", ".join(f"{error:+.1%}" for error in errors))
     spreads = spread_of_truth(runs, cache)
     for (backend, case), spread in spreads.items():
         print(f"repeated full runs of {case} on {backend} lie {100 * spread:.1f} % apart")

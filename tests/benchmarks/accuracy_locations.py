@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from accuracy_case import PROBE_STEPS
+from accuracy_patterns import PROBE_STEPS
 from accuracy_scores import cut
 
 from vmselect.estimation.location import locate
