@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 Place = dict[str, Any]
-"""A worker's ``host``, two free ``ports`` of it, and its ``boot``, the same for workers of one machine."""
+"""A worker's ``host``, two free ``ports`` of it, and its ``boot``, the same for workers that share a loopback."""
 
 PORTS = (29500, 29501)
 """Of machines that are nobody else's, so that any ports will do."""
@@ -74,8 +74,8 @@ def worker_environments(places: Sequence[Place]) -> list[dict[str, str]]:
 
 def find_place(host: str) -> Place:
     """What other workers must know of this machine, which they call ``host``."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    try:  # containers of one machine may have networks of their own
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip() + str(Path("/proc/self/ns/net").readlink())
     except OSError:
         boot = ""
     return {"host": host, "boot": boot, "ports": free_ports(2)}
@@ -105,7 +105,7 @@ def become_guard(folder: Path, token: str) -> int:
     asked = json.loads((folder / "workers.json").read_text(encoding="utf-8"))
     count = int(asked["count"])
     patience = min(MEET_SECONDS, float(asked["request"]["cap_seconds"]))
-    if "SKYPILOT_NODE_IPS" in os.environ:
+    if asked["ports"]:
         rank, hosts = int(os.environ["SKYPILOT_NODE_RANK"]), os.environ["SKYPILOT_NODE_IPS"].split()
         places: list[Place] = [{"host": host, "ports": asked["ports"]} for host in hosts]
     else:

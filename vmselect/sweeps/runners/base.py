@@ -108,11 +108,14 @@ def make_request(
     return {"workers": made, "cap_seconds": job.cap_seconds, "grace_seconds": GRACE_SECONDS, **more}
 
 
-def divide_request(job: Job, request: dict[str, Any]) -> dict[str, str]:
-    """Files to put beside the guard, name to content, so that every node makes its own part of ``request``."""
+def divide_request(job: Job, request: dict[str, Any], *, ports: Sequence[int] = ()) -> dict[str, str]:
+    """Files to put beside the guard, name to content, so that every node makes its own part of ``request``.
+
+    With ``ports`` SkyPilot tells the nodes of each other; without, they meet in the folder, which they share.
+    """
     if job.trial.nodes == 1:
         return {"request.json": json.dumps(request)}
-    return {"workers.json": json.dumps({"request": request, "count": job.trial.nodes, "ports": workers.PORTS})}
+    return {"workers.json": json.dumps({"request": request, "count": job.trial.nodes, "ports": list(ports)})}
 
 
 def guard_words(job: Job, python: str, folder: str) -> list[str]:

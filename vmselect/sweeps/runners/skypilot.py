@@ -13,6 +13,7 @@ from typing import Any
 from vmselect._files import write_text
 from vmselect._optional import require
 from vmselect.errors import PlanError, SweepError
+from vmselect.sweeps import workers
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.base import (
     GUARD,
@@ -68,7 +69,7 @@ class SkyPilotRunner:
         far = handle["far"]
         request = make_request(job, far, ".", deadline_unix=time.time() + job.cap_seconds - DOWN_SECONDS)
         mounts = {f"{far}/{program.name}": str(program) for program in (GUARD, WORKERS)}
-        for file, text in divide_request(job, request).items():
+        for file, text in divide_request(job, request, ports=workers.PORTS).items():
             mounts[f"{far}/{file}"] = str(write_text(job.folder / file, text, error=SweepError))
         task = make_task(sky, job.trial, work=job.work, command=guard_command(job, far))
         task.set_file_mounts(mounts)
