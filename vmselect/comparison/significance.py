@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -108,15 +109,12 @@ def compare_pairs(
     groups: Mapping[str, Sequence[float]], *, unit: str, alpha: float, testable: bool = True
 ) -> list[Pair]:
     """Every pair of groups, with Holm's correction over all pairs that could be tested."""
-    from scipy.stats import mannwhitneyu
-
     rows: list[Pair] = []
     for first, second in itertools.combinations(groups, 2):
         a, b = groups[first], groups[second]
         statistic = chance = None
         if testable and too_few({first: a, second: b}, unit=unit, alpha=alpha) is None:
-            found = mannwhitneyu(a, b, method=_pair_method(a, b))
-            statistic, chance = float(found.statistic), float(found.pvalue)
+            statistic, chance = _mann_whitney(tuple(a), tuple(b))
         rows.append(Pair(first, second, statistic, chance, None, cliffs_delta(a, b)))
     adjusted = iter(holm([row.p_value for row in rows if row.p_value is not None]))
     return [
@@ -205,18 +203,23 @@ def _pair_method(a: Sequence[float], b: Sequence[float]) -> Any:
     return "asymptotic"
 
 
+@lru_cache(maxsize=64)
+def _mann_whitney(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, float]:
+    """U and its p value; kept, because the test over all of two groups asks for what their pair asks for."""
+    from scipy.stats import mannwhitneyu
+
+    found = mannwhitneyu(a, b, method=_pair_method(a, b))
+    return float(found.statistic), float(found.pvalue)
+
+
 def _exact(samples: Sequence[Floats]) -> float | None:
     """The share of arrangements with so large an H, or None where the approximation can be relied on."""
     import numpy as np
 
     sizes = [len(sample) for sample in samples]
     if len(samples) == 2:
-        method = _pair_method(list(samples[0]), list(samples[1]))
-        if method == "asymptotic":
-            return None
-        from scipy.stats import mannwhitneyu
-
-        return float(mannwhitneyu(samples[0], samples[1], method=method).pvalue)
+        one, other = (tuple(sample.tolist()) for sample in samples)
+        return None if _pair_method(one, other) == "asymptotic" else _mann_whitney(one, other)[1]
     if min(sizes) >= ENOUGH_FOR_APPROXIMATION:
         return None
     from scipy.stats import permutation_test, rankdata

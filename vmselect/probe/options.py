@@ -70,6 +70,13 @@ class Options:
         )
 
 
+def check_whole(stop: bool, **limits: Any) -> None:
+    """Refuse limits, by name, that would cut short what is to be watched whole."""
+    for name, limit in limits.items():
+        if not stop and limit is not None:
+            raise ArgumentError(f"{name}= cuts short what stop=False promises to watch whole. Give one of them.")
+
+
 def check_metrics(value: Any) -> dict[str, float | Callable[[], float]]:
     """A mapping of names to numbers or to functions that return one; None is an empty one."""
     metrics = check_mapping("metrics", {} if value is None else value)

@@ -8,13 +8,13 @@ import threading
 from typing import ClassVar, Literal
 
 from vmselect._checks import check_count, check_seconds, maybe
-from vmselect.errors import ArgumentError, ProbeError
+from vmselect.errors import ProbeError
 from vmselect.probe.ending import let_data_go_before_exit
 from vmselect.probe.facts.framework import count_validation_batches, synchronise
 from vmselect.probe.keras.base import OWN_STOP, THREADED, KerasProbe
 from vmselect.probe.keras.callback import Logs
 from vmselect.probe.keras.step_trace import StepTrace
-from vmselect.probe.options import Factors, Metrics
+from vmselect.probe.options import Factors, Metrics, check_whole
 from vmselect.probe.recorder.stopwatch import StepTimer
 from vmselect.probe.recording import Recording
 from vmselect.probe.sampling import Alarm
@@ -95,9 +95,7 @@ class IterationProbe(KerasProbe):
             protect_files=protect_files,
             verbose=verbose,
         )
-        for name in ("seconds", "validation_steps"):
-            if not self.stop and getattr(self, name) is not None:
-                raise ArgumentError(f"{name}= cuts short what stop=False promises to watch whole. Give one of them.")
+        check_whole(self.stop, seconds=self.seconds, validation_steps=self.validation_steps)
 
     def _reset(self) -> None:
         super()._reset()

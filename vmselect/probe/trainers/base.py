@@ -14,11 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from vmselect._checks import check_count, check_flag, check_seconds, maybe
-from vmselect.errors import ArgumentError
 from vmselect.probe.base import CallbackProbe
 from vmselect.probe.ending import EndWatch
 from vmselect.probe.facts.framework import synchronise
-from vmselect.probe.options import Factors, Metrics, Options
+from vmselect.probe.options import Factors, Metrics, Options, check_whole
 from vmselect.probe.recording import Recording
 from vmselect.probe.sampling import Alarm
 from vmselect.probe.scratch import Scratch
@@ -65,8 +64,7 @@ class TrainerProbe(CallbackProbe):
             name=name,
             verbose=verbose,
         )
-        if not self.stop and self.seconds is not None:
-            raise ArgumentError("seconds= cuts short what stop=False promises to watch whole. Give one of them.")
+        check_whole(self.stop, seconds=self.seconds)
         self._reset()
 
     def _reset(self) -> None:
