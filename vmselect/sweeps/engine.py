@@ -50,6 +50,8 @@ class Engine:
     """The worst case that was agreed to; repetitions that nobody planned stay within it."""
     stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.RLock = field(default_factory=threading.RLock)
+    unheard: BaseException | None = None
+    """What went wrong while telling ``listener``, which hears nothing any more; raised when all has ended."""
     _adopted: list[Attempt] = field(default_factory=list)
 
     @property
@@ -58,11 +60,16 @@ class Engine:
         return trials_of(self.plan, self.state)
 
     def write(self, event: str, **facts: Any) -> None:
-        """Note an event on disk, then in memory, then on screen."""
+        """Note an event on disk, then in memory, then on screen; a screen that fails ends the sweep, in order."""
         with self._lock:
             line = self.journal.write(event, **facts)
             self.state.apply(line)
-            self.listener(self.state, line)
+            if self.unheard is None:
+                try:
+                    self.listener(self.state, line)
+                except BaseException as failed:  # noqa: BLE001 - kept, and raised again when nothing runs any more
+                    self.unheard = failed
+                    self.stopping.set()
 
     # -- what an earlier run left
 
@@ -104,6 +111,8 @@ class Engine:
                     trial = next(t for t in self.trials if t.id == attempt.trial)
                     running[pool.submit(self._follow, trial, attempt)] = trial
                 while queue or running or self._repeat(queue):
+                    if self.unheard is not None:
+                        raise self.unheard
                     self._fill(pool, queue, running, parallel)
                     try:
                         done, _ = wait(running, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
@@ -183,39 +192,45 @@ class Engine:
         return self.state.attempts[trial.id][-1]
 
     def _launch(self, trial: Trial, attempt: Attempt) -> None:
-        job = self._job(trial, attempt.number, attempt.token)
+        """Start an announced trial and watch it; it is ended whatever happens here."""
+        seen = Seen("lost", why="stop")
         try:
-            more = self.runner.start(job, attempt.handle)
-        except VmselectError as cannot:
-            self._end(trial, attempt, Seen("lost", why="start", error=str(cannot)))
-            return
-        try:
+            if self.stopping.is_set():
+                return
+            try:
+                more = self.runner.start(self._job(trial, attempt.number, attempt.token), attempt.handle)
+            except VmselectError as cannot:
+                seen = Seen("lost", why="start", error=str(cannot))
+                return
+            attempt.handle = {**attempt.handle, **more}
             self.write("started", trial=trial.id, attempt=attempt.number, handle=more)
-        except SweepError:
-            self.runner.stop({**attempt.handle, **more})  # what cannot be noted must not run
-            raise
-        self._follow(trial, attempt)
-
-    def _follow(self, trial: Trial, attempt: Attempt) -> None:
-        """Watch a started trial to its end; it is ended whatever happens here."""
-        seen, running_since = Seen("lost"), None if self.runner.queues else time.monotonic()
-        try:
-            while not self.stopping.is_set():
-                seen = self.runner.watch(attempt.handle)
-                if seen.state in ("ended", "lost"):
-                    break
-                if seen.state == "running" and running_since is None:
-                    running_since = time.monotonic()
-                if running_since is not None and time.monotonic() - running_since > (
-                    self.budget.cap_seconds + (0 if self.runner.rents else LATE_SECONDS)
-                ):
-                    seen = Seen("lost", why="cap")
-                    break
-                self.stopping.wait(self.runner.poll_seconds)
-            else:
-                seen = Seen("lost", why="stop")
+            seen = self._watch(attempt)
         finally:
             self._end(trial, attempt, seen)
+
+    def _follow(self, trial: Trial, attempt: Attempt) -> None:
+        """The same for one that an earlier vmselect started."""
+        seen = Seen("lost")
+        try:
+            seen = self._watch(attempt)
+        finally:
+            self._end(trial, attempt, seen)
+
+    def _watch(self, attempt: Attempt) -> Seen:
+        """What a started trial came to: its end, its cap, or our own."""
+        running_since = None if self.runner.queues else time.monotonic()
+        while not self.stopping.is_set():
+            seen = self.runner.watch(attempt.handle)
+            if seen.state in ("ended", "lost"):
+                return seen
+            if seen.state == "running" and running_since is None:
+                running_since = time.monotonic()
+            if running_since is not None and time.monotonic() - running_since > (
+                self.budget.cap_seconds + (0 if self.runner.rents else LATE_SECONDS)
+            ):
+                return Seen("lost", why="cap")
+            self.stopping.wait(self.runner.poll_seconds)
+        return Seen("lost", why="stop")
 
     # -- ending
 

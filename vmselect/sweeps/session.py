@@ -96,6 +96,7 @@ def sweep(
         sure = engine.state.stop_when_sure if sure is None else sure
         count = engine.state.epochs if count is None else count
         engine.state.decide_anew(sure)
+        engine.reconcile(adopt=True)  # what a crash left open is to be paid again: it belongs to what is agreed to
         to_run = unfinished(engine.trials, engine.state)
         if engine.runner.rents and engine.budget.limit_usd is None and to_run:
             raise SweepError("This plan rents machines. Say what they may cost at most: budget_usd, --budget-usd.")
@@ -105,8 +106,6 @@ def sweep(
             raise SweepError("Nothing was started: it was not confirmed. Confirm it, or pass yes=True or --yes.")
         engine.write("session", budget_usd=engine.budget.limit_usd, worst_usd=proposal.worst_usd, parallel=parallel,
                      stop_when_sure=sure, epochs=count, pid=os.getpid(), **this_machine())  # fmt: skip
-        engine.reconcile(adopt=True)
-        engine.budget.check(engine.state, unfinished(engine.trials, engine.state))
         if sure:
             from vmselect.catalog import Catalog
             from vmselect.sweeps.sequential import Sequential
@@ -188,6 +187,8 @@ def opened(
             yield engine
         finally:
             runner.close()
+        if engine.unheard is not None and not isinstance(engine.unheard, KeyboardInterrupt):
+            raise engine.unheard
 
 
 def _propose(engine: Engine, to_run: tuple[str, ...]) -> Proposal:
