@@ -307,10 +307,10 @@ def test_every_launch_is_taken_down_whatever_fails(
     monkeypatch.setitem(sys.modules, "sky", sky)  # type: ignore[arg-type]
     monkeypatch.setattr(sky_runner.SkyPilotRunner, "poll_seconds", 0.05)
 
-    def copy(host: str, far: str, python: str, into: Path) -> None:
+    def copy(host: str, far: str, python: str, into: Path, *, seconds: float) -> None:
         shutil.copytree(far, into, dirs_exist_ok=True)
 
-    monkeypatch.setattr(sky_runner, "copy_folder", copy)
+    monkeypatch.setattr(ssh_runner, "copy_folder", copy)
     plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6,
                    factors={"instance_type": ["g4dn.xlarge"], "market": ["spot", "on_demand"]})  # fmt: skip
     with pytest.raises(vs.errors.SweepError, match="rents machines"):
@@ -367,11 +367,10 @@ def test_rented_nodes_find_each_other_and_a_lost_one_fails_the_trial(
     monkeypatch.setattr(workers, "PORTS", tuple(workers.free_ports(2)))
     fetched: list[str] = []
 
-    def copy(host: str, far: str, python: str, into: Path) -> None:
+    def copy(host: str, far: str, python: str, into: Path, *, seconds: float) -> None:
         fetched.append(host)
         shutil.copytree(far, into, dirs_exist_ok=True)
 
-    monkeypatch.setattr(sky_runner, "copy_folder", copy)
     monkeypatch.setattr(ssh_runner, "copy_folder", copy)
     if loses:
         (several / "train.py").write_text(MEET + LOSE)

@@ -32,6 +32,8 @@ class RentedRunner:
         self.rented: set[str] = set()
         self.starts: list[str] = []
         self.stops: list[str] = []
+        self.allowed_seconds: list[float] = []
+        """What each fetch was told to keep to."""
         self.during: Callable[[str], None] = lambda act: None
         """Called with the name of each act while it is done."""
         self._seen = watch or (lambda handle: Seen("ended", exit=0))
@@ -58,7 +60,8 @@ class RentedRunner:
         self.during("watch")
         return self._seen(handle)
 
-    def fetch(self, handle: Handle, into: Path) -> None:
+    def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
+        self.allowed_seconds.append(seconds)
         self.during("fetch")
 
     def stop(self, handle: Handle) -> str:

@@ -59,7 +59,7 @@ class InventedRunner:
     def watch(self, handle: Handle) -> Seen:
         return Seen("ended", exit=0)
 
-    def fetch(self, handle: Handle, into: Path) -> None:
+    def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
         return None
 
     def stop(self, handle: Handle) -> str:

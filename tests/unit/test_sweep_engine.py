@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import vmselect as vs
+from vmselect.cli import app
+from vmselect.sweeps import engine as engine_module
 from vmselect.sweeps import read_state, session
 from vmselect.sweeps.journal import Event, Journal
+from vmselect.sweeps.runners import skypilot, slurm
 from vmselect.sweeps.runners.base import Seen
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from sweep_rented import RentedRunner
+from sweep_rented import Clock, RentedRunner
 
 
 @pytest.fixture
@@ -33,7 +40,8 @@ def rent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[RentedRun
 def plan_of(trials: int = 1, **given: Any) -> vs.Plan:
     """Each trial costs a dollar a minute."""
     factors = {"machine": ["m"], "number": list(range(trials))}
-    facts: dict[str, Any] = {"machines": {"m": {"usd_per_hour": 60.0}}, "minutes": 10}
+    machine = {"instance_type": "invented", "usd_per_hour": 60.0}
+    facts: dict[str, Any] = {"runner": "skypilot", "machines": {"m": machine}, "minutes": 10}
     return vs.Plan("python -c pass", factors=factors, **(facts | given))
 
 
@@ -109,3 +117,123 @@ def test_whatever_goes_wrong_while_starting_nothing_stays_rented(
         vs.sweep(plan_of(2), tmp_path / "out", budget_usd=100, yes=True)
     assert len(runner.starts) == 1
     assert not runner.rented
+
+
+def run_by(clock: Clock, plan: vs.Plan, folder: Path, *, budget: float | None = None) -> float:
+    """Run, or resume, by a clock of its own; returns what was spent."""
+    with session.opened(plan, folder, limit=budget, catalog=None, listener=lambda state, event: None) as engine:
+        engine.clock = clock
+        engine.reconcile(adopt=True)
+        engine.run(1)
+        return engine.state.spent_usd
+
+
+def test_a_rented_machine_is_paid_from_its_launch_to_its_end_within_the_budget(
+    rent: Callable[[RentedRunner], RentedRunner], tmp_path: Path
+) -> None:
+    runner, clock = rent(RentedRunner(lambda handle: Seen("running"))), Clock(time.time())
+
+    def pass_time(act: str) -> None:
+        # The launch takes most of the cap; fetching all that it may, taking down as long as is left for it.
+        fetch = runner.allowed_seconds[-1] if act == "fetch" else 0.0
+        clock.now += {"start": 9 * 60, "watch": 10, "fetch": fetch, "stop": 140}[act]
+
+    runner.during = pass_time
+    spent = run_by(clock, plan_of(), tmp_path / "out", budget=15.0)
+    assert read_state(tmp_path / "out").all_attempts[0].why == "cap"
+    assert 14 < spent <= 15.0
+    assert not runner.rented
+    assert runner.allowed_seconds == [pytest.approx(10 * 60 + 150 - 9 * 60 - 70, abs=5)]
+
+
+def test_what_ending_may_take_is_in_the_worst_case_that_is_shown(tmp_path: Path) -> None:
+    assert plan_of(2).to_frame()["worst_usd"].tolist() == [pytest.approx(15.0)] * 2
+    assert plan_of(2, expected_minutes=4).to_frame()["estimated_usd"].tolist() == [pytest.approx(4.0)] * 2
+    own = vs.Plan("python -c pass", factors={"machine": ["m"]}, machines={"m": {"usd_per_hour": 60.0}}, minutes=10)
+    assert own.to_frame()["worst_usd"].tolist() == [pytest.approx(10.0)]
+    plan_of().save(tmp_path / "plan.yaml")
+    shown = CliRunner().invoke(app, ["sweep", "plan", str(tmp_path / "plan.yaml"), "--budget-usd", "14.9"])
+    assert "at most 10 minutes and 5 more to end: about $10.00, $15.00 in the worst case" in shown.output
+    assert shown.exit_code == 1
+
+
+def test_a_resume_counts_on_from_the_launch(
+    rent: Callable[[RentedRunner], RentedRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rent(RentedRunner())
+    crash_while("start", plan_of(), tmp_path / "out", monkeypatch)
+    clock, looks = Clock(time.time() + 11 * 60), []
+    rent(RentedRunner(lambda handle: looks.append(handle) or Seen("running")))  # type: ignore[func-returns-value]
+    spent = run_by(clock, plan_of(), tmp_path / "out", budget=100.0)
+    assert len(looks) == 2, "once to adopt it, once to see that its time is up"
+    assert read_state(tmp_path / "out").attempts["001"][0].why == "cap"
+    assert spent == pytest.approx(11.0, abs=0.1)
+
+
+def test_a_machine_that_is_found_gone_is_not_charged_for_the_absence(
+    rent: Callable[[RentedRunner], RentedRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rent(RentedRunner())
+    crash_while("start", plan_of(), tmp_path / "out", monkeypatch)
+    runner = rent(RentedRunner(lambda handle: Seen("gone", why="cut", error="it was found gone: an estimate")))
+    days = Clock(time.time() + 30 * 86400)
+    with session.opened(plan_of(), tmp_path / "out", limit=None, catalog=None, listener=lambda *_: None) as engine:
+        engine.clock = days
+        engine.reconcile(adopt=True)
+    state = read_state(tmp_path / "out")
+    assert state.spent_usd == pytest.approx(15.0)
+    assert "an estimate" in state.reason_of("001")
+    assert not runner.allowed_seconds, "there is nothing to fetch from"
+
+
+def test_a_queue_that_does_not_answer_starts_no_clock(
+    rent: Callable[[RentedRunner], RentedRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "LATE_SECONDS", 0.0)
+    answers = iter(["starting", "unknown", *["starting"] * 20, "ended"])
+    runner = RentedRunner(lambda handle: Seen(next(answers), exit=0))
+    runner.rents, runner.queues, runner.poll_seconds = False, True, 0.01  # type: ignore[misc]
+    rent(runner)
+    factors = {"machine": ["m"]}
+    result = vs.sweep(vs.Plan("python -c pass", factors=factors, minutes=0.05 / 60), tmp_path / "out", yes=True)
+    assert len(result.records) == 1, result.failed
+    assert not runner.stops
+
+
+def test_slurm_that_does_not_answer_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(command: list[str], *, text: str = "") -> str:
+        raise vs.errors.SweepError("squeue did not answer (TimeoutExpired). Is the cluster up?")
+
+    monkeypatch.setattr(slurm, "call", silent)
+    assert slurm.SlurmRunner().watch({"token": "t", "folder": "f"}).state == "unknown"
+
+
+def test_skypilot_is_asked_again_before_a_trial_counts_as_lost_and_no_call_lasts_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    missing = type("ClusterDoesNotExist", (ValueError,), {})
+    there: list[str] = ["c"]
+    sky = types.SimpleNamespace(
+        get=lambda request: request(), StatusRefreshMode=types.SimpleNamespace(FORCE="force"),
+        status=lambda cluster_names, refresh: lambda: list(there),
+    )  # fmt: skip
+
+    def fail(kind: type[Exception]) -> Callable[..., object]:
+        def raise_it() -> None:
+            raise kind("why")
+
+        return lambda cluster, job_ids: raise_it
+
+    monkeypatch.setattr(skypilot, "load_sky", lambda: sky)
+    runner, handle = skypilot.SkyPilotRunner(), {"cluster": "c", "token": "t"}
+    sky.job_status = fail(ConnectionError)
+    states = [runner.watch(handle).state for _ in range(skypilot.PATIENCE)]
+    assert states == ["unknown"] * (skypilot.PATIENCE - 1) + ["lost"]
+    sky.job_status = fail(missing)
+    assert runner.watch(handle).state == "lost", "its status says that it is there"
+    there.clear()
+    assert runner.watch(handle).state == "gone"
+    never = threading.Event()
+    with pytest.raises(vs.errors.SweepError, match="did not answer within 0 seconds"):
+        skypilot.asked(never.wait, seconds=0.01)
+    never.set()

@@ -52,7 +52,7 @@ def test_prices_come_from_the_catalog_times_nodes_and_cap() -> None:
     rented = vs.Plan("python t.py", runner="skypilot", factors={"instance_type": ["g4dn.xlarge"]}, minutes=60,
                      expected_minutes=15)  # fmt: skip
     assert rented.to_frame(catalog)[["estimated_usd", "worst_usd"]].iloc[0].tolist() == pytest.approx(
-        [0.526 / 4, 0.526]
+        [0.526 / 4, 0.526 * 65 / 60]  # five minutes to end it are paid, too
     )
 
 

@@ -54,7 +54,7 @@ def show_plan(
     frame = made.to_frame(open_catalog(catalog, date=date))
     _emit_plan(frame, format)
     worst = float(frame["worst_usd"].sum())
-    say([_total(len(frame), float(frame["estimated_usd"].sum()), worst, made.minutes)])
+    say([_total(len(frame), float(frame["estimated_usd"].sum()), worst, made)])
     if budget_usd is not None and worst > budget_usd:
         say([f"The worst case is above the budget of {budget_usd:g} dollars; `sweep run` would refuse it."])
         raise typer.Exit(1)
@@ -197,14 +197,12 @@ def _confirm(proposal: Proposal, format: Format) -> bool:  # noqa: A002
     frame = proposal.plan.to_frame() if not proposal.prices else _priced(proposal)
     if format is not Format.json:
         _emit_plan(frame[frame["trial"].isin(proposal.to_run)], format)
-    say([_total(len(proposal.to_run), proposal.estimated_usd, proposal.worst_usd, proposal.plan.minutes)])
+    say([_total(len(proposal.to_run), proposal.estimated_usd, proposal.worst_usd, proposal.plan)])
     return _ask("Start?")
 
 
 def _priced(proposal: Proposal) -> Any:
     import pandas as pd
-
-    from vmselect.units import cost_usd
 
     plan = proposal.plan
     return pd.DataFrame(
@@ -212,7 +210,7 @@ def _priced(proposal: Proposal) -> Any:
             {
                 "trial": t.id, **t.factors, "repetition": t.repetition, "instance_type": t.instance_type,
                 "nodes": t.nodes, "usd_per_hour": proposal.prices[t.id],
-                "worst_usd": cost_usd(60 * plan.minutes, proposal.prices[t.id]), "command": t.command,
+                "worst_usd": plan.worst_usd(proposal.prices[t.id]), "command": t.command,
             }
             for t in proposal.trials
         ]
@@ -224,11 +222,12 @@ def _emit_plan(frame: Any, format: Format) -> None:  # noqa: A002
     emit(rows, tuple(map(str, frame.columns)), format=format, spare=("repetition", "block", "nodes", "instance_type"))
 
 
-def _total(trials: int, estimated: float, worst: float, minutes: float) -> str:
+def _total(trials: int, estimated: float, worst: float, plan: Plan) -> str:
     from vmselect.units import format_usd
 
+    ending = f" and {plan.ending_seconds / 60:g} more to end" if plan.ending_seconds else ""
     return (
-        f"{trials} trials of at most {minutes:g} minutes: about {format_usd(estimated)}, "
+        f"{trials} trials of at most {plan.minutes:g} minutes{ending}: about {format_usd(estimated)}, "
         f"{format_usd(worst)} in the worst case."
     )
 

@@ -19,10 +19,17 @@ class Budget:
     prices: Mapping[str, float]
     cap_seconds: float
     limit_usd: float | None = None
+    ending_seconds: float = 0.0
+    """What ending a trial may take beyond its cap, at the same price."""
+
+    @property
+    def paid_seconds(self) -> float:
+        """How long a trial may be paid for."""
+        return self.cap_seconds + self.ending_seconds
 
     def worst_of(self, trial: str) -> float:
-        """Price x time cap."""
-        return cost_usd(self.cap_seconds, self.prices[trial])
+        """Price x (time cap and what ending it may take)."""
+        return cost_usd(self.paid_seconds, self.prices[trial])
 
     def worst_usd(self, state: State, planned: Collection[str]) -> float:
         """What was spent, the worst case of what runs, and the worst case of ``planned``."""

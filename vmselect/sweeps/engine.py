@@ -24,6 +24,12 @@ from vmselect.sweeps.state import Attempt, State, trials_of
 if TYPE_CHECKING:
     from vmselect.sweeps.sequential import Sequential
 
+FETCH_SECONDS = 3600.0
+"""How long bringing records here may take where nothing is paid meanwhile."""
+
+LEAST_FETCH_SECONDS = 30.0
+"""How long it may take on a rented machine whose time is up: what it recorded was paid for."""
+
 LATE_SECONDS = 20.0
 """How long after its cap a trial is left to its guard before the engine ends it."""
 
@@ -48,6 +54,8 @@ class Engine:
     """Decides which trials can still change the answer; without it all run, in the order of the plan."""
     confirmed_usd: float = math.inf
     """The worst case that was agreed to; repetitions that nobody planned stay within it."""
+    clock: Callable[[], float] = time.time
+    """What is paid counts from the announcement of a start, by the clock of the journal: a resume counts on."""
     stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     unheard: BaseException | None = None
@@ -85,11 +93,12 @@ class Engine:
             if trial is None or (not attempt.open and (self.state.records.get(trial.id) or attempt.fetched)):
                 continue
             if attempt.open:
-                known = self.runner.survives and not self.state.records.get(trial.id)
-                if adopt and known and self.runner.watch(attempt.handle).state in ("starting", "running"):
+                adoptable = adopt and self.runner.survives and not self.state.records.get(trial.id)
+                seen = self.runner.watch(attempt.handle) if adoptable or self.runner.rents else Seen("lost")
+                if adoptable and seen.state in ("starting", "running", "unknown"):
                     self._adopted.append(attempt)
                     continue
-                looked.append((attempt, self._end(trial, attempt, Seen("lost"))))
+                looked.append((attempt, self._end(trial, attempt, seen if seen.state == "gone" else Seen("lost"))))
             else:
                 self._take_in(trial, attempt, None)
         for trial in self.trials:  # a crash may have come between fetching and noting
@@ -148,10 +157,9 @@ class Engine:
         if self.sequential is None or not queue:
             return
         queue[:], hopeless = self.sequential.arrange(queue, self.trials, self.state)
-        share = (self.plan.expected_minutes or self.plan.minutes) / self.plan.minutes
         for trial, why in hopeless:
-            worst = self.budget.worst_of(trial.id)
-            self.write("skip", trial=trial.id, why=why, sure=True, worst_usd=worst, estimated_usd=worst * share)
+            self.write("skip", trial=trial.id, why=why, sure=True, worst_usd=self.budget.worst_of(trial.id),
+                       estimated_usd=self.plan.estimated_usd(self.budget.prices[trial.id]))  # fmt: skip
 
     def _repeat(self, queue: list[Trial]) -> bool:
         """With nothing left to do, repeat what is tied, within what was agreed to; whether there was something."""
@@ -221,13 +229,17 @@ class Engine:
         running_since = None if self.runner.queues else time.monotonic()
         while not self.stopping.is_set():
             seen = self.runner.watch(attempt.handle)
-            if seen.state in ("ended", "lost"):
+            if seen.state in ("ended", "lost", "gone"):
                 return seen
             if seen.state == "running" and running_since is None:
                 running_since = time.monotonic()
-            if running_since is not None and time.monotonic() - running_since > (
-                self.budget.cap_seconds + (0 if self.runner.rents else LATE_SECONDS)
-            ):
+            if self.runner.rents:
+                late = self.clock() - attempt.began > self.budget.cap_seconds
+            else:  # its guard ends it at the cap; this is for one that cannot
+                late = running_since is not None and (
+                    time.monotonic() - running_since > self.budget.cap_seconds + LATE_SECONDS
+                )
+            if late:
                 return Seen("lost", why="cap")
             self.stopping.wait(self.runner.poll_seconds)
         return Seen("lost", why="stop")
@@ -237,7 +249,7 @@ class Engine:
     def _end(self, trial: Trial, attempt: Attempt, seen: Seen) -> str:
         """Prove that an attempt is gone and bring its records here; returns why it could not be proved, or nothing."""
         fetched = ""
-        if self.runner.rents:  # what is rented takes its records along when it goes
+        if self.runner.rents and seen.state != "gone":  # what is rented takes its records along when it goes
             fetched = self._fetch(attempt)
         problem = ""
         if seen.state != "ended" or self.runner.rents:
@@ -252,16 +264,18 @@ class Engine:
             fetched = self._fetch(attempt)
         status = read_status(self._folder(attempt), guards_of(attempt.handle))
         self.write(
-            "gone", trial=trial.id, attempt=attempt.number, seconds=self._seconds(attempt, status),
+            "gone", trial=trial.id, attempt=attempt.number, seconds=self._seconds(attempt, status, seen),
             exit=seen.exit if seen.exit is not None else status.get("exit"),
             why=seen.why or str(status.get("why", "")), error=(seen.error or str(status.get("error", "")))[:500],
         )  # fmt: skip
         self._take_in(trial, attempt, fetched)
         return ""
 
-    def _seconds(self, attempt: Attempt, status: dict[str, Any]) -> float:
+    def _seconds(self, attempt: Attempt, status: dict[str, Any], seen: Seen) -> float:
         """How long it is to be paid for: until now, or as the guard counted where nothing is rented."""
-        elapsed = max(0.0, time.time() - attempt.began)
+        elapsed = max(0.0, self.clock() - attempt.began)
+        if seen.state == "gone":  # nobody saw when
+            return min(elapsed, self.budget.paid_seconds)
         counted = status.get("seconds")
         if not self.runner.rents and isinstance(counted, (int, float)) and 0 <= counted <= elapsed + 1:
             return float(counted)
@@ -269,8 +283,12 @@ class Engine:
 
     def _fetch(self, attempt: Attempt) -> str:
         """Bring the records here; returns why that could not be done, or nothing."""
+        seconds = FETCH_SECONDS
+        if self.runner.rents:  # half of the time for ending is left for taking the machine down
+            until = attempt.began + self.budget.cap_seconds + self.budget.ending_seconds / 2
+            seconds = max(LEAST_FETCH_SECONDS, until - self.clock())
         try:
-            self.runner.fetch(attempt.handle, self._folder(attempt))
+            self.runner.fetch(attempt.handle, self._folder(attempt), seconds=seconds)
         except (VmselectError, OSError) as cannot:  # whatever it is, the trial must still be ended
             return str(cannot)
         return ""

@@ -64,6 +64,8 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "skypilot": ("cloud", "image_id", "disk_size", "accelerators"),
 }
 RUNNERS = ("local", "ssh", "slurm", "skypilot")
+ENDING_SECONDS = {"skypilot": 300.0}
+"""How long after its cap a rented machine may still be paid for: its records are fetched, then it is taken down."""
 
 
 def read_machine(name: str, facts: Any, *, runner: str) -> Machine:

@@ -17,7 +17,7 @@ from vmselect.errors import ArgumentError, CatalogError, PlanError
 from vmselect.sweeps import design
 from vmselect.sweeps.command import as_text, check_text, fill, placeholders, split_command
 from vmselect.sweeps.design import Level
-from vmselect.sweeps.machines import MOST_NODES, RUNNERS, Machine, read_machine
+from vmselect.sweeps.machines import ENDING_SECONDS, MOST_NODES, RUNNERS, Machine, read_machine
 from vmselect.units import cost_usd
 
 if TYPE_CHECKING:
@@ -154,6 +154,19 @@ class Plan:
             )
         return tuple(trials)
 
+    @property
+    def ending_seconds(self) -> float:
+        """What ending a trial may take beyond ``minutes``, and is paid for where machines are rented."""
+        return ENDING_SECONDS.get(self.runner, 0.0)
+
+    def worst_usd(self, usd_per_hour: float) -> float:
+        """The most that a trial may cost at this price."""
+        return cost_usd(60 * self.minutes + self.ending_seconds, usd_per_hour)
+
+    def estimated_usd(self, usd_per_hour: float) -> float:
+        """What a trial costs at this price if it takes as long as is expected."""
+        return cost_usd(60 * (self.expected_minutes or self.minutes), usd_per_hour)
+
     def to_frame(self, catalog: Catalog | None = None) -> pd.DataFrame:
         """A row per trial in the order in which they run, with its price per hour, estimated and worst-case cost.
 
@@ -169,8 +182,8 @@ class Plan:
             {
                 "trial": trial.id, **trial.factors, "repetition": trial.repetition, "block": trial.block,
                 "instance_type": trial.instance_type, "nodes": trial.nodes, "usd_per_hour": prices[trial.id],
-                "estimated_usd": cost_usd(60 * (self.expected_minutes or self.minutes), prices[trial.id]),
-                "worst_usd": cost_usd(60 * self.minutes, prices[trial.id]), "command": trial.command,
+                "estimated_usd": self.estimated_usd(prices[trial.id]),
+                "worst_usd": self.worst_usd(prices[trial.id]), "command": trial.command,
             }
             for trial in self.trials
         ]  # fmt: skip

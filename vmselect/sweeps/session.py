@@ -156,7 +156,7 @@ def opened(
         for trial in plan.trials:
             check_script(trial.arguments, Path.cwd())
         make_runner(plan, "new", folder).check(plan.trials)
-        Budget(prices, plan.minutes * 60, limit).check(State(folder), [t.id for t in plan.trials])
+        Budget(prices, plan.minutes * 60, limit, plan.ending_seconds).check(State(folder), [t.id for t in plan.trials])
     journal = Journal(folder)
     with journal.opened():
         state = fold(folder, read_journal(folder))
@@ -175,8 +175,9 @@ def opened(
             )
         runner = make_runner(plan, state.about["id"], folder)
         budget = Budget(
-            prices or state.about["prices"], plan.minutes * 60, state.budget_usd if limit is None else limit
-        )
+            prices or state.about["prices"], plan.minutes * 60, state.budget_usd if limit is None else limit,
+            plan.ending_seconds,
+        )  # fmt: skip
         engine = Engine(
             plan=plan, folder=folder, work=Path(state.about["work"]), journal=journal, state=state, runner=runner,
             budget=budget, listener=listener,
@@ -193,11 +194,10 @@ def opened(
 
 def _propose(engine: Engine, to_run: tuple[str, ...]) -> Proposal:
     plan, budget = engine.plan, engine.budget
-    share = (plan.expected_minutes or plan.minutes) / plan.minutes
-    worst, limit = sum(budget.worst_of(trial) for trial in to_run), budget.limit_usd
+    limit = budget.limit_usd
     return Proposal(
         plan=plan, folder=engine.folder, to_run=to_run, trials=engine.trials, prices=dict(budget.prices),
-        estimated_usd=worst * share,
+        estimated_usd=sum(plan.estimated_usd(budget.prices[trial]) for trial in to_run),
         worst_usd=min(budget.worst_usd(engine.state, to_run), math.inf if limit is None else limit),
         spent_usd=engine.state.spent_usd,
         budget_usd=budget.limit_usd,

@@ -39,7 +39,8 @@ class Seen:
     """What watching a trial showed."""
 
     state: str
-    """starting, running, ended (and nothing of it is left), or lost (it may still run)."""
+    """starting, running, unknown (nobody answers now), ended (and nothing of it is left), lost (it may still run), or
+    gone (its machine is there no more, nobody knows since when)."""
     exit: int | None = None
     why: str = ""
     error: str = ""
@@ -73,8 +74,8 @@ class Runner(Protocol):
     def watch(self, handle: Handle) -> Seen:
         """How it is doing."""
 
-    def fetch(self, handle: Handle, into: Path) -> None:
-        """Bring its folder here, whole; may be asked again after a failure."""
+    def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
+        """Bring its folder here, whole, within so many seconds; may be asked again after a failure."""
 
     def stop(self, handle: Handle) -> str:
         """End it and wait until it is gone; "" when that is proved, else why it could not be."""

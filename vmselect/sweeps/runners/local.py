@@ -101,7 +101,7 @@ class LocalRunner:
             return Seen("lost" if left else "ended", why="guard", left=left)
         return Seen("lost", error=f"it was started on {handle['host']}")
 
-    def fetch(self, handle: Handle, into: Path) -> None:
+    def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
         """Nothing to do: the trial wrote into its folder here."""
 
     def stop(self, handle: Handle) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import queue
 import re
 import shlex
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,13 +28,18 @@ from vmselect.sweeps.runners.base import (
     guards_of,
     make_request,
 )
-from vmselect.sweeps.runners.ssh import copy_folder, fetch_workers
+from vmselect.sweeps.runners.ssh import fetch_all
 
 DOWN_SECONDS = 120.0
 """Of its time cap a trial leaves so much to SkyPilot for taking the machine down, with nobody watching too."""
 
 GONE_SECONDS = 900.0
 IDLE_MINUTES = 1
+CALL_SECONDS = 60.0
+"""How long SkyPilot's server is waited for, where nothing is said."""
+
+PATIENCE = 5
+"""So many questions in a row may go unanswered before a trial counts as lost."""
 
 
 class SkyPilotRunner:
@@ -42,6 +49,9 @@ class SkyPilotRunner:
     survives = True
     queues = False
     poll_seconds = 10.0
+
+    def __init__(self) -> None:
+        self._unanswered: dict[str, int] = {}
 
     def check(self, trials: Sequence[Trial]) -> None:
         """Raise where a task would not be accepted; SkyPilot's own package is loaded here."""
@@ -76,7 +86,8 @@ class SkyPilotRunner:
         task.update_envs({n: os.environ[n] for n, v in job.trial.environment.items() if v is None and n in os.environ})
         name = handle["cluster"]
         number, _ = asked(
-            lambda: sky.get(sky.launch(task, cluster_name=name, down=True, idle_minutes_to_autostop=IDLE_MINUTES))
+            lambda: sky.get(sky.launch(task, cluster_name=name, down=True, idle_minutes_to_autostop=IDLE_MINUTES)),
+            seconds=job.cap_seconds - DOWN_SECONDS,  # a machine that comes later could run nothing any more
         )
         return {"job": number}
 
@@ -84,21 +95,27 @@ class SkyPilotRunner:
         """Running until SkyPilot calls the job ended."""
         sky = load_sky()
         numbers = [handle["job"]] if "job" in handle else None
+        name = handle["cluster"]
         try:
-            states = asked(lambda: sky.get(sky.job_status(handle["cluster"], job_ids=numbers)))
+            states = asked(lambda: sky.get(sky.job_status(name, job_ids=numbers)))
         except SweepError as cannot:
-            return Seen("lost", why="cut", error=str(cannot))
+            if isinstance(cannot, NoClusterError) and not is_there(sky, name, otherwise=True):
+                estimate = "it was found gone, so what it cost is an estimate, and no more than its worst case"
+                return Seen("gone", why="cut", error=estimate)
+            self._unanswered[name] = self._unanswered.get(name, 0) + 1
+            return Seen("unknown" if self._unanswered[name] < PATIENCE else "lost", why="cut", error=str(cannot))
+        self._unanswered.pop(name, None)
         state = next(iter(states.values()), None)
         if state is None or not state.is_terminal():
             return Seen("running")
         good = str(getattr(state, "value", state)).upper() == "SUCCEEDED"  # on every node
         return Seen("ended", exit=0 if good else None, why="exit" if good or guards_of(handle) == 1 else "worker")
 
-    def fetch(self, handle: Handle, into: Path) -> None:
-        """Copy the trial's folder over the ssh entry that SkyPilot makes for its cluster."""
-        name, far = handle["cluster"], handle["far"]
-        copy_folder(name, far, "python3", into)
-        fetch_workers([f"{name}-worker{rank}" for rank in range(1, guards_of(handle))], far, "python3", into)
+    def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
+        """Copy the trial's folder over the ssh entries that SkyPilot makes for its cluster."""
+        name = handle["cluster"]
+        hosts = [name, *(f"{name}-worker{rank}" for rank in range(1, guards_of(handle)))]
+        fetch_all(hosts, handle["far"], "python3", into, seconds=seconds)
 
     def stop(self, handle: Handle) -> str:
         """Take the cluster down and ask until SkyPilot knows it no more."""
@@ -106,13 +123,13 @@ class SkyPilotRunner:
         name, problem, until = handle["cluster"], "", time.monotonic() + GONE_SECONDS
         while time.monotonic() < until:
             try:
-                asked(lambda: sky.get(sky.down(name)))
+                asked(lambda: sky.get(sky.down(name)), seconds=GONE_SECONDS)
             except NoClusterError:
                 problem = ""  # what does not exist is gone; its status is asked all the same
             except SweepError as cannot:
                 problem = str(cannot)
             try:
-                if not asked(lambda: sky.get(sky.status(cluster_names=[name], refresh=sky.StatusRefreshMode.FORCE))):
+                if not is_there(sky, name):
                     return ""
                 problem = problem or f"{name} is still there"
             except SweepError as cannot:
@@ -135,14 +152,36 @@ class NoClusterError(SweepError):
     """SkyPilot knows no cluster of this name."""
 
 
-def asked(act: Callable[[], Any]) -> Any:
-    """What SkyPilot answers; its errors, and those of every cloud behind it, become one of ours."""
+def asked(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
+    """What SkyPilot answers within ``seconds``; its errors, and those of every cloud behind it, become one of ours."""
+    answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put((act(), None))
+        except BaseException as failed:  # noqa: BLE001 - raised below, by the thread that asked
+            answers.put((None, failed))
+
+    threading.Thread(target=ask, daemon=True).start()  # its calls have no time limit of their own
     try:
-        return act()
-    except Exception as wrong:
-        lines = str(wrong).strip().splitlines()
-        kind = NoClusterError if type(wrong).__name__ == "ClusterDoesNotExist" else SweepError
-        raise kind(f"SkyPilot: {(lines[0] if lines else type(wrong).__name__)[:200].rstrip('.')}.") from wrong
+        answer, wrong = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise SweepError(f"SkyPilot did not answer within {seconds:.0f} seconds. Look at `sky api status`.") from None
+    if wrong is None:
+        return answer
+    lines = str(wrong).strip().splitlines()
+    kind = NoClusterError if type(wrong).__name__ == "ClusterDoesNotExist" else SweepError
+    raise kind(f"SkyPilot: {(lines[0] if lines else type(wrong).__name__)[:200].rstrip('.')}.") from wrong
+
+
+def is_there(sky: Any, name: str, *, otherwise: bool | None = None) -> bool:
+    """Whether the cloud still has the cluster; ``otherwise`` where that cannot be said, if given."""
+    try:
+        return bool(asked(lambda: sky.get(sky.status(cluster_names=[name], refresh=sky.StatusRefreshMode.FORCE))))
+    except SweepError:
+        if otherwise is None:
+            raise
+        return otherwise
 
 
 def make_resources(sky: Any, trial: Trial) -> Any:

@@ -102,7 +102,7 @@ class SlurmRunner:
         try:
             states = list_jobs(handle["token"])
         except SweepError as silent:  # a controller that restarts answers again
-            return Seen("running", error=str(silent))
+            return Seen("unknown", error=str(silent))
         if states:
             return Seen("starting" if all(state in _WAITING for state in states) else "running")
         until, folder = time.monotonic() + STATUS_SECONDS, Path(handle["folder"])
@@ -117,7 +117,7 @@ class SlurmRunner:
         why = str(status.get("why") or "guard")
         return Seen("lost" if problem else "ended", why=why, error=problem or note)
 
-    def fetch(self, handle: Handle, into: Path) -> None:
+    def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
         """Nothing to do: the job wrote into its folder on the shared disk."""
 
     def stop(self, handle: Handle) -> str:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -139,21 +140,11 @@ class SshRunner:
             return Seen("lost", why="cut" if {} in states else "worker")
         return Seen("running")
 
-    def fetch(self, handle: Handle, into: Path) -> None:
+    def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
         """Copy the chief's folder here, whole or not at all, and of the others what can be had; then remove them."""
-        host, *others = handle["hosts"]
-        problem = ""
-        for _ in range(TRIES):
-            try:
-                copy_folder(host, handle["far"], handle["python"], into)
-            except SweepError as cannot:
-                problem = str(cannot)
-                continue
-            fetch_workers(others, handle["far"], handle["python"], into)
-            for each in handle["hosts"]:
-                quietly(each, f"rm -rf {shlex.quote(handle['far'])}")
-            return
-        raise SweepError(problem)
+        fetch_all(handle["hosts"], handle["far"], handle["python"], into, seconds=seconds)
+        for each in handle["hosts"]:
+            quietly(each, f"rm -rf {shlex.quote(handle['far'])}")
 
     def stop(self, handle: Handle) -> str:
         """Ask the guards, then end whatever carries the token on every host; proved when each host says so."""
@@ -298,9 +289,30 @@ class Link:
                 return
 
 
-def copy_folder(host: str, far: str, python: str, into: Path) -> None:
-    """Copy the files of the folder ``far`` into ``into``, all of them whole or none."""
-    answer = call(host, shlex.join([python, "-c", LIST_FILES, far]))
+def fetch_all(hosts: Sequence[str], far: str, python: str, into: Path, *, seconds: float) -> None:
+    """Copy what the chief wrote on the first of ``hosts``, trying again, and of the others what can be had."""
+    chief, *others = hosts
+    until = time.monotonic() + seconds
+    for left in range(TRIES - 1, -1, -1):
+        try:
+            copy_folder(chief, far, python, into, seconds=until - time.monotonic())
+            break
+        except SweepError:
+            if not left or time.monotonic() >= until:
+                raise
+    for rank, host in enumerate(others, start=1):
+        folder = worker_folder(into, rank)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            copy_folder(host, str(worker_folder(far, rank)), python, folder, seconds=until - time.monotonic())
+        except SweepError:
+            continue  # its status is missing then, and says so
+
+
+def copy_folder(host: str, far: str, python: str, into: Path, *, seconds: float) -> None:
+    """Copy the files of the folder ``far`` into ``into``, all of them whole or none, within so many seconds."""
+    until = time.monotonic() + seconds
+    answer = call(host, shlex.join([python, "-c", LIST_FILES, far]), seconds=min(CALL_SECONDS, seconds))
     try:
         wanted: dict[str, str] = dict(json.loads(_lines(answer)[-1]))
     except (ValueError, TypeError, IndexError):
@@ -309,24 +321,14 @@ def copy_folder(host: str, far: str, python: str, into: Path) -> None:
         return
     with tempfile.TemporaryDirectory(dir=into.parent, prefix=".fetch-") as name:
         part = Path(name) / "got"
-        sftp(host, [f"get -r {quoted(far)} {quoted(part)}"])
+        left = min(COPY_SECONDS, until - time.monotonic())
+        sftp(host, [f"get -r {quoted(far)} {quoted(part)}"], seconds=left)
         here = checksums(part)
         if bad := [path for path, described in wanted.items() if here.get(path) != described]:
             raise SweepError(f"{host}: {', '.join(bad[:3])} came damaged or not at all. Resume to fetch it again.")
         for path in here:  # what came, by names that this side gave
             (into / path).parent.mkdir(parents=True, exist_ok=True)
             (part / path).replace(into / path)
-
-
-def fetch_workers(hosts: Sequence[str], far: str, python: str, into: Path) -> None:
-    """Copy what workers other than the chief wrote on ``hosts``; a host that was lost has lost it."""
-    for rank, host in enumerate(hosts, start=1):
-        folder = worker_folder(into, rank)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            copy_folder(host, str(worker_folder(far, rank)), python, folder)
-        except SweepError:
-            continue  # its status is missing then, and says so
 
 
 def find_place(host: str, python: str, base: str) -> dict[str, Any]:
@@ -345,11 +347,11 @@ def hosts_of(trial: Trial) -> tuple[str, ...]:
     return trial.machine.hosts or (trial.machine.name,)
 
 
-def call(host: str, command: str, *, text: str = "", fine: Sequence[int] = (0,)) -> str:
+def call(host: str, command: str, *, text: str = "", fine: Sequence[int] = (0,), seconds: float = CALL_SECONDS) -> str:
     """Run a command of our own on ``host``; values in it are quoted by the caller."""
     try:
         done = subprocess.run(["ssh", "-T", *OPTIONS, host, command], input=text, capture_output=True, text=True,
-                              timeout=CALL_SECONDS, check=False, errors="replace")  # fmt: skip
+                              timeout=max(0.0, seconds), check=False, errors="replace")  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as cannot:
         raise SweepError(f"{host}: ssh did not answer ({type(cannot).__name__}). Check the connection.") from cannot
     if done.returncode not in fine:
@@ -366,11 +368,12 @@ def quietly(host: str, command: str) -> None:
         return
 
 
-def sftp(host: str, commands: Sequence[str]) -> None:
+def sftp(host: str, commands: Sequence[str], *, seconds: float = COPY_SECONDS) -> None:
     """Copy files with sftp."""
+    text = "\n".join(commands) + "\n"
     try:
-        done = subprocess.run(["sftp", "-q", *OPTIONS, "-b", "-", host], input="\n".join(commands) + "\n", text=True,
-                              capture_output=True, timeout=COPY_SECONDS, check=False, errors="replace")  # fmt: skip
+        done = subprocess.run(["sftp", "-q", *OPTIONS, "-b", "-", host], input=text, text=True, capture_output=True,
+                              timeout=max(0.0, seconds), check=False, errors="replace")  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as cannot:
         raise SweepError(f"{host}: sftp did not answer ({type(cannot).__name__}). Check the connection.") from cannot
     if done.returncode:
