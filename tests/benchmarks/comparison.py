@@ -116,11 +116,15 @@ def print_runs(rng: np.random.Generator, draws: int) -> None:
 
 def print_steps(rng: np.random.Generator, draws: int) -> None:
     """False alarms and power of single runs."""
-    print(f"Two equal single runs, {draws} draws: share called different by blocks, by steps, and without a test")
+    print(
+        f"Two equal single runs, {draws} draws: share called different by blocks, by steps, and without a test; "
+        "then by blocks among those that were tested"
+    )
     for steps in (100, 400, 1_000):
         for coefficient in (0.0, 0.5, 0.8, 0.95):
             ours, naive, silent = single_runs(rng, steps=steps, coefficient=coefficient, draws=draws)
-            print(f"  {steps} steps, correlation {coefficient}: {ours:.3f}, {naive:.3f}, {silent:.3f}")
+            tested = f"{ours / (1 - silent):.3f} of {round(draws * (1 - silent))}" if silent < 1 else "none tested"
+            print(f"  {steps} steps, correlation {coefficient}: {ours:.3f}, {naive:.3f}, {silent:.3f}; {tested}")
     print(f"Two single runs that differ by 5 % with a spread of 10 %, {draws} draws: share found by blocks")
     for steps, coefficient in ((400, 0.0), (400, 0.5), (1_000, 0.5), (1_000, 0.8)):
         ours, _, silent = single_runs(rng, steps=steps, coefficient=coefficient, draws=draws, factor=1.05)

@@ -21,7 +21,7 @@ By = pytest.importorskip(
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from pages import complaints, open_page, rows, verdict  # noqa: E402
+from pages import complaints, open_page, requests, rows, verdict  # noqa: E402
 
 MACHINES = {
     "g4dn.xlarge": (0.205, 9), "g5.xlarge": (0.118, 9), "g6.xlarge": (0.121, 8), "g5.12xlarge": (0.05, 20),
@@ -41,13 +41,6 @@ def make_ranking(**settings: Any) -> vs.Ranking:
         # Validating every third epoch makes the number of validations a matter of rounding.
         profiles.append(profile.model_copy(update={"setup": profile.setup.model_copy(update={"validation_freq": 3})}))
     return vs.rank(profiles, **({"epochs": [5, 20, 50]} | settings))
-
-
-def requests(browser: Any) -> list[str]:
-    """Addresses that the page asked for; the browser's own start page asks for things of its own."""
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
-    return [one["request"]["url"] for one in sent if one["documentURL"] == browser.current_url]
 
 
 def settle(browser: Any) -> None:

@@ -160,6 +160,7 @@ def _comparing(catalog: vs.Catalog, ranking: vs.Ranking) -> list[Target]:
         Target("Comparison.chart", between.chart),
         Target("Comparison.to_json", between.to_json),
         Target("effects", vs.effects, {"records": records, "factors": "batch_size"}),
+        Target("Comparison.report", between.report, {"path": "comparison.html"}),
         Target("Requirements", vs.Requirements, {"needs": {"cost": 5}}),
         Target("Requirements.load", vs.Requirements.load, {"path": "needs.json"}),
         Target("Requirements.score", needs.score, {"ranking": ranking}),

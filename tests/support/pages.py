@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,13 @@ def open_page(browser: Any, path: Path, html: str) -> None:
 
 def complaints(browser: Any) -> list[str]:
     return [entry["message"] for entry in browser.get_log("browser")]
+
+
+def requests(browser: Any) -> list[str]:
+    """Addresses that the page asked for; the browser's own start page asks for things of its own."""
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    return [one["request"]["url"] for one in sent if one["documentURL"] == browser.current_url]
 
 
 def rows(browser: Any) -> list[list[str]]:

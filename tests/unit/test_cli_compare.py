@@ -89,3 +89,17 @@ def test_too_few_runs_are_exit_code_1(tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_an_error_of_the_family(folder: Path, wrong: list[str]) -> None:
     done = run(folder, *wrong)
     assert isinstance(done.exception, VmselectError)
+
+
+def test_a_page_is_written_beside_what_is_printed(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "new" / "page.html"
+    done = run(folder, "--metric", "step_seconds,throughput", "--format", "json", "--html", page)
+    assert len(json.loads(done.stdout)) == 2
+    assert page.as_uri() in done.stderr
+    assert "Throughput by instance type" in page.read_text(encoding="utf-8")
+    run(folder, "--factors", "machine", "--html", page)
+    assert "what changes it: machine" in page.read_text(encoding="utf-8")
+    needs = tmp_path / "needs.yaml"
+    needs.write_text("needs: {step_seconds: 1}\n")
+    assert run(folder, "--needs", needs, "--html", page).exit_code == 0
+    assert "Where the numbers come from" in page.read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,6 +55,7 @@ def compare(
     market: Annotated[str, typer.Option(help="on_demand, spot, reserved_1y or reserved_3y.")] = "on_demand",
     catalog: CatalogOption = None,
     date: DateOption = None,
+    html: Annotated[Path | None, typer.Option(help="Write it as a page with charts, too.")] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Say whether groups of records really differ: by how much, and how sure that is.
@@ -69,7 +71,7 @@ def compare(
 
       vmselect compare records/ --factors machine,batch_size,backend --scale log
 
-      vmselect compare records/ --by provider --metric step_seconds,cost -e 50 --needs needs.yaml
+      vmselect compare records/ --by provider --metric step_seconds,cost -e 50 --needs needs.yaml --html page.html
 
       vmselect compare sweep/ --scaling -e 50
     """
@@ -97,9 +99,9 @@ def compare(
         common["catalog"] = open_catalog(catalog, date=date)
     if factors is not None:
         wanted = _split(factors, option="--factors")
-        _print_effects(
-            [comparison.effects(records, factors=wanted, metric=name, scale=scale, **common) for name in names], format
-        )
+        studies = [comparison.effects(records, factors=wanted, metric=name, scale=scale, **common) for name in names]
+        _print_effects(studies, format)
+        _write_page(studies, html)
         return
     groups = _split(by, option="--by")
     compared = [
@@ -109,9 +111,12 @@ def compare(
         for name in names
     ]
     if needs is not None:
-        _print_scores(comparison.Requirements.load(needs).score(compared), format)
+        scores = comparison.Requirements.load(needs).score(compared)
+        _write_page([scores, *compared], html)
+        _print_scores(scores, format)
         return
     _print_comparisons(compared, format)
+    _write_page(compared, html)
     if all(one.test.p_value is None for one in compared):
         raise typer.Exit(1)
 
@@ -201,6 +206,13 @@ def _print_scores(scores: Scores, format: Format) -> None:  # noqa: A002
     say(f"Left out: {name}: {reason}." for name, reason in scores.excluded.items())
     if scores.best is None:
         raise typer.Exit(1)
+
+
+def _write_page(parts: Sequence[Comparison | Effects | Scores], path: Path | None) -> None:
+    if path is not None:
+        from vmselect.report.comparisons import write_comparisons
+
+        say([f"Page: {write_comparisons(parts, path).resolve().as_uri()}"])
 
 
 def _records(frame: Any) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
         "time": row.time_text,
         "cost": row.cost_text,
         "score": f"{row.score:.2f}",
-        "": " ".join(marks),
+        "": ", ".join(filter(None, (" ".join(marks), row.bound))),
     }
 
 

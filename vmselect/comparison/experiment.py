@@ -6,12 +6,14 @@ import importlib
 import itertools
 import json
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_choice, check_indent, check_number
+from vmselect._checks import check_choice, check_indent, check_number, list_items
 from vmselect.comparison.differences import summarise
 from vmselect.comparison.factorial import Estimate, FactorialFit, fit_factorial
 from vmselect.comparison.metrics import Metric, Terms
@@ -300,6 +302,12 @@ class Effects:
     def chart(self, kind: str = "main", **options: Any) -> Any:
         """An Altair chart: ``main`` effects with intervals, or ``interactions`` as lines through cell averages."""
         return importlib.import_module("vmselect.report.effects").effects_chart(self, kind, **options)
+
+    def report(self, path: str | os.PathLike[str], *, also: Iterable[Any] = ()) -> Path:
+        """Write a self-contained page of this, and of the comparisons, effects or scores ``also``; return its path."""
+        pages = importlib.import_module("vmselect.report.comparisons")
+        written: Path = pages.write_comparisons([self, *list_items(also)], path)
+        return written
 
     def _repr_html_(self) -> str:
         html: str = importlib.import_module("vmselect.report.tables").effects_html(self)

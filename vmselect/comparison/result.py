@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_choice, check_indent
+from vmselect._checks import check_choice, check_indent, list_items
 from vmselect.comparison import wording
 from vmselect.comparison.differences import Ratio, Summary, ratio_of_means, summarise
 from vmselect.comparison.metrics import Metric
@@ -243,6 +245,12 @@ class Comparison:
     def chart(self, kind: str = "boxes", **options: Any) -> Any:
         """An Altair chart: ``boxes`` with every point, ``differences`` against the base, ``series`` with its levels."""
         return importlib.import_module("vmselect.report.boxes").comparison_chart(self, kind, **options)
+
+    def report(self, path: str | os.PathLike[str], *, also: Iterable[Any] = ()) -> Path:
+        """Write a self-contained page of this, and of the comparisons, effects or scores ``also``; return its path."""
+        pages = importlib.import_module("vmselect.report.comparisons")
+        written: Path = pages.write_comparisons([self, *list_items(also)], path)
+        return written
 
     def _repr_html_(self) -> str:
         html: str = importlib.import_module("vmselect.report.tables").comparison_html(self)

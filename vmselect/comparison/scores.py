@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_indent
+from vmselect._checks import check_indent, list_items
 from vmselect.comparison.candidates import Fact
 from vmselect.comparison.result import plain_rows
 
@@ -143,6 +145,12 @@ class Scores:
 
     def __repr__(self) -> str:
         return f"<Scores of {len(self.totals)}: {self.verdict}>"
+
+    def report(self, path: str | os.PathLike[str], *, also: Iterable[Any] = ()) -> Path:
+        """Write a self-contained page of this, and of the comparisons, effects or scores ``also``; return its path."""
+        pages = importlib.import_module("vmselect.report.comparisons")
+        written: Path = pages.write_comparisons([self, *list_items(also)], path)
+        return written
 
     def _repr_html_(self) -> str:
         html: str = importlib.import_module("vmselect.report.tables").scores_html(self)

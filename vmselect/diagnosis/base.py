@@ -25,9 +25,13 @@ SEEN_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Diagnosis(Finding):
-    """A finding about speed, with the numbers that it rests on: name to value, units in the names."""
+    """A finding about speed, with the numbers that it rests on: name to value, units in the names.
+
+    ``bound`` says in a few words what can be gained at most, where that follows: it stands beside a machine.
+    """
 
     evidence: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
+    bound: str = ""
 
 
 Causes = Iterator[Diagnosis]

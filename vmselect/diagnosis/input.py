@@ -32,15 +32,15 @@ def find_input_bound(profile: Profile) -> Causes:
         return
     gain, other = 1 / share, 1 / max(1e-3, 1 - share)
     busy = steady_mean(profile, "usable_cpu_share")
-    faster = device(profile)
+    bound = f"a faster {device(profile)} gains at most {_times(gain)} here"
     yield Diagnosis(
         "input-bound",
-        f"The steps wait for their data {share:.0%} of the time: a faster {faster} gains at most {_times(gain)} here, "
-        f"faster input up to {_times(other)}.",
+        f"The steps wait for their data {share:.0%} of the time: {bound}, faster input up to {_times(other)}.",
         _input_remedy(busy),
         "note",
         {"input_wait_share": share, "device_gain_at_most": gain, "input_gain_at_most": other}
         | ({} if busy is None else {"usable_cpu_share": busy}),
+        bound,
     )
 
 

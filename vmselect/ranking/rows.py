@@ -62,6 +62,11 @@ class Row:
     measures: Mapping[str, Interval]
     """Every measure by name, ``time`` and ``cost`` among them."""
 
+    @property
+    def bound(self) -> str:
+        """What a faster device can gain at most, where steps are known to wait for their data; enters no number."""
+        return next((bound for finding in self.findings if (bound := getattr(finding, "bound", ""))), "")
+
     def __str__(self) -> str:
         return f"{self.title}: {count_epochs(self.epochs)} in {self.time_text} for {self.cost_text}"
 

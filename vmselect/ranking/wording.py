@@ -73,6 +73,7 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
     tie = ranking.assessment.tied[which, column].sum() > 1
     for row in rows:
         marks = " ".join(mark for mark, holds in (("tie", tie and row.tied_with_best), ("pareto", row.pareto)) if holds)
+        marks = ", ".join(filter(None, (marks, row.bound)))
         table.append(
             (str(row.rank), row.instance_type, f"{row.provider} {row.region}", row.market, str(row.batch_size or "?"),
              row.time_text, row.cost_text, f"{row.score:.2f}", marks)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from vmselect.comparison.speedup import compare_workers
 from vmselect.grouping import distinct, identify
 from vmselect.ranking import MEASURES, MethodologyCost
+from vmselect.report.course import course_lines
 from vmselect.report.steps import step_points
+from vmselect.report.usage import usage_lines
 from vmselect.units import count_epochs, format_seconds, format_usd
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ MOST_CANDIDATES = 10_000
 MOST_STEPS_SHOWN = 600
 MOST_PROFILES_SHOWN = 60
 MOST_SPEEDUPS = 20
+MOST_SAMPLED_SHOWN = 20
 
 
 def page_content(ranking: Ranking, *, most: int = MOST_CANDIDATES) -> dict[str, Any]:
@@ -40,6 +43,8 @@ def page_content(ranking: Ranking, *, most: int = MOST_CANDIDATES) -> dict[str, 
         "facts": _facts(ranking),
         "candidates_left_off": len(ranking.candidates) - len(kept),
         "steps": _steps(ranking),
+        "usage": _usage(ranking),
+        "course": course_lines(_profiles(ranking), runs=ranking.study.runs if ranking.study else ()),
     }
     return content
 
@@ -135,6 +140,12 @@ def _profiles(ranking: Ranking) -> list[Profile]:
 
 def _span(days: Sequence[str]) -> str:
     return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else ""
+
+
+def _usage(ranking: Ranking) -> list[dict[str, Any]]:
+    """What the machines did, of the first profiles that were sampled."""
+    sampled = [(one.title, one.usage) for one in _profiles(ranking) if one.usage is not None and one.usage.seconds]
+    return [usage_lines(title, usage) for title, usage in sampled[:MOST_SAMPLED_SHOWN]]
 
 
 def _steps(ranking: Ranking) -> list[dict[str, Any]]:

@@ -13,20 +13,22 @@ from vmselect.report.drawing import SERIES, altair, styled
 
 if TYPE_CHECKING:
     from vmselect.records import Record
+    from vmselect.records.convergence import ConvergenceRun
 
 PANEL_WIDTH, PANEL_HEIGHT = 300, 260
+MOST_LINES, MOST_POINTS = 7, 300
 
 
-def course_points(records: Iterable[Record]) -> dict[str, pd.DataFrame]:
+def course_points(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = ()) -> dict[str, pd.DataFrame]:
     """Times and metrics as numbers: ``times`` with machine, epoch (from 1) and seconds; ``metrics`` with their values.
 
-    Times come from trainings whose epochs were seen whole, metrics from studies of convergence.
+    Times come from trainings whose epochs were seen whole, metrics from studies of convergence and their ``runs``.
     """
     from vmselect.records import Profile
     from vmselect.records.convergence import ConvergenceRecord
 
     times: list[dict[str, Any]] = []
-    metrics: list[dict[str, Any]] = []
+    watched = list(runs)
     for record in records:
         if isinstance(record, Profile):
             times += [
@@ -35,17 +37,46 @@ def course_points(records: Iterable[Record]) -> dict[str, pd.DataFrame]:
                 if epoch.complete
             ]
         elif isinstance(record, ConvergenceRecord):
-            for run in record.runs:
-                machine = f"{run.instance_type or 'unknown machine'}, batch {run.batch_size}"
-                metrics += [
-                    {"machine": machine, "epoch": epoch, "metric": run.rule.monitor, "value": value}
-                    for epoch, value in run.curve.points
-                    if math.isfinite(value)
-                ]
+            watched += record.runs
+    metrics = [
+        {
+            "machine": f"{run.instance_type or 'unknown machine'}, batch {run.batch_size}",
+            "epoch": epoch,
+            "metric": run.rule.monitor,
+            "value": value,
+        }
+        for run in watched
+        for epoch, value in run.curve.points
+        if math.isfinite(value)
+    ]
     return {
         "times": pd.DataFrame(times, columns=["machine", "epoch", "seconds"]),
         "metrics": pd.DataFrame(metrics, columns=["machine", "epoch", "metric", "value"]),
     }
+
+
+def course_lines(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = ()) -> dict[str, Any]:
+    """The same for the page: a line for each of the first machines, each thinned to what can be seen."""
+    points = course_points(records, runs=runs)
+    metrics = points["metrics"]
+    monitor = next(iter(metrics["metric"]), None)  # one scale holds one metric
+    return {
+        "times": _lines(points["times"], "seconds"),
+        "metric": monitor,
+        "metrics": _lines(metrics[metrics["metric"] == monitor], "value"),
+    }
+
+
+def _lines(frame: pd.DataFrame, value: str) -> list[dict[str, Any]]:
+    lines = []
+    for machine, some in frame.groupby("machine", sort=False):
+        if len(lines) == MOST_LINES:
+            break
+        # Repetitions of one machine are one line: the median of each epoch.
+        epochs = some.groupby("epoch")[value].median()
+        kept = epochs.iloc[:: -(-len(epochs) // MOST_POINTS)]
+        lines.append({"name": str(machine), "points": [[int(e), float(f"{v:.5g}")] for e, v in kept.items()]})
+    return lines
 
 
 def course_chart(records: Iterable[Record]) -> Any:

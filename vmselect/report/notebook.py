@@ -58,7 +58,12 @@ def _gpu_words(row: Row) -> str:
 
 def _remarks(row: Row) -> str:
     doubts = any(finding.severity == "doubt" for finding in row.findings)
-    told = [("tied", row.tied_with_best and row.rank > 1), ("Pareto", row.pareto), ("doubts", doubts)]
+    told = [
+        ("tied", row.tied_with_best and row.rank > 1),
+        ("Pareto", row.pareto),
+        ("doubts", doubts),
+        (row.bound, bool(row.bound)),
+    ]
     return ", ".join(word for word, applies in told if applies)
 
 

@@ -1,4 +1,7 @@
-"""The report page: one HTML file that holds its data, its script and its style, and contacts no one."""
+"""The report page: one HTML file that holds its data, its script and its style, and contacts no one.
+
+:func:`assemble` is what every page of ours is put together by, so that all have one look and one policy.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import hashlib
 import html
 import json
 import os
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -23,9 +27,9 @@ if TYPE_CHECKING:
 
 SCRIPTS = (
     "numbers", "model", "words", "elements", "axes", "charts", "verdict", "controls", "table", "sections", "batches",
-    "report", "app",
+    "usage", "report", "tools", "app",
 )  # fmt: skip
-"""The page's scripts, in the order in which they are joined into one."""
+"""The scripts of a ranking's page, in the order in which they are joined into one."""
 
 # What could end the script element or, as a line separator, break a script in an old browser, becomes an escape that
 # JSON reads back as the same character.
@@ -44,8 +48,14 @@ def write_page(ranking: Ranking, path: str | os.PathLike[str]) -> Path:
 def render_page(ranking: Ranking) -> str:
     """The report page of ``ranking`` as HTML."""
     content = page_content(ranking)
+    main = read_asset("ranking.html").rstrip()
+    return assemble(content, main=main, scripts=SCRIPTS, first=("ranking", "the ranking"))
+
+
+def assemble(content: Mapping[str, Any], *, main: str, scripts: Sequence[str], first: tuple[str, str]) -> str:
+    """A page as HTML: ``main`` is its body, ``content`` its data, ``first`` the id and the name of where it begins."""
     style = read_asset("page.css")
-    script = '"use strict";\n{\n' + "\n".join(read_asset(f"{name}.js") for name in SCRIPTS) + "}\n"
+    script = '"use strict";\n{\n' + "\n".join(read_asset(f"{name}.js") for name in scripts) + "}\n"
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -54,6 +64,9 @@ def render_page(ranking: Ranking) -> str:
         policy=policy,
         version=vmselect.__version__,
         title=html.escape(content["page"]["title"]),
+        first=first[0],
+        first_words=first[1],
+        main=main,
         style=style,
         script=script,
         data=embed_json(content),

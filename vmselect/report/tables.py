@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 MOST_ROWS = 60
 
 
-def comparison_html(comparison: Comparison) -> str:
+def comparison_html(comparison: Comparison, *, pictures: str = "", verdict: bool = True) -> str:
     """The verdict, the groups, the pairs that were tested and level shifts; every name is escaped.
+
+    ``pictures`` is markup that stands between the verdict and the tables; ``verdict=False`` leaves that out where it
+    was said already.
 
     >>> import vmselect as vs
     >>> "&lt;b&gt;" in comparison_html(vs.compare({"<b>": [1.0, 2.0], "c": [2.0, 3.0]}))
@@ -52,17 +55,18 @@ def comparison_html(comparison: Comparison) -> str:
     ]
     return "".join(
         [
-            _sentence(comparison.verdict),
-            _table(groups),
+            _sentence(comparison.verdict) if verdict else "",
+            pictures,
+            _table(groups, "Groups"),
             f'<p dir="auto">{escape(str(comparison.test))}</p>',
-            _table(pairs if len(groups) > 2 else []),
-            _section("Level shifts inside runs", _table(shifts)),
+            _table(pairs if len(groups) > 2 else [], "Pairs"),
+            _section("Level shifts inside runs", _table(shifts, "Level shifts")),
             _findings(comparison.findings),
         ]
     )
 
 
-def effects_html(effects: Effects) -> str:
+def effects_html(effects: Effects, *, pictures: str = "", verdict: bool = True) -> str:
     """The verdict, what each factor explains, the effect of each level and the averages of the cells."""
     unit = effects.metric.unit
     factors = [
@@ -92,11 +96,12 @@ def effects_html(effects: Effects) -> str:
         }
         for row in effects.cells.to_dict("records")
     ]
-    body = _sentence(effects.verdict) + _table(factors) + _table(main)
-    return body + _section("Cells", _table(cells)) + _findings(effects.findings)
+    said = _sentence(effects.verdict) if verdict else ""
+    body = said + pictures + _table(factors, "Factors") + _table(main, "Levels")
+    return body + _section("Cells", _table(cells, "Cells")) + _findings(effects.findings)
 
 
-def scores_html(scores: Scores) -> str:
+def scores_html(scores: Scores, *, verdict: bool = True) -> str:
     """The verdict, candidates by need, and where every number comes from."""
     table = [
         {name: f"{value:.1f}" if isinstance(value, float) else value for name, value in row.items()}
@@ -107,9 +112,9 @@ def scores_html(scores: Scores) -> str:
         for row in scores.parts.to_dict("records")
     ]
     out = [{"Left out": name, "Why": reason} for name, reason in scores.excluded.items()]
-    return (
-        _sentence(scores.verdict) + _table(table) + _section("Where the numbers come from", _table(parts)) + _table(out)
-    )
+    origins = _section("Where the numbers come from", _table(parts, "Where the numbers come from"))
+    said = _sentence(scores.verdict) if verdict else ""
+    return said + _table(table, "Scores") + origins + _table(out, "Left out")
 
 
 def _step(row: Mapping[Any, Any]) -> str:
@@ -138,13 +143,15 @@ def _findings(findings: Iterable[Finding]) -> str:
     return f"<details open><summary>Findings</summary><ul>{items}</ul></details>" if items else ""
 
 
-def _table(rows: Sequence[Mapping[Any, Any]]) -> str:
+def _table(rows: Sequence[Mapping[Any, Any]], title: str) -> str:
     if not rows:
         return ""
-    head = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
+    head = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in rows[0])
     body = "".join(
         "<tr>" + "".join(f'<td dir="auto">{escape(str(value))}</td>' for value in row.values()) + "</tr>"
         for row in rows[:MOST_ROWS]
     )
     more = f"<p>and {len(rows) - MOST_ROWS} more</p>" if len(rows) > MOST_ROWS else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    # A table that is wider than a page scrolls by itself, for who has a keyboard only as well.
+    return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(title)}">{table}</div>{more}'

@@ -25,6 +25,10 @@ PHASES = {
 """How each phase is called and shaded."""
 
 
+MOST_SAMPLES = 200
+"""Samples of one profile that the page holds."""
+
+
 def usage_points(profile: Profile) -> dict[str, Any]:
     """The use of a machine as numbers: a row per sample and quantity, and a row per phase with begin and end.
 
@@ -41,6 +45,34 @@ def usage_points(profile: Profile) -> dict[str, Any]:
         if value is not None
     ]
     return {"title": profile.title, "samples": pd.DataFrame(rows), "phases": pd.DataFrame(_phases(usage))}
+
+
+def usage_lines(title: str, usage: Usage, *, most: int = MOST_SAMPLES) -> dict[str, Any]:
+    """The same for the page: at most ``most`` samples of each quantity, and the phases with begin and end."""
+    stride = -(-len(usage.seconds) // most)
+    quantities = [
+        {
+            "name": name,
+            "points": [
+                [at, round(value, 3)]
+                for at, value in list(zip(usage.seconds, column, strict=True))[::stride]
+                if value is not None
+            ],
+        }
+        for name, column in _shares(usage).items()
+    ]
+    return {
+        "title": title,
+        "interval_seconds": usage.interval_seconds,
+        "phases": _merged(_phases(usage), most),
+        "quantities": quantities,
+    }
+
+
+def _merged(bands: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """At most ``most`` of the bands, the longest."""
+    longest = sorted(bands, key=lambda band: band["begin"] - band["end"])[:most]
+    return sorted(longest, key=lambda band: float(band["begin"]))
 
 
 def _shares(usage: Usage) -> Mapping[str, list[float | None]]:

@@ -1,9 +1,7 @@
 // Puts the page together: one state, one update; everything on screen is a function of the settings.
 
-const dataText = document.getElementById("data").textContent;
 const report = readReport(JSON.parse(dataText));
 const state = { settings: structuredClone(report.initial), view: null };
-const page = (id) => document.getElementById(id);
 let pending = false;
 
 function change(changes) {
@@ -40,31 +38,7 @@ function buildSections(host) {
   });
 }
 
-function showSubject() {
-  const { subject } = report.payload.page;
-  replace(page("subject"), subject.flatMap((part, i) => [i ? " · " : "", name(part)]));
-}
-
-function setTheme(dark) {
-  document.documentElement.dataset.theme = dark ? "dark" : "light";
-  page("theme").textContent = dark ? "Light" : "Dark";
-  page("theme").setAttribute("aria-pressed", String(dark));
-}
-
-function download() {
-  const address = URL.createObjectURL(new Blob([dataText], { type: "application/json" }));
-  h("a", { href: address, download: "vmselect-report.json" }).click();
-  URL.revokeObjectURL(address);
-}
-
-const dark = matchMedia("(prefers-color-scheme: dark)");
-setTheme(dark.matches);
-dark.addEventListener("change", (event) => setTheme(event.matches));
-page("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
-page("print").addEventListener("click", () => window.print());
-page("download").addEventListener("click", download);
-tooltip.listen();
-showSubject();
+buildTools(report.payload.page.subject);
 const showControls = buildControls(page("controls"), {
   markets: report.markets,
   initial: report.initial,
@@ -75,12 +49,7 @@ const showControls = buildControls(page("controls"), {
 const sections = buildSections(page("sections"));
 update();
 
-let width = document.documentElement.clientWidth;
-new ResizeObserver(() => {
-  if (document.documentElement.clientWidth === width) return;
-  width = document.documentElement.clientWidth;
-  change({});
-}).observe(document.documentElement);
+onNewWidth(() => change({}));
 
 // For tests and for the curious: the report, the present view, and the ranking at any settings.
 window.vmselect = {

@@ -47,6 +47,7 @@ const tickLabel = {
     return value >= 1000 ? `$${grouped(significant(value, 4))}` : `$${significant(value, 3)}`;
   },
   count: (value) => formatCount(significant(value, 6)),
+  share: (value) => `${significant(100 * value, 3)} %`,
 };
 
 /** An axis that counts from zero to `most`. */

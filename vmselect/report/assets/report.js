@@ -45,6 +45,7 @@ function readCandidate(given, payload) {
     increment_seconds: given.billing_increment_seconds,
     price_date: given.date,
     doubts: given.findings.some((i) => isDoubt(payload.findings[i])),
+    bound: given.findings.map((i) => payload.findings[i].bound).find(Boolean) ?? null,
     searchable: SEARCHED.map((field) => given[field] ?? "").concat(marketName(given.market)).join(" ").toLowerCase(),
   };
 }
@@ -86,14 +87,6 @@ function shortLabel(candidate, most) {
   const market = parts.length > 1 ? ` · ${parts[1]}` : "";
   const whole = parts.join(" · ");
   return [...whole].length <= most ? whole : shorten(parts[0], Math.max(9, most - market.length)) + market;
-}
-
-/** Text of at most `most` letters; the middle gives way, for names often differ at their end. */
-function shorten(text, most) {
-  const letters = [...text];
-  if (letters.length <= most) return text;
-  const tail = Math.floor(most / 2) - 1;
-  return `${letters.slice(0, most - tail - 1).join("")}…${letters.slice(-tail).join("")}`;
 }
 
 function readSettings(given) {

@@ -34,7 +34,8 @@ function machineCell(row) {
   ];
   // The spaces are for copying and reading aloud.
   const below = h("span", { class: "sub", dir: "auto" }, where.filter(Boolean).join(" · "));
-  return [name(candidate.instance_type, { class: "who" }), badges.map((badge) => [" ", badge]), below];
+  const bound = candidate.bound ? h("span", { class: "sub", dir: "auto" }, candidate.bound) : null;
+  return [name(candidate.instance_type, { class: "who" }), badges.map((badge) => [" ", badge]), below, bound];
 }
 
 function valueCell(value, low, high, format) {

@@ -1,0 +1,18 @@
+// The page of comparisons: words and tables stand in the file already, the charts are drawn where their numbers say.
+
+const content = JSON.parse(dataText);
+
+function drawAll() {
+  for (const host of document.querySelectorAll("[data-plot]")) {
+    const plot = content.plots[Number(host.dataset.plot)];
+    PLOTS[plot.kind](host, plot);
+    tooltip.reach(host);
+  }
+}
+
+buildTools(content.page.subject);
+drawAll();
+onNewWidth(drawAll);
+
+// For tests and for the curious.
+window.vmselect = { content };

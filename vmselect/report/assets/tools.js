@@ -1,0 +1,41 @@
+// What every page has: what it is about, the theme, printing, its data as a file, and drawing again in another width.
+
+const dataText = document.getElementById("data").textContent;
+const page = (id) => document.getElementById(id);
+
+function showSubject(subject) {
+  replace(page("subject"), subject.flatMap((part, i) => [i ? " · " : "", name(part)]));
+}
+
+function setTheme(dark) {
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  page("theme").textContent = dark ? "Light" : "Dark";
+  page("theme").setAttribute("aria-pressed", String(dark));
+}
+
+function download() {
+  const address = URL.createObjectURL(new Blob([dataText], { type: "application/json" }));
+  h("a", { href: address, download: "vmselect-report.json" }).click();
+  URL.revokeObjectURL(address);
+}
+
+/** Wire the buttons at the top and the tooltip. */
+function buildTools(subject) {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  setTheme(dark.matches);
+  dark.addEventListener("change", (event) => setTheme(event.matches));
+  page("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
+  page("print").addEventListener("click", () => window.print());
+  page("download").addEventListener("click", download);
+  tooltip.listen();
+  showSubject(subject);
+}
+
+function onNewWidth(act) {
+  let width = document.documentElement.clientWidth;
+  new ResizeObserver(() => {
+    if (document.documentElement.clientWidth === width) return;
+    width = document.documentElement.clientWidth;
+    act();
+  }).observe(document.documentElement);
+}
