@@ -168,8 +168,7 @@ def _utilisation(profile: Profile, terms: Terms) -> float | None:
 def _used(quantity: str) -> Reader:
     def read(record: Any, terms: Terms) -> float | None:
         usage = getattr(record, "usage", None)
-        phase = (usage.phases if usage is not None else {}).get("steady_steps", {})
-        return phase[quantity].mean if quantity in phase else None
+        return None if usage is None else usage.mean(quantity)
 
     return read
 

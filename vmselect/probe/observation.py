@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,31 @@ def check_sample(sample: Any, alarm: Any) -> tuple[float | None, Alarm | None]:
     return interval, alarm
 
 
+def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None:
+    """A function that tells whether the call of ``name`` above ``frame`` goes on; None where there is no such call.
+
+    Keras calls no hook when ``fit`` raises, and a notebook keeps the traceback, and with it all that ``fit`` held: that
+    the call is on its thread's stack no more is the one sign that is always there.
+    """
+    above: FrameType | None = frame
+    while above is not None and above.f_code.co_name != name:
+        above = above.f_back
+    if above is None:
+        return None
+    # The frame itself is not kept: it would keep the data alive.
+    thread, identity, code = threading.get_ident(), id(above), above.f_code
+
+    def goes_on() -> bool:
+        now = sys._current_frames().get(thread)
+        while now is not None:
+            if id(now) == identity and now.f_code is code:
+                return True
+            now = now.f_back
+        return False
+
+    return goes_on
+
+
 class Observation:
     """Watches one training from its start to :meth:`end`, which may come more than once."""
 
@@ -42,6 +69,12 @@ class Observation:
         self._input_wait: InputWait | None = None
         self.trace: TensorFlowTrace | None = None
         """Traces steps where that is how the wait is learnt."""
+
+    def start(self, alive: Callable[[], bool] | None = None) -> None:
+        """Begin to look at the machine, and at nothing else, at most for as long as ``alive`` says."""
+        if self._sampler is not None:
+            self._sampler.alive = alive
+            self._sampler.start()
 
     def begin(self, *, backend: str | None, frame: FrameType | None, waited_for: bool) -> None:
         """The training begins, in the ``fit`` above ``frame``; ``waited_for`` says that every step's end is."""
@@ -55,7 +88,7 @@ class Observation:
             # Otherwise a device may be at work while the next batch is fetched, and nobody waits.
             watch = IteratorWatch(find_epoch_iterator(frame))
             self._iterator = watch if watch.attach() else None
-        self._sampler.start()
+        self.start(None if frame is None else watch_call(frame))
 
     def enter(self, phase: Phase) -> None:
         """The training is in ``phase`` from now on."""

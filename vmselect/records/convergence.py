@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from vmselect.records.base import Count, Moment, Number, Part, PositiveCount, Record, Seconds, Text
 from vmselect.records.rule import StoppingRule
 from vmselect.records.training import MAX_EPOCHS
+from vmselect.records.usage import Usage
 
 if TYPE_CHECKING:
     from vmselect.convergence.forecast import EpochsForecast
@@ -71,6 +72,8 @@ class ConvergenceRun(Part):
     fit_seconds: Seconds | None = None
     instance_type: Text | None = None
     initial_epoch: Count = 0
+    usage: Usage | None = None
+    """What the machine did, summed up by phase."""
 
     @model_validator(mode="after")
     def _stops_within_the_run(self) -> ConvergenceRun:

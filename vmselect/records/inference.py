@@ -25,6 +25,7 @@ from vmselect.records.base import (
     given_as,
 )
 from vmselect.records.histogram import count_buckets, percentile, percentile_of_buckets
+from vmselect.records.usage import Usage
 from vmselect.units import BYTES_PER_MB
 
 FORMAT: Final = 1
@@ -129,6 +130,7 @@ class InferenceRecord(Record):
     calls: Calls = Calls()
     errors: Mapping[Name, Count] = Field(default_factory=dict, max_length=50)
     metrics: Mapping[Name, Number] = Field(default_factory=dict, max_length=200)
+    usage: Usage | None = None
 
     @classmethod
     @given_as("record of calls")

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, gravest_first
 from vmselect.records.base import Count, Name, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
+from vmselect.records.usage import Usage
 from vmselect.units import BYTES_PER_MB
 
 FORMAT: Final = 1
@@ -89,6 +90,7 @@ class TransferRecord(Record):
     egress_usd_per_gb: Usd | None = None
     cost_usd: Usd | None = None
     """At most this was paid for moving the files, where a price is known."""
+    usage: Usage | None = None
 
     @classmethod
     @given_as("record of a transfer")

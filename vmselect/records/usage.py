@@ -7,7 +7,7 @@ work on the cores that the process may use: its own with that of its children, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -16,10 +16,17 @@ from vmselect.records.base import Count, Facts, Number, PositiveCount, Seconds, 
 MAX_SAMPLES = 4_000
 MAX_QUANTITIES = 2_000
 
-Phase = Literal["initialization", "first_step", "steady_steps", "validation", "boundary"]
-"""``boundary`` is the time between the last step of an epoch and the first of the next, outside its validation."""
+Phase = Literal[
+    "initialization", "first_step", "steady_steps", "validation", "boundary",
+    "first_call", "calls",
+    "upload", "download",
+]  # fmt: skip
+"""Of a training, of calls to something that answers, of a transfer. ``boundary`` is the time between the last step of
+an epoch and the first of the next, outside its validation."""
 
-PHASES: tuple[Phase, ...] = ("initialization", "first_step", "steady_steps", "validation", "boundary")
+PHASES: tuple[Phase, ...] = get_args(Phase)
+WORK: tuple[Phase, ...] = ("steady_steps", "calls", "upload", "download")
+"""The phases in which what is measured is done."""
 
 
 class Summary(Facts):
@@ -68,14 +75,23 @@ class Usage(Facts):
             raise ValueError("the columns seconds, phase and those of series differ in length")
         return self
 
-    def summary(self, quantity: str, phase: Phase = "steady_steps") -> Summary | None:
-        """The summary of a quantity in a phase, or None where it was not read."""
-        return self.phases.get(phase, {}).get(quantity)
+    @property
+    def working(self) -> Mapping[str, Summary]:
+        """Every quantity in the phase that counts: steady steps, calls, or of a transfer the upload."""
+        return next((self.phases[phase] for phase in WORK if phase in self.phases), {})
 
-    def mean(self, quantity: str, phase: Phase = "steady_steps") -> float | None:
+    def summary(self, quantity: str, phase: Phase | None = None) -> Summary | None:
+        """The summary of a quantity in a phase, unless told in the one that counts; None where it was not read."""
+        return (self.working if phase is None else self.phases.get(phase, {})).get(quantity)
+
+    def mean(self, quantity: str, phase: Phase | None = None) -> float | None:
         """The mean of a quantity in a phase, or None where it was not read."""
         found = self.summary(quantity, phase)
         return None if found is None else found.mean
+
+    def summed_up(self) -> Usage:
+        """The same without its series, for records that hold many."""
+        return self.model_copy(update={"seconds": (), "phase": (), "series": {}})
 
     def quantities(self) -> Iterator[str]:
         """Every quantity that was read in any phase, once."""

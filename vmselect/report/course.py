@@ -68,14 +68,15 @@ def course_lines(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = 
 
 
 def _lines(frame: pd.DataFrame, value: str) -> list[dict[str, Any]]:
-    lines = []
+    lines: list[dict[str, Any]] = []
     for machine, some in frame.groupby("machine", sort=False):
         if len(lines) == MOST_LINES:
             break
         # Repetitions of one machine are one line: the median of each epoch.
         epochs = some.groupby("epoch")[value].median()
         kept = epochs.iloc[:: -(-len(epochs) // MOST_POINTS)]
-        lines.append({"name": str(machine), "points": [[int(e), float(f"{v:.5g}")] for e, v in kept.items()]})
+        points = [[int(epoch), float(f"{seen:.5g}")] for epoch, seen in zip(kept.index, kept, strict=True)]
+        lines.append({"name": str(machine), "points": points})
     return lines
 
 

@@ -13,7 +13,7 @@ from vmselect.report.drawing import SERIES, altair, themed
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
-    from vmselect.records import Profile, Usage
+    from vmselect.records import InferenceRecord, Profile, TransferRecord, Usage
 
 PHASES = {
     "initialization": ("initialization", "#e9ecef"),
@@ -21,6 +21,10 @@ PHASES = {
     "steady_steps": ("steady steps", "#ffffff"),
     "validation": ("validation", "#dcebf7"),
     "boundary": ("between epochs", "#f3e3ee"),
+    "first_call": ("first call", "#fbe3d6"),
+    "calls": ("calls", "#ffffff"),
+    "upload": ("upload", "#fbe3d6"),
+    "download": ("download", "#dcebf7"),
 }
 """How each phase is called and shaded."""
 
@@ -29,7 +33,7 @@ MOST_SAMPLES = 200
 """Samples of one profile that the page holds."""
 
 
-def usage_points(profile: Profile) -> dict[str, Any]:
+def usage_points(profile: Profile | InferenceRecord | TransferRecord) -> dict[str, Any]:
     """The use of a machine as numbers: a row per sample and quantity, and a row per phase with begin and end.
 
     Every quantity is a share of what there is: processors (all work on the cores that the training may use), this
@@ -112,8 +116,10 @@ def _phases(usage: Usage) -> list[dict[str, Any]]:
     return bands
 
 
-def usage_chart(source: Profile | Ranking, *, instance_type: str | None = None) -> Any:
-    """The use of one machine over time: of a profile, or of a ranking's best machine or ``instance_type``."""
+def usage_chart(
+    source: Profile | InferenceRecord | TransferRecord | Ranking, *, instance_type: str | None = None
+) -> Any:
+    """The use of one machine over time: of a record, or of a ranking's best machine or ``instance_type``."""
     alt = altair()
     points = usage_points(_choose(source, instance_type))
     shown = [name for name, _ in PHASES.values() if name in set(points["phases"]["phase"])]
@@ -122,7 +128,7 @@ def usage_chart(source: Profile | Ranking, *, instance_type: str | None = None) 
         alt.Chart(points["phases"])
         .mark_rect(stroke="#d5d8dc", strokeWidth=0.5)
         .encode(
-            x=alt.X("begin:Q", title="Seconds since the start of the fit"),
+            x=alt.X("begin:Q", title="Seconds since the start"),
             x2="end:Q",
             color=alt.Color(
                 "phase:N",
@@ -153,10 +159,12 @@ def usage_chart(source: Profile | Ranking, *, instance_type: str | None = None) 
     return themed(layered, title=f"{points['title']}: what the machine did")
 
 
-def _choose(source: Profile | Ranking, instance_type: str | None) -> Profile:
-    from vmselect.records import Profile
+def _choose(
+    source: Profile | InferenceRecord | TransferRecord | Ranking, instance_type: str | None
+) -> Profile | InferenceRecord | TransferRecord:
+    from vmselect.ranking import Ranking
 
-    if isinstance(source, Profile):
+    if not isinstance(source, Ranking):
         return source
     wanted = instance_type or source.best.instance_type
     profiles = [p for one in source.candidates.contenders if one.instance_type == wanted for p in one.records]

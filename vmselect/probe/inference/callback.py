@@ -18,6 +18,7 @@ from vmselect.probe.inference.load import Clock
 from vmselect.probe.inference.tally import Tally
 from vmselect.probe.keras.callback import Logs, PlainCallback
 from vmselect.probe.keras.fit import positive, walk_up
+from vmselect.probe.observation import Observation, check_sample, watch_call
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.surroundings import MachineFacts, read_facts
 from vmselect.records.inference import InferenceRecord
@@ -51,6 +52,7 @@ class InferenceProbe(PlainCallback):
         calls: stop after this many batches; ``predict`` then returns their outputs only.
         batch_size: items in a batch, where the data do not tell.
         bytes_per_item: size of an item, where the data do not tell (arrays do).
+        sample: seconds between two looks at what the machine does; None does not look.
 
     >>> probe = InferenceProbe(instance_type="my-laptop")
     >>> # model.predict(x, callbacks=[probe]); probe.record.items_per_second
@@ -66,6 +68,7 @@ class InferenceProbe(PlainCallback):
         instance_type: str | None = None,
         region: str | None = None,
         factors: Factors | None = None,
+        sample: float | None = 1.0,
         verbose: int = 1,
         clock: Clock = time.perf_counter_ns,
     ) -> None:
@@ -76,6 +79,7 @@ class InferenceProbe(PlainCallback):
         self.instance_type = maybe(check_name, "instance_type", instance_type)
         self.region = maybe(check_name, "region", region)
         self.factors = check_factors("factors", factors)
+        self.sample, _ = check_sample(sample, None)
         self.verbose = check_count("verbose", verbose, least=0)
         self.clock = clock
         self.params = {}
@@ -87,6 +91,7 @@ class InferenceProbe(PlainCallback):
         self._caller = _Caller()
         self._machine: MachineFacts | None = None
         self._watch: EndWatch | None = None
+        self._observation = Observation(None)
         self._tally = Tally()
         self._first_seconds: float | None = None
         self._mark = self._calls_seen = self._steps_seen = 0
@@ -156,6 +161,9 @@ class InferenceProbe(PlainCallback):
         listed = caller.callback_list
         self._watch = EndWatch(self._end, anchor=self._model if listed is None else listed)
         self._watch.guard(self._model, "predict_function" if source == "predict" else "test_function")
+        self._observation = Observation(self.sample)
+        self._observation.start(None if frame is None else watch_call(frame, source))
+        self._observation.enter("first_call")
         self._mark = self.clock()
         self._tally.begin(self._mark)
 
@@ -168,6 +176,7 @@ class InferenceProbe(PlainCallback):
             self._first_seconds = (now - self._mark) / 1e9
             self._tally = Tally()
             self._tally.begin(now)
+            self._observation.enter("calls")
         else:
             self._tally.add(self._calls_seen - 1, self._mark, self._mark, now, self._items(covers))
         self._mark = now
@@ -188,6 +197,7 @@ class InferenceProbe(PlainCallback):
     def _end(self, error: BaseException | None, detail: str | None) -> None:
         source, machine, watch = self._source, self._machine, self._watch
         self._source, self._watch = None, None
+        self._observation.end()
         if watch is not None:
             watch.stop()
         if source is None or machine is None or self._first_seconds is None:
@@ -208,6 +218,7 @@ class InferenceProbe(PlainCallback):
             ),
             first_seconds=self._first_seconds,
             calls=build_calls(self._tally),
+            usage=self._observation.usage,
             **machine,
         )
         if machine["environment"].worker_index == 0:

@@ -16,6 +16,7 @@ from vmselect.probe.inference.batches import Batch, cut_batches
 from vmselect.probe.inference.keeping import build_calls, describe, keep_record, make_setup, say
 from vmselect.probe.inference.load import Clock, Failures, Load, Sleep
 from vmselect.probe.inference.tally import Tally
+from vmselect.probe.observation import Observation, check_sample
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.surroundings import MachineFacts, read_facts
 from vmselect.records.inference import InferenceRecord
@@ -36,6 +37,7 @@ class CallProbe:
         warmup: calls to make before the load, beside the very first one, which is always made alone and kept apart.
         model: name of what is called.
         bytes_per_item: size of an item, where the inputs do not tell (arrays and bytes do).
+        sample: seconds between two looks at what the machine does; None does not look.
         errors: exceptions that count as failed calls; any other ends the run.
         synchronize: given an answer, waits until it is there; without it, JAX and torch are waited for.
 
@@ -59,6 +61,7 @@ class CallProbe:
         instance_type: str | None = None,
         region: str | None = None,
         factors: Factors | None = None,
+        sample: float | None = 1.0,
         errors: type[BaseException] | Iterable[type[BaseException]] = OSError,
         synchronize: Callable[[Any], Any] | None = None,
         verbose: int = 1,
@@ -76,6 +79,7 @@ class CallProbe:
         self._instance_type = maybe(check_name, "instance_type", instance_type)
         self._region = maybe(check_name, "region", region)
         self._factors = check_factors("factors", factors)
+        self._sample, _ = check_sample(sample, None)
         self._errors = check_errors(errors)
         if synchronize is not None and not callable(synchronize):
             raise ArgumentError(f"synchronize must be a function of the answer, not {show(synchronize)}.")
@@ -137,11 +141,14 @@ class _Run:
         self._tally = Tally()
         self._seconds: list[float] = []
         self._ended = False
+        self._observation = Observation(probe._sample)
         self._watch = EndWatch(self._end_early, anchor=self)
+        self._observation.start()
 
     def prepare(self, batches: Any) -> None:
         """The first call and the warm-up calls, one after the other, on their own."""
         probe = self._probe
+        self._observation.enter("first_call")
         batch: Batch | None = self._first
         for _ in range(1 + probe._warmup):
             if batch is None:
@@ -154,6 +161,7 @@ class _Run:
     def load(self, batches: Any) -> None:
         """The load itself."""
         probe = self._probe
+        self._observation.enter("calls")
         Load(
             self._function, batches, self._tally, clients=probe._clients, rate=probe._rate, seconds=probe._seconds,
             failures=probe._errors, synchronize=probe._synchronize, clock=probe._clock, sleep=probe._sleep,
@@ -168,6 +176,7 @@ class _Run:
         if self._ended:
             return probe.record
         self._ended = True
+        self._observation.end()
         self._watch.stop()
         interrupted = error is not None or detail is not None
         text = classify(error, detail)[1] if interrupted else None
@@ -186,6 +195,7 @@ class _Run:
             preparing=tuple(self._seconds[1:]),
             calls=build_calls(self._tally),
             errors=dict(self._tally.errors),
+            usage=self._observation.usage,
             **machine,
         )  # fmt: skip
         probe.records.append(record)

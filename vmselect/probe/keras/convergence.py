@@ -19,9 +19,11 @@ from vmselect.errors import ArgumentError, ProbeError, ProfileError
 from vmselect.probe.facts import framework, placement
 from vmselect.probe.keras import fit
 from vmselect.probe.keras.callback import Logs, PlainCallback
+from vmselect.probe.observation import Observation, check_sample, watch_call
 from vmselect.probe.options import Factors, check_factors, choose_path, read_factors
 from vmselect.records.convergence import as_logged
 from vmselect.records.training import MAX_EPOCHS
+from vmselect.records.usage import Usage
 
 SAVE_EVERY_SECONDS = 2.0
 """How often at most a run that is still going is saved, so that an interrupted one is not lost."""
@@ -61,6 +63,7 @@ class ConvergenceProbe(PlainCallback):
         restore_best_weights: bool = False,
         instance_type: str | None = None,
         factors: Factors | None = None,
+        sample: float | None = 1.0,
         verbose: int = 0,
     ) -> None:
         self.path = maybe(check_path, "path", path)
@@ -76,6 +79,7 @@ class ConvergenceProbe(PlainCallback):
             raise ArgumentError("restore_best_weights=True alters the training, so it needs stop=True.")
         self.instance_type = maybe(check_name, "instance_type", instance_type)
         self.factors = check_factors("factors", factors)
+        self.sample, _ = check_sample(sample, None)
         self.verbose = check_count("verbose", verbose, least=0)
         self.saved_to: Path | None = None
         self._watch = _Watch()
@@ -109,6 +113,7 @@ class ConvergenceProbe(PlainCallback):
             fit_seconds=watch.fit_seconds,
             instance_type=watch.instance_type,
             initial_epoch=watch.initial_epoch,
+            usage=watch.usage,
         )
 
     @property
@@ -129,6 +134,7 @@ class ConvergenceProbe(PlainCallback):
         """Set up for a new training."""
         import keras
 
+        self._watch.observation.end()  # a training before this one that ended without a word
         target = choose_path(self.path)
         factors = read_factors(self.factors)
         if target is not None:
@@ -155,11 +161,26 @@ class ConvergenceProbe(PlainCallback):
             batch_size=self.batch_size or facts.batch_size,
             instance_type=machine.value if machine else None,
             is_chief=framework.read_worker(self._model)[0] == 0,
+            observation=Observation(self.sample),
         )
+        self._watch.observation.start(watch_call(sys._getframe(1)))
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Steps begin."""
+        self._watch.observation.enter("steady_steps" if self._watch.epochs_run else "first_step")
+
+    def on_test_begin(self, logs: Logs = None) -> None:
+        """A validation begins."""
+        self._watch.observation.enter("validation")
+
+    def on_test_end(self, logs: Logs = None) -> None:
+        """A validation has ended."""
+        self._watch.observation.enter("boundary")
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Learn the batch size from the first step, where nothing else told it."""
         watch = self._watch
+        watch.observation.enter("steady_steps")
         if watch.batch_size is None and not watch.epochs_run and not watch.facts.threaded:
             examples = framework.count_examples(self._model)
             if examples is not None:
@@ -168,6 +189,7 @@ class ConvergenceProbe(PlainCallback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Look at the monitored metric, if this epoch has it."""
         logs, watch = logs or {}, self._watch
+        watch.observation.enter("boundary")
         if watch.batch_size is None:
             raise ProbeError(
                 "The batch size cannot be learnt from this data. Pass it: ConvergenceProbe(batch_size=...)."
@@ -197,6 +219,7 @@ class ConvergenceProbe(PlainCallback):
         if watch.judge is None:
             return
         watch.judge.on_train_end()
+        watch.observation.end()
         watch.ended, watch.fit_seconds = True, time.perf_counter() - watch.clock
         self._save()
         self._watch, self._model = watch.without_training(), None
@@ -275,10 +298,19 @@ class _Watch:
     epochs_run: int = 0
     stabilised_after: int | None = None
     ended: bool = False
+    observation: Observation = field(default_factory=lambda: Observation(None))
+    kept_usage: Usage | None = None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the machine has done until now, summed up."""
+        seen = self.observation.usage
+        return self.kept_usage if seen is None else seen.summed_up()
 
     def without_training(self) -> _Watch:
         """The same without what belongs to the training itself."""
-        return replace(self, facts=fit.FitFacts(), judge=None)
+        nothing = Observation(None)
+        return replace(self, facts=fit.FitFacts(), judge=None, observation=nothing, kept_usage=self.usage)
 
 
 class _Stand:

@@ -29,6 +29,9 @@ class MachineReader:
         self._usable = usable_cores()
         self._children: dict[int, Any] = {}
         self._readings = 0
+        # Where a container hides its counters, psutil would warn in the middle of somebody's training.
+        root = getattr(psutil, "PROCFS_PATH", None)
+        self._counts_swap = root is None or Path(root, "vmstat").is_file()
         self._pressures: tuple[str, ...] = ("cpu", "io", "memory")
         self._before = self._count()
 
@@ -56,7 +59,7 @@ class MachineReader:
         own = self._process.cpu_times()
         counts["own"] = own.user + own.system
         counts |= self._count_children()
-        swap = self._ask("swap_memory")
+        swap = self._ask("swap_memory") if self._counts_swap else None
         if swap is not None:
             counts["swap_bytes_per_second_total"] = swap.sin + swap.sout
             counts["swap_used_bytes"] = swap.used

@@ -55,9 +55,12 @@ class Sampler:
         *,
         readers: Sequence[Reader] | None = None,
         alarm: Alarm | None = None,
+        alive: Callable[[], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.interval = interval
+        self.alive = alive
+        """Whether what is watched goes on: when it says no, sampling ends by itself."""
         self._given = readers
         self._readers: Sequence[Reader] = ()
         self._alarm = alarm
@@ -107,15 +110,18 @@ class Sampler:
         if self._process == os.getpid():
             _RUNNING.discard(self)
             self._end_thread()
-            for reader in self._readers:
-                close = getattr(reader, "close", None)
-                if close is not None:
-                    close()
-            self._readers = ()
+            self._close()
         usage = self.usage()
         return usage if usage.phases else None
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        for reader in self._readers:
+            close = getattr(reader, "close", None)
+            if close is not None:
+                close()
+        self._readers = ()
 
     def _open_readers(self) -> None:
         from vmselect.probe.sampling.container import ContainerReader
@@ -149,6 +155,10 @@ class Sampler:
 
     def _tick(self) -> float | None:
         """Read if it is time to; returns the seconds until the next look, None at the end."""
+        if self.alive is not None and not self.alive():
+            _RUNNING.discard(self)
+            self._close()
+            return None
         now = self._clock()
         since = now - self._read_at
         changed = bool(self._changes)

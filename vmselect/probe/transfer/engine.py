@@ -16,6 +16,7 @@ from vmselect.probe.transfer.content import Content
 from vmselect.probe.transfer.marker import MARKER, folder_name, make_marker
 from vmselect.probe.transfer.storage import Storage
 from vmselect.records.transfer import Direction, Label
+from vmselect.records.usage import Phase
 from vmselect.records.warmup import detect_warmup
 
 JOIN_SECONDS = 10.0
@@ -45,6 +46,8 @@ class Engine:
     streams: int
     clock: Clock = time.perf_counter
     open_storage: OpenStorage = Storage
+    enter: Callable[[Phase], None] = lambda _: None
+    """Told what begins."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _made: list[str] = field(default_factory=list)
 
@@ -65,7 +68,9 @@ class Engine:
                 raise TransferError(self._different(MARKER))
             downloaded = self.clock()
             storages = [storage, *(self.open_storage(self.address) for _ in range(self.streams - 1))]
+            self.enter("upload")
             upload = self._all(storages, self._upload)
+            self.enter("download")
             download = self._all(storages, self._download)
         except BaseException:
             self._stop.set()

@@ -12,6 +12,7 @@ from typing import Any
 from vmselect._checks import check_count, check_name, check_number, check_path, maybe
 from vmselect.egress import egress_price
 from vmselect.errors import ArgumentError
+from vmselect.probe.observation import Observation, check_sample
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.surroundings import read_facts
 from vmselect.probe.transfer.address import Address, read_address
@@ -102,6 +103,7 @@ def probe_transfer(
     instance_type: str | None = None,
     region: str | None = None,
     factors: Factors | None = None,
+    sample: float | None = 1.0,
     verbose: int = 1,
     clock: Clock = time.perf_counter,
     open_storage: OpenStorage = Storage,
@@ -117,6 +119,7 @@ def probe_transfer(
         usd_per_gb: what the store charges for a GB that leaves it; without it, the shipped list price of its cloud.
         budget_usd: nothing is moved if that could cost more, nor over 1 GB where the price is not known.
         options: what fsspec needs to open the store, such as keys; never recorded or printed.
+        sample: seconds between two looks at what the machine does; None does not look.
 
     >>> record = probe_transfer("memory://doc", megabytes=1, files=2, streams=1, instance_type="here", verbose=0)
     >>> record.setup.files, record.upload.total_bytes, record.cost_usd
@@ -127,6 +130,7 @@ def probe_transfer(
     names = {"instance_type": instance_type, "region": region}
     given = {name: maybe(check_name, name, value) for name, value in names.items()}
     varied = check_factors("factors", factors)
+    interval, _ = check_sample(sample, None)
     talk = check_count("verbose", verbose, least=0)
     where = choose_path(maybe(check_path, "path", path))
     if plan.cost_usd is not None and plan.cost_usd > budget:
@@ -141,8 +145,14 @@ def probe_transfer(
     if talk:
         _say(f"vmselect: {plan}")
     sizes = [plan.bytes_per_file] * plan.files
-    engine = Engine(plan.address, new_id(), sizes, min(plan.streams, plan.files), clock, open_storage)
-    moved = engine.move()
+    observation = Observation(interval)
+    streams = min(plan.streams, plan.files)
+    engine = Engine(plan.address, new_id(), sizes, streams, clock, open_storage, observation.enter)
+    observation.start()
+    try:
+        moved = engine.move()
+    finally:
+        observation.end()
     record = TransferRecord(
         setup=TransferSetup(
             url=plan.address.shown[:1_000],
@@ -158,6 +168,7 @@ def probe_transfer(
         download=moved.download,
         egress_usd_per_gb=plan.usd_per_gb,
         cost_usd=plan.cost_usd,
+        usage=observation.usage,
         **facts,
     )
     written = record.save(where) if where is not None else None
