@@ -1,4 +1,7 @@
-"""Sampling in real fits: slow data told from fast, several fits in a process, an end with every ending, a stub GPU."""
+"""Sampling in real fits: slow data told from fast, several fits in a process, an end with every ending, a stub GPU.
+
+And in a study, in predictions, and in a notebook, where an error is kept.
+"""
 
 import importlib.util
 import json
@@ -57,7 +60,31 @@ fast = describe(fit((x, y, 32)))
 slow = describe(fit((Slow(),)))
 watched = describe(fit((x, y, 32), stop=False))
 broken = describe(fit((Slow(),), Broken()))
-print(json.dumps({"fast": fast, "slow": slow, "watched": watched, "broken": broken}), flush=True)
+
+model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(64), keras.layers.Dense(1)])
+model.compile(loss="mse")
+watch = vs.ConvergenceProbe(monitor="loss", sample=0.1, batch_size=32)
+model.fit(Slow(), epochs=2, verbose=0, callbacks=[watch], steps_per_epoch=5)
+calls = vs.InferenceProbe(sample=0.1, verbose=0, instance_type="here")
+model.predict(Slow(), verbose=0, callbacks=[calls], steps=8)
+others = {
+    "study": sorted(watch.run.usage.phases), "series": len(watch.run.usage.seconds),
+    "calls": sorted(calls.record.usage.phases), "running": running(),
+}
+
+# An error whose traceback is kept, as a notebook does: everything that fit held is alive.
+kept = None
+endless = vs.ConvergenceProbe(monitor="loss", sample=0.1, batch_size=32)
+try:
+    model.fit(Slow(), epochs=2, verbose=0, callbacks=[endless, Broken()])
+except RuntimeError as error:
+    kept = error
+deadline = time.monotonic() + 10
+while running() and time.monotonic() < deadline:
+    time.sleep(0.05)
+others["after_error"] = running()
+fits = {"fast": fast, "slow": slow, "watched": watched, "broken": broken}
+print(json.dumps({"fits": fits, "others": others}), flush=True)
 os._exit(0)  # TensorFlow may wait for ever, at the end of a program, for a pipeline thread that is inside Python
 """
 
@@ -72,7 +99,13 @@ def run(backend, environment=None):
         timeout=500,
     )
     assert done.returncode == 0, done.stderr[-2_000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    seen = json.loads(done.stdout.splitlines()[-1])
+    others = seen["others"]
+    assert "steady_steps" in others["study"]
+    assert others["series"] == 0
+    assert "calls" in others["calls"]
+    assert others["running"] == others["after_error"] == []
+    return seen["fits"]
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
@@ -99,3 +132,60 @@ def test_a_fit_beside_gpus_that_the_framework_does_not_use(tmp_path):
     slow = run("jax", driver.environment)["slow"]
     assert {"gpu0_busy_share", "gpu1_busy_share"} <= set(slow["phases"]["steady_steps"])
     assert not {"underfed-gpu", "throttled", "gpu-memory-full"} & set(slow["codes"])
+
+
+CELLS = (
+    """
+import threading, time
+import keras, numpy
+import vmselect as vs
+
+x, y = numpy.random.rand(3200, 16), numpy.random.rand(3200, 1)
+
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.02)
+        if batch == 60:
+            raise RuntimeError("on purpose")
+
+def fit(*callbacks):
+    model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    model.fit(x, y, batch_size=32, epochs=1, verbose=0, callbacks=list(callbacks))
+""",
+    "first = vs.IterationProbe(stop=False, sample=0.1, verbose=0, instance_type='here')\nfit(first)",
+    "second = vs.IterationProbe(stop=False, sample=0.1, verbose=0, instance_type='here')\nfit(second, Slow())",
+    """
+deadline = time.monotonic() + 10
+while (left := [t.name for t in threading.enumerate() if t.name == "vmselect-sampler"]) and time.monotonic() < deadline:
+    time.sleep(0.05)
+print("left", left)
+""",
+    """
+third = vs.IterationProbe(sample=0.1, verbose=0, instance_type='here')
+fit(third)
+print("second", second.profile.outcome, sorted(second.profile.usage.phases))
+print("third", third.profile.outcome, third.profile.environment.notebook)
+""",
+)
+
+
+def test_a_notebook_whose_cell_fails(tmp_path, monkeypatch):
+    nbformat = pytest.importorskip("nbformat", reason="the notebook was not run: nbformat is not installed")
+    nbclient = pytest.importorskip("nbclient", reason="the notebook was not run: nbclient is not installed")
+    pytest.importorskip("ipykernel", reason="the notebook was not run: ipykernel is not installed")
+    monkeypatch.setenv("KERAS_BACKEND", "jax" if importlib.util.find_spec("jax") else "tensorflow")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    cells = [nbformat.v4.new_code_cell(text) for text in CELLS]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    client = nbclient.NotebookClient(
+        notebook, timeout=300, allow_errors=True, resources={"metadata": {"path": tmp_path}}
+    )
+    ran = client.execute()
+    outputs = [output for cell in ran.cells for output in cell.outputs]
+    assert [output["ename"] for output in outputs if output["output_type"] == "error"] == ["RuntimeError"]
+    printed = "".join(output["text"] for output in outputs if output.get("name") == "stdout")
+    assert "left []" in printed
+    assert "second interrupted" in printed
+    assert "steady_steps" in printed
+    assert "third stopped True" in printed
