@@ -370,3 +370,11 @@ def test_several_workers_cost_several_machines() -> None:
     terms = Terms(epochs=10)
     cost = METRICS["cost_usd"]
     assert cost.read(four, terms) == pytest.approx(4 * cost.read(alone, terms))
+
+
+def test_values_below_zero_have_no_ratio() -> None:
+    c = vs.compare({"a": [-1.0, -2.0, -3.0, -4.0], "b": [1.0, 2.0, 3.0, 4.0]})
+    assert "ahead of b" in c.verdict
+    assert "%" not in c.verdict
+    assert c.pairs["percent"].isna().all()
+    assert "nan" not in c._repr_html_()

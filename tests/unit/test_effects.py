@@ -169,3 +169,21 @@ def test_records_of_a_sweep() -> None:
     assert table.loc["backend", "p_value"] > 0.01
     assert "batch_size matters most" in e.verdict
     assert len(e.cells) == 8
+
+
+def test_equal_values_name_no_factor() -> None:
+    rows = [{"m": m, "v": 0.1} for m in "ab" for _ in range(5)]
+    assert vs.effects(rows, factors="m", metric="v").verdict == "v: every run has the same, so no factor changes it."
+
+
+def test_where_nothing_is_shown_nothing_matters() -> None:
+    rows = [{"m": m, "v": v} for m, values in (("a", (1.0, 2.0, 3.0)), ("b", (1.1, 2.1, 2.9))) for v in values]
+    assert vs.effects(rows, factors="m", metric="v").verdict.startswith(
+        "v: no factor is shown to matter. The widest step"
+    )
+
+
+def test_a_level_that_is_lost_with_its_values_is_named() -> None:
+    rows = [{"m": "a", "v": float("nan")}, {"m": "b", "v": 1.0}]
+    with pytest.raises(ComparisonError, match="1 of a"):
+        vs.effects(rows, factors="m", metric="v")

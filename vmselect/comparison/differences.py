@@ -75,7 +75,8 @@ def ratio_of_means(
 
     It is the expanded percentile interval: a bootstrap of few values is too narrow by itself, because resamples vary
     less than samples do, so its level is raised to what Student's t asks for the smaller group (Hesterberg 2015). The
-    random numbers are the same in every call, and so is the answer.
+    random numbers are the same in every call, and so is the answer. Where a value is below zero there is no ratio to
+    speak of: twice -1 is less, not more.
 
     >>> ratio = ratio_of_means([2.0, 2.1, 1.9, 2.0, 2.0], [1.0, 1.1, 0.9, 1.0, 1.0])
     >>> round(ratio.value, 3), ratio.low < 2 < ratio.high
@@ -85,6 +86,8 @@ def ratio_of_means(
 
     one, other = np.asarray(values, dtype=float), np.asarray(base, dtype=float)
     below = float(other.mean())
+    if min(one.min(), other.min()) < 0:
+        return Ratio(math.nan, None, None)
     if below == 0:
         return Ratio(1.0 if float(one.mean()) == 0 else math.nan, None, None)
     value = float(one.mean()) / below

@@ -80,8 +80,10 @@ def _study(found: Runs, *, scale: str, confidence: float) -> Effects:
     varied = [i for i, some in enumerate(levels) if len(some) > 1]
     fixed = [found.names[i] for i in range(len(levels)) if i not in varied]
     if not varied:
+        lost = " ".join(finding.message for finding in found.findings if finding.code == "missing-values")
         raise ComparisonError(
-            f"None of {', '.join(found.names)} was varied: every run has the same. Vary something, or name what was."
+            f"None of {', '.join(found.names)} was varied: every run has the same. Vary something, or name what was. "
+            f"{lost}".rstrip()
         )
     names = [found.names[i] for i in varied]
     kept = [levels[i] for i in varied]
@@ -257,6 +259,9 @@ class Effects:
     @property
     def verdict(self) -> str:
         """Which factor matters most, and by how much."""
+        values = [run.value for run in self.runs.runs]
+        if min(values) == max(values):
+            return f"{self.metric.noun}: every run has the same, so no factor changes it."
         table = self.factors.to_dict("records")
         singles = [row for row in table if row["from_level"] == row["from_level"] and row["from_level"] is not None]
         top = singles[0]
@@ -264,10 +269,15 @@ class Effects:
         interval = f" ({top['percent_low']:+.3g} to {top['percent_high']:+.3g} %)" if sure else ""
         chance = f", {format_p(top['p_value'])}" if sure else ", no repetitions to test it by"
         shown = [row for row in table if sure and row["p_adjusted"] < 1 - self.fit.confidence]
-        weak = [row["factor"] for row in singles if sure and row not in shown]
-        rest = f" No effect is shown of {', '.join(weak)}." if weak else ""
         strong = [row["factor"] for row in shown if row not in singles]
         both = f" The factors do not act apart: {', '.join(strong)}." if strong else ""
+        if sure and not any(row in shown for row in singles):
+            return (
+                f"{self.metric.noun}: no factor is shown to matter. The widest step is that of {top['factor']}: from "
+                f"{top['from_level']} to {top['to_level']} {top['percent']:+.3g} %{interval}{chance}.{both}"
+            )
+        weak = [row["factor"] for row in singles if sure and row not in shown]
+        rest = f" No effect is shown of {', '.join(weak)}." if weak else ""
         return (
             f"{self.metric.noun}: {top['factor']} matters most, {100 * top['share']:.0f} % of the variation: from "
             f"{top['from_level']} to {top['to_level']} {top['percent']:+.3g} %{interval}{chance}.{both}{rest}"

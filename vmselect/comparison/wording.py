@@ -35,6 +35,8 @@ def format_percent(row: Mapping[Any, Any]) -> str:
     >>> format_percent({"percent": 4.2, "percent_low": 1.0, "percent_high": 7.5})
     '+4.2 (+1 to +7.5) %'
     """
+    if math.isnan(row["percent"]):
+        return "unknown"
     low, high = row["percent_low"], row["percent_high"]
     sides = "" if math.isnan(low) or math.isnan(high) else f" ({low:+.3g} to {high:+.3g})"
     return f"{row['percent']:+.3g}{sides} %"

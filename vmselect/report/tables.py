@@ -35,7 +35,7 @@ def comparison_html(comparison: Comparison, *, pictures: str = "", verdict: bool
     pairs = [
         {
             "Pair": f"{row['first']} : {row['second']}",
-            "Difference": f"{row['percent']:+.3g} %",
+            "Difference": "unknown" if math.isnan(row["percent"]) else f"{row['percent']:+.3g} %",
             "p": format_p(row["p_value"]),
             "p, corrected": format_p(row["p_adjusted"]),
             "Cliff's delta": f"{row['effect_size']:+.2f}",
