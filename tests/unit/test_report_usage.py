@@ -9,8 +9,9 @@ from vmselect.errors import RankingError
 from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve
 from vmselect.records.rule import StoppingRule
 from vmselect.records.usage import Limits, Usage
-from vmselect.report.course import course_chart, course_points
-from vmselect.report.usage import usage_chart, usage_points
+from vmselect.report.content import MOST_SAMPLED_SHOWN, page_content
+from vmselect.report.course import course_chart, course_lines, course_points
+from vmselect.report.usage import MOST_SAMPLES, usage_chart, usage_lines, usage_points
 
 USAGE = Usage(
     interval_seconds=1.0,
@@ -93,3 +94,72 @@ def test_the_course_draws_what_there_is(profile):
     assert len(course_chart([profile]).to_dict()["hconcat"]) == 1
     with pytest.raises(RankingError, match="EpochProbe"):
         course_chart([])
+
+
+# -- in the page -------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_holds_use_and_course(profile):
+    content = page_content(vs.rank([profile], epochs=10))["page"]
+    (one,) = content["usage"]
+    assert one["title"] == profile.title
+    assert [band["phase"] for band in one["phases"]] == ["initialization", "first step", "steady steps", "validation"]
+    named = {line["name"]: line["points"] for line in one["quantities"]}
+    assert named["processors"] == [[0.5, 0.2], [2.0, 0.6], [3.0, 0.9], [4.0, 0.95], [5.0, 0.7]]
+    assert len(named["this training"]) == 4  # what was not read is left out
+    assert content["course"]["times"] == [{"name": profile.title, "points": [[1, 40.0], [2, 30.0], [3, 31.0]]}]
+    assert content["course"]["metrics"] == []
+
+
+def test_what_the_page_holds_is_bounded(profile):
+    count = 700
+    long = Usage(
+        interval_seconds=1.0,
+        seconds=tuple(float(i + 1) for i in range(4_000)),
+        phase=tuple("steady_steps" if i % 2 else "validation" for i in range(4_000)),
+        series={"usable_cpu_share": (0.5,) * 4_000},
+    )
+    lines = usage_lines("m", long)
+    assert len(lines["quantities"][0]["points"]) <= MOST_SAMPLES
+    assert len(lines["phases"]) <= MOST_SAMPLES
+    many = [
+        vs.Profile.from_times(instance_type=f"m{i}", first_epoch_seconds=40, later_epoch_seconds=[30.0] * count)
+        for i in range(9)
+    ]
+    course = course_lines(many)
+    assert len(course["times"]) == 7
+    assert max(len(line["points"]) for line in course["times"]) <= 300
+    sampled = [one.model_copy(update={"usage": USAGE}) for one in many * 3]
+    offers = [{"provider": "lab", "instance_type": f"m{i}", "region": "r", "usd_per_hour": 1.0} for i in range(9)]
+    catalog = vs.Catalog.embedded("2026-08-22").with_offers(offers)
+    assert len(page_content(vs.rank(sampled, epochs=5, catalog=catalog))["page"]["usage"]) <= MOST_SAMPLED_SHOWN
+
+
+def test_repetitions_of_a_machine_are_one_line(profile):
+    again = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=44, later_epoch_seconds=[32, 31])
+    assert course_lines([profile, again])["times"][0]["points"] == [[1, 42.0], [2, 31.0], [3, 31.0]]
+
+
+def test_what_waits_for_data_says_so_beside_the_machine(profile):
+    from vmselect.records import InputWait
+    from vmselect.report import to_html
+
+    wait = InputWait(seconds=7.7, wall_seconds=10.0, steps=20, method="test")
+    waiting = profile.model_copy(update={"timeline": profile.timeline.model_copy(update={"input_wait": wait})})
+    ranking = vs.rank([waiting], epochs=10)
+    bound = "a faster processor gains at most 1.3x here"
+    assert ranking.best.bound == bound
+    assert bound in str(ranking)
+    assert bound in to_html(ranking)
+    payload = page_content(ranking)
+    numbers = payload["candidates"][0]["findings"]
+    assert bound in {payload["findings"][number].get("bound") for number in numbers}
+    assert vs.rank([profile], epochs=10).best.bound == ""
+
+
+def test_a_record_of_calls_draws(tmp_path):
+    calls = Usage(
+        interval_seconds=1.0, seconds=(1.0, 2.0), phase=("first_call", "calls"), series={"usable_cpu_share": (0.2, 0.9)}
+    )
+    record = vs.InferenceRecord.from_times(instance_type="g5.xlarge", batch_size=32, call_seconds=[0.02] * 9)
+    assert "calls" in str(usage_chart(record.model_copy(update={"usage": calls})).to_dict())
