@@ -25,6 +25,10 @@ test = DataLoader(TensorDataset(x[:320], y[:320]), batch_size=32)
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 mean = sum(a.sum().item() for a, _ in train)  # a pass with gradients on in which nothing is trained
+for a, _ in test:  # a look at a batch, as in many a notebook
+    break
+kept = iter(test)  # and one whose iterator lives on
+next(kept)
 for epoch in range(epochs):
     for number, (a, b) in enumerate(train, 1):
         loss = ((model(a) - b) ** 2).mean()

@@ -38,6 +38,7 @@ SAVING = (
     Function("lightning.pytorch.trainer.trainer", "Trainer", "save_checkpoint", "filepath"),
     Function("pytorch_lightning.trainer.trainer", "Trainer", "save_checkpoint", "filepath"),
     Function("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", "save_directory"),
+    Function("transformers.tokenization_utils_base", "PreTrainedTokenizerBase", "save_pretrained", "save_directory"),
     Function("transformers.trainer", "Trainer", "save_model", "output_dir"),
 )
 LOADING = (
@@ -45,7 +46,12 @@ LOADING = (
     Function("keras.src.saving.saving_api", None, "load_weights", "filepath"),
     Function("torch.serialization", None, "load", "f"),
     Function("transformers.modeling_utils", "PreTrainedModel", "from_pretrained", "pretrained_model_name_or_path"),
-)
+    Function(
+        "transformers.tokenization_utils_base", "PreTrainedTokenizerBase", "from_pretrained",
+        "pretrained_model_name_or_path",
+    ),
+    Function("transformers.utils.hub", None, "cached_files", "path_or_repo_id"),  # configurations come by this
+)  # fmt: skip
 
 
 def make_scratch_folder(near: Path) -> Path:
@@ -134,24 +140,39 @@ class Scratch:
 
     def __init__(self, writers: Iterable[tuple[Any, str]]) -> None:
         self._folders: list[tuple[str, str, Path]] = []
-        self._before: list[tuple[Any, dict[str, Any]]] = []
+        self._paths: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
+        self._unset: list[tuple[Any, str]] = []
         self.redirected: list[str] = []
         """What was redirected, for people."""
         for writer, attribute in writers:
             target = vars(writer).get(attribute)
-            if target and MARK not in str(target):
+            if target is None:
+                self._unset.append((writer, attribute))  # made from other paths later
+            elif target and MARK not in str(target):
                 self._redirect(writer, str(target))
+
+    def put_back(self) -> None:
+        """Give the writers their own paths again: for good, or until :meth:`send_away`."""
+        for writer, before, _ in self._paths:
+            vars(writer).update(before)
+
+    def send_away(self) -> None:
+        """Let the writers write elsewhere."""
+        for writer, _, moved in self._paths:
+            vars(writer).update(moved)
 
     def close(self) -> None:
         """Put every path back, and remove what was written."""
-        for writer, attributes in self._before:
-            vars(writer).update(attributes)
+        self.put_back()
+        for writer, attribute in self._unset:
+            if MARK in str(vars(writer).get(attribute)):
+                vars(writer)[attribute] = None
         for target, moved, folder in self._folders:
             if current is not None:  # the script may load what it has saved
                 current.adopt(target, moved, folder)
             else:
                 shutil.rmtree(folder, ignore_errors=True)
-        self._before, self._folders = [], []
+        self._paths, self._unset, self._folders = [], [], []
 
     def _redirect(self, writer: Any, target: str) -> None:
         folder = make_scratch_folder(Path(target))
@@ -163,7 +184,7 @@ class Scratch:
             for name, value in vars(writer).items()
             if isinstance(value, str) and (value == target or value.startswith((target + "/", target + os.sep)))
         }
-        self._before.append((writer, {name: vars(writer)[name] for name in moved}))
+        self._paths.append((writer, {name: vars(writer)[name] for name in moved}, moved))
         vars(writer).update(moved)
         self.redirected.append(f"{type(writer).__name__} ({target})")
 
@@ -183,8 +204,10 @@ def _wrap(function: Function, change: Callable[[str], str], module: Any) -> None
             return bare(*arguments, **options)
         bound = parameters.bind(*arguments, **options)
         path = bound.arguments.get(function.argument)
-        if isinstance(path, (str, os.PathLike)):
-            bound.arguments[function.argument] = type(path)(change(os.fspath(path)))  # type: ignore[call-arg]
+        given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+        changed = change(given) if isinstance(given, str) else given
+        if changed is not None and changed != given:  # what stays where it is, is passed on as it came
+            bound.arguments[function.argument] = Path(changed) if isinstance(path, Path) else changed
         return bare(*bound.args, **bound.kwargs)
 
     setattr(owner, function.name, classmethod(elsewhere) if isinstance(found, classmethod) else elsewhere)

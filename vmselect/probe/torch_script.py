@@ -59,6 +59,7 @@ class TorchScript(Probe):
         self._undo: list[Any] = []
         self._looking_away = self._must_wait = False
         self.updates = 0
+        self._parameters: int | None = None
 
     @property
     def profile(self) -> Profile | None:
@@ -113,9 +114,9 @@ class TorchScript(Probe):
 
     def _on_update(self, optimizer: Any, *_: Any) -> None:
         self.updates += 1
-        if self.updates == 1 and self._recording is not None:
+        if self.updates == 1:
             groups = optimizer.param_groups
-            self._recording.parameters = sum(weight.numel() for group in groups for weight in group["params"])
+            self._parameters = sum(weight.numel() for group in groups for weight in group["params"])
 
     def _begin_pass(self, loader: Any, iterate: Any) -> Any:
         import torch
@@ -123,18 +124,16 @@ class TorchScript(Probe):
         self._end_validation()
         if torch.is_grad_enabled():
             running = self._training() if self._training is not None else None
-            if running is not None and running.loader is not loader:
+            if running is not None and running.read and running.loader is not loader:
                 return iterate(loader)  # data that is read beside a training
             self._end_epoch()
-            recording = self._recording or self._start(loader)
+            recording = self._recording or self._start()
             if self._stop and self._has_enough(recording):
                 self._cut_short = True
                 recording.timer.finish()
                 raise EnoughSteps
             self._must_wait = torch.cuda.is_available()
             begun = _Pass(self, loader, recording.timer.clock(), training=True)
-            if not (self._stop or self._must_wait):
-                begun.end_step = recording.timer.end_step
             begun.start(iterate)
             self._training = weakref.ref(begun)
             return begun
@@ -146,32 +145,47 @@ class TorchScript(Probe):
         begun.start(iterate)
         return begun
 
-    def _start(self, loader: Any) -> Recording:
+    def _start(self) -> Recording:
         self._recording = recording = Recording("loop", options=self._options)
         with recording.timer.leave_out():
             recording.model_name = self._model
-            recording.steps = _length(loader)
-            size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
-            recording.counted_batch_size = size * recording.workers if isinstance(size, int) else None
-            if not loader.drop_last and recording.steps is not None and recording.workers == 1:
-                recording.counted_examples = _length(loader.dataset)
             self._watch = EndWatch(self._end_early, anchor=self)
             recording.observe()
         return recording
 
+    def _claim(self, first: _Pass, recording: Recording) -> None:
+        """An optimizer has stepped within this pass: it trains. Others may only have been looks at some batches."""
+        self._training = weakref.ref(first)
+        if not (self._stop or self._must_wait):
+            first.end_step = recording.timer.end_step
+        if recording.saw_anything:
+            return
+        loader = first.loader
+        recording.parameters = self._parameters
+        recording.steps = _length(loader)
+        size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+        recording.counted_batch_size = size * recording.workers if isinstance(size, int) else None
+        if not loader.drop_last and recording.steps is not None and recording.workers == 1:
+            recording.counted_examples = _length(loader.dataset)
+
     def next_step(self, now: _Pass) -> bool:
         """The next batch is asked for: what came before has ended. Whether the pass is to go on."""
         recording = self._recording
-        if recording is None:
-            return True
-        timer = recording.timer
         if not now.training:
-            timer.end_validation_batch()
+            if recording is not None:
+                recording.timer.end_validation_batch()
             return True
         if self.updates == now.updates:
             return True
+        running = self._training() if self._training is not None else None
+        if running is not None and running is not now and running.read:
+            return True  # read beside a training
         if self._must_wait:
             synchronise()
+        recording = recording or self._start()
+        timer = recording.timer
+        if not now.read:
+            self._claim(now, recording)
         read, now.read, now.updates = now.read, now.batches, self.updates
         if not read:
             timer.begin_epoch(self._epochs)

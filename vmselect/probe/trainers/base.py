@@ -202,6 +202,14 @@ class TrainerProbe(CallbackProbe):
             self._end_early(error, None)
         else:
             self._close("stopped" if self._cut_short else "watched")
+        self._unprotect()
+
+    def _end_early(self, error: BaseException | None, detail: str | None) -> None:
+        super()._end_early(error, detail)
+        self._unprotect()
+
+    def _unprotect(self) -> None:
+        """Nothing is redirected any more."""
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None

@@ -69,12 +69,18 @@ class HuggingFaceProbe(TrainerProbe):
         self._end_epoch()  # unless that has been said
         self._begin_epoch()
 
+    def on_step_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+        """The batches of a step begin. If one of them fails, no event will tell: nothing is redirected meanwhile."""
+        if self._scratch is not None:
+            self._scratch.put_back()
+
     def on_substep_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """A batch has ended whose gradients are kept for later."""
         self._end_batch(stepped=False)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """The optimizer has stepped."""
+        """The optimizer has stepped; a checkpoint may follow."""
+        self._send_away()
         if self._end_batch(stepped=True):
             control.should_epoch_stop = True
             control.should_evaluate = control.should_evaluate or self._forced
@@ -83,14 +89,18 @@ class HuggingFaceProbe(TrainerProbe):
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """A validation batch has ended."""
+        if self._scratch is not None:
+            self._scratch.put_back()
         self._end_validation_batch()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """A validation has ended."""
+        """A validation has ended; a checkpoint may follow."""
         self._end_validation()
+        self._send_away()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """The steps of an epoch have ended; its evaluation is still to come."""
+        """The steps of an epoch have ended; its evaluation, and perhaps a checkpoint, are still to come."""
+        self._send_away()
         if control.should_evaluate:
             self._begin_validation()
             coming = 1
@@ -105,6 +115,10 @@ class HuggingFaceProbe(TrainerProbe):
     def on_train_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """The training has ended, and the best model has been loaded where that was wanted."""
         self._finish()
+
+    def _send_away(self) -> None:
+        if self._scratch is not None:
+            self._scratch.send_away()
 
 
 def _word(strategy: Any) -> str:

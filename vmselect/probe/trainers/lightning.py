@@ -55,7 +55,7 @@ class LightningProbe(TrainerProbe):
         if self.stop and self.protect_files and self._scratch is None:
             writers = [trainer, *trainer.callbacks, *trainer.loggers]
             self._scratch = Scratch(
-                (one, name) for one in writers for name in WHERE if isinstance(vars(one).get(name), str)
+                (one, name) for one in writers for name in WHERE if isinstance(vars(one).get(name, 0), str | None)
             )
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
