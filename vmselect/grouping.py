@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from vmselect.errors import EstimateError, RankingError, VmselectError
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record
+from vmselect.units import list_some
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -196,8 +197,7 @@ def list_values(values: Iterable[Any], *, most: int = 4) -> str:
     ('1, 2, 3', '0, 1, 2, 3 and 5 more')
     """
     ordered = sorted(values, key=lambda value: (str(type(value)), value))
-    shown = ", ".join(str(value)[:60] for value in ordered[:most])
-    return f"{shown} and {len(ordered) - most} more" if len(ordered) > most else shown
+    return list_some([str(value)[:60] for value in ordered], most)
 
 
 def _check_steps(profiles: Sequence[Profile], error: type[VmselectError]) -> None:

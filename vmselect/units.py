@@ -1,8 +1,9 @@
-"""Seconds, hours and dollars: one conversion and one way to print each."""
+"""Seconds, hours, dollars, lists of names: one conversion and one way to print each."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 SECONDS_PER_HOUR = 3600.0
 BYTES_PER_MB = 1_000_000
@@ -82,6 +83,26 @@ def count_epochs(epochs: float) -> str:
     ['1 epoch', '13.5 epochs', '20 epochs']
     """
     return f"{format_epochs(epochs)} epoch{'' if epochs == 1 else 's'}"
+
+
+def list_some(names: Sequence[object], most: int) -> str:
+    """The first few, and how many more there are.
+
+    >>> list_some("ab", 3), list_some("abcde", 3)
+    ('a, b', 'a, b, c and 2 more')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(str(name) for name in names[:most]) + more
+
+
+def list_all(names: Sequence[object]) -> str:
+    """All of them, in words.
+
+    >>> list_all("a"), list_all("abc")
+    ('a', 'a, b and c')
+    """
+    *others, last = (str(name) for name in names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def printable(text: str) -> str:

@@ -20,6 +20,7 @@ from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, age_days, check_day
 from vmselect.catalog.schema import COLUMNS, MARKETS, NUMBER_LIMITS, describe_nearest
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.findings import Finding
+from vmselect.units import list_some
 
 if TYPE_CHECKING:
     from vmselect.catalog.refresh import Progress
@@ -243,10 +244,9 @@ class Catalog:
                 f"{instance_type} is sold in several places ({places}). Pass region=, provider= or service=."
             )
         sold = sorted({f"{r.region} {r.market}" for r in rows.itertuples()})
-        shown = ", ".join(sold[:8]) + (f" and {len(sold) - 8} more" if len(sold) > 8 else "")
         raise CatalogError(
-            f"No {market} price of {instance_type}{f' in {region}' if region else ''}; known: {shown or 'none'}. "
-            "Add one with with_offers, or refresh."
+            f"No {market} price of {instance_type}{f' in {region}' if region else ''}; known: "
+            f"{list_some(sold, 8) or 'none'}. Add one with with_offers, or refresh."
         )
 
     def price(

@@ -15,6 +15,7 @@ import pandas as pd
 from vmselect.catalog import google_parts
 from vmselect.errors import CatalogError
 from vmselect.findings import Finding
+from vmselect.units import list_some
 
 Origin = npt.NDArray[np.intp]
 Converted = tuple[pd.DataFrame, Origin, list[Finding]]
@@ -112,11 +113,10 @@ def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]
     names += sorted(set(apart["instance_type"]) - {""} - set(joined["instance_type"]))
     if not names:
         return []
-    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     return [
         Finding(
             "price-rows-left-out",
-            f"Accelerators or hosts that are priced apart and make no machine that we know: {shown}.",
+            f"Accelerators or hosts that are priced apart and make no machine that we know: {list_some(names, 8)}.",
             "Take these machines from the embedded prices, or bring your own.",
             "note",
         )

@@ -21,6 +21,7 @@ from vmselect.catalog.snapshot import provider_terms, read_snapshot, snapshot_at
 from vmselect.catalog.sources import REGISTRY, VIA, Row, Source, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
 from vmselect.findings import Finding
+from vmselect.units import list_some
 
 REGIONS_AT_ONCE = 4  # per provider: more gets throttled, not faster
 LONGEST_SECONDS = 3600.0  # of a whole refresh, whatever the servers do
@@ -270,17 +271,13 @@ def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterat
     reasons: dict[str, list[str]] = {}
     for name in missing:
         reasons.setdefault(explain(name, region), []).append(name)
-    told = "; ".join(f"{', '.join(names[:6])}{_and_more(names, 6)} ({why})" for why, names in reasons.items())
+    told = "; ".join(f"{list_some(names, 6)} ({why})" for why, names in reasons.items())
     yield Finding(
         "types-without-price",
         f"{source.provider} {region} gave no price of {len(missing)} types that ship with one: {told}.",
         "The older prices of these stay in use.",
         "note",
     )
-
-
-def _and_more(names: Sequence[str], shown: int) -> str:
-    return f" and {len(names) - shown} more" if len(names) > shown else ""
 
 
 def _describe_what_stays(provider: str, region: str, kept: pd.DataFrame | None) -> str:

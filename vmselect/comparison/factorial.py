@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vmselect.errors import ComparisonError
+from vmselect.units import list_all
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,7 +118,7 @@ def fit_factorial(
     columns = {term: coded[term[0]] for term in singles}
     if _rank([np.ones((len(outcome), 1)), *columns.values()]) <= sum(c.shape[1] for c in columns.values()):
         raise ComparisonError(
-            f"The effects of {_all_of(names)} cannot be told apart: some of them only ever changed together. Measure "
+            f"The effects of {list_all(names)} cannot be told apart: some of them only ever changed together. Measure "
             "more combinations, or ask for fewer factors."
         )
     terms, unestimable = list(singles), []
@@ -216,7 +217,3 @@ def _least_squares(design: Floats, outcome: Floats) -> tuple[Floats, float]:
     coefficients: Floats = np.linalg.lstsq(design, outcome, rcond=None)[0].astype(np.float64)
     rest = outcome - design @ coefficients
     return coefficients, float(rest @ rest)
-
-
-def _all_of(names: Sequence[str]) -> str:
-    return ", ".join(names[:-1]) + f" and {names[-1]}" if len(names) > 1 else names[0]

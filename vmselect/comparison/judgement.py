@@ -15,6 +15,7 @@ from vmselect.comparison.series import LEAST_BLOCKS, block_length, block_means
 from vmselect.comparison.significance import GroupTest, compare_groups, compare_pairs
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.findings import Finding
+from vmselect.units import list_some
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
@@ -131,7 +132,7 @@ def _few(groups: Mapping[str, Sequence[Run]], unit: str) -> list[Finding]:
         return [
             Finding(
                 "single-runs",
-                f"There is only one run of {_listed(single)}: how far repetitions differ is not known there.",
+                f"There is only one run of {list_some(single, 4)}: how far repetitions differ is not known there.",
                 "Measure each group at least five times.",
             )
         ]
@@ -141,8 +142,3 @@ def _few(groups: Mapping[str, Sequence[Run]], unit: str) -> list[Finding]:
             Finding("few-runs", f"A group has only {fewest} runs.", "Measure each group at least five times.", "note")
         ]
     return []
-
-
-def _listed(names: Sequence[str], most: int = 4) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from vmselect.units import list_all
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -136,7 +138,7 @@ def too_few(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: float) -
     least = math.factorial(len(sizes)) / arrangements(sizes)
     if least <= alpha and min(sizes) >= 2:
         return None
-    counts = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]} {unit}"
+    counts = f"{list_all(sizes)} {unit}"
     if min(sizes) < 2:
         return f"with {counts} nothing is known of how far repetitions differ"
     return f"with {counts} even groups that do not overlap come about by chance in {100 * least:.0f} % of cases"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vmselect.comparison.significance import format_p
-from vmselect.units import format_seconds, format_usd
+from vmselect.units import format_seconds, format_usd, list_all, list_some
 
 if TYPE_CHECKING:
     from vmselect.comparison.result import Comparison
@@ -135,7 +135,7 @@ def _counts(comparison: Comparison) -> str:
     unit = comparison.unit
     if len(set(counts)) == 1 and len(counts) > 2:
         return f"{counts[0]} {unit} each"
-    return f"{', '.join(map(str, counts[:-1]))} and {counts[-1]} {unit}"
+    return f"{list_all(counts)} {unit}"
 
 
 def _count(number: int, noun: str) -> str:
@@ -143,7 +143,4 @@ def _count(number: int, noun: str) -> str:
 
 
 def _list(names: list[str], most: int = 5) -> str:
-    shown = names[:most]
-    if len(names) > most:
-        return f"{', '.join(shown)} and {len(names) - most} more"
-    return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
+    return list_some(names, most) if len(names) > most else list_all(names)

@@ -14,8 +14,6 @@ from vmselect.sweeps.state import State, trials_of
 from vmselect.units import format_usd
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vmselect.comparison import Scaling
 
 
@@ -144,10 +142,3 @@ def status_rows(state: State) -> list[dict[str, Any]]:
             }
         )  # fmt: skip
     return rows
-
-
-def status_frame(state: State) -> pd.DataFrame:
-    """The same as a frame."""
-    import pandas as pd
-
-    return pd.DataFrame(status_rows(state))

@@ -20,7 +20,6 @@ from vmselect.errors import ArgumentError, CatalogError, RefreshError
 from vmselect.findings import Finding
 
 BASE_URL = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8"
-USUAL = ("aws", "azure", "gcp")
 
 
 class SkyPilotPrices:

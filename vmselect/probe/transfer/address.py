@@ -95,7 +95,7 @@ def _find_secrets(options: Mapping[str, Any]) -> tuple[str, ...]:
         name, value = waiting.pop()
         if isinstance(value, Mapping):
             waiting += [(str(key), item) for key, item in value.items()]
-        elif "url" in name or name in ("host", "hostname", "username", "region_name"):
+        elif "url" in name or name in _OPEN_NAMES:
             continue
         elif isinstance(value, str) or is_secret_name(name):  # a number can be a password too
             found.add(str(value))
