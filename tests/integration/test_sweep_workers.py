@@ -1,0 +1,81 @@
+"""Sweeps whose trials train with several processes, on each framework: what the chief records, and what is lost."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+from vmselect.sweeps import read_state
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "several_nodes"
+SCRIPTS = {name: EXAMPLES / f"train_{name}.py" for name in ("jax", "torch")}
+CAP_MINUTES = 8.0
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    # Every worker asks for a thread per core, and all share this machine's.
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def plan_of(framework: str, nodes: list[int], *, steps: int = 4, epochs: int = 5) -> vs.Plan:
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    script = str(SCRIPTS[framework])
+    command = [sys.executable, script, "--batch", "96", "--steps", str(steps), "--epochs", str(epochs)]
+    return vs.Plan(command, factors={"machine": ["pc"], "nodes": nodes}, machines={"pc": {"usd_per_hour": 6.0}},
+                   minutes=CAP_MINUTES)  # fmt: skip
+
+
+def outputs(folder: Path) -> str:
+    return "\n".join(f"{path}: {path.read_text()[-1500:]}" for path in sorted(folder.glob("trials/*/*/output*.txt")))
+
+
+@pytest.mark.parametrize("framework", SCRIPTS)
+def test_the_chief_says_the_same_on_every_framework(framework: str, tmp_path: Path) -> None:
+    plan = plan_of(framework, [1, 2, 3])
+    result = vs.sweep(plan, tmp_path / "out", yes=True)
+    assert not result.failed, outputs(tmp_path / "out")
+    assert len(result.records) == 3  # one of each trial: the chief's
+    for record in result.records:
+        assert isinstance(record, vs.Profile)
+        nodes, setup, environment = record.factors["nodes"], record.setup, record.environment
+        assert isinstance(nodes, int)
+        assert (environment.workers, environment.replicas, environment.worker_index) == (nodes, nodes, 0)
+        assert (setup.batch_size, setup.worker_batch_size) == (96, 96 // nodes)
+        assert (setup.steps_per_epoch, setup.examples, setup.partial_batch) == (48, 4608, 0)
+        assert environment.backend == framework
+    # They can be ranked against each other, and every node costs.
+    catalog = vs.Catalog.load(write_prices(tmp_path))
+    rows = {row.factors.get("nodes", 1): row for row in vs.rank(result.records, catalog=catalog, epochs=10)}
+    assert sorted(rows) == [1, 2, 3]
+    for nodes, row in rows.items():
+        assert row.cost_usd == pytest.approx(nodes * 6.0 * row.seconds / 3600)
+    attempts = read_state(tmp_path / "out").attempts
+    prices = {trial.nodes: attempts[trial.id][0].usd_per_hour for trial in plan.trials}
+    assert prices == {1: 6.0, 2: 12.0, 3: 18.0}
+
+
+@pytest.mark.parametrize("plan", ["plan.yaml"])
+def test_the_plans_of_the_examples_can_be_planned(plan: str) -> None:
+    command = [sys.executable, "-c", "from vmselect.cli import main; main()", "sweep", "plan", plan, "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert {row["nodes"] for row in rows} == {1, 2, 3}
+    assert len(rows) == 6
+
+
+def write_prices(folder: Path) -> Path:
+    path = folder / "prices.csv"
+    path.write_text("provider,instance_type,region,market,usd_per_hour\ndesk,pc,here,on_demand,6\n")
+    return path
