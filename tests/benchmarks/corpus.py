@@ -1,6 +1,6 @@
 """How well does it do on scripts as people write them? Each probed unchanged, then trained whole in another process.
 
-    python tests/benchmarks/corpus.py [--only NAME ...] [--out FOLDER] [--read FOLDER] [--markdown] [--probe-only]
+    python tests/benchmarks/corpus.py [--only NAME ...] [--out FOLDER] [--again] [--read FOLDER] [--markdown]
 
 The scripts in ``corpus/`` know nothing of vmselect. For each, in folders of its own:
 
@@ -10,7 +10,9 @@ The scripts in ``corpus/`` know nothing of vmselect. For each, in folders of its
 4. the script runs again in another process, with nothing of vmselect in it, and a clock around each fit says the truth.
 
 ``--out`` keeps one small file for each script, and a script that has one is not run again: a run that was broken off
-goes on where it was. ``--read`` prints the table of an earlier run; ``--markdown`` as it stands in the docs.
+goes on where it was. How much of its cores other programs took meanwhile is written down too: where that was over a
+tenth, the row says so and counts for nothing, and ``--again`` makes it anew. ``--read`` prints the table of an earlier
+run; ``--markdown`` as it stands in the docs; ``--probe-only`` leaves out the whole trainings.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ import ast
 import hashlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).resolve().parent / "corpus"
@@ -34,6 +37,9 @@ CLI = [sys.executable, "-c", "from vmselect.cli import main; main()"]
 LIMIT_SECONDS = 300
 LONG_SECONDS = 10.0
 """A fit shorter than this does not count for the mean error."""
+
+DISTURBED = 0.1
+"""Share of the usable cores that other programs may take while a script runs; more, and its times mean nothing."""
 
 LEFT_FROM_BEFORE = {
     "keras_checkpoint": ("models/best.keras", "models/last.keras"),
@@ -70,6 +76,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for the results; those that are there are not made again")
     parser.add_argument("--read", type=Path, help="print the table of the results in this folder")
     parser.add_argument("--markdown", action="store_true", help="print the table as it stands in the docs")
+    parser.add_argument("--again", action="store_true", help="make those anew that other programs disturbed")
     parser.add_argument("--probe-only", action="store_true", help="leave out the whole trainings")
     given = parser.parse_args()
     folder = given.read or given.out
@@ -79,7 +86,8 @@ def main() -> None:
             kept = folder / f"{name}.json" if folder else None
             if kept is not None and kept.is_file():
                 results[name] = json.loads(kept.read_text(encoding="utf-8"))
-                continue
+                if not (given.again and out_of_order(results[name])):
+                    continue
             if given.read:
                 continue
             say(f"[{number}/{len(given.only)}] {name}: probing ...")
@@ -123,13 +131,17 @@ def probe(name: str, home: Path) -> dict[str, Any]:
     command = ["probe", "--path", str(profiles), "--instance-type", "here", "--region", "here", f"{name}.py"]
     done = start([*CLI, *command], work, scratch)
     took = time.perf_counter() - began
+    disturbance = done.others
+    done = done.process
     if done.returncode:
         return {"failed": f"probe: exit code {done.returncode}: {last_words(done)}"}
     after = snapshot(work)
     touched = sorted({path for path in before.keys() | after.keys() if before.get(path) != after.get(path)})
     left = sorted(path.name for path in scratch.glob(".vmselect-scratch-*"))
     try:
-        return {"probe_seconds": took, "touched": touched, "scratch_left": left} | predict(name, profiles)
+        return {"probe_seconds": took, "probe_others": disturbance, "touched": touched, "scratch_left": left} | predict(
+            name, profiles
+        )
     except Exception as wrong:  # noqa: BLE001 - whatever it is, it belongs into the table
         return {"failed": f"estimate: {type(wrong).__name__}: {wrong}"}
 
@@ -177,11 +189,12 @@ def train(name: str, home: Path) -> dict[str, Any]:
     work = home / "trained"
     scratch = prepare(name, work, home / "scratch")
     told = home / "clock.json"
-    done = start([sys.executable, str(CLOCK), str(told), f"{name}.py"], work, scratch)
+    ended = start([sys.executable, str(CLOCK), str(told), f"{name}.py"], work, scratch)
+    done = ended.process
     if done.returncode or not told.is_file():
         return {"failed": f"training: exit code {done.returncode}: {last_words(done)}"}
     seconds = json.loads(told.read_text(encoding="utf-8"))
-    return {"true": sum(seconds), "true_fits": len(seconds), "each": seconds}
+    return {"true": sum(seconds), "true_others": ended.others, "true_fits": len(seconds), "each": seconds}
 
 
 def prepare(name: str, work: Path, scratch: Path) -> Path:
@@ -192,8 +205,43 @@ def prepare(name: str, work: Path, scratch: Path) -> Path:
     return scratch
 
 
-def start(command: list[str], work: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in ``work`` to its end, or to the limit."""
+class Ended(NamedTuple):
+    """A process that has ended, and the share of its cores that others took meanwhile."""
+
+    process: subprocess.CompletedProcess[str]
+    others: float
+
+
+def start(command: list[str], work: Path, scratch: Path) -> Ended:
+    """Run a command in ``work`` to its end, or to the limit, and see who else was busy."""
+    cores = os.sched_getaffinity(0)
+    began, busy, own = time.perf_counter(), read_busy(cores), read_children()
+    process = run_limited(command, work, scratch)
+    taken = time.perf_counter() - began
+    return Ended(process, max(0.0, (read_busy(cores) - busy) - (read_children() - own)) / taken / len(cores))
+
+
+def read_busy(cores: set[int]) -> float:
+    """Seconds that these cores have worked until now, for whomever; stolen ones included."""
+    import psutil
+
+    times = psutil.cpu_times(percpu=True)
+    return sum(sum(times[core]) - times[core].idle - getattr(times[core], "iowait", 0.0) for core in cores)
+
+
+def read_children() -> float:
+    """Seconds of processor time of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def out_of_order(result: dict[str, Any]) -> bool:
+    """Whether a result failed, or other programs disturbed it."""
+    return "failed" in result or max(result.get("probe_others", 0.0), result.get("true_others", 0.0)) > DISTURBED
+
+
+def run_limited(command: list[str], work: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, or to the limit."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -250,6 +298,8 @@ def describe(result: dict[str, Any]) -> str:
     line += f"{result['cpu_share']:.2f} cores busy"
     if "true" in result:
         line += f", true {result['true']:.1f} s ({error(result):+.1%}) in {result['true_fits']} fits"
+    if out_of_order(result):
+        line += "; DISTURBED by other programs"
     if result["touched"] or result["scratch_left"]:
         line += f"; TOUCHED {result['touched'] + result['scratch_left']}"
     return line + f"; {', '.join(result['findings']) or 'no findings'}"
@@ -263,6 +313,13 @@ def error(result: dict[str, Any]) -> float:
 def outside(result: dict[str, Any]) -> float:
     """How far the truth lies outside the interval, as a share of the truth; 0 where it is inside."""
     return float(max(0.0, result["true"] - result["high"], result["low"] - result["true"]) / result["true"])
+
+
+def judge(result: dict[str, Any]) -> str:
+    """Whether the truth is inside the interval, where that can be said."""
+    if out_of_order(result):
+        return f"disturbed: {max(result['probe_others'], result['true_others']):.0%} of the core was others'"
+    return f"no, by {outside(result):.1%}" if outside(result) else "yes"
 
 
 def print_table(results: dict[str, Any], *, markdown: bool) -> None:
@@ -296,7 +353,7 @@ def print_table(results: dict[str, Any], *, markdown: bool) -> None:
                 f"{one['low']:.1f} to {one['high']:.1f}",
                 f"{one['true']:.1f}" if known else "",
                 f"{error(one):+.1%}" if known else "",
-                ("yes" if not outside(one) else f"no, by {outside(one):.1%}") if known else "",
+                judge(one) if known else "",
                 "untouched"
                 if not (one["touched"] or one["scratch_left"])
                 else ", ".join(one["touched"]) or "scratch left",
@@ -317,6 +374,10 @@ def print_table(results: dict[str, Any], *, markdown: bool) -> None:
 
 def sum_up(known: list[dict[str, Any]], *, failed: int) -> None:
     """The numbers that the whole is judged by."""
+    disturbed = [one["name"] for one in known if out_of_order(one)]
+    if disturbed:
+        print(f"Disturbed by other programs, and left out below: {', '.join(disturbed)}.")
+    known = [one for one in known if not out_of_order(one)]
     long = [one for one in known if one["true"] > LONG_SECONDS]
     if long:
         errors = sorted(abs(error(one)) for one in long)
