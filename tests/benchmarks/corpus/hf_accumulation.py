@@ -3,7 +3,7 @@
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
-STEPS = 300
+STEPS = 400
 
 
 class Lines(torch.utils.data.Dataset):

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
 
-EPOCHS = 6
+EPOCHS = 5
 
 
 class Reviews(torch.utils.data.Dataset):

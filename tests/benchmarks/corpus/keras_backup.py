@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import layers
 
-EPOCHS = 9
+EPOCHS = 4
 
 
 def block(x, filters, stride):

@@ -7,7 +7,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 import keras
 import numpy as np
 
-ROUNDS = 10
+ROUNDS = 6
 
 rng = np.random.default_rng(11)
 model = keras.Sequential(

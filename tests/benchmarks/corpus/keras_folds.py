@@ -7,7 +7,7 @@ os.environ["KERAS_BACKEND"] = "torch"
 import keras
 import numpy as np
 
-EPOCHS, FOLDS = 4, 5
+EPOCHS, FOLDS = 3, 5
 
 rng = np.random.default_rng(10)
 x = rng.normal(size=(5000, 40)).astype("float32")

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import torch
 
-EPOCHS = 5
+EPOCHS = 4
 
 
 class Gan(keras.Model):

@@ -7,7 +7,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 import keras
 import numpy as np
 
-EPOCHS, STEPS = 6, 70
+EPOCHS, STEPS = 5, 70
 
 
 def waves(batch_size):
@@ -23,7 +23,7 @@ model = keras.Sequential(
     [
         keras.Input((100, 1)),
         keras.layers.Conv1D(32, 9, activation="relu"),
-        keras.layers.Conv1D(32, 9, activation="relu"),
+        keras.layers.Conv1D(32, 9, strides=4, activation="relu"),
         keras.layers.GRU(24),
         keras.layers.Dense(1),
     ]

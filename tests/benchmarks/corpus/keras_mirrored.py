@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-EPOCHS = 9
+EPOCHS = 6
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -23,8 +23,8 @@ with strategy.scope():
     model = keras.Sequential(
         [
             keras.Input((20, 20, 3)),
-            keras.layers.Conv2D(16, 3, activation="relu"),
-            keras.layers.Conv2D(16, 3, activation="relu"),
+            keras.layers.Conv2D(8, 3, activation="relu"),
+            keras.layers.Conv2D(8, 3, activation="relu"),
             keras.layers.Flatten(),
             keras.layers.Dense(10, activation="softmax"),
         ]

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import layers
 
-EPOCHS = 14
+EPOCHS = 10
 
 rng = np.random.default_rng(12)
 count = 4500

@@ -7,7 +7,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 import keras
 import numpy as np
 
-EPOCHS = 10
+EPOCHS = 6
 
 rng = np.random.default_rng(4)
 x = rng.normal(size=(5000, 128, 4)).astype("float32")

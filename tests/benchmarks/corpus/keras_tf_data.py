@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-EPOCHS = 12
+EPOCHS = 6
 
 rng = np.random.default_rng(17)
 images, labels = rng.integers(0, 255, (3000, 40, 40, 3), "uint8"), rng.integers(0, 12, 3000)

@@ -8,7 +8,7 @@ import keras
 import torch
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
-EPOCHS = 7
+EPOCHS = 5
 
 torch.manual_seed(15)
 data = TensorDataset(torch.randn(3600, 50, 8), torch.randint(0, 3, (3600,)))

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import layers
 
-EPOCHS = 8
+EPOCHS = 6
 
 rng = np.random.default_rng(18)
 x, y = rng.integers(0, 4000, (3000, 32)), rng.integers(0, 4, 3000)

@@ -8,7 +8,7 @@ import keras
 import keras_tuner
 import numpy as np
 
-EPOCHS = 4
+EPOCHS = 3
 
 rng = np.random.default_rng(5)
 x = rng.normal(size=(8000, 64)).astype("float32")

@@ -7,7 +7,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 import keras
 import numpy as np
 
-HEAD_EPOCHS, EPOCHS = 10, 8
+HEAD_EPOCHS, EPOCHS = 6, 4
 
 rng = np.random.default_rng(9)
 x = rng.random((1000, 48, 48, 3), "float32")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EPOCHS = 10
+EPOCHS = 7
 
 
 class Classifier(L.LightningModule):

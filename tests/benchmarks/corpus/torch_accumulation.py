@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-EPOCHS, ACCUMULATE = 10, 4
+EPOCHS, ACCUMULATE = 7, 4
 
 
 class Sentences(Dataset):

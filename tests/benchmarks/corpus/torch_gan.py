@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EPOCHS = 20
+EPOCHS = 14
 
 torch.manual_seed(3)
 real_data = DataLoader(TensorDataset(torch.rand(3200, 144)), batch_size=32, shuffle=True)
