@@ -81,8 +81,10 @@ def test_sums_cannot_be_smaller_than_what_was_kept() -> None:
 def test_rows_are_those_of_the_columns_also_after_a_copy() -> None:
     steps = given().timeline.steps
     assert [(row.seconds, row.label) for row in steps.rows] == [(3.4, "first"), (0.13, "steady"), (0.13, "steady")]
-    slower = steps.model_copy(update={"seconds": (4.0, 1.0, 1.0)})
+    assert steps.steady_seconds == (0.13, 0.13)
+    slower = steps.model_copy(update={"seconds": (4.0, 1.0, 1.0), "covers": (1, 2, 1), "steps": 4})
     assert [row.seconds for row in slower.rows] == [4.0, 1.0, 1.0]
+    assert slower.steady_seconds == (0.5, 1.0)
     assert steps == given().timeline.steps
     assert Steps.of(steps.rows) == steps
     assert [row.each for row in steps.labelled("steady")] == [0.13, 0.13]
