@@ -311,6 +311,7 @@ def test_every_launch_is_taken_down_whatever_fails(
         shutil.copytree(far, into, dirs_exist_ok=True)
 
     monkeypatch.setattr(ssh_runner, "copy_folder", copy)
+    monkeypatch.setattr(sky_runner, "end_there", lambda *_, **__: "")
     plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6,
                    factors={"instance_type": ["g4dn.xlarge"], "market": ["spot", "on_demand"]})  # fmt: skip
     with pytest.raises(vs.errors.SweepError, match="rents machines"):
@@ -372,6 +373,7 @@ def test_rented_nodes_find_each_other_and_a_lost_one_fails_the_trial(
         shutil.copytree(far, into, dirs_exist_ok=True)
 
     monkeypatch.setattr(ssh_runner, "copy_folder", copy)
+    monkeypatch.setattr(sky_runner, "end_there", lambda *_, **__: "")
     if loses:
         (several / "train.py").write_text(MEET + LOSE)
     plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6,

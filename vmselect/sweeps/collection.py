@@ -9,6 +9,7 @@ from vmselect._files import write_text
 from vmselect.errors import ProfileError, SweepError
 from vmselect.records import Record, load_records
 from vmselect.records.base import Fact
+from vmselect.records.draft import recover
 from vmselect.records.folder import load_record
 from vmselect.sweeps.plan import Trial
 
@@ -18,6 +19,7 @@ def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path
 
     Doing it again gives the same files: a crash between copying and noting it loses nothing and doubles nothing.
     """
+    recover(attempt_folder / "records")  # a trial that was killed left what it had measured by then
     files: list[Path] = []
     faults: list[str] = []
     for source in sorted((attempt_folder / "records").glob("*.json")):

@@ -61,6 +61,7 @@ class Engine:
     unheard: BaseException | None = None
     """What went wrong while telling ``listener``, which hears nothing any more; raised when all has ended."""
     _adopted: list[Attempt] = field(default_factory=list)
+    _asked_again: set[str] = field(default_factory=set)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -142,8 +143,15 @@ class Engine:
         while len(running) < parallel:
             with self._lock:
                 self._pass_over(queue)
-            if not queue or not self.runner.has_room(queue[0]):
+            if not queue:
                 return
+            if not self.runner.has_room(queue[0]):
+                if running:
+                    return
+                self._ask_again()
+                if not self.runner.has_room(queue[0]):
+                    self.write("skip", trial=queue.pop(0).id, why="what ran on its machine before may still run")
+                    continue
             trial = queue.pop(0)
             with self._lock:
                 if not self.budget.fits(self.state, [trial.id, *(waiting.id for waiting in queue)]):
@@ -151,6 +159,14 @@ class Engine:
                     continue
                 attempt = self._announce(trial)
             running[pool.submit(self._launch, trial, attempt)] = trial
+
+    def _ask_again(self) -> None:
+        """Try once more to end what could not be proved gone: it keeps its place, and another trial wants that."""
+        for trial in self.trials:
+            for attempt in self.state.attempts.get(trial.id, []):
+                if attempt.open and attempt.token not in self._asked_again:
+                    self._asked_again.add(attempt.token)
+                    self._end(trial, attempt, Seen("lost"))
 
     def _pass_over(self, queue: list[Trial]) -> None:
         """Leave out what can change nothing any more, and put first what may change most."""

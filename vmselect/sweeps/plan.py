@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,10 +24,13 @@ from vmselect.units import cost_usd
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vmselect.catalog import Catalog
+    from vmselect.catalog import Catalog, Offer
 
 MOST_MINUTES = 7 * 24 * 60.0
 """A probe takes minutes; a cap of more than a week is a slip of the pen."""
+
+CLOUDS = ("aws", "azure", "gcp")
+"""Providers that SkyPilot calls as the catalog does."""
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|PRIVATE|ACCESS_?KEY", re.IGNORECASE)
@@ -64,6 +68,12 @@ class Trial:
     def market(self) -> str:
         """The market that was planned."""
         return str(self.factors.get("market", self.machine.market or "on_demand"))
+
+    @property
+    def offer(self) -> str:
+        """The same for trials on machines of one price."""
+        said = (self.machine.name, self.instance_type, self.region, self.market)
+        return "|".join("" if one is None else one for one in said)
 
     @property
     def nodes(self) -> int:
@@ -195,14 +205,35 @@ class Plan:
             from vmselect.catalog import Catalog
 
             catalog = Catalog.default()
-        seen: dict[tuple[Any, ...], float] = {}
+        seen: dict[str, float] = {}
         prices = {}
         for trial in self.trials:
-            key = (trial.machine.name, trial.instance_type, trial.region, trial.market)
-            if key not in seen:
+            if (key := trial.offer) not in seen:
                 seen[key] = self._price(trial, catalog)
             prices[trial.id] = seen[key] * trial.nodes
         return prices
+
+    def places(self, catalog: Catalog | None = None) -> dict[str, str]:
+        """What is rented to the place whose price was taken, as SkyPilot names it: ``aws/us-east-1``.
+
+        >>> Plan("python t.py", runner="skypilot", factors={"instance_type": ["g5.xlarge"]}).places()
+        {'|g5.xlarge||on_demand': 'aws/us-east-1'}
+        """
+        if self.runner != "skypilot":
+            return {}
+        if catalog is None:
+            from vmselect.catalog import Catalog
+
+            catalog = Catalog.default()
+        places = {}
+        for trial in {trial.offer: trial for trial in self.trials}.values():
+            if trial.machine.usd_per_hour is not None:
+                continue  # whoever names a price says where that is
+            with suppress(CatalogError):
+                offer = self._offer(trial, catalog)
+                if offer.provider in CLOUDS:
+                    places[trial.offer] = f"{offer.provider}/{offer.region}"
+        return places
 
     def to_dict(self) -> dict[str, Any]:
         """The plan in the words of its constructor, less what was left at its default."""
@@ -294,7 +325,7 @@ class Plan:
             if value is not None and _SECRET.search(name):
                 raise PlanError(
                     f"{name} looks like a secret, and a plan is kept beside its results. Leave its value empty: "
-                    "it is then taken from your own environment and written nowhere.",
+                    "it is then taken from your own environment and not kept.",
                     where,
                 )
             said[name] = None if value is None else as_text(design.read_level(f"environment: {name}", value, where))
@@ -325,12 +356,25 @@ class Plan:
         named = trial.instance_type
         if named is None:
             return 0.0
+        if "accelerators" in machine.options:
+            raise PlanError(
+                f"Trial {trial.id} attaches accelerators to {named}, and the catalog has no price of both. Say "
+                f"what it costs (machines: {machine.name}: usd_per_hour), or name a type that has them, such as "
+                "n1-standard-4+1xT4.",
+                ("machines", machine.name),
+            )
         try:
-            return catalog.price(named, region=trial.region, market=trial.market)
+            return float(self._offer(trial, catalog).usd_per_hour)
         except CatalogError as unknown:
             if "instance_type" not in trial.factors and machine.instance_type is None:
                 return 0.0  # a machine of one's own
             raise PlanError(f"Trial {trial.id} has no price: {unknown}", ("factors", "instance_type")) from None
+
+    def _offer(self, trial: Trial, catalog: Catalog) -> Offer:
+        """The price of a trial's machine, in the cloud that it names, if it does."""
+        cloud = str(trial.machine.options.get("cloud", "")).lower()
+        return catalog.offer(str(trial.instance_type), region=trial.region, market=trial.market,
+                             provider=cloud if cloud in CLOUDS else None)  # fmt: skip
 
 
 class _placed:  # noqa: N801  # reads as a word in a with statement

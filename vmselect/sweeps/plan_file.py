@@ -62,7 +62,21 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> Path:
 
 def as_yaml(said: Mapping[str, Any]) -> str:
     """Plain values as YAML, in the order given."""
-    return str(yaml.safe_dump(dict(said), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110))
+    return str(
+        yaml.dump(dict(said), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes texts that :func:`_scalar` would take for numbers."""
+
+
+def _quote(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    style = "'" if isinstance(_number_or_text(text), float) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _quote)
 
 
 def _plain(node: yaml.Node | None, where: Where, lines: dict[Where, int]) -> Any:
@@ -92,10 +106,7 @@ def _plain(node: yaml.Node | None, where: Where, lines: dict[Where, int]) -> Any
 
 def _scalar(node: yaml.Node) -> Any:
     if node.tag == "tag:yaml.org,2002:str" and getattr(node, "style", None) is None:
-        try:  # 1e-3 is a number to everybody but YAML 1.1
-            return float(node.value) if "e" in node.value.lower() and node.value[:1] in "+-.0123456789" else node.value
-        except ValueError:
-            return node.value
+        return _number_or_text(node.value)
     if node.tag == "tag:yaml.org,2002:timestamp":
         return node.value
     try:
@@ -103,6 +114,18 @@ def _scalar(node: yaml.Node) -> Any:
     except (yaml.YAMLError, ValueError) as unknown:
         problem = getattr(unknown, "problem", None) or str(unknown)
         raise PlanError(f"line {node.start_mark.line + 1}: {problem}") from None
+
+
+def _number_or_text(text: str) -> float | str:
+    """1e-3 is a number to everybody but YAML 1.1.
+
+    >>> [_number_or_text(text) for text in ("1e-3", "e5", "5 eggs")]
+    [0.001, 'e5', '5 eggs']
+    """
+    try:
+        return float(text) if "e" in text.lower() and text[:1] in "+-.0123456789" else text
+    except ValueError:
+        return text
 
 
 def _line(where: Where, lines: Mapping[Where, int]) -> int | None:

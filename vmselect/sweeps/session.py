@@ -137,7 +137,8 @@ def clean(folder: str | os.PathLike[str], *, listener: Listener = lambda state, 
     where = check_path("folder", folder).absolute()
     if not read_state(where).about:
         return []  # killed before it could start anything
-    with opened(Plan.load(where / PLAN), where, limit=None, catalog=None, listener=listener) as engine:
+    plan = Plan.load(where / PLAN)
+    with opened(plan, where, limit=None, catalog=None, listener=listener, changed=True) as engine:
         looked = engine.reconcile()
         return [
             Cleaned(attempt.trial, attempt.number, not problem, problem or "proved gone") for attempt, problem in looked
@@ -146,16 +147,19 @@ def clean(folder: str | os.PathLike[str], *, listener: Listener = lambda state, 
 
 @contextmanager
 def opened(
-    plan: Plan, folder: Path, *, limit: float | None, catalog: Catalog | None, listener: Listener
+    plan: Plan, folder: Path, *, limit: float | None, catalog: Catalog | None, listener: Listener, changed: bool = False
 ) -> Iterator[Engine]:
-    """An engine that holds the journal of ``folder``, which is new or holds the same plan."""
+    """An engine that holds the journal of ``folder``, which is new or holds the same plan, or one ``changed`` since.
+
+    What is to be ended stands in the journal, whatever became of the plan.
+    """
     # Whatever is wrong with a new plan should leave no folder behind.
     fresh = not (folder / "journal.jsonl").exists()
     prices = plan.prices(catalog) if fresh or catalog is not None else {}
     if fresh:
         for trial in plan.trials:
             check_script(trial.arguments, Path.cwd())
-        make_runner(plan, "new", folder).check(plan.trials)
+        make_runner(plan, "new", folder, plan.places(catalog)).check(plan.trials)
         Budget(prices, plan.minutes * 60, limit, plan.ending_seconds).check(State(folder), [t.id for t in plan.trials])
     journal = Journal(folder)
     with journal.opened():
@@ -165,15 +169,18 @@ def opened(
             event = journal.write(
                 "sweep", format=FORMAT, id=secrets.token_hex(4), plan=plan.fingerprint, runner=plan.runner,
                 work=str(Path.cwd()), budget_usd=limit, minutes=plan.minutes, prices=prices or plan.prices(catalog),
+                places=plan.places(catalog),
                 trials=[[trial.id, dict(trial.factors)] for trial in plan.trials], writer=f"vmselect {__version__}",
             )  # fmt: skip
             state.apply(event)
-        elif state.about["plan"] != plan.fingerprint:
+        elif state.about["plan"] != plan.fingerprint and not changed:
             raise SweepError(
                 f"{folder} holds a sweep of another plan ({show(state.about['plan'])}). Choose another folder, or "
                 f"resume that one: vmselect sweep resume {folder}"
             )
-        runner = make_runner(plan, state.about["id"], folder)
+        # Another catalog's prices are those of its places.
+        places = state.about.get("places", {}) if catalog is None else plan.places(catalog)
+        runner = make_runner(plan, state.about["id"], folder, places)
         budget = Budget(
             prices or state.about["prices"], plan.minutes * 60, state.budget_usd if limit is None else limit,
             plan.ending_seconds,

@@ -112,13 +112,16 @@ def write_tasks(plan: Plan, folder: str | os.PathLike[str]) -> list[Path]:
     from vmselect.sweeps.plan_file import as_yaml
     from vmselect.sweeps.runners.skypilot import IDLE_MINUTES, resources_of
 
-    where = check_path("folder", folder)
+    where, places = check_path("folder", folder), plan.places()
     written = []
     for trial in sorted(plan.trials, key=lambda one: one.id):
         task = {
             "name": f"vmselect-{trial.id}",
             "workdir": ".",
-            "resources": {**resources_of(trial), "autostop": {"idle_minutes": IDLE_MINUTES, "down": True}},
+            "resources": {
+                **resources_of(trial, places.get(trial.offer, "")),
+                "autostop": {"idle_minutes": IDLE_MINUTES, "down": True},
+            },
             "num_nodes": trial.nodes,
             "envs": {**trial_environment(trial), "VMSELECT_FOLDER": "records"},
             "run": f"timeout --kill-after=30 {round(plan.minutes * 60)} {trial.command}",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from vmselect.sweeps.plan import Plan
 from vmselect.sweeps.runners.base import Runner
 
 
-def make_runner(plan: Plan, sweep_id: str, folder: Path) -> Runner:
-    """The engine that ``plan`` names."""
+def make_runner(plan: Plan, sweep_id: str, folder: Path, places: Mapping[str, str]) -> Runner:
+    """The engine that ``plan`` names; what it rents, it rents in the ``places`` whose prices were taken."""
     if plan.runner == "ssh":
         from vmselect.sweeps.runners.ssh import SshRunner
 
@@ -21,7 +22,7 @@ def make_runner(plan: Plan, sweep_id: str, folder: Path) -> Runner:
     if plan.runner == "skypilot":
         from vmselect.sweeps.runners.skypilot import SkyPilotRunner
 
-        return SkyPilotRunner()
+        return SkyPilotRunner(places)
     from vmselect.sweeps.runners.local import LocalRunner
 
     return LocalRunner()

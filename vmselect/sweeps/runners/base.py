@@ -66,7 +66,7 @@ class Runner(Protocol):
         """Whether the trial could start now."""
 
     def announce(self, job: Job) -> Handle:
-        """What will find the trial again, known before it is started."""
+        """Take the trial's place, and say what will find it again, before it is started; called by one thread."""
 
     def start(self, job: Job, handle: Handle) -> Handle:
         """Start it; returns what more is known of it then."""
@@ -78,7 +78,7 @@ class Runner(Protocol):
         """Bring its folder here, whole, within so many seconds; may be asked again after a failure."""
 
     def stop(self, handle: Handle) -> str:
-        """End it and wait until it is gone; "" when that is proved, else why it could not be."""
+        """End it and wait until it is gone; "" when that is proved, which frees its place, else why it could not be."""
 
     def close(self) -> None:
         """Let go of what this process holds."""

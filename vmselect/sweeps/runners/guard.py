@@ -33,6 +33,7 @@ KILL_SECONDS = 30.0
 """How long killed processes are waited for; one that is stuck in the kernel longer is reported as left."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ENDED_BADLY = 4
+HERE = "@" + "".join(p.read_text().strip() for p in Path("/proc/sys/kernel/random").glob("boot_id"))  # since its start
 
 
 def main(arguments: list[str]) -> int:
@@ -60,8 +61,7 @@ def run(folder: str, token: str) -> int:
         os._exit(Watch(request, folder, token, began, outer).run())
 
     def pass_on(number: int, _frame: object) -> None:
-        with contextlib.suppress(OSError):
-            os.kill(inner, number)
+        _signal(inner, number)
 
     signal.signal(signal.SIGTERM, pass_on)
     signal.signal(signal.SIGINT, pass_on)
@@ -151,7 +151,7 @@ class Watch:
 
         read, write = os.pipe()
         self.outputs.append(Output(read, Path(self.folder, worker["output"])))
-        self.pipes.append(_target(f"/proc/self/fd/{read}"))
+        self.pipes.append(_target(f"/proc/self/fd/{read}") + HERE)
         try:
             started = subprocess.Popen(  # the list goes to the program as it is; no shell reads it
                 worker["argv"], stdin=subprocess.DEVNULL, stdout=write, stderr=write, env=environment,
@@ -296,9 +296,9 @@ def end_all(
 def holders(tokens: Iterable[str], *, guards: bool) -> list[int]:
     """Processes whose environment carries one of ``tokens``, and the ``guards`` started for one.
 
-    A token may also be a pipe, such as ``pipe:[123]``: whoever still prints into it was started by the trial.
+    A token may also be a pipe of this machine since its start, ``pipe:[123]@BOOT``: the trial's is who prints into it.
     """
-    pipes = {token for token in tokens if token.startswith("pipe:")}
+    pipes = {token.removesuffix(HERE) for token in tokens if token.startswith("pipe:") and token.endswith(HERE)}
     names = {token.encode() for token in tokens}
     marks = {TOKEN_VARIABLE.encode() + b"=" + name for name in names}
     found = []

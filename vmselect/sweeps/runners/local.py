@@ -50,30 +50,30 @@ class LocalRunner:
         return (trial.machine.cores or 0) * trial.nodes <= len(self._free_cores())
 
     def announce(self, job: Job) -> Handle:
-        """The token that every process of the trial carries, and where its folder is."""
-        return {"runner": "local", "token": job.token, "folder": str(job.folder), **this_machine()}
+        """The token that every process of the trial carries, its folder, and the cores that are now its own."""
+        wanted, free = job.trial.machine.cores or 0, self._free_cores()
+        cores = [free[i * wanted : (i + 1) * wanted] for i in range(job.trial.nodes)] if wanted else []
+        self._busy[job.token] = [core for several in cores for core in several]
+        return {"runner": "local", "token": job.token, "folder": str(job.folder), "cores": cores, **this_machine()}
 
     def start(self, job: Job, handle: Handle) -> Handle:
         """Start the trial under a guard and wait until the guard says that it runs."""
         trial = job.trial
-        wanted, free = trial.machine.cores or 0, self._free_cores()
-        cores = [free[i * wanted : (i + 1) * wanted] for i in range(trial.nodes)] if wanted else []
         try:
             ports = free_ports(2 * trial.nodes)
         except OSError as cannot:
             raise SweepError(f"Trial {trial.id}: no free ports could be had on this machine: {cannot}.") from cannot
         places = [{"host": "127.0.0.1", "boot": "here", "ports": ports[2 * i : 2 * i + 2]} for i in range(trial.nodes)]
         workers = [
-            {**environment, **limit_threads(trial.machine.threads or wanted)}
+            {**environment, **limit_threads(trial.machine.threads or trial.machine.cores or 0)}
             for environment in worker_environments(places)
         ]
-        request = make_request(job, str(job.folder), str(job.work), cores=cores, workers=workers, listen=True)
+        request = make_request(job, str(job.folder), str(job.work), cores=handle["cores"], workers=workers, listen=True)
         process = subprocess.Popen(
             [sys.executable, str(GUARD), "run", str(job.folder), job.token],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         self._guards[job.token] = process
-        self._busy[job.token] = [core for several in cores for core in several]
         assert process.stdin
         assert process.stdout
         try:
@@ -96,9 +96,13 @@ class LocalRunner:
             self._forget(handle["token"])
             status = read_status(Path(handle["folder"]))
             if status.get("state") == "ended":
-                return seen_from(status, lambda: guard.end_tokens(marks_of(handle)))
-            left = guard.end_tokens(marks_of(handle))  # the guards were killed, or the disk was full
-            return Seen("lost" if left else "ended", why="guard", left=left)
+                seen = seen_from(status, lambda: guard.end_tokens(marks_of(handle)))
+            else:
+                left = guard.end_tokens(marks_of(handle))  # the guards were killed, or the disk was full
+                seen = Seen("lost" if left else "ended", why="guard", left=left)
+            if seen.state == "ended":
+                self._busy.pop(handle["token"], None)
+            return seen
         return Seen("lost", error=f"it was started on {handle['host']}")
 
     def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
@@ -121,6 +125,8 @@ class LocalRunner:
                 pass  # it is ended below
         left = guard.end_tokens(marks_of(handle))
         self._forget(handle["token"])
+        if not left:
+            self._busy.pop(handle["token"], None)
         return f"processes {', '.join(map(str, left))} do not end" if left else ""
 
     def close(self) -> None:
@@ -129,7 +135,6 @@ class LocalRunner:
             self._forget(token)
 
     def _forget(self, token: str) -> None:
-        self._busy.pop(token, None)
         process = self._guards.pop(token, None)
         if process is not None:
             for pipe in (process.stdin, process.stdout):
@@ -145,7 +150,7 @@ class LocalRunner:
                 process.wait()
 
     def _free_cores(self) -> list[int]:
-        taken = {core for several in self._busy.values() for core in several}
+        taken = {core for several in list(self._busy.values()) for core in several}
         return [core for core in available_cores() if core not in taken]
 
 

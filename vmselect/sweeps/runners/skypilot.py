@@ -8,8 +8,9 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vmselect._files import write_text
@@ -28,7 +29,7 @@ from vmselect.sweeps.runners.base import (
     guards_of,
     make_request,
 )
-from vmselect.sweeps.runners.ssh import fetch_all
+from vmselect.sweeps.runners.ssh import end_there, fetch_all
 
 DOWN_SECONDS = 120.0
 """Of its time cap a trial leaves so much to SkyPilot for taking the machine down, with nobody watching too."""
@@ -50,14 +51,15 @@ class SkyPilotRunner:
     queues = False
     poll_seconds = 10.0
 
-    def __init__(self) -> None:
+    def __init__(self, places: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._places = places
         self._unanswered: dict[str, int] = {}
 
     def check(self, trials: Sequence[Trial]) -> None:
         """Raise where a task would not be accepted; SkyPilot's own package is loaded here."""
         sky = load_sky()
         for trial in trials:
-            make_resources(sky, trial)
+            make_resources(sky, trial, self._places.get(trial.offer, ""))
 
     def has_room(self, trial: Trial) -> bool:
         """The cloud decides."""
@@ -81,9 +83,12 @@ class SkyPilotRunner:
         mounts = {f"{far}/{program.name}": str(program) for program in (GUARD, WORKERS)}
         for file, text in divide_request(job, request, ports=workers.PORTS).items():
             mounts[f"{far}/{file}"] = str(write_text(job.folder / file, text, error=SweepError))
-        task = make_task(sky, job.trial, work=job.work, command=guard_command(job, far))
+        task = make_task(sky, job.trial, work=job.work, command=guard_command(job, far),
+                         place=self._places.get(job.trial.offer, ""))  # fmt: skip
         task.set_file_mounts(mounts)
-        task.update_envs({n: os.environ[n] for n, v in job.trial.environment.items() if v is None and n in os.environ})
+        own = {n: os.environ[n] for n, v in job.trial.environment.items() if v is None and n in os.environ}
+        # Older releases have no secrets, and keep these values where they keep the task.
+        getattr(task, "update_secrets", task.update_envs)(own)
         name = handle["cluster"]
         number, _ = asked(
             lambda: sky.get(sky.launch(task, cluster_name=name, down=True, idle_minutes_to_autostop=IDLE_MINUTES)),
@@ -115,7 +120,11 @@ class SkyPilotRunner:
         """Copy the trial's folder over the ssh entries that SkyPilot makes for its cluster."""
         name = handle["cluster"]
         hosts = [name, *(f"{name}-worker{rank}" for rank in range(1, guards_of(handle)))]
-        fetch_all(hosts, handle["far"], "python3", into, seconds=seconds)
+        until = time.monotonic() + seconds
+        for host in hosts:  # what goes on writing could not be copied whole
+            share = (until - time.monotonic()) / 2
+            end_there(host, f"{handle['far']}/{GUARD.name}", "python3", [handle["token"]], seconds=share)
+        fetch_all(hosts, handle["far"], "python3", into, seconds=until - time.monotonic())
 
     def stop(self, handle: Handle) -> str:
         """Take the cluster down and ask until SkyPilot knows it no more."""
@@ -184,19 +193,22 @@ def is_there(sky: Any, name: str, *, otherwise: bool | None = None) -> bool:
         return otherwise
 
 
-def make_resources(sky: Any, trial: Trial) -> Any:
-    """Exactly one kind of machine: SkyPilot should launch it, not choose."""
-    said = resources_of(trial)
+def make_resources(sky: Any, trial: Trial, place: str = "") -> Any:
+    """Exactly one kind of machine, where its price holds: SkyPilot should launch it, not choose."""
+    said = resources_of(trial, place)
     try:
         return asked(lambda: sky.Resources(**said, autostop={"idle_minutes": IDLE_MINUTES, "down": True}))
     except SweepError as wrong:
         raise PlanError(f"SkyPilot does not take trial {trial.id} ({trial.instance_type}): {wrong}") from wrong
 
 
-def resources_of(trial: Trial) -> dict[str, Any]:
-    """What a trial rents, in the words of a SkyPilot task."""
+def resources_of(trial: Trial, place: str = "") -> dict[str, Any]:
+    """What a trial rents, in the words of a SkyPilot task; ``place`` is the cloud and the region of its price."""
     said: dict[str, Any] = {"instance_type": trial.instance_type, "region": trial.region, **trial.machine.options}
-    if "cloud" in said:  # SkyPilot takes both in one word, or the region alone
+    if place:
+        del said["region"]
+        said = {**said, "cloud": None, "infra": place}
+    elif "cloud" in said:  # SkyPilot takes both in one word, or the region alone
         said["infra"] = "/".join(filter(None, (str(said.pop("cloud")), said.pop("region"))))
     if attached := re.fullmatch(
         r"(n1-[\w-]+)\+(\d+)x([\w-]+)", str(said["instance_type"])
@@ -206,11 +218,11 @@ def resources_of(trial: Trial) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value not in (None, "")}
 
 
-def make_task(sky: Any, trial: Trial, *, work: Path, command: str) -> Any:
+def make_task(sky: Any, trial: Trial, *, work: Path, command: str, place: str = "") -> Any:
     """The task of one trial."""
     several = {"num_nodes": trial.nodes} if trial.nodes > 1 else {}
     task = sky.Task(name=f"vmselect-{trial.id}", run=command, workdir=str(work), **several)
-    task.set_resources(make_resources(sky, trial))
+    task.set_resources(make_resources(sky, trial, place))
     return task
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import re
@@ -28,19 +29,10 @@ from vmselect.sweeps.runners.base import (
     merge_outcomes,
     seen_from,
 )
+from vmselect.sweeps.runners.link import OPTIONS, Link
 from vmselect.sweeps.runners.parcel import checksums, pack
 from vmselect.sweeps.workers import worker_environments, worker_folder
 
-OPTIONS = (
-    "-o",
-    "BatchMode=yes",
-    "-o",
-    "ConnectTimeout=15",
-    "-o",
-    "ServerAliveInterval=5",
-    "-o",
-    "ServerAliveCountMax=3",
-)
 SILENCE_SECONDS = 20.0
 """After so long without a sign of life from here, the guard ends its trial."""
 
@@ -57,7 +49,7 @@ print(json.dumps(found))
 """
 CALL_SECONDS, COPY_SECONDS = 120.0, 1200.0
 TRIES = 3
-START_SECONDS = 30.0
+SILENT = "it cannot be asked"
 
 
 class SshRunner:
@@ -72,6 +64,7 @@ class SshRunner:
         self._base = f".vmselect-sweeps/{sweep_id}"  # below the home folder of the far side
         self._folder = folder
         self._links: dict[str, list[Link]] = {}
+        self._busy: dict[str, list[str]] = {}
         self._sent: dict[str, threading.Lock] = {}
         self._ready: set[str] = set()
         self._lock = threading.Lock()
@@ -92,12 +85,12 @@ class SshRunner:
 
     def has_room(self, trial: Trial) -> bool:
         """Whether no other trial runs on one of its hosts: two would disturb each other's times."""
-        busy = {link.host for links in list(self._links.values()) for link in links}
+        busy = {host for hosts in list(self._busy.values()) for host in hosts}
         return busy.isdisjoint(hosts_of(trial)[: trial.nodes])
 
     def announce(self, job: Job) -> Handle:
-        """Hosts, the folder over there, and the token that every process of the trial carries."""
-        hosts = list(hosts_of(job.trial)[: job.trial.nodes])
+        """Hosts, now its own, the folder over there, and the token that every process of the trial carries."""
+        hosts = self._busy[job.token] = list(hosts_of(job.trial)[: job.trial.nodes])
         far = f"{self._base}/{job.trial.id}-{job.token.rsplit('-', 1)[1]}"
         return {"runner": "ssh", "token": job.token, "hosts": hosts, "far": far, "base": self._base,
                 "python": job.trial.machine.python, "guards": len(hosts)}  # fmt: skip
@@ -135,6 +128,7 @@ class SshRunner:
         if len(told) == len(links) and not any(outcome.get("left") for outcome in told):
             outcome = merge_outcomes(told)
             self._forget(handle["token"])
+            self._busy.pop(handle["token"], None)
             return seen_from(outcome, list)
         if any(outcome == {} or (outcome and outcome.get("exit") != 0) for outcome in states):
             return Seen("lost", why="cut" if {} in states else "worker")
@@ -153,18 +147,14 @@ class SshRunner:
         self._forget(handle["token"])
         problems = []
         for host in handle["hosts"]:
-            guard = shlex.quote(f"{handle['base']}/guard.py")
             problem = ""
             for _ in range(TRIES):
-                try:
-                    answer = call(host, f"test ! -e {guard} || {shlex.quote(handle['python'])} {guard} end",
-                                  text=" ".join(marks_of(handle)), fine=(0, 1))  # fmt: skip
-                    left = json.loads(answer.strip().splitlines()[-1])["left"] if answer.strip() else []
-                    problem = f"processes {left} do not end" if left else ""
+                problem = end_there(host, f"{handle['base']}/guard.py", handle["python"], marks_of(handle))
+                if not problem.startswith(SILENT):
                     break
-                except (SweepError, ValueError, KeyError) as cannot:
-                    problem = f"{host} cannot be asked: {cannot}"
             problems += [f"{host}: {problem}"] if problem else []
+        if not problems:
+            self._busy.pop(handle["token"], None)
         return "; ".join(problems)
 
     def close(self) -> None:
@@ -198,97 +188,6 @@ class SshRunner:
         return home
 
 
-class Link:
-    """A connection to a guard: our signs of life go one way, its two messages the other."""
-
-    def __init__(self, host: str, command: str) -> None:
-        self.host = host
-        self._process = subprocess.Popen(
-            ["ssh", "-T", *OPTIONS, host, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-        self._outcome: dict[str, Any] | None = None
-        self._closed, self._started = threading.Event(), threading.Event()
-        self._pipes: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._beat = threading.Thread(target=self._live, daemon=True)
-
-    def ask(self, request: dict[str, Any]) -> None:
-        """Send the request and begin to give signs of life."""
-        assert self._process.stdin
-        try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError as cut:
-            raise SweepError(f"{self.host}: the connection was cut ({cut}).") from cut
-        finally:
-            self._reader.start()
-            self._beat.start()
-
-    def wait_started(self) -> list[str]:
-        """The pipes that the trial prints into, once the guard says that it runs."""
-        self._started.wait(START_SECONDS)
-        return self._pipes
-
-    def look(self) -> dict[str, Any] | None:
-        """None while it runs, what the guard told, or nothing where the connection ended without a word."""
-        if self._process.poll() is None and self._outcome is None:
-            return None
-        self._reader.join(timeout=5.0)
-        return self._outcome or {}
-
-    def end(self) -> None:
-        """Ask the guard to end the trial, and give it the time to."""
-        try:
-            if self._process.stdin and self._process.poll() is None:
-                self._process.stdin.write(b"S")
-                self._process.stdin.flush()
-                self._process.wait(timeout=15.0)
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            return  # the token will find what is left
-
-    def close(self) -> None:
-        """Cut the connection."""
-        self._closed.set()
-        try:
-            if self._process.stdin:
-                self._process.stdin.close()
-        except OSError:
-            pass  # it was cut already
-        try:
-            self._process.wait(timeout=3.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._reader.ident:
-            self._reader.join(timeout=5.0)
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe:
-                pipe.close()
-
-    def _read(self) -> None:
-        assert self._process.stdout
-        for line in self._process.stdout:
-            try:
-                told = json.loads(line)
-            except ValueError:
-                continue  # a host that greets
-            if isinstance(told, dict) and isinstance(told.get("ended"), dict):
-                self._outcome = told["ended"]
-            elif isinstance(told, dict) and isinstance(told.get("pipes"), list):
-                self._pipes = [str(pipe) for pipe in told["pipes"]]
-                self._started.set()
-        self._started.set()
-
-    def _live(self) -> None:
-        while not self._closed.wait(1.0) and self._process.stdin:
-            try:
-                self._process.stdin.write(b".")
-                self._process.stdin.flush()
-            except (OSError, ValueError):
-                return
-
-
 def fetch_all(hosts: Sequence[str], far: str, python: str, into: Path, *, seconds: float) -> None:
     """Copy what the chief wrote on the first of ``hosts``, trying again, and of the others what can be had."""
     chief, *others = hosts
@@ -310,7 +209,10 @@ def fetch_all(hosts: Sequence[str], far: str, python: str, into: Path, *, second
 
 
 def copy_folder(host: str, far: str, python: str, into: Path, *, seconds: float) -> None:
-    """Copy the files of the folder ``far`` into ``into``, all of them whole or none, within so many seconds."""
+    """Copy the files of the folder ``far`` into ``into`` within so many seconds, all records whole or nothing.
+
+    Whatever else lies there, output and drafts of records, may still grow, and comes as it is.
+    """
     until = time.monotonic() + seconds
     answer = call(host, shlex.join([python, "-c", LIST_FILES, far]), seconds=min(CALL_SECONDS, seconds))
     try:
@@ -324,11 +226,23 @@ def copy_folder(host: str, far: str, python: str, into: Path, *, seconds: float)
         left = min(COPY_SECONDS, until - time.monotonic())
         sftp(host, [f"get -r {quoted(far)} {quoted(part)}"], seconds=left)
         here = checksums(part)
-        if bad := [path for path, described in wanted.items() if here.get(path) != described]:
+        if bad := [path for path, said in wanted.items() if _is_record(path) and here.get(path) != said]:
             raise SweepError(f"{host}: {', '.join(bad[:3])} came damaged or not at all. Resume to fetch it again.")
         for path in here:  # what came, by names that this side gave
             (into / path).parent.mkdir(parents=True, exist_ok=True)
             (part / path).replace(into / path)
+
+
+def end_there(host: str, guard: str, python: str, marks: Sequence[str], *, seconds: float = CALL_SECONDS) -> str:
+    """End whatever carries one of ``marks`` on ``host``, with the guard that was sent there; why it may still run."""
+    there = shlex.quote(guard)
+    try:
+        answer = call(host, f"test ! -e {there} || {shlex.quote(python)} {there} end", text=" ".join(marks),
+                      fine=(0, 1), seconds=seconds)  # fmt: skip
+        left = json.loads(answer.strip().splitlines()[-1])["left"] if answer.strip() else []
+    except (SweepError, ValueError, KeyError) as cannot:
+        return f"{SILENT}: {cannot}"
+    return f"processes {left} do not end" if left else ""
 
 
 def find_place(host: str, python: str, base: str) -> dict[str, Any]:
@@ -385,6 +299,15 @@ def quoted(path: str | Path) -> str:
     """A path as sftp's own commands take it."""
     text = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
+
+
+def _is_record(path: str) -> bool:
+    """Whether a file of a trial's folder is a record that was written to its end.
+
+    >>> [_is_record(path) for path in ("records/a.json", "records/.a.json.draft", "output.txt", "status.json")]
+    [True, False, False, False]
+    """
+    return fnmatch.fnmatch(path, "records/[!.]*.json")
 
 
 def _lines(text: str) -> list[str]:

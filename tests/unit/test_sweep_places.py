@@ -1,0 +1,226 @@
+"""Places of trials: none is shared, none is another than was priced, and nobody else's processes are ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from vmselect.records.draft import Draft
+from vmselect.sweeps import clean, read_state, session
+from vmselect.sweeps.collection import collect
+from vmselect.sweeps.journal import Journal
+from vmselect.sweeps.plan import Trial
+from vmselect.sweeps.runners import guard, local, skypilot, ssh
+from vmselect.sweeps.runners.base import Job
+from vmselect.sweeps.skypilot import write_tasks
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from sweep_rented import RentedRunner
+
+
+def job_of(trial: Trial, token: str, folder: Path) -> Job:
+    return Job(trial, token, folder, folder, 60.0, {})
+
+
+def test_cores_are_taken_when_a_trial_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "available_cores", lambda: [4, 7])
+    plan = vs.Plan("python t.py {n}", factors={"machine": ["m"], "n": [1, 2, 3]}, machines={"m": {"cores": 1}})
+    first, second, third = plan.trials
+    runner = local.LocalRunner()
+    handles = [runner.announce(job_of(trial, f"t-{trial.id}", tmp_path)) for trial in (first, second)]
+    assert [handle["cores"] for handle in handles] == [[[4]], [[7]]]
+    assert not runner.has_room(third)
+    monkeypatch.setattr(guard, "end_tokens", lambda marks: [99])
+    assert runner.stop(handles[0])
+    assert not runner.has_room(third), "what does not end keeps its core"
+    monkeypatch.setattr(guard, "end_tokens", lambda marks: [])
+    assert runner.stop(handles[0]) == ""
+    assert runner.has_room(third)
+
+
+def test_hosts_are_taken_when_a_trial_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = vs.Plan("python t.py {n}", runner="ssh", factors={"machine": ["a", "b"], "n": [1, 2]}, seed=None)
+    runner = ssh.SshRunner("id", tmp_path)
+    handle = runner.announce(job_of(plan.trials[0], "t-1", tmp_path))
+    assert [runner.has_room(trial) for trial in plan.trials] == [False, False, True, True]
+    monkeypatch.setattr(ssh, "end_there", lambda *_, **__: f"{ssh.SILENT}: no route")
+    assert "no route" in runner.stop(handle)
+    assert not runner.has_room(plan.trials[1])
+    monkeypatch.setattr(ssh, "end_there", lambda *_, **__: "")
+    assert runner.stop(handle) == ""
+    assert runner.has_room(plan.trials[1])
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_place_that_stays_taken_is_asked_after_once_more_and_then_passed_over(
+    comes_back: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    class OneRoom(RentedRunner):
+        taken: str | None = None
+
+        def has_room(self, trial: Trial) -> bool:
+            return self.taken is None
+
+        def announce(self, job: Job) -> dict[str, Any]:
+            assert self.taken is None, "two trials in one place"
+            self.taken = job.token
+            return super().announce(job)
+
+        def stop(self, handle: dict[str, Any]) -> str:
+            super().stop(handle)
+            if self.stops.count(handle["token"]) == 1 or not comes_back:
+                return "no route to it"
+            self.taken = None
+            return ""
+
+    runner = OneRoom()
+    monkeypatch.setattr(session, "make_runner", lambda *_: runner)
+    machine = {"instance_type": "invented", "usd_per_hour": 1.0}
+    plan = vs.Plan("python -c pass", runner="skypilot", factors={"machine": ["m"], "n": [1, 2]},
+                   machines={"m": machine})  # fmt: skip
+    result = vs.sweep(plan, tmp_path / "out", budget_usd=9, yes=True, parallel=2)
+    assert len(runner.starts) == (2 if comes_back else 1)
+    assert [one.reason for one in result.skipped] == (
+        [] if comes_back else ["what ran on its machine before may still run"]
+    )
+
+
+def test_pipes_of_another_machine_or_start_name_nobody_here() -> None:
+    read, write = os.pipe()
+    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=write)
+    try:
+        pipe = os.readlink(f"/proc/{stranger.pid}/fd/1")  # noqa: PTH115 - a link that leads nowhere
+        for mark in (pipe, f"{pipe}@another-start"):
+            assert guard.holders(["token", mark], guards=True) == []
+        assert guard.holders(["token", pipe + guard.HERE], guards=True) == [stranger.pid]
+    finally:
+        stranger.kill()
+        stranger.communicate()
+        os.close(read)
+        os.close(write)
+
+
+def test_what_a_killed_trial_had_measured_is_taken_in(tmp_path: Path) -> None:
+    records = tmp_path / "attempt" / "records"
+    records.mkdir(parents=True)
+    if not (child := os.fork()):
+        draft = Draft(records, identity="0" * 32)
+        draft.write(vs.Profile.from_times(instance_type="x", batch_size=8, iteration_seconds=0.1))
+        os.kill(os.getpid(), 9)
+    os.waitpid(child, 0)
+    files, faults = collect(vs.Plan("python t.py").trials[0], tmp_path / "attempt", tmp_path)
+    assert (len(files), faults) == (1, [])
+    assert vs.load_records(files[0])[0].instance_type == "x"
+
+
+def test_records_are_copied_whole_while_output_still_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far, into = tmp_path / "far", tmp_path / "here"
+    (far / "records").mkdir(parents=True)
+    into.mkdir()
+    (far / "records" / "a.json").write_text("{}")
+    (far / "output.txt").write_text("step 1")
+    damage: list[str] = []
+
+    def call(host: str, command: str, **_: Any) -> str:
+        return subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+
+    def sftp(host: str, commands: list[str], **_: Any) -> None:
+        (far / "output.txt").write_text("step 1, step 2")
+        (far / "records" / ".b.json.draft").write_text("half")
+        target = Path(commands[0].split('"')[3])
+        subprocess.run(["cp", "-r", str(far), str(target)], check=True)
+        if damage:
+            (target / damage.pop()).write_text("{")
+
+    monkeypatch.setattr(ssh, "call", call)
+    monkeypatch.setattr(ssh, "sftp", sftp)
+    ssh.copy_folder("host", str(far), sys.executable, into, seconds=60)
+    assert (into / "records" / "a.json").read_text() == "{}"
+    assert (into / "output.txt").read_text() == "step 1, step 2"
+    damage.append("records/a.json")
+    with pytest.raises(vs.errors.SweepError, match="came damaged"):
+        ssh.copy_folder("host", str(far), sys.executable, into, seconds=60)
+    damage.append("records/a.json")
+    ssh.fetch_all(["host"], str(far), sys.executable, into, seconds=60)  # the second try is whole
+
+
+def test_a_rented_machine_is_quiet_before_its_records_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[tuple[str, str]] = []
+    monkeypatch.setattr(skypilot, "end_there", lambda host, guard, *_, **__: order.append(("end", host)))
+    monkeypatch.setattr(skypilot, "fetch_all", lambda hosts, *_, **__: order.append(("fetch", hosts[0])))
+    handle = {"cluster": "c", "far": "/tmp/c", "token": "t", "guards": 2}
+    skypilot.SkyPilotRunner().fetch(handle, tmp_path, seconds=60)
+    assert order == [("end", "c"), ("end", "c-worker1"), ("fetch", "c")]
+
+
+@pytest.mark.parametrize("level", ["1e-3", "5e1", "+1e5", "0x1f", "yes", "1:30", "2024-01-01", "1_000", "eggs", 1e-7])
+def test_a_level_comes_back_from_the_file_as_it_was(level: object, tmp_path: Path) -> None:
+    plan = vs.Plan("python t.py", factors={"a": [level]})
+    again = vs.Plan.load(plan.save(tmp_path / "plan.yaml"))
+    assert again.factors == plan.factors
+    assert again.fingerprint == plan.fingerprint
+
+
+def test_clean_goes_by_the_journal_whatever_became_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runner = RentedRunner()
+    monkeypatch.setattr(session, "make_runner", lambda *_: runner)
+    plan = vs.Plan("python -c pass", factors={"n": [1, 2]}, seed=None)
+    with session.opened(plan, tmp_path / "out", limit=None, catalog=None, listener=lambda *_: None) as engine:
+        engine._announce(plan.trials[0])
+    vs.Plan("python -c pass", factors={"n": [1.0, 2.5]}, seed=None).save(tmp_path / "out" / "plan.yaml")
+    assert [one.gone for one in clean(tmp_path / "out")] == [True]
+    assert not read_state(tmp_path / "out").open_attempts
+    assert Journal(tmp_path / "out").path.exists()
+
+
+def test_accelerators_need_a_price_and_what_is_rented_is_rented_where_it_was_priced(tmp_path: Path) -> None:
+    catalog = vs.Catalog.embedded("2026-08-22")
+    facts = {"instance_type": "n1-standard-4", "accelerators": "V100:4", "cloud": "gcp"}
+    attached = {"runner": "skypilot", "factors": {"machine": ["m"]}, "minutes": 60}
+    with pytest.raises(vs.errors.PlanError, match=r"attaches accelerators .* usd_per_hour"):
+        vs.Plan("python t.py", machines={"m": facts}, **attached).prices(catalog)  # type: ignore[arg-type]
+    own = vs.Plan("python t.py", machines={"m": {**facts, "usd_per_hour": 9.0}}, **attached)  # type: ignore[arg-type]
+    assert own.prices(catalog) == {"001": 9.0}
+    assert own.places(catalog) == {}
+    plan = vs.Plan("python t.py", runner="skypilot", minutes=10, seed=None,
+                   factors={"instance_type": ["g5.xlarge", "Standard_NC4as_T4_v3", "n1-standard-4+1xT4"]})  # fmt: skip
+    places = plan.places(catalog)
+    assert list(places.values()) == ["aws/us-east-1", "azure/eastus", "gcp/us-central1"]
+    for trial in plan.trials:
+        said = skypilot.resources_of(trial, places[trial.offer])
+        assert said["infra"] == places[trial.offer]
+        assert not {"region", "cloud"} & said.keys()
+    assert "infra: aws/us-east-1" in write_tasks(plan, tmp_path)[0].read_text()
+
+
+def test_a_variable_without_a_value_is_a_secret_where_skypilot_knows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "hush")
+    kept: dict[str, dict[str, str]] = {"envs": {}, "secrets": {}}
+
+    def task(**said: Any) -> Any:
+        ignored: dict[str, Any] = {"set_resources": lambda _: None, "set_file_mounts": lambda _: None}
+        return types.SimpleNamespace(**ignored, update_envs=kept["envs"].update, update_secrets=kept["secrets"].update)
+
+    sky = types.SimpleNamespace(
+        Task=task, Resources=lambda **_: None, get=lambda _: (1, None), launch=lambda *_, **__: 1
+    )
+    monkeypatch.setattr(skypilot, "load_sky", lambda: sky)
+    plan = vs.Plan("python t.py", runner="skypilot", factors={"instance_type": ["g5.xlarge"]}, minutes=10,
+                   environment={"WANDB_API_KEY": None})  # fmt: skip
+    runner, job = skypilot.SkyPilotRunner(), Job(plan.trials[0], "t", tmp_path, tmp_path, 600.0, {})
+    assert runner.start(job, runner.announce(job)) == {"job": 1}
+    assert kept == {"envs": {}, "secrets": {"WANDB_API_KEY": "hush"}}
