@@ -65,6 +65,9 @@ def show(records: list[vs.Profile]) -> Effects:
     print(effects.verdict)
     columns = ["factor", "share", "p_adjusted", "from_level", "to_level", "percent", "percent_low", "percent_high"]
     print(effects.factors[columns].round(4).to_string(index=False))
+    cells = effects.cells.assign(**{name: 1e3 * effects.cells[name] for name in ("mean", "sd", "low", "high")})
+    print("Milliseconds a step:")
+    print(cells.round(1).to_string(index=False))
     for finding in effects.findings:
         print(f"{finding.severity}: {finding}")
     return effects
@@ -72,14 +75,20 @@ def show(records: list[vs.Profile]) -> Effects:
 
 def confirm(first: Effects, second: Effects) -> None:
     """Which effects the second sweep repeats: the same direction, inside or near the interval of the first."""
+    for name in first.factors["factor"]:
+        if name not in first.names:
+            shown = [float(e.factors.set_index("factor").loc[name, "p_adjusted"]) < 0.05 for e in (first, second)]
+            print(f"{name}: {' and '.join('shown' if one else 'not shown' for one in shown)}")
     for name in first.names:
         one, other = (e.factors.set_index("factor").loc[name] for e in (first, second))
-        same = one["to_level"] == other["to_level"] and one["p_adjusted"] < 0.05 and other["p_adjusted"] < 0.05
+        shown = [row["p_adjusted"] < 0.05 for row in (one, other)]
+        same = all(shown) and one["to_level"] == other["to_level"]
+        verdict = "confirmed" if same else "not confirmed" if any(shown) else "not shown in either"
         overlap = one["percent_low"] <= other["percent_high"] and other["percent_low"] <= one["percent_high"]
         print(
             f"{name}: {one['percent']:+.1f} % ({one['percent_low']:+.1f} to {one['percent_high']:+.1f}), again "
             f"{other['percent']:+.1f} % ({other['percent_low']:+.1f} to {other['percent_high']:+.1f}): "
-            f"{'confirmed' if same else 'not confirmed'}{', intervals overlap' if overlap else ''}"
+            f"{verdict}{', intervals overlap' if overlap else ''}"
         )
 
 
