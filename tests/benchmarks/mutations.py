@@ -51,13 +51,18 @@ def copy_project(target: Path) -> None:
         shutil.copy(ROOT / part, target / part)
 
 
-def record_all(project: Path, kept: Path) -> Record:
-    """Which tests run which lines; what was kept of the same code and the same tests is not run again."""
+def record_all(project: Path, kept: Path, words: list[str]) -> Record:
+    """Which tests run which lines; what was kept of the same code and the same tests is not run again.
+
+    With ``words`` only files of tests with one of them in their names are asked, which can only let more survive.
+    """
     code = hashlib.sha256()
     for path in sorted((project / "vmselect").rglob("*.py")):
         code.update(path.read_bytes())
     known = Record()
     for name in list_tests(project):
+        if words and not any(word in name for word in words):
+            continue
         word = hashlib.sha256(code.digest() + (project / name).read_bytes()).hexdigest()[:12]
         table = kept / f"{Path(name).stem}-{word}.json"
         if not table.exists():
@@ -105,6 +110,7 @@ def main() -> int:
     words.add_argument("--count", type=int, default=300)
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--package", action="append", choices=PACKAGES)
+    words.add_argument("--tests", action="append", help="only files of tests with this in their name")
     words.add_argument("--from", dest="start", type=int, default=0, help="the first mutant of the sample to try")
     words.add_argument("--most", type=int, default=10**9, help="how many of them to try")
     words.add_argument("--kept", type=Path, help="folder for the record of tests and for results, reused when there")
@@ -118,7 +124,7 @@ def main() -> int:
         chosen = choose(project, packages, given.count, given.seed)[given.start : given.start + given.most]
         kept: Path = (given.kept or Path(name)).resolve()
         kept.mkdir(parents=True, exist_ok=True)
-        known = record_all(project, kept)
+        known = record_all(project, kept, given.tests or [])
         print(f"{len(known.seconds)} tests are known ({time.monotonic() - began:.0f} s)", flush=True)
         quick = dict(sorted(known.seconds.items(), key=lambda one: one[1])[:200])
         if is_killed(project, quick):

@@ -489,9 +489,20 @@ def test_a_study_a_workload_and_sizes_between_go_through_rank() -> None:
         rank(pair[:1], minimum_metric=0.9)
 
 
-def test_the_same_measurement_counts_once_and_a_time_zone_is_no_hurdle() -> None:
+def test_the_same_measurement_counts_once() -> None:
     once = profile("small", created=datetime(2026, 1, 1, tzinfo=UTC))
     assert rank([once, once]).best.seconds_high == rank([once]).best.seconds_high
+
+
+@pytest.mark.parametrize("instance_type", ["small", "big"])
+def test_a_time_with_a_zone_and_one_without_are_ranked_together(instance_type: str) -> None:
+    """Repetitions of one machine, or two machines, in either order; as read from files."""
+    texts = []
+    for name, created in (("small", "2026-01-01T00:00:00Z"), (instance_type, "2026-01-02T00:00:00")):
+        texts.append(json.dumps(json.loads(profile(name).model_dump_json()) | {"created": created}))
+    aware, bare = map(Profile.model_validate_json, texts)
+    for profiles in ([aware, bare], [bare, aware]):
+        assert {row.instance_type for row in rank(profiles).rows} == {"small", instance_type}
 
 
 def test_print_shows_what_was_left_out_and_the_winners_doubts() -> None:
