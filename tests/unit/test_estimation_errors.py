@@ -240,6 +240,18 @@ def test_phases_add_up() -> None:
     assert doubled.low < doubled.seconds < doubled.high
 
 
+def test_a_phase_is_as_sure_as_its_epochs_or_less() -> None:
+    """Ordinary epochs keep their interval, slower ones stretch it, and faster ones do not shrink it."""
+    whole = vs.estimate(steps(), epochs=10)
+    width = {}
+    for factor in (0.5, 1.0, 3.0):
+        phase = vs.estimate(steps(), phases=[(10, factor)])
+        width[factor] = (phase.seconds - phase.low, phase.high - phase.seconds)
+    assert width[1.0] == pytest.approx((whole.seconds - whole.low, whole.high - whole.seconds))
+    assert width[0.5] == pytest.approx(width[1.0])
+    assert width[3.0] == pytest.approx([3 * side for side in width[1.0]])
+
+
 def test_repetitions_that_disagree_say_so() -> None:
     merged = vs.estimate([steps(), steps(iteration_seconds=[0.3] * 10)], epochs=10)
     assert "repetitions-disagree" in {finding.code for finding in merged.findings}

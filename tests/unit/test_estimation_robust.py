@@ -239,6 +239,16 @@ def test_a_watched_recipe_that_changes_says_so() -> None:
     constant = vs.estimate(whole([5.0, 5.1, 5.0, 4.9, 5.0, 5.1]), epochs=10)
     assert "changing-epochs" in {finding.code for finding in changing.findings}
     assert "changing-epochs" not in {finding.code for finding in constant.findings}
+    # A step of a fifth, in epochs that differ by as much among themselves, is no change.
+    noisy = vs.estimate(whole([4.0, 5.0, 6.0, 5.0, 6.0, 7.0]), epochs=10)
+    assert "changing-epochs" not in {finding.code for finding in noisy.findings}
+
+
+@pytest.mark.parametrize(("readings", "assumed"), [(1, True), (2, False), (3, False)])
+def test_two_batches_of_a_validation_that_was_cut_are_better_than_a_guess(readings: int, assumed: bool) -> None:
+    cut = Validation(epoch=0, seconds=0.2 * readings, truncated=True, batch_seconds=(0.2,) * readings)
+    found = vs.estimate(make(QUIET, validations=[cut], validation_steps=50), epochs=3)
+    assert ("validation-assumed" in {finding.code for finding in found.findings}) == assumed
 
 
 def test_a_first_validation_cut_after_one_batch_is_compilation_not_a_batch() -> None:
