@@ -227,8 +227,9 @@ class Plan:
             catalog = Catalog.default()
         places = {}
         for trial in {trial.offer: trial for trial in self.trials}.values():
-            if trial.machine.usd_per_hour is not None:
-                continue  # whoever names a price says where that is
+            cloud = str(trial.machine.options.get("cloud", "")).lower().partition("/")[0]
+            if trial.machine.usd_per_hour is not None or (cloud and cloud not in CLOUDS):
+                continue  # whoever names a price, or another cloud, says where that is
             with suppress(CatalogError):
                 offer = self._offer(trial, catalog)
                 if offer.provider in CLOUDS:
@@ -372,8 +373,8 @@ class Plan:
 
     def _offer(self, trial: Trial, catalog: Catalog) -> Offer:
         """The price of a trial's machine, in the cloud that it names, if it does."""
-        cloud = str(trial.machine.options.get("cloud", "")).lower()
-        return catalog.offer(str(trial.instance_type), region=trial.region, market=trial.market,
+        cloud, _, region = str(trial.machine.options.get("cloud", "")).lower().partition("/")
+        return catalog.offer(str(trial.instance_type), region=trial.region or region or None, market=trial.market,
                              provider=cloud if cloud in CLOUDS else None)  # fmt: skip
 
 
