@@ -49,6 +49,7 @@ def test_nothing_of_the_users_is_touched(folder, first, make):
     assert "ModelCheckpoint" in said.getvalue()
     assert "best.keras" in said.getvalue()
     assert all(boundary.epoch_end_seconds > 0 for boundary in profile.timeline.boundaries)
+    assert profile.setup.saving == "best"
     assert callbacks[0].filepath == str(folder / "best.keras")
     assert callbacks[4]._weights_path.startswith(str(folder / "backup"))
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import vmselect as vs
 from vmselect.cli.estimate import estimate
 from vmselect.estimation import estimate_fits
-from vmselect.records.training import Fit
+from vmselect.records.training import Boundary, Fit
 
 app = typer.Typer()
 app.command()(estimate)
@@ -160,3 +160,23 @@ def test_estimates_in_a_notebook_name_every_term_and_escape_names() -> None:
     assert both.count("<tr>") == 3
     assert "&lt;i&gt;tuned" in both
     assert "<b>" not in both
+
+
+@pytest.mark.parametrize(
+    ("saving", "code"), [("best", "saves-the-best"), ("batches", "saves-by-batches"), (None, None)]
+)
+def test_saves_that_come_now_and_then_are_allowed_for_and_named(saving: str | None, code: str | None) -> None:
+    made = vs.Profile.from_times(steps_per_epoch=30, first_iteration_seconds=1.0, iteration_seconds=[0.1] * 20)
+    ends = tuple(
+        Boundary(
+            epoch=number, seconds=seconds, before_validation_seconds=0.0, epoch_end_seconds=seconds, final=number > 0
+        )
+        for number, seconds in enumerate((2.4, 1.0))
+    )
+    timeline = made.timeline.model_copy(update={"boundaries": ends})
+    changed = {
+        "setup": made.setup.model_copy(update={"saving": saving}), "timeline": timeline, "outcome": "stopped",
+    }  # fmt: skip
+    found = vs.estimate(made.model_copy(update=changed), epochs=20)
+    assert ({finding.code for finding in found.findings} & {"saves-the-best", "saves-by-batches"}) == ({code} - {None})
+    assert (found.low < found.seconds - 15) == (saving == "best")

@@ -50,6 +50,23 @@ def find_doubts(
             "Probe twice and estimate from both profiles: what recurs is then believed.",
             "note",
         )
+    saving = profiles[0].setup.saving
+    if saving == "best" and boundaries.ending.value > LONG_WAIT * epoch_seconds:
+        yield Finding(
+            "saves-the-best",
+            f"{title}: a checkpoint keeps the best epochs only. Every epoch counts as one, with "
+            f"{format_seconds(boundaries.ending.value)} for what callbacks do at its end; the low end of the interval "
+            "allows for none.",
+            "If few epochs will be the best so far, expect a time towards the low end.",
+            "note",
+        )
+    if saving == "batches":
+        yield Finding(
+            "saves-by-batches",
+            f"{title}: a checkpoint is saved every so many batches, which a short probe does not see often enough to "
+            "count; the time of these saves is not part of the estimate.",
+            "Save once an epoch (save_freq='epoch'), or watch a whole epoch with stop=False.",
+        )
     waiting = boundaries.waiting
     if waiting.longest > LONG_WAIT * epoch_seconds:
         each, most, epoch = (format_seconds(x) for x in (waiting.each.value, waiting.longest, epoch_seconds))

@@ -91,6 +91,8 @@ def time_boundaries(
         # A first save can take a hundred times as long as later ones, or just as long.
         half = max(readings.first_endings) / 2
         ending = Level(half, half, half, 0.0)
+    if profile.setup.saving == "best":  # every epoch counts as a best one, and perhaps none is after the first
+        ending = replace(ending, low=max(ending.low, ending.value))
     seen, beyond = [lost(one) for one in readings.openings], 0.0
     if len(seen) == 1 and readings.unit == "step" and not readings.first_openings:
         limit = LONE_BOUNDARY_STEPS * step.value

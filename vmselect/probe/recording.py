@@ -66,6 +66,7 @@ class Recording:
             self.counted_examples: int | None = None
             self.validation_examples: int | None = None
             self.validations_per_epoch: float | None = None
+            self.saving: Literal["best", "batches"] | None = None
             self.redirected: list[str] = []
             """What other callbacks were kept from writing, for people."""
             self._read_facts()
@@ -225,6 +226,7 @@ class Recording:
             validation_steps=self.fit.validation_steps,
             validation_freq=frequency if isinstance(frequency, int) and frequency > 0 else 1,
             validations_per_epoch=self.validations_per_epoch,
+            saving=self.saving,
             self_tuning_input=self.fit.self_tuning_input,
         )
 

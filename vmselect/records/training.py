@@ -229,6 +229,8 @@ class Setup(Part):
     validation_freq: PositiveCount = 1
     validations_per_epoch: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """How often validation comes within an epoch, where that is not once at its end."""
+    saving: Literal["best", "batches"] | None = None
+    """That a checkpoint is saved where two short epochs cannot show it: for the best epochs only, or by batches."""
     self_tuning_input: bool | None = None
     """Whether the data come from a tf.data pipeline that tunes itself as it runs."""
 

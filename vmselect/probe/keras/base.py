@@ -14,7 +14,7 @@ from vmselect.errors import ProbeError
 from vmselect.probe.base import CallbackProbe
 from vmselect.probe.ending import EndWatch
 from vmselect.probe.keras.callback import Logs, PlainCallback
-from vmselect.probe.keras.writers import find_writers, take_back
+from vmselect.probe.keras.writers import describe_saving, find_writers, take_back
 from vmselect.probe.options import Options
 from vmselect.probe.recorder.stopwatch import StepTimer
 from vmselect.probe.recording import Recording
@@ -122,6 +122,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
         watch.guard(self._model, "train_function")
         if callback_list is not None:
             self._untime = _time_epoch_ends(callback_list, recording.timer)
+            recording.saving = describe_saving(callback_list.callbacks)
         return watch
 
     def _release(self) -> Recording | None:

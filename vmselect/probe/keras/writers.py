@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 WRITERS = {
     "ModelCheckpoint": "filepath",
@@ -21,6 +21,14 @@ WRITERS = {
 def find_writers(callbacks: Iterable[Any]) -> list[tuple[Any, str]]:
     """Those of the callbacks that write, each with the attribute that says where."""
     return [(callback, attribute) for callback in callbacks if (attribute := _where_written(callback))]
+
+
+def describe_saving(callbacks: Iterable[Any]) -> Literal["best", "batches"] | None:
+    """How a checkpoint is saved that two short epochs do not show: by batches, or for the best epochs only."""
+    saving = [one for one in callbacks if _where_written(one) == WRITERS["ModelCheckpoint"]]
+    if any(isinstance(getattr(one, "save_freq", None), int) for one in saving):
+        return "batches"
+    return "best" if any(getattr(one, "save_best_only", False) for one in saving) else None
 
 
 def take_back(callbacks: Iterable[Any]) -> list[Any]:
