@@ -117,7 +117,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _watch_end(self, recording: Recording) -> EndWatch:
-        callback_list = recording.fit.callback_list and recording.fit.callback_list()
+        callback_list: Any = recording.fit.callback_list and recording.fit.callback_list()
         watch = EndWatch(self._end_early, anchor=callback_list or self._model)
         watch.guard(self._model, "train_function")
         if callback_list is not None:
