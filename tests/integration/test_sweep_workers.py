@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import vmselect as vs
 from vmselect.sweeps import read_state
+from vmselect.sweeps.runners.guard import holders
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "several_nodes"
-SCRIPTS = {name: EXAMPLES / f"train_{name}.py" for name in ("jax", "torch")}
+SCRIPTS = {name: EXAMPLES / f"train_{name}.py" for name in ("jax", "torch", "tensorflow")}
+MANY = 1_000_000
 CAP_MINUTES = 8.0
 
 
@@ -65,14 +73,51 @@ def test_the_chief_says_the_same_on_every_framework(framework: str, tmp_path: Pa
     assert prices == {1: 6.0, 2: 12.0, 3: 18.0}
 
 
-@pytest.mark.parametrize("plan", ["plan.yaml"])
+@pytest.mark.parametrize(("framework", "lost"), [("jax", 1)])
+def test_a_worker_that_is_killed_ends_the_others_and_fails_the_trial(framework: str, lost: int, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    killed: list[float] = []
+
+    def kill(pids: list[int], records: Path) -> None:
+        until = time.monotonic() + 60 * CAP_MINUTES
+        while time.monotonic() < until and not any(records.glob(".*.draft")):  # its first step has ended
+            time.sleep(0.2)
+        killed.append(time.monotonic())
+        os.kill(pids[lost], signal.SIGKILL)
+
+    def listen(_state: object, event: dict[str, Any]) -> None:
+        if event["event"] == "started":
+            records = folder / "trials" / event["trial"] / str(event["attempt"]) / "records"
+            threading.Thread(target=kill, args=(event["handle"]["pids"], records)).start()
+
+    plan = plan_of(framework, [2], steps=MANY, epochs=MANY)
+    result = vs.sweep(plan, folder, yes=True, listener=listen)
+    assert killed, outputs(folder)
+    assert not result.records
+    assert [one.reason.partition(",")[0] for one in result.failed] == ["a worker was lost"], outputs(folder)
+    attempt = read_state(folder).all_attempts[0]
+    assert attempt.seconds is not None
+    assert attempt.seconds < 60 * CAP_MINUTES * 0.9
+    assert not holders([attempt.token], guards=True)
+
+
+@pytest.mark.parametrize("plan", ["plan.yaml", "study.yaml"])
 def test_the_plans_of_the_examples_can_be_planned(plan: str) -> None:
     command = [sys.executable, "-c", "from vmselect.cli import main; main()", "sweep", "plan", plan, "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert {row["nodes"] for row in rows} == {1, 2, 3}
-    assert len(rows) == 6
+    assert len(rows) == (9 if plan == "plan.yaml" else 6)
+
+
+def test_the_study_is_the_one_that_was_published() -> None:
+    plan = vs.Plan.load("study.yaml")
+    three = next(trial for trial in plan.trials if trial.nodes == 3)
+    assert three.machine.hosts == ("10.0.0.4", "10.0.0.5", "10.0.0.6")
+    said = dict(itertools.pairwise(three.arguments))
+    assert (said["--epochs"], said["--learning-rate"]) == ("5", "0.001")
+    assert 40_000 / int(said["--batch"]) == 1000  # steps an epoch in its log
 
 
 def write_prices(folder: Path) -> Path:
