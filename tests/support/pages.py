@@ -1,10 +1,30 @@
-"""Reading a report page that a browser has opened."""
+"""Reading a page as a file, and one that a browser has opened."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
+
+
+def blocks(page: str) -> dict[str, str]:
+    """What stands in the page's script, its style, and its data."""
+    found = re.findall(r"<(script|style)([^>]*)>(.*?)</\1>", page, re.DOTALL)
+    return {"data" if "json" in attributes else tag: body for tag, attributes, body in found}
+
+
+def read_policy(page: str) -> dict[str, str]:
+    """The page's content security policy, part by part; its script and its style are those that it allows."""
+    policy = unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])  # type: ignore[index]
+    parts = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    for tag in ("script", "style"):
+        digest = base64.b64encode(hashlib.sha256(blocks(page)[tag].encode()).digest()).decode()
+        assert parts[f"{tag}-src"] == f"'sha256-{digest}'"
+    return parts
 
 
 def open_page(browser: Any, path: Path, html: str) -> None:

@@ -21,7 +21,7 @@ uses the rest would gain up to 1.2x."""
 
 STEAL = 0.05
 HELD_BACK = 0.05
-"""What the host or a container's limit takes is smaller than that, because nobody on the machine can do without it."""
+"""Said sooner than the others: nobody on the machine can do anything about what its host or a limit takes."""
 
 FULLY_USED = 0.9
 
