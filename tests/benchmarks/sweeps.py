@@ -9,7 +9,7 @@ import argparse
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no more runs after so long")
     given = parser.parse_args()
     bad = 0
     with tempfile.TemporaryDirectory() as base:
@@ -39,7 +40,14 @@ def main() -> int:
             began, total = time.monotonic(), Tally()
             seeds = range(given.first_seed, given.first_seed + given.runs)
             with ProcessPoolExecutor(given.workers) as pool:
-                for tally in pool.map(one, [runner] * given.runs, seeds, [base] * given.runs):
+                runs = [pool.submit(one, runner, seed, base) for seed in seeds]
+                for run in as_completed(runs):
+                    if time.monotonic() - began > given.seconds:
+                        for waiting in runs:
+                            waiting.cancel()
+                    if run.cancelled():
+                        continue
+                    tally = run.result()
                     total.runs += tally.runs
                     total.faults += tally.faults
                     total.kills += tally.kills

@@ -24,6 +24,7 @@ from vmselect.sweeps.skypilot import write_tasks
 def validate(plan_file: str, folder: str) -> dict[str, Any]:
     """Every trial of a plan as a task of the SDK and as a task file."""
     plan = vs.Plan.load(plan_file)
+    Path(folder).mkdir(parents=True, exist_ok=True)
     ours = []
     for trial in plan.trials:
         task = _task_of(trial, Path(folder))

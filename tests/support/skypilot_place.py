@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -68,17 +69,22 @@ def skypilot(folder: Path) -> Iterator[dict[str, str]]:
     endpoint = "http://{}:{}".format(*aws.get_host_and_port())
     server: subprocess.Popen[bytes] | None = None
     try:
-        client = boto3.client("ec2", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="AKIATEST",
-                              aws_secret_access_key="not-a-secret")  # fmt: skip
-        image = next(i["ImageId"] for i in client.describe_images()["Images"] if i.get("RootDeviceName"))
-        write_catalogs(home / ".sky" / "catalogs" / "v8" / "aws", image)
+        session = boto3.Session("AKIATESTTESTTEST", "not-a-secret", region_name="us-east-1")
+        images = session.client("ec2", endpoint_url=endpoint).describe_images()["Images"]
+        image = next(one["ImageId"] for one in images if one.get("RootDeviceName"))
+        caller = session.client("sts", endpoint_url=endpoint).get_caller_identity()["UserId"]
+        write_catalogs(home / ".sky" / "catalogs" / "v8" / "aws", image, caller)
+        (home / ".sky" / "version_cache.json").write_text(  # it would ask whether there is a newer one
+            json.dumps({"cached_at": time.time(), "release_version": "0.0.0"})
+        )
         port = free_ports(1)[0]
         env = {
             "HOME": str(home), "PATH": f"{Path(os.environ[PYTHON]).parent}:{os.environ['PATH']}",
             "PYTHONPATH": f"{folder / 'guard'}:{Path(vs.__file__).parents[1]}", "PYTHONDONTWRITEBYTECODE": "1",
             "SKYPILOT_DISABLE_USAGE_COLLECTION": "1", "DO_NOT_TRACK": "1", "SKYPILOT_API_SERVER_LOCAL_PORT": str(port),
             "AWS_ENDPOINT_URL": endpoint, "AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-east-1",
-            "IMAGE": image, "LANG": "C.UTF-8",
+            # What it builds for a cluster is built from what is installed; nothing is asked of a package index.
+            "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "IMAGE": image, "LANG": "C.UTF-8",
         }  # fmt: skip
         with (folder / "server.log").open("wb") as log:
             server = subprocess.Popen([os.environ[PYTHON], "-m", "sky.server.server", "--host", "127.0.0.1",
@@ -100,7 +106,7 @@ def ask(what: str, env: dict[str, str], *words: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def write_catalogs(folder: Path, image: str) -> None:
+def write_catalogs(folder: Path, image: str, caller: str) -> None:
     """Our prices where SkyPilot looks for its own; what stands there without a checksum it never replaces."""
     folder.mkdir(parents=True)
     write_catalog(vs.Catalog.embedded("2026-08-22"), folder / "vms.csv", provider="aws")
@@ -110,6 +116,12 @@ def write_catalogs(folder: Path, image: str) -> None:
                   for tag in ("skypilot:gpu-ubuntu-2204", "skypilot:cpu-ubuntu-2204", "skypilot:custom-gpu-ubuntu-2204",
                               "skypilot:custom-cpu-ubuntu-2204", "skypilot:custom-gpu-ubuntu"))
     )  # fmt: skip
+    # Which zones an account has is asked of every region, which takes half a minute, unless it is known already.
+    account = hashlib.md5(caller.encode(), usedforsecurity=False).hexdigest()[:8]
+    (folder / f"az_mappings-{account}.csv").write_text(
+        "AvailabilityZoneName,AvailabilityZone\n"
+        + "".join(f"us-east-1{letter},use1-az{number}\n" for number, letter in enumerate("abcdef", 1))
+    )
     (folder / "instance_quota_mapping.csv").write_text("InstanceType,QuotaCode,SpotQuotaCode\n")
 
 

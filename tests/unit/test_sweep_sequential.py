@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -181,6 +182,24 @@ def test_epochs_decide_and_machines_without_any_price_are_compared_by_time(
     result, _ = sweep_with({"a": 0.1, "b": 0.5}, tmp_path / "free", monkeypatch, plan={**free, "repetitions": 2})
     assert [one.trial.factors["machine"] for one in result.skipped] == ["b"]
     assert "s an epoch" in result.skipped[0].reason
+
+
+def test_the_commands_skip_say_so_and_run_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = {"g5.xlarge": 0.1, "p3.2xlarge": 0.12}
+    runner = InventedRunner(lambda trial: make_profile(trial, steps[str(trial.instance_type)]))
+    monkeypatch.setattr(session, "make_runner", lambda *_: runner)
+    plan = vs.Plan("python -c pass", factors={"instance_type": list(steps)}, minutes=10).save(tmp_path / "plan.yaml")
+    folder = str(tmp_path / "out")
+    prices = ["--date", "2026-08-22"]
+    run = ["sweep", "run", str(plan), folder, "--yes", "--stop-when-sure", "--epochs", "50", *prices]
+    done = CliRunner().invoke(app, run)
+    assert done.exit_code == 0, "what cannot win is no failure"
+    assert "skipped: by its published figures" in " ".join(done.output.split())
+    assert read_state(folder).epochs == 50
+    lines = CliRunner().invoke(app, ["sweep", "resume", folder, "--yes", "--format", "json"]).stdout.splitlines()
+    assert json.loads(lines[-1])["sure"] == ["002"]
+    assert CliRunner().invoke(app, ["sweep", "resume", folder, "--yes", "--run-all"]).exit_code == 0
+    assert runner.order == ["001", "002"]
 
 
 @pytest.mark.parametrize("wrong", [{"stop_when_sure": "yes"}, {"epochs": 0}, {"epochs": "many"}])
