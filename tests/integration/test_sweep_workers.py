@@ -73,7 +73,7 @@ def test_the_chief_says_the_same_on_every_framework(framework: str, tmp_path: Pa
     assert prices == {1: 6.0, 2: 12.0, 3: 18.0}
 
 
-@pytest.mark.parametrize(("framework", "lost"), [("jax", 1)])
+@pytest.mark.parametrize(("framework", "lost"), [("jax", 1), ("torch", 1), ("tensorflow", 1)])
 def test_a_worker_that_is_killed_ends_the_others_and_fails_the_trial(framework: str, lost: int, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     killed: list[float] = []
