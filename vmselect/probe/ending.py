@@ -45,7 +45,7 @@ class EndWatch:
     def __init__(self, note: Note, *, anchor: object) -> None:
         self._note = note
         self._guards: list[tuple[weakref.ref[Any], str, Any, Any]] = []
-        self._signal_set = False
+        self._signal_set = self._over = False
         self._process = os.getpid()
         # Where nothing dies with the training, the end of the interpreter is the net that remains.
         self._finalizer = weakref.finalize(anchor, self._forgotten)
@@ -80,6 +80,7 @@ class EndWatch:
 
     def stop(self) -> None:
         """The training has ended as it should, or its end was noted."""
+        self._over = True
         self.release()
         self._finalizer.detach()
         if self._signal_set and threading.current_thread() is threading.main_thread():
@@ -101,7 +102,10 @@ class EndWatch:
         # A handler of the user's own raises or exits in its way, which the other nets catch.
         if threading.current_thread() is not threading.main_thread():
             return
-        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        handler = signal.getsignal(signal.SIGTERM)
+        # A watch that was called off by another thread could not put the signal back.
+        left = getattr(handler, "__self__", None)
+        if handler == signal.SIG_DFL or (isinstance(left, EndWatch) and left._over):
             signal.signal(signal.SIGTERM, self._on_signal)
             self._signal_set = True
 
