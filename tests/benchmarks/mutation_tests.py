@@ -9,6 +9,7 @@ import ast
 import importlib
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -28,7 +29,11 @@ MOST_SECONDS = 60.0
 """A mutant is tried on no more tests than ran this long together when they were recorded."""
 
 SLACK_SECONDS = 60.0
-"""A mutant whose tests take twice as long as they did and this on top hangs, which a person would notice too."""
+"""A mutant whose tests take twice the processor time that they did and this on top hangs, which a person would notice
+too..."""
+
+WALL = 10.0
+"""...and so does one that takes this many times as long by the clock, however busy the machine is."""
 
 
 @dataclass
@@ -141,6 +146,7 @@ def _fork(project: Path, run: Any, *, seconds: float, quiet: bool) -> int:
     if child == 0:
         code = 3
         try:
+            resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 5))
             os.chdir(project)
             sys.path.insert(0, str(project))
             if quiet:
@@ -154,7 +160,7 @@ def _fork(project: Path, run: Any, *, seconds: float, quiet: bool) -> int:
         finally:
             sys.stdout.flush()
             os._exit(code)
-    until = time.monotonic() + seconds
+    until = time.monotonic() + WALL * seconds
     while time.monotonic() < until:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
