@@ -149,3 +149,19 @@ def test_what_is_alive_is_sampled_on() -> None:
     assert samplers()
     sampler.stop()
     assert not samplers()
+
+
+def test_data_that_do_not_know_their_batch_do_not_break_a_prediction() -> None:
+    from types import SimpleNamespace
+
+    from vmselect.probe.inference.callback import _read_locals
+
+    class Adapter:
+        @property
+        def batch_size(self) -> int:
+            raise NotImplementedError
+
+        partial_batch_size = batch_size
+
+    found = _read_locals({"epoch_iterator": SimpleNamespace(data_adapter=Adapter()), "x": object()})
+    assert (found.batch_size, found.partial_batch) == (None, None)

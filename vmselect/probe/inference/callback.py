@@ -17,7 +17,7 @@ from vmselect.probe.inference.keeping import build_calls, describe, keep_record,
 from vmselect.probe.inference.load import Clock
 from vmselect.probe.inference.tally import Tally
 from vmselect.probe.keras.callback import Logs, PlainCallback
-from vmselect.probe.keras.fit import positive, walk_up
+from vmselect.probe.keras.fit import positive, read, walk_up
 from vmselect.probe.observation import Observation, check_sample, watch_call
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.surroundings import MachineFacts, read_facts
@@ -246,7 +246,8 @@ def read_caller(frame: FrameType | None, name: str) -> _Caller:
 
 def _read_locals(local: dict[str, Any]) -> _Caller:
     adapter: Any = getattr(local.get("epoch_iterator"), "data_adapter", None)
-    size, partial = (positive(getattr(adapter, name, None)) for name in ("batch_size", "partial_batch_size"))
+    # A data set of the user's own does not know, and Keras then raises.
+    size, partial = positive(read(lambda: adapter.batch_size)), positive(read(lambda: adapter.partial_batch_size))
     data = local.get("x")
     total, length = count_bytes(data), getattr(data, "shape", None)
     return _Caller(size, partial, total / int(length[0]) if total is not None and length and length[0] else None)

@@ -77,14 +77,14 @@ def walk_up(frame: FrameType | None) -> Iterator[tuple[str, dict[str, Any]]]:
 def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
     adapter: Any = getattr(local.get("epoch_iterator"), "data_adapter", None)
     frequency = local.get("validation_freq", 1)
-    partial = _read(lambda: adapter.partial_batch_size)
-    if partial is None and _read(lambda: adapter.has_partial_batch) is False:
+    partial = read(lambda: adapter.partial_batch_size)
+    if partial is None and read(lambda: adapter.has_partial_batch) is False:
         partial = 0
-    if local.get("steps_per_epoch") not in (None, _read(lambda: adapter.num_batches)):
+    if local.get("steps_per_epoch") not in (None, read(lambda: adapter.num_batches)):
         partial = None  # an epoch is not one pass over the data: its last batch may be any
     return replace(
         _describe_list(callback_list),
-        batch_size=positive(_read(lambda: adapter.batch_size)),
+        batch_size=positive(read(lambda: adapter.batch_size)),
         partial_batch=partial if isinstance(partial, int) else None,
         validation_steps=positive(local.get("validation_steps")),
         validation_freq=frequency if isinstance(frequency, (int, Collection)) else 1,
@@ -96,7 +96,7 @@ def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
 
 
 def _tunes_itself(iterator: Any, adapter: Any) -> bool:
-    enabled = _read(lambda: [adapter._dataset.options().autotune.enabled])
+    enabled = read(lambda: [adapter._dataset.options().autotune.enabled])
     if enabled is not None:  # a tf.data dataset: on, unless somebody turned it off
         return bool(enabled[0] is not False)
     # On TensorFlow Keras makes one of whatever data there are, and turns tuning off for a PyDataset only.
@@ -110,7 +110,8 @@ def _describe_list(callback_list: Any) -> FitFacts:
     )
 
 
-def _read(attribute: Callable[[], Any]) -> Any:
+def read(attribute: Callable[[], Any]) -> Any:
+    """What ``attribute`` gives, or None where Keras does not tell."""
     try:
         return attribute()
     except (AttributeError, TypeError, ValueError, IndexError, RuntimeError):
