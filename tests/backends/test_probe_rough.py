@@ -179,11 +179,9 @@ def test_while_it_trains_the_profile_is_what_was_seen(folder):
 
 
 def test_an_interrupt_key(folder):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
     probe = vs.IterationProbe(folder / "p.json", stop=False, verbose=0)
     log = Log(("batch", 9), lambda: signal.raise_signal(signal.SIGINT))
     expect(KeyboardInterrupt, lambda: fit(probe, callbacks=[probe, log]))
-    signal.signal(signal.SIGINT, before)
     assert vs.Profile.load(folder / "p.json").outcome == "interrupted"
 
 

@@ -194,8 +194,6 @@ def test_an_interrupt_ends_a_script_by_the_signal_and_leaves_nothing_behind(tmp_
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
-        # Whoever started the tests may ignore the signal, which children inherit.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
     )
     while not (tmp_path / "started").exists():
         time.sleep(0.01)
