@@ -155,8 +155,9 @@ def machine_of(profile: Profile) -> Identity:
     return identify(profile)._replace(batch_size=None)
 
 
-def _place(profile: Profile) -> tuple[int, Any, str]:
-    return (profile.fit.number if profile.fit else 0), profile.created, profile.id
+def _place(profile: Profile) -> tuple[int, Any]:
+    # Those of one moment stay in the order in which they were given.
+    return (profile.fit.number if profile.fit else 0), profile.created
 
 
 def epochs_of(profile: Profile) -> int:

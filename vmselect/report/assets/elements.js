@@ -44,14 +44,6 @@ function listNames(names, most = 4) {
   return parts.flatMap((part, i) => (i === 0 ? [part] : [i === parts.length - 1 ? " and " : ", ", part]));
 }
 
-/** Text of at most `most` letters; the middle gives way, for names often differ at their end. */
-function shorten(text, most) {
-  const letters = [...text];
-  if (letters.length <= most) return text;
-  const tail = Math.floor(most / 2) - 1;
-  return `${letters.slice(0, most - tail - 1).join("")}…${letters.slice(-tail).join("")}`;
-}
-
 /**
  * One box that follows the pointer or the focus and says what a mark stands for. Each chart is one stop of the Tab key;
  * the arrow keys go from mark to mark.

@@ -1,4 +1,4 @@
-// How numbers are printed: the same words as vmselect/units.py, so that page, terminal and notebook agree.
+// How numbers are printed: the same words as vmselect/units.py, so that page, terminal and notebook agree; and long names.
 
 const SECONDS_PER_HOUR = 3600;
 
@@ -72,4 +72,12 @@ function formatEpochs(epochs) {
 
 function formatShare(share) {
   return `${significant(share * 100, 3)} %`;
+}
+
+/** Text of at most `most` letters; the middle gives way, for names often differ at their end. */
+function shorten(text, most) {
+  const letters = [...text];
+  if (letters.length <= most) return text;
+  const tail = Math.floor(most / 2) - 1;
+  return `${letters.slice(0, most - tail - 1).join("")}…${letters.slice(-tail).join("")}`;
 }
