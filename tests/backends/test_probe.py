@@ -92,6 +92,37 @@ def test_a_time_limit_cuts_a_long_validation(folder):
     assert validation.batches < 10
 
 
+class Slower(keras.callbacks.Callback):
+    """Steps that take at least a hundredth of a second."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        time.sleep(0.01)
+
+
+def test_short_steps_are_measured_for_as_long_as_is_wanted(folder):
+    probe = vs.IterationProbe(steps=3, steady_seconds=0.15, verbose=0)
+    profile = fit(probe, callbacks=[Slower(), probe], steps=200)
+    for epoch in profile.timeline.epochs:
+        assert not epoch.complete
+        assert 3 < epoch.steps - 1 <= 15 + 1
+        assert epoch.seconds - epoch.opening_seconds >= 0.15
+    assert len(profile.timeline.epochs) == len(profile.timeline.validations) == 2
+    if BACKEND == "tensorflow":
+        assert profile.timeline.input_wait is not None
+    check_conserved(profile)
+
+
+def test_long_enough_steps_are_as_many_as_were_asked_for(folder):
+    probe = vs.IterationProbe(steps=6, steady_seconds=0.05, verbose=0)
+    assert fit(probe, callbacks=[Slower(), probe]).timeline.steps.steps == 14
+
+
+def test_an_epoch_too_short_for_the_seconds_is_measured_to_where_its_wait_for_input_is_learnt(folder):
+    profile = fit(vs.IterationProbe(steps=3, steady_seconds=60, verbose=0), steps=30)
+    assert [epoch.steps for epoch in profile.timeline.epochs] in ([30, 30], [24, 30], [24, 24])
+    assert (profile.timeline.input_wait is not None) >= (BACKEND == "tensorflow")
+
+
 def test_an_epoch_that_is_not_one_pass_over_the_data(folder):
     setup = fit(vs.IterationProbe(steps=3, verbose=0), steps=30, partial=5, steps_per_epoch=12).setup
     assert (setup.steps_per_epoch, setup.partial_batch, setup.examples) == (12, None, None)
@@ -249,6 +280,22 @@ def test_python_datasets_get_one_short_epoch(folder):
 
 def test_whether_the_input_tunes_itself(folder):
     assert fit(vs.IterationProbe(steps=4, verbose=0)).setup.self_tuning_input is (BACKEND == "tensorflow")
+
+
+def test_whether_one_pass_over_the_data_goes_on_through_all_epochs(folder):
+    def endless():
+        while True:
+            yield make_data(1)
+
+    for data, options, goes_on in (
+        (endless(), {"steps_per_epoch": 20}, True),
+        (make_data(60), {"steps_per_epoch": 20}, False),
+        (make_data(60), {}, False),
+    ):
+        probe = vs.IterationProbe(steps=4, verbose=0)
+        arrays = data if isinstance(data, tuple) else (data,)
+        MODEL.fit(*arrays, epochs=5, verbose=0, callbacks=[probe], **options)
+        assert probe.profile.setup.continuous_input is goes_on
 
 
 def test_several_steps_per_execution(folder):

@@ -118,8 +118,7 @@ def test_the_batch_is_that_of_all_workers_on_every_backend(
 ) -> None:
     distribution = types.SimpleNamespace(distribution=lambda: types.SimpleNamespace(auto_shard_dataset=shards))
     monkeypatch.setitem(sys.modules, "keras", types.SimpleNamespace(distribution=distribution))  # type: ignore[arg-type]
-    monkeypatch.setattr(framework, "backend_name", lambda: backend)
-    feeders, counters = framework.count_feeders(object(), 3)
+    feeders, counters = framework.count_feeders(3, backend)
     assert FitFacts(batch_size=given, partial_batch=given // 2).times(feeders).batch_size == 96
     assert counted * counters == 96
-    assert framework.count_feeders(object(), 1) == (1, 1)
+    assert framework.count_feeders(1, backend) == (1, 1)

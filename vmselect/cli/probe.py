@@ -33,6 +33,11 @@ EXTRAS = {
 """What a script trains with, and what brings it."""
 
 
+STEADY_SECONDS = 2.0
+"""How long steady steps are measured in each epoch, in a process that has taken seconds to start: a computer's speed
+changes from one second to the next, and twenty short steps would see one moment of it."""
+
+
 class Interrupted(BaseException):
     """Ctrl-C in the script, by a name of our own: typer would make an exit code of a KeyboardInterrupt."""
 
@@ -44,7 +49,10 @@ def probe(
     ] = None,
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a module, as for python -m.")] = False,
     path: Annotated[Path, typer.Option(help="Folder or .json file for the profile.")] = Path("profiles"),
-    steps: Annotated[int, typer.Option(help="Steady steps to measure in each of two epochs.")] = 20,
+    steps: Annotated[int, typer.Option(help="Steady steps to measure in each of two epochs, at least.")] = 20,
+    steady_seconds: Annotated[
+        float, typer.Option(help="Go on in each of them until steady steps have taken so long; 0 for --steps alone.")
+    ] = STEADY_SECONDS,
     validations: Annotated[int, typer.Option(help="Validations to measure: 0, 1 or 2.")] = 2,
     validation_steps: Annotated[int | None, typer.Option(help="Cut later validations to so many batches.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds at the latest.")] = None,
@@ -103,6 +111,7 @@ def probe(
         keras_only = {"validation_steps": validation_steps} if kind is vmselect.IterationProbe else {}
         return kind(
             path, steps=steps, validations=validations, seconds=seconds, stop=not watch, batch_size=batch_size,
+            steady_seconds=None if watch else steady_seconds,
             instance_type=instance_type, region=region, verbose=int(not quiet), protect_files=not touch_files,
             name=names.pop(0) if names else None, **keras_only,
         )  # fmt: skip
@@ -114,7 +123,8 @@ def probe(
             path, batch_size=batch_size, instance_type=instance_type, region=region, metrics=None, factors=None,
             name=names[0] if names else None, sample=1.0, alarm=None, verbose=int(not quiet),
         ),
-        steps=steps, validations=validations, seconds=seconds, stop=not watch, model=Path(script).stem,
+        steps=steps, validations=validations, seconds=seconds, steady_seconds=steady_seconds, stop=not watch,
+        model=Path(script).stem,
     )  # fmt: skip
     trainings = Trainings(new_probe, last=last, beside=script_watch.look_away)
     trainings.watch()

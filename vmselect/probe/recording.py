@@ -42,6 +42,7 @@ class Recording:
         model: Any = None,
         params: Mapping[str, Any] | None = None,
         frame: FrameType | None = None,
+        backend: str | None = None,
         options: Options,
     ) -> None:
         target, self._factors = choose_path(options.path), read_factors(options.factors)
@@ -69,7 +70,7 @@ class Recording:
             self.saving: Literal["best", "batches"] | None = None
             self.redirected: list[str] = []
             """What other callbacks were kept from writing, for people."""
-            self._read_facts()
+            self._read_facts(backend)
             self._open(target)
             self.observation = Observation(options.sample, options.alarm)
 
@@ -91,6 +92,10 @@ class Recording:
     def is_late(self, seconds: float | None) -> bool:
         """Whether the training has gone on for longer than ``seconds``, if that is a limit at all."""
         return seconds is not None and self.timer.elapsed_seconds() > seconds
+
+    def is_steady(self, seconds: float | None) -> bool:
+        """Whether the steady steps of this epoch have taken as long as is wanted; of several workers none asks that."""
+        return seconds is None or self.workers > 1 or self.timer.steady_taken() >= seconds * 1e9
 
     @property
     def batch_size(self) -> int | None:
@@ -195,7 +200,7 @@ class Recording:
             environment=Environment(
                 **self._environment,
                 peak_memory_bytes=read_peak_memory(),
-                peak_gpu_memory_bytes=read_peak_gpu_memory(),
+                peak_gpu_memory_bytes=read_peak_gpu_memory(self._environment["backend"]),
             ),
             placement=self._placement,
             fit=Fit(number=self._number[0], process=self._number[1], name=self.options.name),
@@ -228,6 +233,7 @@ class Recording:
             validations_per_epoch=self.validations_per_epoch,
             saving=self.saving,
             self_tuning_input=self.fit.self_tuning_input,
+            continuous_input=self.fit.continuous_input,
         )
 
     def observe(self, frame: FrameType | None = None) -> None:
@@ -250,7 +256,7 @@ class Recording:
         self._pauses = PauseWatch(self.timer)
         self._ahead = WriteAhead(target, build, identity=self._id) if target is not None and self.is_chief else None
 
-    def _read_facts(self) -> None:
+    def _read_facts(self, backend: str | None) -> None:
         from vmselect.probe.facts.framework import (
             count_feeders,
             count_parameters,
@@ -262,7 +268,7 @@ class Recording:
         from vmselect.probe.facts.placement import locate
 
         self._environment: dict[str, Any] = {
-            **read_framework(self.model),
+            **read_framework(self.model, backend),
             **read_machine(),
             "notebook": in_notebook(),
             "dispatch": None if self.model is None else "threaded" if self.fit.threaded else "direct",
@@ -272,7 +278,7 @@ class Recording:
         self.parameters = count_parameters(self.model)
         self.structure = describe_structure(self.model)
         # Where every worker brings data of its own, a step takes as many batches as there are workers.
-        feeders, self._counters = count_feeders(self.model, self.workers)
+        feeders, self._counters = count_feeders(self.workers, self._environment["backend"])
         self.fit = self.fit.times(feeders)
 
 

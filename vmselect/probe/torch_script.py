@@ -43,6 +43,7 @@ class TorchScript(Probe):
         steps: int = 20,
         validations: int = 2,
         seconds: float | None = None,
+        steady_seconds: float | None = None,
         stop: bool = True,
         model: str | None = None,
     ) -> None:
@@ -50,6 +51,7 @@ class TorchScript(Probe):
         self._steps_wanted = steps
         self._epochs_wanted = max(1, validations)
         self._seconds = seconds
+        self._steady_seconds = steady_seconds
         self._stop = stop
         self._model = model
         self._training: weakref.ref[_Pass] | None = None
@@ -113,8 +115,8 @@ class TorchScript(Probe):
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _on_update(self, optimizer: Any, *_: Any) -> None:
-        self.updates += 1
-        if self.updates == 1:
+        self.updates = updates = self.updates + 1
+        if updates == 1:
             groups = optimizer.param_groups
             self._parameters = sum(weight.numel() for group in groups for weight in group["params"])
 
@@ -146,7 +148,7 @@ class TorchScript(Probe):
         return begun
 
     def _start(self) -> Recording:
-        self._recording = recording = Recording("loop", options=self._options)
+        self._recording = recording = Recording("loop", backend="torch", options=self._options)
         with recording.timer.leave_out():
             recording.model_name = self._model
             self._watch = EndWatch(self._end_early, anchor=self)
@@ -198,7 +200,8 @@ class TorchScript(Probe):
     def _goes_on(self, now: _Pass, recording: Recording) -> bool:
         """Whether an epoch that may be cut short is to go on."""
         late = recording.is_late(self._seconds)
-        if not (now.batches > self._steps_wanted or late) or now.batches == recording.steps:
+        enough = now.batches > self._steps_wanted and recording.is_steady(self._steady_seconds)
+        if not (enough or late) or now.batches == recording.steps:
             return True
         self._cut_short = True
         if late:
@@ -268,19 +271,20 @@ class _Pass:
         return self
 
     def __next__(self) -> Any:
-        watch, batches = self._watch, self.batches
-        if self.end_step is not None and self.read:
-            if self.updates != watch.updates:
-                self.updates = watch.updates
-                self.end_step(batches - 1, batches - self.read)
+        batches, end_step = self.batches, self.end_step
+        if end_step is not None:
+            updates = self._watch.updates
+            if updates != self.updates:
+                self.updates = updates
+                end_step(batches - 1, batches - self.read)
                 self.read = batches
-        elif batches and not watch.next_step(self):
-            watch.end_pass(self, whole=False)
+        elif batches and not self._watch.next_step(self):
+            self._watch.end_pass(self, whole=False)
             raise StopIteration
         try:
             batch = next(self._batches)
         except StopIteration:
-            watch.end_pass(self, whole=True)
+            self._watch.end_pass(self, whole=True)
             raise
         self.batches = batches + 1
         return batch

@@ -233,6 +233,8 @@ class Setup(Part):
     """That a checkpoint is saved where two short epochs cannot show it: for the best epochs only, or by batches."""
     self_tuning_input: bool | None = None
     """Whether the data come from a tf.data pipeline that tunes itself as it runs."""
+    continuous_input: bool | None = None
+    """Whether one pass over data without an end goes on through all epochs, as with ``steps_per_epoch``."""
 
 
 class Fit(Part):

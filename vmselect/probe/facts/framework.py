@@ -17,25 +17,28 @@ Answer = TypeVar("Answer")
 PACKAGES = ("keras", "tensorflow", "jax", "jaxlib", "torch", "numpy")
 
 
-def read_framework(model: Any) -> dict[str, Any]:
-    """The software fields of a profile's environment."""
-    backend = backend_name()
-    worker_index, workers = read_worker(model)
+def read_framework(model: Any, backend: str | None = None) -> dict[str, Any]:
+    """The software fields of a profile's environment; ``backend`` where the caller knows what trains."""
+    backend = backend or backend_name()
+    worker_index, workers = read_worker(model, backend)
     jit = getattr(model, "jit_compile", None)
     return {
         "backend": backend,
         "versions": read_versions(),
         "precision": _attempt(lambda: str(model.dtype_policy.name)),
         "jit": jit if isinstance(jit, bool) else None,
-        "replicas": count_replicas(model),
+        "replicas": count_replicas(model, backend),
         "worker_index": worker_index,
         "workers": workers,
-        "framework_gpus": count_framework_gpus(),
+        "framework_gpus": count_framework_gpus(backend),
     }
 
 
 def backend_name() -> str | None:
-    """Name of Keras' backend, or of the framework that a hand-written loop has loaded."""
+    """Name of Keras' backend, or of the framework that a hand-written loop has loaded.
+
+    A program may have Keras and TensorFlow loaded and train with neither: torch's loggers load them.
+    """
     keras = sys.modules.get("keras")
     name = _attempt(lambda: str(keras.backend.backend())) if keras is not None else None
     return name or next((package for package in ("torch", "jax", "tensorflow") if package in sys.modules), None)
@@ -80,7 +83,7 @@ def read_versions() -> dict[str, str]:
     return found
 
 
-def read_worker(model: Any) -> tuple[int, int]:
+def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:
     """Index of this process among the workers of a distributed training, and their number; the chief has 0."""
     resolver = _attempt(lambda: model.distribute_strategy.cluster_resolver)
     if resolver is not None:
@@ -88,9 +91,10 @@ def read_worker(model: Any) -> tuple[int, int]:
         if found is not None:
             return found
     jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
-    if backend_name() == "jax" and jax is not None:
+    backend = backend or backend_name()
+    if backend == "jax" and jax is not None:
         return int(jax.process_index()), int(jax.process_count())
-    if backend_name() == "torch" and torch is not None:
+    if backend == "torch" and torch is not None:
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             return int(distributed.get_rank()), int(distributed.get_world_size())
@@ -107,11 +111,11 @@ def _read_cluster(resolver: Any) -> tuple[int, int] | None:
     return before + int(resolver.task_id), sum(counts.values())
 
 
-def count_replicas(model: Any) -> int:
+def count_replicas(model: Any, backend: str | None = None) -> int:
     """Over how many devices every batch is spread."""
     replicas = _attempt(lambda: int(model.distribute_strategy.num_replicas_in_sync))
-    if replicas is None and backend_name() == "torch":
-        replicas = read_worker(model)[1]
+    if replicas is None and (backend or backend_name()) == "torch":
+        replicas = read_worker(model, backend)[1]
     if replicas is None:
         keras = sys.modules.get("keras")
         distribution = _attempt(lambda: keras.distribution.distribution()) if keras is not None else None
@@ -120,13 +124,12 @@ def count_replicas(model: Any) -> int:
     return max(1, replicas)
 
 
-def count_feeders(model: Any, workers: int) -> tuple[int, int]:
+def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
     """How many workers bring a batch of their own to every step, and how many count examples each for itself.
 
     TensorFlow's strategies are given the batch of all workers and split it. JAX' workers bring a batch each, unless
     Keras splits a dataset for them, and count together. torch's bring a batch each and count it alone.
     """
-    backend = backend_name()
     if workers == 1 or backend not in ("jax", "torch"):
         return 1, 1
     keras = sys.modules.get("keras")
@@ -134,9 +137,9 @@ def count_feeders(model: Any, workers: int) -> tuple[int, int]:
     return 1 if splits else workers, workers if backend == "torch" else 1
 
 
-def count_framework_gpus() -> int | None:
+def count_framework_gpus(backend: str | None = None) -> int | None:
     """GPUs that the framework uses in this process, or None where it does not tell."""
-    name = backend_name()
+    name = backend or backend_name()
     framework = sys.modules.get(name or "")
     if framework is None:
         return None
@@ -150,11 +153,11 @@ def count_framework_gpus() -> int | None:
     return None
 
 
-def read_peak_gpu_memory() -> int | None:
+def read_peak_gpu_memory(backend: str | None = None) -> int | None:
     """The most memory that the framework has held on one GPU so far, in bytes."""
-    if not count_framework_gpus():
+    if not count_framework_gpus(backend):
         return None
-    name = backend_name()
+    name = backend or backend_name()
     framework: Any = sys.modules.get(name or "")
     peaks: dict[str, Callable[[], int]] = {
         "tensorflow": lambda: int(framework.config.experimental.get_memory_info("GPU:0")["peak"]),
@@ -165,14 +168,14 @@ def read_peak_gpu_memory() -> int | None:
 
 
 def synchronise(model: Any = None) -> None:
-    """Wait until the device has done all that it was asked to do."""
+    """Wait until the device has done all that it was asked to do: torch's whoever else is loaded."""
     jax, torch, tensorflow = (sys.modules.get(name) for name in ("jax", "torch", "tensorflow"))
     name = backend_name()
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
     if name == "jax" and jax is not None:
         pending = getattr(model, "_jax_state", None) or [a for a in jax.live_arrays() if not a.is_deleted()]
         jax.block_until_ready(pending)
-    elif name == "torch" and torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
     elif name == "tensorflow" and tensorflow is not None:
         tensorflow.test.experimental.sync_devices()
 

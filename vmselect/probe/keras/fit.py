@@ -34,6 +34,8 @@ class FitFacts:
     """Whether an epoch that was cut short can be followed by another."""
     self_tuning_input: bool | None = None
     """Whether the data come from a tf.data pipeline that tunes itself as it runs."""
+    continuous_input: bool | None = None
+    """Whether one pass over data without an end goes on through all epochs."""
 
     def times(self, feeders: int) -> FitFacts:
         """The same where so many processes bring such batches to every step."""
@@ -92,6 +94,7 @@ def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
         # Its worker threads outlive an epoch that was left early, and refuse to be started again.
         can_restart="PyDataset" not in type(adapter).__name__,
         self_tuning_input=None if adapter is None else _tunes_itself(local["epoch_iterator"], adapter),
+        continuous_input=None if adapter is None else _goes_on(local.get("steps_per_epoch"), adapter),
     )
 
 
@@ -101,6 +104,11 @@ def _tunes_itself(iterator: Any, adapter: Any) -> bool:
         return bool(enabled[0] is not False)
     # On TensorFlow Keras makes one of whatever data there are, and turns tuning off for a PyDataset only.
     return type(iterator).__name__.startswith("TF") and "PyDataset" not in type(adapter).__name__
+
+
+def _goes_on(steps_per_epoch: Any, adapter: Any) -> bool:
+    # Keras asks for a new iterator at each epoch, unless it was told how many steps to take from one without an end.
+    return steps_per_epoch is not None and read(lambda: adapter.num_batches) is None
 
 
 def _describe_list(callback_list: Any) -> FitFacts:

@@ -31,6 +31,8 @@ class IterationProbe(KerasProbe):
         steps: steady steps in each epoch that is cut short.
         validations: how many validations to see: 0 (it is cut after one batch), 1 or 2.
         seconds: end the probe after about this wall time, whatever has been seen.
+        steady_seconds: go on in each epoch that is cut short until its steady steps have taken this long; more than
+            ``steps`` of them where they are short. Of several workers, who wait for each other, ``steps`` alone counts.
         stop: with False, touch nothing and watch the whole training: the profile then holds its true total.
         batch_size: examples per step over all replicas, where the data does not tell.
         validation_steps: cut the second and later validations after this many batches.
@@ -64,6 +66,7 @@ class IterationProbe(KerasProbe):
         steps: int = 20,
         validations: int = 2,
         seconds: float | None = None,
+        steady_seconds: float | None = None,
         stop: bool = True,
         batch_size: int | None = None,
         validation_steps: int | None = None,
@@ -80,6 +83,7 @@ class IterationProbe(KerasProbe):
         self.steps = check_count("steps", steps)
         self.validations = check_count("validations", validations, least=0, most=2)
         self.seconds = maybe(check_seconds, "seconds", seconds, above=0)
+        self.steady_seconds = maybe(check_seconds, "steady_seconds", steady_seconds)
         self.validation_steps = maybe(check_count, "validation_steps", validation_steps)
         super().__init__(
             path,
@@ -95,7 +99,12 @@ class IterationProbe(KerasProbe):
             protect_files=protect_files,
             verbose=verbose,
         )
-        check_whole(self.stop, seconds=self.seconds, validation_steps=self.validation_steps)
+        check_whole(
+            self.stop,
+            seconds=self.seconds,
+            steady_seconds=self.steady_seconds,
+            validation_steps=self.validation_steps,
+        )
 
     def _reset(self) -> None:
         super()._reset()
@@ -296,11 +305,26 @@ class IterationProbe(KerasProbe):
                     trace.see(batch)
                     trace.end()
                     self._in_passing = False
+        elif self._needs_more(batch, timer):
+            pass
         elif trace.begin(batch, self._last_batch, timer=timer):
             self._cut_epoch = self._cut_short = True
             self._timer = None
         else:
             self._cut_training(batch)
+
+    def _needs_more(self, batch: int, timer: StepTimer) -> bool:
+        """Whether steady steps have been timed for too short; if so, it is looked at again when that should be over."""
+        alone = self._recording is not None and self._recording.workers == 1
+        if self.steady_seconds is None or not alone or self._epochs_seen >= self._epochs_wanted:
+            return False
+        seen = timer.steady_taken()
+        missing = self.steady_seconds * 1e9 - seen
+        if missing <= 0 or batch >= self._trace.latest(self._last_batch):
+            return False
+        more = math.ceil(missing * batch / seen) if seen else 1
+        self._stop_at = min(batch + max(1, more), self._trace.latest(self._last_batch))
+        return True
 
     def _end_trace(self) -> None:
         """The traced steps are over, or their epoch is."""

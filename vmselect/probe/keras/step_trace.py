@@ -34,9 +34,13 @@ class StepTrace:
         room = 0.0 if self._trace is None else min(STEPS * self._covers, last_batch - batch - 1)
         return room if room >= LEAST else 0
 
+    def latest(self, last_batch: float) -> float:
+        """The last batch after which there is still room for a whole trace, if there is one to be made."""
+        return math.inf if self._trace is None else last_batch - 1 - STEPS * self._covers
+
     def plan_in_passing(self, wanted: int, last_batch: float) -> float:
         """The batch after which to trace in an epoch that is timed whole."""
-        at = min(wanted, last_batch - 1 - STEPS * self._covers)
+        at = min(wanted, self.latest(last_batch))
         return at if at >= SETTLED and self.room(at, last_batch) else math.inf
 
     def begin(self, batch: int, last_batch: float, *, timer: StepTimer | None = None) -> bool:

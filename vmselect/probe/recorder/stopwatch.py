@@ -293,6 +293,13 @@ class StepTimer:
         """Wall time since the start, the probe's own work included."""
         return (self._clock() - self._start) / 1e9
 
+    def steady_taken(self) -> int:
+        """Nanoseconds of the steps of the running epoch so far, without its first."""
+        tally = self.current
+        if tally is None or tally.opening is None:
+            return 0
+        return self.steps_taken - tally.taken_before - tally.opening[2]
+
     def clock(self) -> int:
         """The time now, by the clock of the readings."""
         return self._clock()

@@ -35,6 +35,7 @@ class TrainerProbe(CallbackProbe):
         steps: int = 20,
         validations: int = 2,
         seconds: float | None = None,
+        steady_seconds: float | None = None,
         stop: bool = True,
         batch_size: int | None = None,
         instance_type: str | None = None,
@@ -50,6 +51,7 @@ class TrainerProbe(CallbackProbe):
         self.steps = check_count("steps", steps)
         self.validations = check_count("validations", validations, least=0, most=2)
         self.seconds = maybe(check_seconds, "seconds", seconds, above=0)
+        self.steady_seconds = maybe(check_seconds, "steady_seconds", steady_seconds)
         self.stop = check_flag("stop", stop)
         self.protect_files = check_flag("protect_files", protect_files)
         self.options = Options.of(
@@ -64,7 +66,7 @@ class TrainerProbe(CallbackProbe):
             name=name,
             verbose=verbose,
         )
-        check_whole(self.stop, seconds=self.seconds)
+        check_whole(self.stop, seconds=self.seconds, steady_seconds=self.steady_seconds)
         self._reset()
 
     def _reset(self) -> None:
@@ -82,7 +84,7 @@ class TrainerProbe(CallbackProbe):
         self._close("interrupted")  # one before this that ended without a word
         scratch = self._scratch
         self._reset()
-        self._recording = recording = Recording("loop", options=self.options)
+        self._recording = recording = Recording("loop", backend="torch", options=self.options)
         with recording.timer.leave_out():
             self._scratch = scratch
             self._watch = EndWatch(self._end_early, anchor=self)
@@ -141,11 +143,12 @@ class TrainerProbe(CallbackProbe):
         if not self._epochs and not self._read:
             recording.note()
         self._read = self._batches
-        # An epoch that is only passed on the way to a validation costs one step.
-        wanted = self.steps if self._epochs < max(1, self.validations) else 0
         if not self.stop or self._batches == recording.steps:
             return False
-        if self._batches > wanted or recording.is_late(self.seconds):
+        # An epoch that is only passed on the way to a validation costs one step.
+        passing = self._epochs >= max(1, self.validations)
+        enough = self._batches > self.steps and recording.is_steady(self.steady_seconds)
+        if passing or enough or recording.is_late(self.seconds):
             self._cut_epoch = self._cut_short = True
         return self._cut_epoch
 
