@@ -13,7 +13,7 @@ import pytest
 import vmselect as vs
 from vmselect.estimation import fit_runtime
 from vmselect.estimation.location import locate
-from vmselect.estimation.waiting import next_look
+from vmselect.estimation.waiting import next_look, split_wait
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
 from vmselect.records.base import Fact
 from vmselect.records.usage import Summary, Usage
@@ -411,6 +411,47 @@ def test_epochs_without_validation_wait_by_their_own_length() -> None:
 
     never, always = idle(), idle(validations=[3.0, 3.0])
     assert idle(validations=[3.0, 3.0], validation_freq=2) == pytest.approx((never + always) / 2)
+
+
+def test_data_without_an_end_wait_once_when_the_training_ends() -> None:
+    """One pipeline for ten epochs of 12 s: the next look after 120 s is at 141.91 s, if epochs last just as long."""
+    without = vs.estimate(waiting(self_tuning_input=False), epochs=10)
+    endless = waiting(continuous_input=True)
+    profile = endless.model_copy(update={"setup": endless.setup.model_copy(update={"epochs": 10})})
+    estimate = vs.estimate(profile, epochs=10)
+    assert fit_runtime(profile).idle_seconds == 0
+    assert 0 < estimate.seconds - without.seconds < 60
+    assert estimate.high >= without.seconds + 21
+    assert vs.estimate(profile, epochs=11).seconds - estimate.seconds == pytest.approx(12.0, abs=0.1)
+    assert "waits-between-epochs" not in {f.code for f in estimate.findings}
+    (finding,) = (f for f in estimate.findings if f.code == "waits-at-the-end")
+    assert "autotune.enabled = False" in finding.remedy
+    of_unknown_length = vs.estimate(endless, epochs=10)
+    share = 0.95  # of a processor that is busy all the time
+    assert of_unknown_length.seconds - without.seconds == pytest.approx(share * 30, abs=3.0)  # a look a minute
+
+
+def spread_over(profile: Profile, replicas: int) -> Profile:
+    environment = profile.environment.model_copy(update={"replicas": replicas})
+    return profile.model_copy(update={"environment": environment})
+
+
+def test_pipelines_of_several_devices_wait_one_after_the_other() -> None:
+    """An epoch of 12 s: the first pipeline waits until 20.47 s, the second until 40.95 s, the third until 81.91 s."""
+    idle = {replicas: fit_runtime(spread_over(waiting(), replicas)).idle_seconds for replicas in (1, 2, 4)}
+    assert idle[1] < WAIT < 40.95 - 12 < idle[2] < 81.91 - 12
+    assert idle[4] == idle[2]  # more than three were not seen to wait
+
+
+def test_what_pipelines_of_several_devices_waited_is_taken_out_of_what_was_seen() -> None:
+    """After the probe's own 2 s the looks come at 2.55, 5.11 and 10.23 s: a boundary of 3.11 s is a wait for two."""
+    assert split_wait(3.11, 2.0, pipelines=3) == (pytest.approx(3.11), pytest.approx(2 / 3))
+    assert split_wait(0.0, 2.0, pipelines=3) == (0.0, 0.0)
+    assert split_wait(2.0, 2.0, pipelines=3) == (0.0, None)  # between two looks: not told
+    seen = vs.estimate(spread_over(waiting(boundary=3.11), 2), epochs=100)
+    idle = fit_runtime(spread_over(waiting(boundary=3.11), 2)).idle_seconds
+    assert seen.terms["epoch_boundaries"] == pytest.approx(100 * idle, abs=0.5)
+    assert "long-boundary" not in {f.code for f in seen.findings}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ FEW_READINGS = 3
 LONG_WAIT = 0.05
 """Share of an epoch beyond which waiting after it is worth a word."""
 
+TURN_OFF = "options = tf.data.Options(); options.autotune.enabled = False; data.with_options(options)"
+
 CHANGE = 0.1
 """Share by which later epochs must differ from earlier ones to be called another recipe."""
 
@@ -76,8 +78,17 @@ def find_doubts(
             f"{title}: its tf.data pipeline tunes itself, and TensorFlow may idle up to {most} after each epoch of "
             f"{epoch}. By how busy the processor was, it does so after {waiting.share:.0%} of them: {each} an epoch "
             f"are counted, {bill:.0%} of the time and of the bill.",
-            "Turn it off (options = tf.data.Options(); options.autotune.enabled = False; data.with_options(options)) "
-            "and probe again, or watch whole epochs with EpochProbe.",
+            f"Turn it off ({TURN_OFF}) and probe again, or watch whole epochs with EpochProbe.",
+        )
+    last, epochs = boundaries.last_waiting, profiles[0].setup.epochs or 1
+    if last.longest > LONG_WAIT * epochs * epoch_seconds:
+        once, most = (format_seconds(seconds) for seconds in (last.each.value, last.longest))
+        yield Finding(
+            "waits-at-the-end",
+            f"{title}: its tf.data pipeline goes on through all epochs and tunes itself; when fit returns, TensorFlow "
+            f"may idle up to {most} until it can be taken down. {once} are counted for that, once.",
+            f"Turn it off: {TURN_OFF}.",
+            "note",
         )
     yield from _changing_epochs(title, profiles)
 

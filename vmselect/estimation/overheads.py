@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 
 from vmselect.estimation.location import NOTHING, Level, locate, predict_once
 from vmselect.estimation.readings import Opening, Readings
-from vmselect.estimation.waiting import NO_WAITING, Waiting, expect_waiting, split_wait, weigh_evidence
+from vmselect.estimation.waiting import (
+    NO_WAITING,
+    UNKNOWN_SECONDS,
+    Waiting,
+    count_pipelines,
+    expect_waiting,
+    split_wait,
+    weigh_evidence,
+)
 from vmselect.estimation.workload import Workload
 from vmselect.records import Profile
 
@@ -30,7 +38,8 @@ STALL_RECURS = 0.3
 class Boundaries:
     """Seconds that wrap up every epoch, end it, and open every later one; of the first of these; and what comes once.
 
-    ``shortened`` says that what was seen is not believed to recur in full; ``waiting`` comes on top, after every epoch.
+    ``shortened`` says that what was seen is not believed to recur in full; ``waiting`` comes on top, after every epoch,
+    or ``last_waiting`` when the training ends.
     """
 
     wrap_up: Level = NOTHING
@@ -41,6 +50,7 @@ class Boundaries:
     once: float = 0.0
     shortened: bool = False
     waiting: Waiting = NO_WAITING
+    last_waiting: Waiting = NO_WAITING
 
 
 @dataclass(frozen=True)
@@ -67,13 +77,15 @@ def time_boundaries(
     # After a whole epoch of unknown length a wait cannot be told from the rest, and stands in what was seen.
     mixed = any(not o.cut_short and o.pipeline_seconds is None for o in readings.openings + readings.first_openings)
     tunes = bool(profile.setup.self_tuning_input) and not mixed
+    goes_on = bool(profile.setup.continuous_input)
+    pipelines = count_pipelines(profile)
     evidence: list[tuple[float, float]] = []
 
     def lost(opening: Opening) -> float:
         seconds = max(0.0, opening.before_seconds + opening.step_seconds - step.value * opening.covers)
-        if not tunes:
+        if not tunes or goes_on:
             return seconds
-        wait, waited = split_wait(seconds, opening.pipeline_seconds)
+        wait, waited = split_wait(seconds, opening.pipeline_seconds, pipelines)
         evidence.append(weigh_evidence(waited, cut_short=opening.cut_short))
         return seconds - wait
 
@@ -109,9 +121,13 @@ def time_boundaries(
         # Never so far below that a training of one epoch would gain time.
         once += max(-once, statistics.fmean(lost(one) for one in readings.first_openings) - opening.value)
     longer = TRUNCATED_BOUNDARY * opening.value if readings.truncated_boundaries else 0.0
-    waiting = NO_WAITING
-    if tunes:
-        lengths = [(seconds + wrap_up.value + ending.value, often) for seconds, often in epoch_seconds]
+    waiting = last_waiting = NO_WAITING
+    lengths = [(seconds + wrap_up.value + ending.value, often) for seconds, often in epoch_seconds]
+    if tunes and goes_on:
+        epochs, epoch = profile.setup.epochs, math.fsum(seconds * often for seconds, often in lengths)
+        lasts = epochs * epoch if epochs else UNKNOWN_SECONDS
+        last_waiting = expect_waiting(profile, (), [(lasts, 1.0)], confidence=confidence)
+    elif tunes:
         waiting = expect_waiting(profile, evidence, lengths, confidence=confidence)
     return Boundaries(
         wrap_up=wrap_up,
@@ -122,6 +138,7 @@ def time_boundaries(
         once=once,
         shortened=beyond > 0,
         waiting=waiting,
+        last_waiting=last_waiting,
     )
 
 

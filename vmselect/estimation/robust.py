@@ -52,7 +52,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     inside = training + validation.later.value / freq
     lengths = [(training + validation.later.value, 1 / freq), *([(training, 1 - 1 / freq)] if freq > 1 else [])]
     boundaries = time_boundaries(profiles[0], readings, step=step, epoch_seconds=lengths, confidence=confidence)
-    idle = boundaries.waiting.each
+    idle, last_idle = boundaries.waiting.each, boundaries.last_waiting.each
     init = predict_once(readings.init, confidence=confidence)
     between = boundaries.wrap_up.value + boundaries.ending.value + boundaries.opening.value
     pauses = time_pauses(readings)
@@ -66,7 +66,11 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
         ),
         "partial_batch": (partial.once.value, partial.each.value),
         "epoch_boundaries": (
-            boundaries.once + boundaries.first_wrap_up.value + boundaries.first_ending.value - between,
+            boundaries.once
+            + boundaries.first_wrap_up.value
+            + boundaries.first_ending.value
+            - between
+            + last_idle.value,
             between + idle.value,
         ),
     }
@@ -85,6 +89,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     spread.add_level(boundaries.opening, once=-1.0, per_epoch=1.0)
     spread.add_level(idle, per_epoch=1.0)
     spread.add_noise(quantile(confidence, 30.0) * idle.noise, per_epoch=1.0)
+    spread.add_sides(last_idle.value, boundaries.last_waiting.longest - last_idle.value, once=1.0)
     spread.add_level(validation.first, once=1.0)
     spread.add_level(validation.later, once=-1.0, per_epoch=1.0 / freq)
     moving = inside + between

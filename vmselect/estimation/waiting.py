@@ -5,6 +5,10 @@ so on up to once a minute. At the end of an epoch TensorFlow takes the pipeline 
 that fails, and on a busy processor it often does, TensorFlow waits for the next look. A pipeline runs from the first
 batch of an epoch until after its validation, so the length of the wait follows from the length of the epoch; whether it
 waits is a matter of chance. docs/explanation/measuring-honestly.md shows both.
+
+Two kinds of input differ. Data without an end (``steps_per_epoch`` over a generator, say) are one pipeline for all
+epochs, which is taken down once, when ``fit`` returns. And a strategy that spreads batches over several devices has
+several pipelines, taken down one after the other: each of them may wait for the next look after that of the one before.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from operator import mul
 
 from vmselect.estimation.location import NOTHING, Level, quantile
 from vmselect.findings import Finding
@@ -44,6 +50,12 @@ TELLING_SECONDS = 0.06
 
 LENGTH_SPREAD = 0.05
 """Relative spread of the length of an epoch around its prediction: it decides which look is the next."""
+
+MOST_PIPELINES = 3
+"""So many pipelines of a distributed dataset were seen to wait one after the other, with two devices and with four."""
+
+UNKNOWN_SECONDS = 3600.0
+"""How long a pipeline lasts that goes on through an unknown number of epochs: long enough for a look a minute."""
 
 LENGTHS = tuple(statistics.NormalDist(1.0, LENGTH_SPREAD).inv_cdf((k + 0.5) / 40) for k in range(40))
 
@@ -79,27 +91,46 @@ def next_look(seconds: float) -> float:
     return doubled + LONGEST_PERIOD * math.ceil((seconds - doubled) / LONGEST_PERIOD)
 
 
-def split_wait(lost_seconds: float, pipeline_seconds: float | None) -> tuple[float, bool | None]:
-    """What of the time lost after a pipeline of ``pipeline_seconds`` was a wait, and whether there was one (or None).
+def count_pipelines(profile: Profile) -> int:
+    """How many pipelines are taken down after an epoch, one after the other."""
+    replicas = profile.environment.replicas
+    return 1 if replicas == 1 else min(MOST_PIPELINES, 1 + replicas)
 
-    >>> split_wait(0.30, 1.0)[1], split_wait(0.01, 1.0), split_wait(0.01, None)
-    (True, (0.0, False), (0.0, None))
+
+def list_waits(pipeline_seconds: float, pipelines: int) -> list[float]:
+    """What is waited if none of the pipelines waits, if one does, and so on to all of them.
+
+    >>> [round(seconds, 2) for seconds in list_waits(1.0, 3)]
+    [0.0, 0.27, 1.55, 4.11]
+    """
+    waits, look = [0.0], pipeline_seconds
+    for _ in range(pipelines):
+        look = next_look(look * (1 + 1e-9))
+        waits.append(look - pipeline_seconds)
+    return waits
+
+
+def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: int = 1) -> tuple[float, float | None]:
+    """What of the time lost after pipelines of ``pipeline_seconds`` was a wait, and the share that waited (or None).
+
+    >>> split_wait(0.30, 1.0)[1], split_wait(0.01, 1.0), split_wait(0.01, None), split_wait(1.6, 1.0, pipelines=2)[1]
+    (1.0, (0.0, 0.0), (0.0, None), 1.0)
     """
     if pipeline_seconds is None:
         return 0.0, None
-    wait = next_look(pipeline_seconds) - pipeline_seconds
-    if wait <= TELLING_SECONDS or 0.5 * wait <= lost_seconds < 0.9 * wait:
+    waits = list_waits(pipeline_seconds, pipelines)
+    waited = max(number for number, wait in enumerate(waits) if lost_seconds >= wait / 2)
+    wait, told = waits[waited], waits[max(1, waited)]
+    if told <= TELLING_SECONDS or (waited and lost_seconds < 0.9 * wait):
         return 0.0, None
-    return (min(wait, lost_seconds), True) if lost_seconds >= wait / 2 else (0.0, False)
+    return min(wait, lost_seconds), waited / pipelines
 
 
-def weigh_evidence(waited: bool | None, *, cut_short: bool) -> tuple[float, float]:
-    """What a boundary that was seen says for waits, and against."""
+def weigh_evidence(waited: float | None, *, cut_short: bool) -> tuple[float, float]:
+    """What a boundary of whose pipelines the share ``waited`` did says for waits, and against."""
     if waited is None:
         return 0.0, 0.0
-    if cut_short:
-        return CUT_WAITED if waited else 0.0, 0.0
-    return float(waited), float(not waited)
+    return (CUT_WAITED * waited, 0.0) if cut_short else (waited, 1.0 - waited)
 
 
 def expect_waiting(
@@ -117,17 +148,31 @@ def expect_waiting(
     hits, misses = (math.fsum(side) for side in zip((0.0, 0.0), *evidence, strict=True))
     weight = USUAL_WEIGHT + hits + misses
     share = (USUAL_WEIGHT * usual + hits) / weight
-    mean = variance = longest = 0.0
+    pipelines = count_pipelines(profile)
+    value = variance = noise = slope = longest = 0.0
     for seconds, often in lengths:
-        waits = [next_look(factor * seconds) - factor * seconds for factor in LENGTHS]
-        mean += often * statistics.fmean(waits)
-        variance += often * statistics.pvariance(waits)
-        longest = max(longest, *waits)
-    spread = math.hypot(mean * math.sqrt(share * (1 - share) / (weight + 1)), share * math.sqrt(variance))
+        expected, chance, steeper, most = zip(
+            *(_expect(list_waits(factor * seconds, pipelines), share) for factor in LENGTHS), strict=True
+        )
+        value += often * statistics.fmean(expected)
+        variance += often * statistics.pvariance(expected)
+        noise += often * statistics.fmean(chance)
+        slope += often * statistics.fmean(steeper)
+        longest = max(longest, *most)
+    spread = math.hypot(slope * math.sqrt(share * (1 - share) / (weight + 1)), math.sqrt(variance))
     width = quantile(confidence, 30.0) * spread
-    value = share * mean
-    noise = mean * math.sqrt(share * (1 - share))
     return Waiting(Level(value, min(width, value), min(width, longest - value), noise), share, longest)
+
+
+def _expect(waits: Sequence[float], share: float) -> tuple[float, float, float, float]:
+    """Mean and spread of a wait, how the mean rises with the share of pipelines that wait, and the longest wait."""
+    pipelines = len(waits) - 1
+    chances = [math.comb(pipelines, k) * share**k * (1 - share) ** (pipelines - k) for k in range(pipelines + 1)]
+    fewer = [math.comb(pipelines - 1, k) * share**k * (1 - share) ** (pipelines - 1 - k) for k in range(pipelines)]
+    mean = math.fsum(map(mul, chances, waits))
+    square = math.fsum(chance * (wait - mean) ** 2 for chance, wait in zip(chances, waits, strict=True))
+    rises = (after - before for before, after in pairwise(waits))
+    return mean, math.sqrt(square), pipelines * math.fsum(map(mul, fewer, rises)), waits[-1]
 
 
 def expect_share(profile: Profile) -> float:
