@@ -3,8 +3,10 @@
     python tests/benchmarks/corpus_clock.py OUT.json SCRIPT
 
 The clock knows nothing of vmselect. It stands around ``keras.Model.fit``, Lightning's ``Trainer.fit`` and Hugging
-Face's ``Trainer.train``, outermost calls only. In a script of plain torch there is no such call: there the time runs
-from the first pass over a DataLoader to the end of the script.
+Face's ``Trainer.train``, outermost calls only, and runs from when the library first tells its callbacks of the training
+to the return of the call: what comes before, such as the import of a logger's library, is initialization, as imports
+are. In a script of plain torch there is no such call: there the time runs from the first pass over a DataLoader to the
+end of the script.
 """
 
 from __future__ import annotations
@@ -24,10 +26,18 @@ CALLS = {
     "lightning.pytorch.trainer.trainer": ("Trainer", "fit"),
     "transformers.trainer": ("Trainer", "train"),
 }
+TOLD = {
+    "keras.src.callbacks.callback_list": ("CallbackList", "on_train_begin", None),
+    "lightning.pytorch.trainer.call": (None, "_call_callback_hooks", "setup"),
+    "transformers.trainer_callback": ("CallbackHandler", "on_train_begin", None),
+}
+"""Where callbacks are told that a training begins: by a method, or by a function that is given the hook's name."""
+
 LOADER = "torch.utils.data.dataloader"
 
 taken: list[float] = []
 inside: list[str] = []
+told: list[float] = []
 first_pass: list[float] = []
 
 
@@ -35,7 +45,8 @@ class Clock(importlib.abc.MetaPathFinder):
     """Puts the clock around a module's method as soon as the module has been imported."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in CALLS and name != LOADER:
+        wraps = {LOADER: time_passes, **dict.fromkeys(CALLS, time_calls), **dict.fromkeys(TOLD, note_beginning)}
+        if name not in wraps:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
@@ -43,14 +54,15 @@ class Clock(importlib.abc.MetaPathFinder):
 
             def load_and_wrap(module: Any) -> None:
                 load(module)
-                time_passes(module) if name == LOADER else time_calls(module, *CALLS[name])
+                wraps[name](module)
 
             spec.loader.exec_module = load_and_wrap
         return spec
 
 
-def time_calls(module: Any, owner: str, method: str) -> None:
+def time_calls(module: Any) -> None:
     """Time the outermost calls of a method."""
+    owner, method = CALLS[module.__name__]
     call = getattr(getattr(module, owner), method)
 
     @functools.wraps(call)
@@ -58,14 +70,29 @@ def time_calls(module: Any, owner: str, method: str) -> None:
         if inside:
             return call(*arguments, **options)
         inside.append(method)
-        began = time.perf_counter()
+        told.clear()
         try:
             return call(*arguments, **options)
         finally:
-            taken.append(time.perf_counter() - began)
+            taken.append(time.perf_counter() - told[0])
             inside.clear()
 
     setattr(getattr(module, owner), method, timed)
+
+
+def note_beginning(module: Any) -> None:
+    """Note when callbacks are told of a training."""
+    owner, method, hook = TOLD[module.__name__]
+    place = module if owner is None else getattr(module, owner)
+    call = getattr(place, method)
+
+    @functools.wraps(call)
+    def noting(*arguments: Any, **options: Any) -> Any:
+        if inside and hook in (None, *arguments[1:2]):
+            told.append(time.perf_counter())
+        return call(*arguments, **options)
+
+    setattr(place, method, noting)
 
 
 def time_passes(module: Any) -> None:

@@ -3,7 +3,7 @@
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
-STEPS = 400
+STEPS = 800
 
 
 class Lines(torch.utils.data.Dataset):
@@ -27,7 +27,7 @@ arguments = TrainingArguments(
     per_device_train_batch_size=8,
     gradient_accumulation_steps=2,
     eval_strategy="steps",
-    eval_steps=100,
+    eval_steps=200,
     save_strategy="no",
     logging_strategy="no",
     report_to=[],

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
 
-EPOCHS = 5
+EPOCHS = 6
 
 
 class Reviews(torch.utils.data.Dataset):
@@ -43,8 +43,8 @@ arguments = TrainingArguments(
 trainer = Trainer(
     BertForSequenceClassification(config),
     arguments,
-    train_dataset=Reviews(1200, 0),
-    eval_dataset=Reviews(300, 1),
+    train_dataset=Reviews(2400, 0),
+    eval_dataset=Reviews(600, 1),
     compute_metrics=measure,
 )
 trainer.train()

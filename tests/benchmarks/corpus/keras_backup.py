@@ -31,7 +31,7 @@ model.compile(
 )
 
 rng = np.random.default_rng(2)
-images, labels = rng.random((1600, 24, 24, 3), "float32"), rng.integers(0, 5, 1600)
+images, labels = rng.random((6400, 24, 24, 3), "float32"), rng.integers(0, 5, 6400)
 model.fit(
     images,
     labels,

@@ -10,8 +10,8 @@ import numpy as np
 EPOCHS = 6
 
 rng = np.random.default_rng(0)
-x = rng.random((4800, 28, 28, 1), "float32")
-y = rng.integers(0, 10, 4800)
+x = rng.random((24000, 28, 28, 1), "float32")
+y = rng.integers(0, 10, 24000)
 
 model = keras.Sequential(
     [
@@ -26,5 +26,5 @@ model = keras.Sequential(
 )
 model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
 best = keras.callbacks.ModelCheckpoint("models/best.keras", monitor="val_loss", save_best_only=True)
-model.fit(x[:4000], y[:4000], batch_size=64, epochs=EPOCHS, validation_data=(x[4000:], y[4000:]), callbacks=[best])
+model.fit(x[:20000], y[:20000], batch_size=64, epochs=EPOCHS, validation_data=(x[20000:], y[20000:]), callbacks=[best])
 model.save("models/last.keras")

@@ -10,8 +10,8 @@ import numpy as np
 EPOCHS = 14
 
 rng = np.random.default_rng(3)
-x = rng.normal(size=(12000, 60)).astype("float32")
-y = (x[:, :5].sum(axis=1) + rng.normal(size=12000)).astype("float32")
+x = rng.normal(size=(30000, 60)).astype("float32")
+y = (x[:, :5].sum(axis=1) + rng.normal(size=30000)).astype("float32")
 
 model = keras.Sequential([keras.Input((60,))])
 for width in (256, 256, 128):

@@ -22,7 +22,7 @@ model = keras.Sequential(
 )
 model.compile(optimizer="adam", loss="mse")
 for number in range(ROUNDS):
-    x = rng.random((3000, 20, 20, 2), "float32")
+    x = rng.random((15000, 20, 20, 2), "float32")
     history = model.fit(x, x.mean(axis=(1, 2, 3)), batch_size=32, epochs=1, verbose=0)
     print(number, history.history["loss"][0])
 model.save("field.keras")

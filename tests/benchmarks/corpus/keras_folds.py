@@ -10,8 +10,8 @@ import numpy as np
 EPOCHS, FOLDS = 3, 5
 
 rng = np.random.default_rng(10)
-x = rng.normal(size=(5000, 40)).astype("float32")
-y = rng.integers(0, 2, 5000)
+x = rng.normal(size=(20000, 40)).astype("float32")
+y = rng.integers(0, 2, 20000)
 
 
 def build():

@@ -70,5 +70,5 @@ generator = keras.Sequential(
 )
 gan = Gan(generator, discriminator, noise=16)
 gan.compile(keras.optimizers.Adam(3e-4), keras.optimizers.Adam(3e-4))
-gan.fit(np.random.default_rng(6).random((2560, 16, 16, 1), "float32"), batch_size=32, epochs=EPOCHS, verbose=2)
+gan.fit(np.random.default_rng(6).random((10240, 16, 16, 1), "float32"), batch_size=32, epochs=EPOCHS, verbose=2)
 generator.save("generator.keras")

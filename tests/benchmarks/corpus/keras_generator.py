@@ -7,7 +7,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 import keras
 import numpy as np
 
-EPOCHS, STEPS = 5, 70
+EPOCHS, STEPS = 6, 500
 
 
 def waves(batch_size):
@@ -29,4 +29,4 @@ model = keras.Sequential(
     ]
 )
 model.compile(optimizer="adam", loss="mae")
-model.fit(waves(32), steps_per_epoch=STEPS, epochs=EPOCHS, validation_data=waves(32), validation_steps=10, verbose=2)
+model.fit(waves(32), steps_per_epoch=STEPS, epochs=EPOCHS, validation_data=waves(32), validation_steps=40, verbose=2)

@@ -15,9 +15,9 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 rng = np.random.default_rng(16)
-x, y = rng.random((4000, 20, 20, 3), "float32"), rng.integers(0, 10, 4000)
-train = tf.data.Dataset.from_tensor_slices((x[:3600], y[:3600])).shuffle(3600).batch(64)
-test = tf.data.Dataset.from_tensor_slices((x[3600:], y[3600:])).batch(64)
+x, y = rng.random((13000, 20, 20, 3), "float32"), rng.integers(0, 10, 13000)
+train = tf.data.Dataset.from_tensor_slices((x[:12000], y[:12000])).shuffle(12000).batch(64)
+test = tf.data.Dataset.from_tensor_slices((x[12000:], y[12000:])).batch(64)
 
 with strategy.scope():
     model = keras.Sequential(

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 from keras import layers
 
-EPOCHS = 10
+EPOCHS = 12
 
 rng = np.random.default_rng(12)
-count = 4500
+count = 45000
 words = rng.integers(0, 3000, (count, 30))
 facts = rng.normal(size=(count, 12)).astype("float32")
 urgent, days = rng.integers(0, 2, (count, 1)).astype("float32"), rng.random((count, 1)).astype("float32")

@@ -26,8 +26,8 @@ class Turned(keras.utils.PyDataset):
 
 
 rng = np.random.default_rng(13)
-x = rng.random((2600, 24, 24, 3), "float32")
-y = rng.integers(0, 8, 2600)
+x = rng.random((6500, 24, 24, 3), "float32")
+y = rng.integers(0, 8, 6500)
 model = keras.Sequential(
     [
         keras.Input((24, 24, 3)),

@@ -10,8 +10,8 @@ import numpy as np
 EPOCHS = 6
 
 rng = np.random.default_rng(4)
-x = rng.normal(size=(5000, 128, 4)).astype("float32")
-y = keras.utils.to_categorical(rng.integers(0, 6, 5000), 6)
+x = rng.normal(size=(25000, 128, 4)).astype("float32")
+y = keras.utils.to_categorical(rng.integers(0, 6, 25000), 6)
 
 model = keras.Sequential(
     [
@@ -24,10 +24,10 @@ model = keras.Sequential(
 )
 model.compile(optimizer="rmsprop", loss="categorical_crossentropy", metrics=["accuracy"])
 model.fit(
-    x[:4000],
-    y[:4000],
+    x[:20000],
+    y[:20000],
     batch_size=40,
     epochs=EPOCHS,
-    validation_data=(x[4000:], y[4000:]),
+    validation_data=(x[20000:], y[20000:]),
     callbacks=[keras.callbacks.TensorBoard("logs", histogram_freq=1), keras.callbacks.CSVLogger("logs.csv")],
 )

@@ -11,7 +11,7 @@ import tensorflow as tf
 EPOCHS = 6
 
 rng = np.random.default_rng(17)
-images, labels = rng.integers(0, 255, (3000, 40, 40, 3), "uint8"), rng.integers(0, 12, 3000)
+images, labels = rng.integers(0, 255, (13000, 40, 40, 3), "uint8"), rng.integers(0, 12, 13000)
 
 
 def prepare(image, label):
@@ -21,9 +21,13 @@ def prepare(image, label):
 
 data = tf.data.Dataset.from_tensor_slices((images, labels))
 train = (
-    data.take(2600).shuffle(1000).map(prepare, num_parallel_calls=tf.data.AUTOTUNE).batch(32).prefetch(tf.data.AUTOTUNE)
+    data.take(11000)
+    .shuffle(4000)
+    .map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
+    .batch(32)
+    .prefetch(tf.data.AUTOTUNE)
 )
-test = data.skip(2600).map(prepare).batch(32).cache()
+test = data.skip(11000).map(prepare).batch(32).cache()
 
 model = keras.Sequential(
     [

@@ -8,11 +8,11 @@ import keras
 import torch
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
-EPOCHS = 5
+EPOCHS = 6
 
 torch.manual_seed(15)
-data = TensorDataset(torch.randn(3600, 50, 8), torch.randint(0, 3, (3600,)))
-train, test = random_split(data, [3200, 400])
+data = TensorDataset(torch.randn(14000, 50, 8), torch.randint(0, 3, (14000,)))
+train, test = random_split(data, [12000, 2000])
 model = keras.Sequential(
     [
         keras.Input((50, 8)),

@@ -11,7 +11,7 @@ import numpy as np
 EPOCHS = 3
 
 rng = np.random.default_rng(5)
-x = rng.normal(size=(8000, 64)).astype("float32")
+x = rng.normal(size=(32000, 64)).astype("float32")
 y = (x**2).mean(axis=1)
 
 
@@ -27,5 +27,5 @@ def build(choices):
 tuner = keras_tuner.RandomSearch(
     build, objective="val_loss", max_trials=4, seed=7, directory="search", project_name="net"
 )
-tuner.search(x[:6500], y[:6500], batch_size=32, epochs=EPOCHS, validation_data=(x[6500:], y[6500:]), verbose=0)
+tuner.search(x[:26000], y[:26000], batch_size=32, epochs=EPOCHS, validation_data=(x[26000:], y[26000:]), verbose=0)
 print(tuner.get_best_hyperparameters()[0].values)

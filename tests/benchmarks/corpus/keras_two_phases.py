@@ -10,9 +10,9 @@ import numpy as np
 HEAD_EPOCHS, EPOCHS = 6, 4
 
 rng = np.random.default_rng(9)
-x = rng.random((1000, 48, 48, 3), "float32")
-y = rng.integers(0, 4, 1000)
-train, test = (x[:850], y[:850]), (x[850:], y[850:])
+x = rng.random((4000, 48, 48, 3), "float32")
+y = rng.integers(0, 4, 4000)
+train, test = (x[:3400], y[:3400]), (x[3400:], y[3400:])
 
 body = keras.Sequential([keras.Input((48, 48, 3))], name="body")
 for filters, stride in ((24, 2), (32, 2), (48, 1)):

@@ -36,6 +36,6 @@ again = layers.Conv2DTranspose(1, 3, strides=2, padding="same", activation="sigm
 vae = keras.Model(image, again, name="vae")
 vae.compile(optimizer="adam", loss="binary_crossentropy")
 
-data = np.random.default_rng(8).random((5000, 28, 28, 1), "float32")
+data = np.random.default_rng(8).random((8000, 28, 28, 1), "float32")
 vae.fit(data, data, batch_size=128, epochs=EPOCHS, verbose=2)
 vae.save_weights("vae.weights.h5")

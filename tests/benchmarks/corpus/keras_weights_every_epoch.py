@@ -10,8 +10,8 @@ import numpy as np
 EPOCHS = 8
 
 rng = np.random.default_rng(1)
-x = rng.integers(0, 2000, (4000, 40))
-y = rng.integers(0, 2, 4000)
+x = rng.integers(0, 2000, (16000, 40))
+y = rng.integers(0, 2, 16000)
 
 model = keras.Sequential(
     [

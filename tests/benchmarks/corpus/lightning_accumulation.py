@@ -31,7 +31,7 @@ class Forecast(L.LightningModule):
 
 
 L.seed_everything(5)
-series = torch.randn(2300, 30, 6)
+series = torch.randn(11000, 30, 6)
 trainer = L.Trainer(
     max_epochs=EPOCHS,
     accelerator="cpu",
@@ -43,6 +43,6 @@ trainer = L.Trainer(
 )
 trainer.fit(
     Forecast(),
-    DataLoader(TensorDataset(series[:2000]), batch_size=20, shuffle=True),
-    DataLoader(TensorDataset(series[2000:]), batch_size=50),
+    DataLoader(TensorDataset(series[:10000]), batch_size=20, shuffle=True),
+    DataLoader(TensorDataset(series[10000:]), batch_size=50),
 )

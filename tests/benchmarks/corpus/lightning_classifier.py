@@ -31,9 +31,9 @@ class Classifier(L.LightningModule):
 
 if __name__ == "__main__":
     L.seed_everything(4)
-    x, y = torch.rand(3600, 3, 16, 16), torch.randint(0, 6, (3600,))
-    train = DataLoader(TensorDataset(x[:3200], y[:3200]), batch_size=32, shuffle=True)
-    test = DataLoader(TensorDataset(x[3200:], y[3200:]), batch_size=50)
+    x, y = torch.rand(15000, 3, 16, 16), torch.randint(0, 6, (15000,))
+    train = DataLoader(TensorDataset(x[:13000], y[:13000]), batch_size=32, shuffle=True)
+    test = DataLoader(TensorDataset(x[13000:], y[13000:]), batch_size=50)
     saving = L.pytorch.callbacks.ModelCheckpoint("checkpoints", monitor="val_loss", save_last=True)
     trainer = L.Trainer(max_epochs=EPOCHS, accelerator="cpu", callbacks=[saving], enable_progress_bar=False)
     trainer.fit(Classifier(), train, test)

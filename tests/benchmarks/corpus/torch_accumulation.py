@@ -40,8 +40,8 @@ def evaluate(model, loader, loss_of):
 
 def main():
     torch.manual_seed(1)
-    train = DataLoader(Sentences(1280, 0), batch_size=16, shuffle=True, drop_last=True)
-    test = DataLoader(Sentences(320, 1), batch_size=32)
+    train = DataLoader(Sentences(5120, 0), batch_size=16, shuffle=True, drop_last=True)
+    test = DataLoader(Sentences(1280, 1), batch_size=32)
     model, loss_of = Speaker(), nn.CrossEntropyLoss()
     optimizer = torch.optim.AdamW(model.parameters())
     for epoch in range(EPOCHS):

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 EPOCHS = 14
 
 torch.manual_seed(3)
-real_data = DataLoader(TensorDataset(torch.rand(3200, 144)), batch_size=32, shuffle=True)
+real_data = DataLoader(TensorDataset(torch.rand(16000, 144)), batch_size=32, shuffle=True)
 maker = nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 144), nn.Sigmoid())
 judge = nn.Sequential(nn.Linear(144, 256), nn.LeakyReLU(0.2), nn.Linear(256, 128), nn.LeakyReLU(0.2), nn.Linear(128, 1))
 maker_steps = torch.optim.Adam(maker.parameters(), lr=2e-4)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
-EPOCHS, STEPS_PER_EPOCH = 10, 150
+EPOCHS, STEPS_PER_EPOCH = 10, 1000
 
 
 class Stream(IterableDataset):

@@ -7,9 +7,9 @@ from torch.utils.data import DataLoader, TensorDataset
 EPOCHS = 6
 
 torch.manual_seed(0)
-x, y = torch.randn(4000, 1, 28, 28), torch.randint(0, 10, (4000,))
-train = DataLoader(TensorDataset(x[:3500], y[:3500]), batch_size=50, shuffle=True)
-test = DataLoader(TensorDataset(x[3500:], y[3500:]), batch_size=100)
+x, y = torch.randn(12000, 1, 28, 28), torch.randint(0, 10, (12000,))
+train = DataLoader(TensorDataset(x[:10500], y[:10500]), batch_size=50, shuffle=True)
+test = DataLoader(TensorDataset(x[10500:], y[10500:]), batch_size=100)
 model = nn.Sequential(
     nn.Conv2d(1, 24, 3),
     nn.ReLU(),
