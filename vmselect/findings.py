@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 from typing import Literal
 
 
@@ -26,3 +27,9 @@ class Finding:
 def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Each finding once, doubts before notes, otherwise in the order given."""
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "doubt"))
+
+
+def findings_html(findings: Iterable[Finding]) -> str:
+    """Findings as a list for a notebook, escaped; nothing where there is none."""
+    items = "".join(f"<li>{escape(str(finding))}</li>" for finding in findings)
+    return f"<ul>{items}</ul>" if items else ""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from vmselect._checks import check_choice, check_count, check_name, list_items, maybe, show
 from vmselect.convergence.epochs import EpochsEstimate, predict_epochs
 from vmselect.errors import ArgumentError, ProfileError
-from vmselect.findings import Finding
+from vmselect.findings import Finding, findings_html
 from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, check_same
 from vmselect.records.folder import find_records, save_record
 from vmselect.records.rule import StoppingRule
@@ -242,10 +242,9 @@ class ConvergenceStudy(ConvergenceRecord):
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(value)}</td>" for value in row.values()) + "</tr>" for row in rows
         )
-        doubts = "".join(f"<li>{html.escape(str(finding))}</li>" for finding in self.findings)
         title = html.escape(f"{self.model or 'unnamed model'}, {self.monitor}")
         table = f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return table + (f"<ul>{doubts}</ul>" if doubts else "")
+        return table + findings_html(self.findings)
 
     def _printable(self) -> list[dict[str, str]]:
         return [

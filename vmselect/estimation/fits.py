@@ -12,7 +12,7 @@ from vmselect._checks import check_count, maybe
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.prediction import Profiles, fit_runtime, read_profiles
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate
-from vmselect.findings import Finding
+from vmselect.findings import Finding, findings_html
 from vmselect.grouping import Identity, identify
 from vmselect.records import Profile
 from vmselect.units import format_seconds
@@ -78,9 +78,8 @@ class FitsEstimate:
             for number, (name, times, epochs, *interval) in enumerate(cells, 1)
         )
         head = "".join(f"<th>{name}</th>" for name in ("", "fit", "times", "epochs", "time", "low", "high"))
-        doubts = "".join(f"<li>{escape(str(finding))}</li>" for finding in self.findings)
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        return f"<p><bdi>{escape(str(self))}</bdi></p>{table}" + (f"<ul>{doubts}</ul>" if doubts else "")
+        return f"<p><bdi>{escape(str(self))}</bdi></p>{table}{findings_html(self.findings)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

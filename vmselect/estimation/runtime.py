@@ -13,7 +13,7 @@ import numpy as np
 
 from vmselect._checks import check_count
 from vmselect.estimation.waiting import price_waits
-from vmselect.findings import Finding
+from vmselect.findings import Finding, findings_html
 from vmselect.units import format_seconds
 
 TERMS = (
@@ -129,9 +129,8 @@ class RuntimeEstimate:
             f"<td {right}>{seconds / self.seconds if self.seconds else 0.0:.0%}</td></tr>"
             for name, seconds in self.terms.items()
         )
-        doubts = "".join(f"<li>{escape(str(finding))}</li>" for finding in self.findings)
         table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
-        return f"<p><bdi>{escape(str(self))}</bdi></p>{table}" + (f"<ul>{doubts}</ul>" if doubts else "")
+        return f"<p><bdi>{escape(str(self))}</bdi></p>{table}{findings_html(self.findings)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from vmselect.errors import EstimateError
-from vmselect.findings import Finding
+from vmselect.findings import Finding, findings_html
 from vmselect.units import count_epochs, format_seconds, format_usd
 
 Item = TypeVar("Item")
@@ -71,8 +71,7 @@ class Row:
         return f"{self.title}: {count_epochs(self.epochs)} in {self.time_text} for {self.cost_text}"
 
     def _repr_html_(self) -> str:
-        doubts = "".join(f"<li>{escape(str(finding))}</li>" for finding in self.findings)
-        return f"<p><bdi>{escape(str(self))}</bdi></p>" + (f"<ul>{doubts}</ul>" if doubts else "")
+        return f"<p><bdi>{escape(str(self))}</bdi></p>{findings_html(self.findings)}"
 
     @property
     def time_text(self) -> str:

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from vmselect.findings import findings_html
 from vmselect.units import format_bytes, format_seconds, printable
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ def as_html(profile: Profile) -> str:
         f"<tr><th {left}>{html.escape(name)}</th><td {left}>{html.escape(value)}</td></tr>"
         for name, value in summarise(profile).items()
     )
-    doubts = "".join(f"<li>{html.escape(str(finding))}</li>" for finding in profile.findings)
-    return f"<table><tbody>{rows}</tbody></table>" + (f"<ul>{doubts}</ul>" if doubts else "")
+    return f"<table><tbody>{rows}</tbody></table>{findings_html(profile.findings)}"
 
 
 COLUMNS = ("machine", "model", "batch size", "steps per epoch", "steady step", "outcome")
