@@ -6,6 +6,7 @@ new one. What a killed writer left beside is removed by the next one that writes
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import secrets
@@ -74,30 +75,31 @@ def write_bytes(path: AnyPath, data: bytes, *, error: type[VmselectError] = Prof
     return Path(path)
 
 
-def write_new(
-    folder: AnyPath,
-    stem: str,
-    text: str,
-    *,
-    suffix: str = ".json",
-    error: type[VmselectError] = ProfileError,
-) -> Path:
-    """Put ``text`` into ``folder`` under a name that nobody has: ``stem``, numbered where that is taken.
-
-    The name is claimed, not looked up: of many writers at once each gets its own.
-    """
-    with writing(folder, error=error):
-        parent = Path(folder)
-        parent.mkdir(parents=True, exist_ok=True)
-        with _beside(parent, text.encode("utf-8"), None) as beside:
-            number = 1
-            while True:
-                target = parent / (f"{stem}{suffix}" if number == 1 else f"{stem}-{number}{suffix}")
-                if _claim(beside, target):
-                    break
-                number += 1
-        sync_folder(parent)
+def write_new(folder: Path, stem: str, text: str) -> Path:
+    """Put ``text`` into ``folder`` under a name that nobody has; see :func:`claim_name`."""
+    with writing(folder):
+        with _beside(folder, text.encode("utf-8"), None) as beside:
+            target = claim_name(beside, stem, otherwise=f"{stem}-{secrets.token_hex(4)}")
+        sync_folder(folder)
     return target
+
+
+def claim_name(file: Path, stem: str, *, otherwise: str) -> Path:
+    """Give ``file`` the name ``stem`` in its folder, numbered where that is taken; its old name is left to the caller.
+
+    The name is claimed, not looked up: of many writers at once each gets its own. Where the file system has no links
+    a name cannot be claimed, so there the file is moved to ``otherwise``, a stem that no other file can have.
+    """
+    for number in itertools.count(1):
+        target = file.with_name(f"{stem}{f'-{number}' if number > 1 else ''}.json")
+        try:
+            os.link(file, target)
+        except FileExistsError:
+            continue
+        except OSError:
+            break
+        return target
+    return file.replace(file.with_name(f"{otherwise}.json"))
 
 
 @contextmanager
@@ -109,9 +111,9 @@ def writing(path: AnyPath, *, error: type[VmselectError] = ProfileError) -> Iter
         raise error(f"{path}: cannot write: {_reason(cannot)}. Choose a writable path.") from cannot
 
 
-def check_writable(path: AnyPath, *, error: type[VmselectError] = ProfileError) -> None:
-    """Raise ``error`` now if ``path`` (a file or a folder) could not be written later."""
-    with writing(path, error=error):
+def check_writable(path: AnyPath) -> None:
+    """Raise a :class:`ProfileError` now if ``path`` (a file or a folder) could not be written later."""
+    with writing(path):
         target = Path(path)
         folder = target if is_folder(target) else Path(os.path.realpath(target)).parent
         _mode_of(target)
@@ -152,21 +154,6 @@ def _beside(folder: Path, data: bytes, mode: int | None) -> Iterator[Path]:
         yield path
     finally:
         path.unlink(missing_ok=True)
-
-
-def _claim(beside: Path, target: Path) -> bool:
-    """Give ``beside`` the name ``target`` unless it is taken."""
-    try:
-        os.link(beside, target)
-    except FileExistsError:
-        return False
-    except OSError:  # a file system without links: take the name first, then fill it
-        try:
-            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return False
-        beside.replace(target)
-    return True
 
 
 def _mode_of(target: Path) -> int | None:

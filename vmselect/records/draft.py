@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vmselect._files import ABANDONED_AFTER_SECONDS, is_folder, read_bytes, safe_name, sync_folder, writing
+from vmselect._files import ABANDONED_AFTER_SECONDS, claim_name, is_folder, read_bytes, safe_name, sync_folder, writing
 from vmselect.errors import ProfileError
 from vmselect.records.base import Record
 from vmselect.records.registry import parse_record
@@ -162,34 +162,29 @@ def _read(file: Path) -> Record | None:
 
 def _claim_name(file: Path, record: Record) -> Path:
     """Give a draft a name of its own in its folder; repeated after a crash in mid-way, it does so once."""
-    folder = file.parent
-    own = folder / f"{name_record(record)}-{record.id[:8]}.json"
+    own = _own_name(file, record)
     if own.exists():  # a reader that could not see our lock took the draft for abandoned
         return file.replace(own)
     if file.stat().st_nlink > 1:
-        twin = next((p for p in folder.glob("*.json") if p.stat().st_ino == file.stat().st_ino), None)
+        twin = next((p for p in file.parent.glob("*.json") if p.stat().st_ino == file.stat().st_ino), None)
         if twin is not None:
             file.unlink()
             return twin
-    number = 1
-    while True:
-        target = folder / f"{name_record(record)}{f'-{number}' if number > 1 else ''}.json"
-        try:
-            os.link(file, target)
-        except FileExistsError:
-            number += 1
-        except OSError:  # a file system without links
-            return file.replace(own)
-        else:
-            file.unlink()
-            return target
+    target = claim_name(file, name_record(record), otherwise=own.stem)
+    file.unlink(missing_ok=True)
+    return target
+
+
+def _own_name(file: Path, record: Record) -> Path:
+    """A name beside ``file`` that no other record has."""
+    return file.with_name(f"{name_record(record)}-{record.id[:8]}.json")
 
 
 def _replace(file: Path, target: Path, record: Record) -> None:
     """Put a draft in the place of the file that it was to become, unless that is newer, or no record."""
     if target.exists():
         if _read(target) is None:
-            target = file.with_name(f"{name_record(record)}-{record.id[:8]}.json")
+            target = _own_name(file, record)
         elif target.stat().st_mtime > file.stat().st_mtime:
             file.unlink()
             return
