@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from vmselect.probe.ending import classify
-from vmselect.probe.facts.process import give_back_initialization, in_notebook, number_fit, take_initialization
+from vmselect.probe.facts.process import give_back_initialization, number_fit, take_initialization
 from vmselect.probe.keras.fit import FitFacts, read_fit
 from vmselect.probe.observation import Observation
 from vmselect.probe.options import Options, check_target, choose_path, evaluate_metrics, read_factors
@@ -77,12 +77,12 @@ class Recording:
     @property
     def is_chief(self) -> bool:
         """Whether this process may write and print: the first of the workers, or the only one."""
-        return bool(self._environment["worker_index"] == 0)
+        return self._environment.worker_index == 0
 
     @property
     def workers(self) -> int:
         """Processes that train together."""
-        return int(self._environment["workers"])
+        return self._environment.workers
 
     @property
     def saw_anything(self) -> bool:
@@ -135,15 +135,13 @@ class Recording:
 
     def note(self) -> None:
         """Something that is timed has ended: let what is known outlive this process."""
-        if self._ahead is not None:
-            with self.timer.leave_out():
-                self._ahead.note()
+        with self.timer.leave_out():
+            self._ahead.note()
 
     def snapshot(self, error: BaseException | None = None) -> Profile:
         """The profile so far, of a training that may or may not go on."""
         profile = self.build(*classify(error))
-        if self._ahead is not None:
-            self._ahead.write(profile)
+        self._ahead.write(profile)
         return profile
 
     def keep(self, outcome: Outcome, detail: str | None = None) -> Profile | None:
@@ -153,15 +151,14 @@ class Recording:
         self.observation.end()
         # Without a single step there is nothing to keep, unless that itself is the news.
         if not (self.saw_anything or outcome == "out_of_memory"):
-            if self._ahead is not None:
-                self._ahead.discard()
+            self._ahead.discard()
             return None
         measured: Mapping[str, float] = {}
         try:
             measured = evaluate_metrics(self.options.metrics)
         finally:  # a faulty metric must not cost the times: they are written, then the fault is shown
             profile = self.build(outcome, detail=detail, metrics=measured)
-            written = self._ahead.finish(profile) if self._ahead is not None else None
+            written = self._ahead.finish(profile)
             if self.options.verbose and self.is_chief and outcome == "stopped":
                 sys.stdout.write(describe_stop(profile, written, self.redirected) + "\n")
                 sys.stdout.flush()
@@ -172,15 +169,13 @@ class Recording:
         give_back_initialization()
         self._pauses.stop()
         self.observation.end()
-        if self._ahead is not None:
-            self._ahead.discard()
+        self._ahead.discard()
 
     def build(self, outcome: Outcome, detail: str | None = None, metrics: Mapping[str, float] | None = None) -> Profile:
         """The profile of what was seen until now."""
         from vmselect.probe.facts.framework import read_peak_gpu_memory
         from vmselect.probe.facts.hardware import read_peak_memory
         from vmselect.probe.recorder.timeline import build_timeline
-        from vmselect.records.base import Environment
         from vmselect.records.training import Fit, Profile
 
         return Profile(
@@ -197,10 +192,11 @@ class Recording:
                 watched=outcome == "watched",
                 input_wait=self.observation.input_wait,
             ),
-            environment=Environment(
-                **self._environment,
-                peak_memory_bytes=read_peak_memory(),
-                peak_gpu_memory_bytes=read_peak_gpu_memory(self._environment["backend"]),
+            environment=self._environment.model_copy(
+                update={
+                    "peak_memory_bytes": read_peak_memory(),
+                    "peak_gpu_memory_bytes": read_peak_gpu_memory(self._environment.backend),
+                }
             ),
             placement=self._placement,
             fit=Fit(number=self._number[0], process=self._number[1], name=self.options.name),
@@ -240,10 +236,8 @@ class Recording:
         """Begin to watch what is not time, in the ``fit`` above ``frame``; whoever calls this ends the observation."""
         environment = self._environment
         # Without a hook at each batch nobody waits for a step's end; but on the CPU torch has done all when it returns.
-        synchronous = environment["backend"] == "torch" and not environment["framework_gpus"]
-        self.observation.begin(
-            backend=environment["backend"], frame=frame, waited_for=self.kind != "epoch" or synchronous
-        )
+        synchronous = environment.backend == "torch" and not environment.framework_gpus
+        self.observation.begin(backend=environment.backend, frame=frame, waited_for=self.kind != "epoch" or synchronous)
         self.timer.enter = self.observation.enter
 
     def _open(self, target: Path | None) -> None:
@@ -254,31 +248,21 @@ class Recording:
             return self.build("interrupted", detail=KILLED, metrics=plain)
 
         self._pauses = PauseWatch(self.timer)
-        self._ahead = WriteAhead(target, build, identity=self._id) if target is not None and self.is_chief else None
+        self._ahead = WriteAhead(target if self.is_chief else None, build, identity=self._id)
 
     def _read_facts(self, backend: str | None) -> None:
-        from vmselect.probe.facts.framework import (
-            count_feeders,
-            count_parameters,
-            describe_structure,
-            name_model,
-            read_framework,
-        )
-        from vmselect.probe.facts.hardware import read_machine
+        from vmselect.probe.facts.framework import count_feeders, count_parameters, describe_structure, name_model
         from vmselect.probe.facts.placement import locate
+        from vmselect.probe.surroundings import read_environment
 
-        self._environment: dict[str, Any] = {
-            **read_framework(self.model, backend),
-            **read_machine(),
-            "notebook": in_notebook(),
-            "dispatch": None if self.model is None else "threaded" if self.fit.threaded else "direct",
-        }
+        dispatch = None if self.model is None else "threaded" if self.fit.threaded else "direct"
+        self._environment = read_environment(self.model, backend).model_copy(update={"dispatch": dispatch})
         self._placement = locate(instance_type=self.options.instance_type, region=self.options.region)
         self.model_name = name_model(self.model)
         self.parameters = count_parameters(self.model)
         self.structure = describe_structure(self.model)
         # Where every worker brings data of its own, a step takes as many batches as there are workers.
-        feeders, self._counters = count_feeders(self.workers, self._environment["backend"])
+        feeders, self._counters = count_feeders(self.workers, self._environment.backend)
         self.fit = self.fit.times(feeders)
 
 
