@@ -6,8 +6,9 @@ import datetime as dt
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from difflib import get_close_matches
+from functools import reduce
 from numbers import Real
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import pandas as pd
 from vmselect._checks import check_flag, check_mapping, check_name, check_path, list_items, maybe, several, show
 from vmselect.catalog import files, snapshot, store, table
 from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, age_days, check_day
-from vmselect.catalog.schema import COLUMNS, MARKETS, NUMBER_LIMITS, describe_nearest
+from vmselect.catalog.schema import COLUMNS, MARKETS, NUMBER_LIMITS, describe_column, describe_nearest
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.findings import Finding
 from vmselect.units import list_some
@@ -196,17 +197,16 @@ class Catalog:
             "provider": provider, "region": region, "market": market, "gpu_model": gpu,
             "instance_type": instance_type, "service": service,
         }  # fmt: skip
-        mask: np.ndarray | None = None
-        for column, names in wanted.items():
-            if names is not None:
-                hit = self._matches(column, several(check_name, column, names))
-                mask = hit if mask is None else mask & hit
+        matches = [
+            self._matches(column, several(check_name, column, names))
+            for column, names in wanted.items()
+            if names is not None
+        ]
         if retired is not None:
-            hit = self._frame["retired"].to_numpy() == check_flag("retired", retired)
-            mask = hit if mask is None else mask & hit
-        if mask is None:
+            matches.append(self._frame["retired"].to_numpy() == check_flag("retired", retired))
+        if not matches:
             return self._frame.copy()
-        return self._frame.take(np.flatnonzero(mask)).reset_index(drop=True)
+        return self._frame.take(np.flatnonzero(reduce(and_, matches))).reset_index(drop=True)
 
     def offer(
         self,
@@ -370,9 +370,7 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
         raise ArgumentError("No offers were given. Give at least one.")
     for column in raw.columns:
         if column not in COLUMNS:
-            near = get_close_matches(str(column), COLUMNS, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
-            raise CatalogError(f"An offer has no {show(column)}. {hint}")
+            raise CatalogError(f"An offer has no {show(column)}. {describe_column(column)}")
     if not raw.columns.is_unique:
         raise CatalogError("The offers have two columns of one name. Keep one.")
     given = raw["market"].astype(object) if "market" in raw.columns else pd.Series(pd.NA, raw.index, dtype=object)

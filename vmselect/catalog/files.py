@@ -9,7 +9,6 @@ import json
 import re
 import stat
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import pandas as pd
 from vmselect import _files
 from vmselect._checks import check_path, show
 from vmselect.catalog import foreign, json_file, table
-from vmselect.catalog.schema import COLUMNS, NUMBER_LIMITS, SCHEMA_VERSION
+from vmselect.catalog.schema import COLUMNS, NUMBER_LIMITS, SCHEMA_VERSION, describe_column
 from vmselect.errors import CatalogError
 from vmselect.findings import Finding
 
@@ -125,10 +124,8 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
         if header.count(name) > 1:
             raise CatalogError(f"{path.name} has two columns named {name!r}. Keep one.")
         if name not in (*COLUMNS, "currency"):
-            near = get_close_matches(name, COLUMNS, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
-            if len(header) == 1 and re.search(r"[;\t|]", name):
-                hint = "Separate the columns by commas."
+            one_column = len(header) == 1 and re.search(r"[;\t|]", name)
+            hint = "Separate the columns by commas." if one_column else describe_column(name)
             raise CatalogError(f"{path.name} has a column {name[:40]!r} that a price file does not have. {hint}")
 
 

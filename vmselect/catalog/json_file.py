@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pandas as pd
 
 from vmselect._checks import show
 from vmselect.catalog import table
-from vmselect.catalog.schema import COLUMNS, SCHEMA_VERSION
+from vmselect.catalog.schema import COLUMNS, SCHEMA_VERSION, describe_column
 from vmselect.errors import CatalogError
 
 _TOP = ("schema", "currency", "offers")
@@ -31,9 +30,8 @@ def read(path: Path) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
     for row, line in zip(rows, lines, strict=True):
         for name, value in row.items():
             if name not in known:
-                near = get_close_matches(name, COLUMNS, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise CatalogError(f"{path.name} line {line} has an unknown field {name[:40]!r}.{hint}")
+                hint = describe_column(name)
+                raise CatalogError(f"{path.name} line {line} has an unknown field {name[:40]!r}. {hint}")
             if isinstance(value, list | dict):
                 raise CatalogError(f"{path.name} line {line}: {name} must be one value, not a list or object.")
     raw = pd.DataFrame(rows, columns=[c for c in known if any(c in r for r in rows)], dtype=object)

@@ -125,6 +125,12 @@ def describe_nearest(name: str, known: Iterable[str]) -> str:
     return f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(sorted(by_lower.values())[:12])}."
 
 
+def describe_column(name: object) -> str:
+    """The column that ``name`` was probably meant to be, else all there are."""
+    near = get_close_matches(str(name), COLUMNS, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
+
+
 def is_iso_date(text: str) -> bool:
     """Whether ``text`` is a day written as 2026-08-22."""
     try:
