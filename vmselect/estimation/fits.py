@@ -60,23 +60,12 @@ class FitsEstimate:
         return f"{self.title}: {count} fit{'s' * (count != 1)} in {times}"
 
     def _repr_html_(self) -> str:
-        cells = [
-            (
-                fit.name or fit.model or "",
-                fit.times,
-                fit.estimate.epochs,
-                fit.estimate.seconds,
-                fit.estimate.low,
-                fit.estimate.high,
-            )
-            for fit in self.fits
-        ]
-        rows = "".join(
-            f"<tr><td>{number}</td><td><bdi>{escape(str(name))}</bdi></td><td>{times}</td><td>{epochs}</td>"
-            + "".join(f"<td>{format_seconds(seconds)}</td>" for seconds in interval)
-            + "</tr>"
-            for number, (name, times, epochs, *interval) in enumerate(cells, 1)
-        )
+        rows = ""
+        for number, fit in enumerate(self.fits, 1):
+            one, name = fit.estimate, escape(fit.name or fit.model or "")
+            rows += f"<tr><td>{number}</td><td><bdi>{name}</bdi></td><td>{fit.times}</td><td>{one.epochs}</td>"
+            rows += "".join(f"<td>{format_seconds(seconds)}</td>" for seconds in (one.seconds, one.low, one.high))
+            rows += "</tr>"
         head = "".join(f"<th>{name}</th>" for name in ("", "fit", "times", "epochs", "time", "low", "high"))
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         return f"<p><bdi>{escape(str(self))}</bdi></p>{table}{findings_html(self.findings)}"
@@ -125,7 +114,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         before = kind
     parts = [fit.estimate for fit in fits]
     return FitsEstimate(
-        title=_machine_title(measured[0]),
+        title=measured[0].instance_type or "unknown machine",
         fits=tuple(fits),
         seconds=math.fsum(part.seconds for part in parts),
         low=math.fsum(part.low for part in parts),
@@ -191,7 +180,3 @@ def _join(fit: FitEstimate, other: FitEstimate) -> FitEstimate:
         findings=tuple(dict.fromkeys((*one.findings, *two.findings))),
     )
     return replace(fit, times=fit.times + 1, repetitions=min(fit.repetitions, other.repetitions), estimate=together)
-
-
-def _machine_title(profile: Profile) -> str:
-    return profile.instance_type or "unknown machine"

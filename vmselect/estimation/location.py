@@ -54,6 +54,10 @@ class Level:
     stall: float = 0.0
     """Seconds of a lone stall, beyond an ordinary reading, that the mean leaves out."""
 
+    def times(self, often: float) -> Level:
+        """So many of it, all as far off as each."""
+        return Level(self.value * often, self.low * often, self.high * often, 0.0)
+
 
 NOTHING = Level(0.0, 0.0, 0.0, 0.0)
 """What does not happen takes no time, for sure."""

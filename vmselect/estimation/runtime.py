@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -60,17 +60,15 @@ class ClosedForm:
     def stack(cls, forms: Sequence[ClosedForm]) -> ClosedForm:
         """Several machines as one form, a row each."""
 
-        def column(name: str) -> Any:
-            return np.array([getattr(form, name) for form in forms], dtype=float).reshape(-1, 1)
+        def column(values: Iterable[float]) -> Any:
+            return np.array(list(values), dtype=float).reshape(-1, 1)
+
+        def columns(side: str) -> tuple[Any, ...]:
+            return tuple(column(getattr(form, side)[power] for form in forms) for power in range(3))
 
         names = ("fixed", "epoch", "first_validation", "validation", "validation_freq")
-        sides = {
-            side: tuple(
-                np.array([getattr(form, side)[k] for form in forms], dtype=float).reshape(-1, 1) for k in range(3)
-            )
-            for side in ("low", "high")
-        }
-        return cls(**{name: column(name) for name in names}, **sides)
+        numbers = {name: column(getattr(form, name) for form in forms) for name in names}
+        return cls(**numbers, low=columns("low"), high=columns("high"))
 
     def seconds(self, epochs: Any) -> Any:
         """Seconds of ``epochs`` epochs."""

@@ -12,26 +12,22 @@ class Spread:
     Parts are taken as independent, so their squares add.
 
     >>> spread = Spread()
-    >>> spread.add(3.0, once=1.0)
-    >>> spread.add(2.0, per_epoch=2.0)
-    >>> spread.low
-    (9.0, 0.0, 16.0)
+    >>> spread.add_sides(3.0, 4.0, once=1.0)
+    >>> spread.add_sides(2.0, 2.0, per_epoch=2.0)
+    >>> spread.low, spread.high
+    ((9.0, 0.0, 16.0), (16.0, 0.0, 16.0))
     """
 
     def __init__(self) -> None:
         self._low = [0.0, 0.0, 0.0]
         self._high = [0.0, 0.0, 0.0]
 
-    def add(self, width: float, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
-        """A half-width that counts ``once + per_epoch * n`` times."""
-        self.add_sides(width, width, once=once, per_epoch=per_epoch)
-
     def add_level(self, level: Level, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
-        """The half-widths of a level that counts ``once + per_epoch * n`` times."""
+        """The half-widths of a level, in the same way."""
         self.add_sides(level.low, level.high, once=once, per_epoch=per_epoch)
 
     def add_sides(self, low: float, high: float, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
-        """Different half-widths below and above."""
+        """Half-widths below and above that count ``once + per_epoch * n`` times."""
         for side, width in ((self._low, low), (self._high, high)):
             square = width * width
             side[0] += square * once * once

@@ -56,7 +56,7 @@ def time_validations(
     if scale != 1.0:
         extra = later.value * (scale - 1)
         first = Level(max(0.0, first.value + extra), first.low, first.high, 0.0)
-        later = Level(later.value * scale, later.low * scale, later.high * scale, 0.0)
+        later = later.times(scale)
     return ValidationTimes(*_repeat(first, later, profile.setup.validations_per_epoch or 1.0), tuple(findings))
 
 
@@ -71,7 +71,7 @@ def _repeat(first: Level, later: Level, often: float) -> tuple[Level, Level]:
         math.hypot(first.high, more * later.high),
         0.0,
     )
-    return together, Level(later.value * often, later.low * often, later.high * often, 0.0)
+    return together, later.times(often)
 
 
 def _batches(profile: Profile, readings: Readings) -> int | None:
@@ -111,9 +111,7 @@ def _later_from_first(
     """A later validation from the batches of the first one, all but the slow first of them."""
     tail = [seconds for one in first for seconds in one.batch_seconds[1:]]
     if tail and batches:
-        level = locate(tail, confidence=confidence)
-        often = batches / profile.setup.steps_per_execution
-        later = Level(level.value * often, level.low * often, level.high * often, 0.0)
+        later = locate(tail, confidence=confidence).times(batches / profile.setup.steps_per_execution)
         how = "later ones are taken from its batches after the first"
     else:
         seconds = math.fsum(one.seconds for one in first) / len(first)

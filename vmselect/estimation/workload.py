@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vmselect._checks import check_count, check_number, maybe, show
 from vmselect.errors import ArgumentError, EstimateError
-from vmselect.records import Profile
+from vmselect.records import Epoch, Profile, Setup
 
 LEAST_COUNTS = {
     "batch_size": 1,
@@ -88,66 +88,54 @@ class Workload:
         said = cls(
             steps_per_epoch, batch_size, examples, partial_batch, validation_examples, validation_steps, validation_freq
         )
-        batch_size, examples, validation_examples = said.batch_size, said.examples, said.validation_examples
-        steps_per_epoch = said.steps_per_epoch
-        setup = profile.setup if profile is not None else None
-        measured = setup.batch_size if setup else None
-        if batch_size is not None and measured is not None and batch_size != measured:
+        setup = profile.setup if profile is not None else Setup()
+        examples = said.examples
+        if said.batch_size and setup.batch_size and said.batch_size != setup.batch_size:
             raise EstimateError(
-                f"{title}: its step times are those of batch size {measured}, not {batch_size}. Leave batch_size out, "
-                f"or probe with batch size {batch_size}."
+                f"{title}: its step times are those of batch size {setup.batch_size}, not {said.batch_size}. Leave "
+                f"batch_size out, or probe with batch size {said.batch_size}."
             )
-        batch = batch_size or measured
-        if examples is not None and batch is None and steps_per_epoch is None:
+        batch = said.batch_size or setup.batch_size
+        if examples is not None and batch is None and said.steps_per_epoch is None:
             raise EstimateError(
                 f"{title}: its batch size is not known, so {examples} examples make no number of steps. Pass "
                 "batch_size= or steps_per_epoch= too."
             )
-        drops = setup is not None and _drops_remainder(profile)
         partial = 0
-        steps: float | None
-        if steps_per_epoch is not None:
-            steps = steps_per_epoch
+        steps = said.steps_per_epoch
+        if steps is not None:
             if batch and examples and math.ceil(examples / batch) == steps:
                 partial = examples % batch
-            elif examples is None and setup is not None and setup.steps_per_epoch == steps:
+            elif examples is None and setup.steps_per_epoch == steps:
                 partial = setup.partial_batch or 0
-        elif examples is not None and batch is not None:
-            steps = max(1, examples // batch) if drops else math.ceil(examples / batch)
-            partial = 0 if drops else examples % batch
-        elif setup is not None:
-            steps, partial = _measured_steps(profile)
+        elif examples is None or batch is None:
+            steps, partial = _measured_steps(setup, profile.timeline.epochs if profile is not None else ())
+        elif _drops_remainder(setup):
+            steps = max(1, examples // batch)
         else:
-            steps = None
-        if validation_steps is None and setup and validation_examples is None:
-            validation_steps = setup.validation_steps
-        if validation_examples is None and setup:
-            validation_examples = setup.validation_examples
+            steps, partial = math.ceil(examples / batch), examples % batch
+        same_validation = said.validation_steps is None and said.validation_examples is None
         return cls(
             steps_per_epoch=steps,
             batch_size=batch,
-            examples=examples if examples is not None else (setup.examples if setup else None),
+            examples=setup.examples if examples is None else examples,
             partial_batch=partial if said.partial_batch is None else said.partial_batch,
-            validation_examples=validation_examples,
-            validation_steps=validation_steps,
-            validation_freq=said.validation_freq or (setup.validation_freq if setup else 1),
+            validation_examples=(
+                setup.validation_examples if said.validation_examples is None else said.validation_examples
+            ),
+            validation_steps=setup.validation_steps if same_validation else said.validation_steps,
+            validation_freq=said.validation_freq or setup.validation_freq,
         )
 
 
-def _drops_remainder(profile: Profile | None) -> bool:
-    if profile is None:
-        return False
-    setup = profile.setup
+def _drops_remainder(setup: Setup) -> bool:
     if setup.partial_batch == 0 and setup.examples and setup.batch_size and setup.steps_per_epoch:
         return setup.steps_per_epoch * setup.batch_size < setup.examples
     return False
 
 
-def _measured_steps(profile: Profile | None) -> tuple[float | None, int]:
+def _measured_steps(setup: Setup, epochs: Sequence[Epoch]) -> tuple[float | None, int]:
     """Steps per epoch and the size of the smaller last batch, as the probe saw them."""
-    if profile is None:
-        return None, 0
-    setup = profile.setup
     partial = setup.partial_batch or 0
     if setup.examples and setup.batch_size:
         counted = math.ceil(setup.examples / setup.batch_size)
@@ -155,5 +143,5 @@ def _measured_steps(profile: Profile | None) -> tuple[float | None, int]:
             return counted, setup.examples % setup.batch_size
     if setup.steps_per_epoch is not None:
         return setup.steps_per_epoch, partial
-    whole = [epoch.steps for epoch in profile.timeline.epochs if epoch.complete and epoch.steps]
+    whole = [epoch.steps for epoch in epochs if epoch.complete and epoch.steps]
     return (whole[-1], partial) if whole else (None, 0)
