@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import json
 import math
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_choice, check_indent, check_number, list_items
+from vmselect._checks import check_choice, check_number
+from vmselect.comparison.answer import Answer
 from vmselect.comparison.differences import summarise
 from vmselect.comparison.factorial import Estimate, FactorialFit, fit_factorial
 from vmselect.comparison.metrics import Metric, Terms
@@ -100,12 +98,14 @@ def _study(found: Runs, *, scale: str, confidence: float) -> Effects:
 
 
 @dataclass(frozen=True, eq=False)
-class Effects:
+class Effects(Answer):
     """A designed experiment read off; made by :func:`vmselect.effects`.
 
     ``cells`` holds the average of every combination, ``main`` the effect of each level, ``interactions`` that of each
     pair of levels beyond their own, ``factors`` a row per factor: how much of all variation it explains.
     """
+
+    _table = "effects_html"
 
     runs: Runs
     fit: FactorialFit
@@ -299,29 +299,12 @@ class Effects:
             "findings": [vars(finding) for finding in self.findings],
         }
 
-    def to_json(self, *, indent: int | None = None) -> str:
-        """The same as JSON text."""
-        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
-
-    def __str__(self) -> str:
-        return self.verdict
-
     def __repr__(self) -> str:
         return f"<Effects of {', '.join(self.names)}: {self.verdict}>"
 
     def chart(self, kind: str = "main", **options: Any) -> Any:
         """An Altair chart: ``main`` effects with intervals, or ``interactions`` as lines through cell averages."""
         return importlib.import_module("vmselect.report.effects").effects_chart(self, kind, **options)
-
-    def report(self, path: str | os.PathLike[str], *, also: Iterable[Any] = ()) -> Path:
-        """Write a self-contained page of this, and of the comparisons, effects or scores ``also``; return its path."""
-        pages = importlib.import_module("vmselect.report.comparisons")
-        written: Path = pages.write_comparisons([self, *list_items(also)], path)
-        return written
-
-    def _repr_html_(self) -> str:
-        html: str = importlib.import_module("vmselect.report.tables").effects_html(self)
-        return html
 
 
 def _doubts(study: Effects) -> list[Finding]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import json
 import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_choice, check_indent, list_items
+from vmselect._checks import check_choice
 from vmselect.comparison import wording
+from vmselect.comparison.answer import Answer
 from vmselect.comparison.differences import Ratio, Summary, ratio_of_means, summarise
 from vmselect.comparison.metrics import Metric
 from vmselect.comparison.runs import Run, Runs
@@ -37,12 +35,14 @@ SHIFT_COLUMNS = ("group", "run", "after", "before", "then", "percent", "p_value"
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Answer):
     """Groups of runs beside each other; made by :func:`vmselect.compare`.
 
     ``groups`` and ``pairs`` are tables, ``test`` says whether any group differs, ``verdict`` is a sentence, ``shifts``
     lists where the level changed inside a run, ``findings`` what is doubtful.
     """
+
+    _table = "comparison_html"
 
     runs: Runs
     members: Mapping[str, Sequence[Run]]
@@ -198,9 +198,6 @@ class Comparison:
         """The winner, by how much, how sure; or why that cannot be said."""
         return wording.verdict(self)
 
-    def __str__(self) -> str:
-        return self.verdict
-
     def __repr__(self) -> str:
         return f"<Comparison by {', '.join(self.by)}: {self.verdict}>"
 
@@ -232,29 +229,13 @@ class Comparison:
             "findings": [vars(finding) for finding in self.findings],
         }
 
-    def to_json(self, *, indent: int | None = None) -> str:
-        """The same as JSON text."""
-        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
-
     def to_frame(self) -> pd.DataFrame:
         """The table of groups."""
         return self.groups
 
-    # The report layer stands above this one; it is looked up by name when a picture is asked for.
-
     def chart(self, kind: str = "boxes", **options: Any) -> Any:
         """An Altair chart: ``boxes`` with every point, ``differences`` against the base, ``series`` with its levels."""
         return importlib.import_module("vmselect.report.boxes").comparison_chart(self, kind, **options)
-
-    def report(self, path: str | os.PathLike[str], *, also: Iterable[Any] = ()) -> Path:
-        """Write a self-contained page of this, and of the comparisons, effects or scores ``also``; return its path."""
-        pages = importlib.import_module("vmselect.report.comparisons")
-        written: Path = pages.write_comparisons([self, *list_items(also)], path)
-        return written
-
-    def _repr_html_(self) -> str:
-        html: str = importlib.import_module("vmselect.report.tables").comparison_html(self)
-        return html
 
 
 def _percent(ratio: float | None) -> float | None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 import math
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_indent, list_items
+from vmselect.comparison.answer import Answer
 from vmselect.comparison.candidates import Fact
 from vmselect.comparison.result import plain_rows
 
@@ -38,8 +34,10 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class Scores(Answer):
     """Candidates with their scores, best first; made by :meth:`vmselect.Requirements.score`."""
+
+    _table = "scores_html"
 
     candidates: tuple[str, ...]
     needs: tuple[str, ...]
@@ -136,22 +134,5 @@ class Scores:
             "verdict": self.verdict,
         }
 
-    def to_json(self, *, indent: int | None = None) -> str:
-        """The same as JSON text."""
-        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
-
-    def __str__(self) -> str:
-        return self.verdict
-
     def __repr__(self) -> str:
         return f"<Scores of {len(self.totals)}: {self.verdict}>"
-
-    def report(self, path: str | os.PathLike[str], *, also: Iterable[Any] = ()) -> Path:
-        """Write a self-contained page of this, and of the comparisons, effects or scores ``also``; return its path."""
-        pages = importlib.import_module("vmselect.report.comparisons")
-        written: Path = pages.write_comparisons([self, *list_items(also)], path)
-        return written
-
-    def _repr_html_(self) -> str:
-        html: str = importlib.import_module("vmselect.report.tables").scores_html(self)
-        return html
