@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from vmselect.errors import EstimateError, RankingError, VmselectError
+from vmselect._checks import list_items, show
+from vmselect.errors import ArgumentError, EstimateError, RankingError, VmselectError
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record
 from vmselect.units import list_some
@@ -102,6 +103,20 @@ def distinct(records: Iterable[AnyRecord]) -> list[AnyRecord]:
     for record in records:
         first.setdefault(record.id, record)
     return list(first.values())
+
+
+def read_profiles(given: Any, *, error: type[VmselectError] = ArgumentError) -> list[Profile]:
+    """One profile or several, each measurement once; ``error`` is raised where there is none."""
+    profiles = [given] if isinstance(given, (Profile, str, bytes)) else list_items(given)
+    for one in profiles:
+        if not isinstance(one, Profile):
+            raise ArgumentError(
+                f"{show(one)} is no profile. Pass a Profile or a list of them; files are read by "
+                "vmselect.load_profiles(...)."
+            )
+    if not profiles:
+        raise error("There are no profiles. Load some with vmselect.load_profiles(folder).")
+    return distinct(profiles)
 
 
 def identify(profile: Profile) -> Identity:

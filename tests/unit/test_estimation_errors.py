@@ -160,7 +160,7 @@ def test_unknown_methods_are_listed() -> None:
 
 
 def test_nothing_to_estimate_from() -> None:
-    with pytest.raises(ArgumentError, match="no profile"):
+    with pytest.raises(ArgumentError, match="no profiles"):
         vs.estimate([], epochs=5)
     with pytest.raises(ArgumentError, match="epochs="):
         vs.estimate(steps())

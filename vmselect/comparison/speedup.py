@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from vmselect._checks import check_count, check_indent, check_name, check_share, maybe
 from vmselect.errors import ComparisonError, EstimateError
 from vmselect.estimation import RuntimeEstimate, estimate
-from vmselect.estimation.prediction import read_profiles
 from vmselect.findings import Finding, gravest_first
-from vmselect.grouping import Identity, check_comparable, group_repetitions
+from vmselect.grouping import Identity, check_comparable, group_repetitions, read_profiles
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,10 +10,10 @@ from typing import Any
 
 from vmselect._checks import check_count, maybe
 from vmselect.errors import ArgumentError, EstimateError
-from vmselect.estimation.prediction import Profiles, fit_runtime, read_profiles
+from vmselect.estimation.prediction import Profiles, fit_runtime
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate
 from vmselect.findings import Finding, findings_html
-from vmselect.grouping import Identity, identify
+from vmselect.grouping import Identity, identify, read_profiles
 from vmselect.records import Profile
 from vmselect.units import format_seconds
 

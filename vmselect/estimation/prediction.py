@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from vmselect._checks import check_choice, check_seconds, check_share, list_items, show
+from vmselect._checks import check_choice, check_seconds, check_share
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.along import fit_along, group_by_batch_size
 from vmselect.estimation.methods import METHODS
 from vmselect.estimation.phases import estimate_phases
 from vmselect.estimation.runtime import RuntimeEstimate, RuntimeModel
 from vmselect.estimation.workload import Workload
-from vmselect.grouping import check_repetitions, distinct
+from vmselect.grouping import check_repetitions, read_profiles
 from vmselect.records import Profile
 
 Profiles: TypeAlias = Profile | Iterable[Profile]
@@ -132,20 +132,6 @@ def estimate(
         return fit_runtime(one, workload=data, method=method, confidence=confidence)
 
     return estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs)
-
-
-def read_profiles(given: Any) -> list[Profile]:
-    """Each measurement once."""
-    profiles = [given] if isinstance(given, Profile) else given
-    if isinstance(profiles, (str, bytes)) or not isinstance(profiles, Iterable):
-        raise ArgumentError(f"There is no profile in {show(given)}. Pass a Profile, or a list of them.")
-    profiles = list_items(profiles)
-    wrong = [one for one in profiles if not isinstance(one, Profile)]
-    if wrong:
-        raise ArgumentError(f"{show(wrong[0])} is no profile. Pass a Profile, or a list of them.")
-    if not profiles:
-        raise ArgumentError("There is no profile to estimate from. Pass a Profile, or a list of them.")
-    return distinct(profiles)
 
 
 def _check_usable(profiles: Sequence[Profile]) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from vmselect._checks import check_name, check_seconds, list_items, maybe, show
+from vmselect._checks import check_name, check_seconds, maybe, show
 from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
-from vmselect.grouping import check_comparable, distinct
+from vmselect.grouping import check_comparable, read_profiles
 from vmselect.ranking.candidates import join_offers
 from vmselect.ranking.contenders import Measured
 from vmselect.ranking.measures import Objective
@@ -99,7 +99,7 @@ def rank(
             boot_seconds=boot_seconds,
         )  # fmt: skip
 
-    chosen = read_profiles(profiles, model=model)
+    chosen = choose_profiles(profiles, model)
     findings = check_comparable(chosen, given=wanted.given)
     catalog = read_catalog(catalog)
     studied = None
@@ -161,18 +161,10 @@ def select(
     return rank(profiles, epochs=study, **chosen, **options)  # type: ignore[arg-type]
 
 
-def read_profiles(profiles: Profile | Iterable[Profile], *, model: str | None = None) -> list[Profile]:
-    """A list of profiles, each once, of the given model only where one is named."""
-    given = [profiles] if isinstance(profiles, (Profile, str, bytes)) else list_items(profiles)
-    model = maybe(check_name, "model", model)
-    for item in given:
-        if not isinstance(item, Profile):
-            raise ArgumentError(
-                f"profiles holds {show(item)}, which is none. Load files first, with vmselect.load_profiles(...)."
-            )
-    if not given:
-        raise RankingError("There are no profiles to rank. Load some with vmselect.load_profiles(folder).")
-    named = [profile for profile in distinct(given) if model is None or profile.model == model]
+def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None) -> list[Profile]:
+    """The profiles, of the given model only where one is named."""
+    given, model = read_profiles(profiles, error=RankingError), maybe(check_name, "model", model)
+    named = [profile for profile in given if model is None or profile.model == model]
     if not named:
         known = ", ".join(sorted({profile.model or "unnamed" for profile in given}))
         raise ArgumentError(f"no profile is of the model {show(model)}; the models are: {known}.")
