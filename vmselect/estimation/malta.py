@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from vmselect.errors import EstimateError
 from vmselect.estimation import equations
@@ -20,19 +20,10 @@ NO_INTERVAL = Finding(
 )
 
 
-Row = tuple[float, float, float, float, float]
-"""Initialization, first and later epoch or iteration, first and later validation."""
-
-
 def fit_epochs(profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
     """The model of equation 5.1."""
-    init, first, later, _, _ = _average([_epoch_row(profile) for profile in profiles])
-    terms = {
-        "initialization": _linear(lambda n: equations.epoch_runtime_with_init(init, 0.0, 0.0, n)),
-        "first_iteration": _linear(lambda n: equations.epoch_runtime_with_init(0.0, first, 0.0, n)),
-        "steady_iterations": _linear(lambda n: equations.epoch_runtime_with_init(0.0, 0.0, later, n)),
-    }
-    return _model(profiles, "malta-epoch", terms, workload, confidence=confidence)
+    times = _average([_epoch_times(profile) for profile in profiles])
+    return _model("malta-epoch", profiles, workload, equations.epoch_runtime_with_init, times, confidence=confidence)
 
 
 def fit_iterations(
@@ -40,7 +31,7 @@ def fit_iterations(
 ) -> RuntimeModel:
     """The model of equation 5.3, or of 5.4 where nothing ``validates``; iterations by the second, or by a ``mean``."""
     steps = workload.steps_per_epoch
-    init, first, later, *validations = _average([_iteration_row(profile, mean=mean) for profile in profiles])
+    times = _average([_iteration_times(profile, mean=mean) for profile in profiles])
     if steps is None:
         raise EstimateError(
             f"{profiles[0].title}: the number of steps per epoch is not known. Pass steps_per_epoch=, or examples= "
@@ -53,50 +44,47 @@ def fit_iterations(
             return equations.iteration_runtime(init, first, later, steps, 0.0, 0.0, epochs)
         return equations.iteration_runtime_without_validation(init, first, later, steps, epochs)
 
-    terms = {
-        "initialization": _linear(lambda n: runtime(init, 0.0, 0.0, n)),
-        "first_iteration": _linear(lambda n: runtime(0.0, first, 0.0, n)),
-        "steady_iterations": _linear(lambda n: runtime(0.0, 0.0, later, n)),
-    }
     name = "malta-iteration" if validates else "malta-iteration-no-validation"
-    return _model(profiles, name, terms, workload, confidence=confidence, validations=validations if validates else ())
+    validations = _average([_validation_times(profile) for profile in profiles]) if validates else (0.0, 0.0)
+    return _model(name, profiles, workload, runtime, times, validations, confidence=confidence)
 
 
-def _average(rows: Sequence[Row]) -> Row:
-    init, first, later, first_validation, later_validation = (
-        math.fsum(column) / len(rows) for column in zip(*rows, strict=True)
-    )
-    return init, first, later, first_validation, later_validation
-
-
-def _linear(runtime: Callable[[float], float]) -> tuple[float, float]:
-    """An equation, linear in the number of epochs, as seconds spent once and seconds per epoch."""
-    return runtime(0), runtime(1) - runtime(0)
+def _average(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]
 
 
 def _model(
-    profiles: Sequence[Profile],
     method: str,
-    terms: Mapping[str, tuple[float, float]],
+    profiles: Sequence[Profile],
     workload: Workload,
+    runtime: Callable[..., float],
+    times: Sequence[float],
+    validations: Sequence[float] = (0.0, 0.0),
     *,
     confidence: float,
-    validations: Sequence[float] = (),
 ) -> RuntimeModel:
-    first, later = validations or (0.0, 0.0)
+    """The model of an equation, ``runtime``, which takes three ``times`` and a number of epochs and is linear in each.
+
+    The times are initialization, first and later epoch or iteration; ``validations`` the first and later ones.
+    """
+    terms = {}
+    for term, name in enumerate(("initialization", "first_iteration", "steady_iterations")):
+        alone = [seconds if position == term else 0.0 for position, seconds in enumerate(times)]
+        once = runtime(*alone, 0)
+        terms[name] = (once, runtime(*alone, 1) - once)
     return RuntimeModel(
         title=profiles[0].title,
         method=method,
         confidence=confidence,
-        terms={key: pair for key, pair in terms.items() if any(pair)},
-        first_validation_seconds=first,
-        validation_seconds=later,
+        terms={name: pair for name, pair in terms.items() if any(pair)},
+        first_validation_seconds=validations[0],
+        validation_seconds=validations[1],
         validation_freq=workload.validation_freq or 1,
         findings=(NO_INTERVAL,),
     )
 
 
-def _epoch_row(profile: Profile) -> Row:
+def _epoch_times(profile: Profile) -> tuple[float, float, float]:
     """Initialization, first epoch and mean later epoch, each with its validation and the way to it."""
     timeline = profile.timeline
     whole = [epoch for epoch in timeline.epochs if epoch.complete]
@@ -110,11 +98,11 @@ def _epoch_row(profile: Profile) -> Row:
     boundaries = {one.epoch + 1: one.seconds for one in timeline.boundaries if not one.final}
     seconds = [e.seconds + validations.get(e.epoch, 0.0) + boundaries.get(e.epoch, 0.0) for e in whole]
     init = (timeline.init_seconds or 0.0) + (timeline.fit_to_first_batch_seconds or 0.0)
-    return init, seconds[0], math.fsum(seconds[1:]) / len(seconds[1:]), 0.0, 0.0
+    return init, seconds[0], math.fsum(seconds[1:]) / len(seconds[1:])
 
 
-def _iteration_row(profile: Profile, *, mean: bool) -> Row:
-    """Initialization, first and ordinary iteration, first and second validation."""
+def _iteration_times(profile: Profile, *, mean: bool) -> tuple[float, float, float]:
+    """Initialization, first and ordinary iteration."""
     timeline = profile.timeline
     rows = timeline.steps.rows
     if not rows:
@@ -128,6 +116,11 @@ def _iteration_row(profile: Profile, *, mean: bool) -> Row:
         raise EstimateError(f"{profile.title}: it holds one step and the equations need a second. Probe more steps.")
     chosen = after[:9] if mean else after[:1]
     ordinary = math.fsum(step.seconds for step in chosen) / sum(step.covers for step in chosen)
-    validations = [one.seconds for one in timeline.validations[:2]] or [0.0]
     init = (timeline.init_seconds or 0.0) + (timeline.fit_to_first_batch_seconds or 0.0)
-    return init, first if first is not None else ordinary, ordinary, validations[0], validations[-1]
+    return init, first if first is not None else ordinary, ordinary
+
+
+def _validation_times(profile: Profile) -> tuple[float, float]:
+    """First and second validation; the first for both where there was one, and nothing where there was none."""
+    seconds = [one.seconds for one in profile.timeline.validations[:2]] or [0.0]
+    return seconds[0], seconds[-1]
