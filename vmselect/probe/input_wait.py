@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,12 @@ class FetchClock:
     def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The same batches, fetched under the clock."""
         self.pause()
-        return _Watched(iter(batches), self)
+        return self._walk(iter(batches))
+
+    def _walk(self, batches: Iterator[Any]) -> Iterator[Any]:
+        with suppress(StopIteration):
+            while True:
+                yield self.fetch(batches)
 
     def fetch(self, batches: Iterator[Any]) -> Any:
         """The next batch."""
@@ -76,22 +82,6 @@ class FetchClock:
         return InputWait(
             seconds=max(0, self.waited) / 1e9, wall_seconds=max(0, self.taken) / 1e9, steps=self.steps, method=method
         )
-
-
-class _Watched:
-    """An iterator whose every step is timed."""
-
-    __slots__ = ("_batches", "_clock")
-
-    def __init__(self, batches: Iterator[Any], clock: FetchClock) -> None:
-        self._batches = batches
-        self._clock = clock
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return self._clock.fetch(self._batches)
 
 
 class IteratorWatch:
