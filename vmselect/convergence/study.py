@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from vmselect._checks import check_choice, check_count, check_name, list_items, maybe, show
@@ -17,7 +16,7 @@ from vmselect.convergence.epochs import EpochsEstimate, predict_epochs
 from vmselect.errors import ArgumentError, ProfileError
 from vmselect.findings import Finding, findings_html
 from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, check_same
-from vmselect.records.folder import find_records, save_record
+from vmselect.records.folder import find_records
 from vmselect.records.rule import StoppingRule
 from vmselect.units import printable
 
@@ -107,13 +106,6 @@ class ConvergenceStudy(ConvergenceRecord):
         for record in find_records(*paths, kind="convergence"):
             texts |= Counter(run.model_dump_json() for run in record.runs)
         return cls.of(ConvergenceRun.model_validate_json(text) for text in texts.elements())
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the study to ``path`` (a file, or a folder that then gets a new file) and return the file's path.
-
-        The file appears whole or not at all.
-        """
-        return save_record(self, path)
 
     # -- what it knows ---------------------------------------------------------------------------------------------
 

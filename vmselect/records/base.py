@@ -6,11 +6,13 @@ readings rather than averages, so that a better method can be applied to an old 
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -150,6 +152,15 @@ class Record(Part):
         text = self.model_dump_json(exclude_none=True, indent=1)
         # Line breaks stand only between values (inside strings JSON escapes them), so joining lines changes no value.
         return re.sub(r"\[\n[^\[\]{}]*\]", lambda found: re.sub(r"\n\s*", " ", found[0]), text) + "\n"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the record to ``path`` (a file, or a folder that then gets a new file) and return the file's path.
+
+        The file appears whole or not at all: it is written beside its final name and then renamed.
+        """
+        from vmselect.records.folder import save_record
+
+        return save_record(self, path)
 
 
 def describe_invalid(problem: Mapping[str, Any]) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
@@ -297,12 +295,6 @@ class InferenceRecord(Record):
     def findings(self) -> tuple[Finding, ...]:
         """Doubts about this record, each with a remedy."""
         return gravest_first(_find(self))
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the record to a file, or into a folder under a name of its own; returns the file's path."""
-        from vmselect.records.folder import save_record
-
-        return save_record(self, path)
 
 
 def _find(record: InferenceRecord) -> list[Finding]:

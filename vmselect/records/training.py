@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, model_validator
@@ -309,15 +308,6 @@ class Profile(Record):
         return f"{self.instance_type or 'unknown'}-{self.batch_size or 'x'}"
 
     # -- files ---------------------------------------------------------------------------------------------------
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the profile to ``path`` (a file, or a folder that then gets a new file) and return the file's path.
-
-        The file appears whole or not at all: it is written beside its final name and then renamed.
-        """
-        from vmselect.records.folder import save_record
-
-        return save_record(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:

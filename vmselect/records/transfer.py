@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
@@ -184,12 +182,6 @@ class TransferRecord(Record):
                 )
             )
         return gravest_first(found)
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the record to a file, or into a folder under a name of its own; returns the file's path."""
-        from vmselect.records.folder import save_record
-
-        return save_record(self, path)
 
 
 def _given_direction(seconds: list[float], size: int) -> Direction:
