@@ -20,6 +20,7 @@ from vmselect._checks import list_items, show
 from vmselect.errors import ArgumentError, EstimateError, RankingError, VmselectError
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record
+from vmselect.records.registry import KINDS
 from vmselect.units import list_some
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -105,18 +106,25 @@ def distinct(records: Iterable[AnyRecord]) -> list[AnyRecord]:
     return list(first.values())
 
 
-def read_profiles(given: Any, *, error: type[VmselectError] = ArgumentError) -> list[Profile]:
-    """One profile or several, each measurement once; ``error`` is raised where there is none."""
-    profiles = [given] if isinstance(given, (Profile, str, bytes)) else list_items(given)
-    for one in profiles:
-        if not isinstance(one, Profile):
-            raise ArgumentError(
-                f"{show(one)} is no profile. Pass a Profile or a list of them; files are read by "
-                "vmselect.load_profiles(...)."
-            )
-    if not profiles:
-        raise error("There are no profiles. Load some with vmselect.load_profiles(folder).")
-    return distinct(profiles)
+def read_records(
+    given: Any, model: type[AnyRecord], *, error: type[VmselectError] | None = ArgumentError
+) -> list[AnyRecord]:
+    """One record or several, each measurement once, all of the kind of ``model``.
+
+    Where there is none ``error`` is raised, unless that is None.
+
+    >>> len(read_records(Profile.from_times(iteration_seconds=0.1), Profile))
+    1
+    """
+    noun = next(kind.noun for kind in KINDS.values() if kind.model is model)
+    records = [given] if isinstance(given, (Record, str, bytes)) else list_items(given)
+    for one in records:
+        if not isinstance(one, model):
+            loader = "load_profiles" if model is Profile else "load_records"
+            raise ArgumentError(f"{show(one)} is no {noun}. Read files first, with vmselect.{loader}(...).")
+    if not records and error is not None:
+        raise error(f"There are no {noun}s. Give at least one.")
+    return distinct(records)
 
 
 def identify(profile: Profile) -> Identity:

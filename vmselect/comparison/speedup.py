@@ -18,7 +18,8 @@ from vmselect._checks import check_count, check_indent, check_name, check_share,
 from vmselect.errors import ComparisonError, EstimateError
 from vmselect.estimation import RuntimeEstimate, estimate
 from vmselect.findings import Finding, gravest_first
-from vmselect.grouping import Identity, check_comparable, group_repetitions, read_profiles
+from vmselect.grouping import Identity, check_comparable, group_repetitions, read_records
+from vmselect.records import Profile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +125,7 @@ def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | 
     epochs = check_count("epochs", epochs)
     confidence = check_share("confidence", confidence, least=0.5, most=0.999)
     wanted = maybe(check_name, "model", model)
-    profiles = [one for one in read_profiles(records) if wanted is None or one.model == wanted]
+    profiles = [one for one in read_records(records, Profile) if wanted is None or one.model == wanted]
     if not profiles:
         raise ComparisonError(f"No record is of the model {wanted}. Leave model out to take all.")
     findings = list(check_comparable(profiles, error=ComparisonError))

@@ -13,7 +13,7 @@ from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.prediction import Profiles, fit_runtime
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate
 from vmselect.findings import Finding, findings_html
-from vmselect.grouping import Identity, identify, read_profiles
+from vmselect.grouping import Identity, identify, read_records
 from vmselect.records import Profile
 from vmselect.units import format_seconds
 
@@ -86,7 +86,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
     :func:`~vmselect.estimate`.
     """
     maybe(check_count, "epochs", epochs)
-    measured = read_profiles(profiles)
+    measured = read_records(profiles, Profile)
     machines = {machine_of(one) for one in measured}
     if len(machines) > 1:
         raise EstimateError(

@@ -13,7 +13,7 @@ from vmselect.estimation.methods import METHODS
 from vmselect.estimation.phases import estimate_phases
 from vmselect.estimation.runtime import RuntimeEstimate, RuntimeModel
 from vmselect.estimation.workload import Workload
-from vmselect.grouping import check_repetitions, read_profiles
+from vmselect.grouping import check_repetitions, read_records
 from vmselect.records import Profile
 
 Profiles: TypeAlias = Profile | Iterable[Profile]
@@ -43,7 +43,7 @@ def fit_runtime(
     >>> round(fit_runtime(profile).seconds(10), 6)
     102.9
     """
-    measured = read_profiles(profiles)
+    measured = read_records(profiles, Profile)
     title = measured[0].title
     method = check_choice(f"{title}: method", method, tuple(METHODS))
     boot_seconds = check_seconds(f"{title}: boot_seconds", boot_seconds)

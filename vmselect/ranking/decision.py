@@ -11,14 +11,14 @@ from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
-from vmselect.grouping import check_comparable, read_profiles
+from vmselect.grouping import check_comparable, read_records
 from vmselect.ranking.candidates import join_offers
 from vmselect.ranking.contenders import Measured
 from vmselect.ranking.measures import Objective
 from vmselect.ranking.moving import Transfer
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.serving import rank_inference, read_calls
-from vmselect.ranking.settings import Settings, read_batch_sizes
+from vmselect.ranking.settings import Settings, read_batch_sizes, read_catalog
 from vmselect.ranking.spot import Interruptions
 from vmselect.ranking.study import Studied
 from vmselect.records import Profile
@@ -163,19 +163,12 @@ def select(
 
 def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None) -> list[Profile]:
     """The profiles, of the given model only where one is named."""
-    given, model = read_profiles(profiles, error=RankingError), maybe(check_name, "model", model)
+    given, model = read_records(profiles, Profile, error=RankingError), maybe(check_name, "model", model)
     named = [profile for profile in given if model is None or profile.model == model]
     if not named:
         known = ", ".join(sorted({profile.model or "unnamed" for profile in given}))
         raise ArgumentError(f"no profile is of the model {show(model)}; the models are: {known}.")
     return named
-
-
-def read_catalog(catalog: Catalog | None) -> Catalog:
-    """The catalog given, or the default one."""
-    if not isinstance(catalog, Catalog | None):
-        raise ArgumentError(f"catalog is {show(catalog)}. Load a price file first, with vmselect.Catalog.load(...).")
-    return Catalog.default() if catalog is None else catalog
 
 
 def check_batch_sizes(profiles: Sequence[Profile]) -> None:

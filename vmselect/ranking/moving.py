@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vmselect._checks import check_mapping, check_number, list_items, maybe, show
+from vmselect._checks import check_mapping, check_number, maybe, show
 from vmselect.errors import ArgumentError
+from vmselect.grouping import read_records
 from vmselect.ranking.contenders import Contender
 from vmselect.ranking.rows import Excluded
 from vmselect.records.transfer import TransferRecord
@@ -44,15 +45,7 @@ class Transfer:
     usd_per_gb: float | None = None
 
     def __post_init__(self) -> None:
-        given = self.records
-        kept = (given,) if isinstance(given, (str, TransferRecord)) else tuple(list_items(given))
-        for record in kept:
-            if not isinstance(record, TransferRecord):
-                raise ArgumentError(
-                    f"records holds {show(record)}, which is no transfer record. Load files first, with "
-                    "vmselect.load_records(...), and pass those of the kind transfer."
-                )
-        object.__setattr__(self, "records", kept)
+        object.__setattr__(self, "records", tuple(read_records(self.records, TransferRecord, error=None)))
         for name in ("data_gb", "model_gb"):
             object.__setattr__(self, name, check_number(name, getattr(self, name), least=0, most=1e9))
         for name in ("download_seconds_per_mb", "upload_seconds_per_mb", "usd_per_gb"):

@@ -14,18 +14,18 @@ from vmselect._checks import (
     check_count,
     check_flag,
     check_indent,
-    check_name,
     check_number,
-    list_items,
     maybe,
     several,
     show,
 )
-from vmselect.catalog import Catalog
+from vmselect.catalog import MARKETS, Catalog
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.findings import Finding, gravest_first
+from vmselect.grouping import read_records
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.services import Service, gather_services
+from vmselect.ranking.settings import read_catalog, read_names
 from vmselect.records.inference import InferenceRecord
 from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd
 
@@ -235,15 +235,7 @@ def read_calls(records: Any) -> list[InferenceRecord] | None:
 
 
 def _read_records(records: Any) -> list[InferenceRecord]:
-    given: list[Any] = [records] if isinstance(records, (InferenceRecord, str)) else list_items(records)
-    for record in given:
-        if not isinstance(record, InferenceRecord):
-            raise ArgumentError(
-                f"records holds {show(record)}, which is no inference record. Load files first, with "
-                "vmselect.load_records(...), and pass those of the kind inference."
-            )
-    if not given:
-        raise RankingError("There are no inference records to rank. Measure some with vmselect.probe_inference.")
+    given = read_records(records, InferenceRecord, error=RankingError)
     models = sorted({record.model for record in given if record.model})
     if len(models) > 1:
         raise RankingError(f"The records are of different models ({', '.join(models[:4])}). Rank them apart.")
@@ -269,12 +261,8 @@ def _price(
     services: Sequence[Service], catalog: Any, *, region: Any, market: Any, include_retired: bool
 ) -> tuple[list[tuple[Service, dict[str, Any]]], list[Excluded]]:
     """Every service at every price it can be rented at."""
-    if catalog is not None and not isinstance(catalog, Catalog):
-        raise ArgumentError(f"catalog is {show(catalog)}. Load a price file first, with vmselect.Catalog.load(...).")
-    prices = catalog or Catalog.default()
-    regions = several(check_name, "region", region) if region is not None else ()
-    markets = several(check_name, "market", market) if market is not None else ()
-    everything = prices.offers(market=None)
+    everything = read_catalog(catalog).offers(market=None)
+    regions, markets = read_names(region, what="region"), read_names(market, what="market", choices=MARKETS)
     found: list[tuple[Service, dict[str, Any]]] = []
     excluded: list[Excluded] = []
     for service in services:

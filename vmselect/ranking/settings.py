@@ -15,8 +15,9 @@ from vmselect._checks import (
     check_share,
     maybe,
     several,
+    show,
 )
-from vmselect.catalog.schema import MARKETS
+from vmselect.catalog import MARKETS, Catalog
 from vmselect.errors import ArgumentError
 from vmselect.estimation import METHODS
 from vmselect.ranking.measures import read_objective
@@ -106,6 +107,13 @@ def read_names(
     if given is None:
         return None
     return several(check_choice, what, given, choices=choices) if choices else several(check_name, what, given)
+
+
+def read_catalog(catalog: Any) -> Catalog:
+    """The catalog given, or the default one."""
+    if not isinstance(catalog, Catalog | None):
+        raise ArgumentError(f"catalog is {show(catalog)}. Load a price file first, with vmselect.Catalog.load(...).")
+    return Catalog.default() if catalog is None else catalog
 
 
 def read_batch_sizes(given: int | Iterable[int] | Literal["all"] | None) -> tuple[int, ...] | None:
