@@ -57,7 +57,6 @@ class Recording:
             self.options = options
             self._id, self._created, self._number = uuid.uuid4().hex, datetime.now(UTC), number_fit()
             params = params or {}
-            self.given_batch_size = options.batch_size
             self.counted_batch_size: int | None = None
             self.steps: int | None = params.get("steps")
             self.epochs: int | None = params.get("epochs")
@@ -100,7 +99,7 @@ class Recording:
     @property
     def batch_size(self) -> int | None:
         """Examples per step, as given, as the data says, or as counted."""
-        return self.given_batch_size or self.fit.batch_size or self.counted_batch_size
+        return self.options.batch_size or self.fit.batch_size or self.counted_batch_size
 
     def count_examples(self, *, steps: int | None) -> int | None:
         """Examples that all workers have seen since the epoch or validation began, ``steps`` ago."""
@@ -208,7 +207,7 @@ class Recording:
     def _build_setup(self) -> Setup:
         from vmselect.records.training import Setup
 
-        source: Literal["argument", "data"] | None = "argument" if self.given_batch_size else "data"
+        source: Literal["argument", "data"] | None = "argument" if self.options.batch_size else "data"
         frequency = self.fit.validation_freq
         return Setup(
             model=self.model_name,
