@@ -26,12 +26,6 @@ class HuggingFaceProbe(TrainerProbe):
     5
     """
 
-    def __getattr__(self, name: str) -> Any:
-        # Trainer calls every event that it has; the probe has something to do in some.
-        if name.startswith("on_"):
-            return _do_nothing
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     def begin(self, arguments: Any) -> None:
         """``train`` has been called; without this call the recording begins with the first event of the training."""
         self.protect(arguments)
@@ -123,7 +117,3 @@ class HuggingFaceProbe(TrainerProbe):
 
 def _word(strategy: Any) -> str:
     return str(getattr(strategy, "value", strategy))
-
-
-def _do_nothing(*_: Any, **__: Any) -> None:
-    """An event that the probe does not need."""

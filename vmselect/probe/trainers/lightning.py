@@ -44,12 +44,6 @@ class LightningProbe(TrainerProbe):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Lightning's own: there is nothing to restore."""
 
-    def __getattr__(self, name: str) -> Any:
-        # Lightning calls every hook that it has; the probe has something to do in some.
-        if name.startswith("on_"):
-            return _do_nothing
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     def protect(self, trainer: Any) -> None:
         """Let checkpoints and logs of ``trainer`` go to a scratch folder, unless the training is watched whole."""
         if self.stop and self.protect_files and self._scratch is None:
@@ -136,10 +130,6 @@ class LightningProbe(TrainerProbe):
         if self._limits is not None:
             trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = self._limits
             self._limits = None
-
-
-def _do_nothing(*_: Any, **__: Any) -> None:
-    """A hook that the probe does not need."""
 
 
 def _first(loaders: Any) -> Any:
