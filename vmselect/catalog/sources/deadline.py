@@ -62,11 +62,8 @@ def open_session(deadline: Deadline) -> requests.Session:
             deadline.watch(connection)
             return connection
 
-    class Encrypted(HTTPSConnection):
-        def _new_conn(self) -> socket.socket:
-            connection = super()._new_conn()
-            deadline.watch(connection)
-            return connection
+    class Encrypted(Plain, HTTPSConnection):
+        pass
 
     class PlainPool(HTTPConnectionPool):
         ConnectionCls = Plain
@@ -74,14 +71,16 @@ def open_session(deadline: Deadline) -> requests.Session:
     class EncryptedPool(HTTPSConnectionPool):
         ConnectionCls = Encrypted
 
+    pools = {"http": PlainPool, "https": EncryptedPool}
+
     class Adapter(HTTPAdapter):
         def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
             super().init_poolmanager(*arguments, **options)
-            self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": EncryptedPool}
+            self.poolmanager.pool_classes_by_scheme = pools
 
         def proxy_manager_for(self, *arguments: Any, **options: Any) -> Any:
             manager = super().proxy_manager_for(*arguments, **options)
-            manager.pool_classes_by_scheme = {"http": PlainPool, "https": EncryptedPool}
+            manager.pool_classes_by_scheme = pools
             return manager
 
     session = requests.Session()
