@@ -4,7 +4,7 @@ from vmselect.catalog.catalog import Catalog
 from vmselect.catalog.diff import compare_prices
 from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, describe_age
 from vmselect.catalog.schema import COLUMNS, KEY, MARKETS
-from vmselect.catalog.snapshot import ProviderTerms, gpu_specs, provider_terms
+from vmselect.catalog.snapshot import ProviderTerms, describe_unpriced, gpu_specs, provider_terms
 
 __all__ = [
     "COLUMNS",
@@ -16,6 +16,7 @@ __all__ = [
     "ProviderTerms",
     "compare_prices",
     "describe_age",
+    "describe_unpriced",
     "gpu_specs",
     "provider_terms",
 ]

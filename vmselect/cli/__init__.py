@@ -12,8 +12,7 @@ from vmselect.cli import prices, sweep
 from vmselect.cli.check import check
 from vmselect.cli.compare import compare
 from vmselect.cli.estimate import estimate
-from vmselect.cli.options import in_options
-from vmselect.cli.output import say
+from vmselect.cli.output import flag, say
 from vmselect.cli.probe import CONTEXT, Interrupted, probe
 from vmselect.cli.rank import rank
 from vmselect.cli.report import report
@@ -50,7 +49,7 @@ def main() -> None:
     try:
         app()
     except (VmselectError, OSError) as wrong:
-        say([f"vmselect: {in_options(str(wrong))}"])
+        say([f"vmselect: {wrong}"])
         sys.exit(2)
     except Interrupted:
         # Out of here, Ctrl-C ends the process as it ends any Python script: by the signal, so that a shell stops too.
@@ -68,7 +67,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+        bool, flag("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     """Options of vmselect itself."""

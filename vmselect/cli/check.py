@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from vmselect.cli.output import Format, FormatOption, emit, say
+from vmselect.cli.wording import in_options
 
 COLUMNS = ("file", "instance_type", "batch_size", "model", "outcome", "severity", "code", "message", "remedy")
 
@@ -43,7 +44,8 @@ def check(
             "model": profile.model,
             "outcome": profile.outcome,
         }
-        rows += [about | vars(finding) for finding in profile.findings] or [about | {"severity": "fine"}]
+        found = [about | vars(finding) | {"remedy": in_options(finding.remedy)} for finding in profile.findings]
+        rows += found or [about | {"severity": "fine"}]
     emit(rows, COLUMNS, format=format)
     say(unreadable)
     if unreadable:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect.cli.options import CatalogOption, DateOption, open_catalog
-from vmselect.cli.output import Format, FormatOption, emit, say, tell
+from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
+from vmselect.cli.output import Format, FormatOption, emit, flag, say, tell
 from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def compare(
         str | None, typer.Option(help="Effects of these factors instead, as machine,batch_size.")
     ] = None,
     scaling: Annotated[
-        bool, typer.Option("--scaling", help="What several workers give against one, for --epochs, instead.")
+        bool, flag("--scaling", help="What several workers give against one, for --epochs, instead.")
     ] = False,
     needs: Annotated[Path | None, typer.Option(help="Score the groups by this requirements file instead.")] = None,
     unit: Annotated[str, typer.Option(help="runs, or blocks of steps where each group has one run.")] = "runs",
@@ -54,6 +54,7 @@ def compare(
     region: Annotated[str | None, typer.Option(help="Price in this region.")] = None,
     market: Annotated[str, typer.Option(help="on_demand, spot, reserved_1y or reserved_3y.")] = "on_demand",
     catalog: CatalogOption = None,
+    own_prices: OwnPricesOption = None,
     date: DateOption = None,
     html: Annotated[Path | None, typer.Option(help="Write it as a page with charts, too.")] = None,
     format: FormatOption = Format.table,  # noqa: A002
@@ -96,7 +97,7 @@ def compare(
         "market": market,
     }
     if "cost" in names or "cost_usd" in names:
-        common["catalog"] = open_catalog(catalog, date=date)
+        common["catalog"] = open_catalog(catalog, date=date, own_prices=own_prices)
     if factors is not None:
         wanted = _split(factors, option="--factors")
         studies = [comparison.effects(records, factors=wanted, metric=name, scale=scale, **common) for name in names]

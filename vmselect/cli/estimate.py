@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect.cli.options import ProfilesArgument, read_numbers
-from vmselect.cli.output import Format, FormatOption, emit, say
+from vmselect.cli.output import Format, FormatOption, emit, flag, say
 from vmselect.errors import ArgumentError, VmselectError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def estimate(
         typer.Option(help="EPOCHS:FACTOR or EPOCHS:PROFILE, for a recipe that changes; again for the next."),
     ] = None,
     boot_seconds: Annotated[float, typer.Option(help="Time a machine takes to start.")] = 0.0,
-    terms: Annotated[bool, typer.Option("--terms", help="Also show where the time goes.")] = False,
+    terms: Annotated[bool, flag("--terms", help="Also show where the time goes.")] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Predict how long a training takes, in seconds, from profiles.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from vmselect.cli.output import flag
 from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 ProfilesArgument = Annotated[list[Path], typer.Argument(help="Profile files, or folders of them.", show_default=False)]
 LIMITS, PRICES, MODEL, SPOT = "Limits", "Prices", "Estimate", "Spot interruptions"
 CatalogOption = Annotated[
-    Path | None, typer.Option(help="A price file of your own (CSV or JSON).", rich_help_panel=PRICES)
+    Path | None, typer.Option(help="A price file (CSV or JSON) in place of all others.", rich_help_panel=PRICES)
+]
+OwnPricesOption = Annotated[
+    Path | None, typer.Option(help="A file of prices that count over the others.", rich_help_panel=PRICES)
 ]
 DateOption = Annotated[
     str | None, typer.Option(help="Embedded prices in force on this day, as 2021-02-28.", rich_help_panel=PRICES)
@@ -98,12 +101,13 @@ def read_request(
         str, typer.Option(help="on_demand, spot, reserved_1y, reserved_3y, or all.", rich_help_panel=PRICES)
     ] = "on_demand",
     catalog: CatalogOption = None,
+    own_prices: OwnPricesOption = None,
     date: DateOption = None,
     billing: Annotated[
         str, typer.Option(help="exact (time x price), or provider (with its increment).", rich_help_panel=PRICES)
     ] = "exact",
     include_retired: Annotated[
-        bool, typer.Option("--include-retired", help="Rank what can no longer be rented.", rich_help_panel=PRICES)
+        bool, flag("--include-retired", help="Rank what can no longer be rented.", rich_help_panel=PRICES)
     ] = False,
     method: Annotated[str, typer.Option(help="How runtimes are predicted.", rich_help_panel=MODEL)] = "robust",
     confidence: Annotated[float, typer.Option(help="Of the intervals.", rich_help_panel=MODEL)] = 0.9,
@@ -139,7 +143,7 @@ def read_request(
         "budget_usd": budget_usd,
         "region": region or None,
         "market": None if market == "all" else market.split(","),
-        "catalog": open_catalog(catalog, date=date),
+        "catalog": open_catalog(catalog, date=date, own_prices=own_prices),
         "billing": billing,
         "include_retired": include_retired,
         "method": method,
@@ -164,32 +168,15 @@ def _spared(paths: list[Path]) -> list[Finding]:
     return found
 
 
-def in_options(text: str) -> str:
-    """A message of the library in the words of the command line: ``batch_size="all"`` is ``--batch-size all``.
-
-    >>> in_options('Pass region= or batch_size="all"; budget_usd must be a number above 0, not -1.')
-    'Pass --region or --batch-size all; --budget-usd must be a number above 0, not -1.'
-    """
-    names = [*inspect.signature(read_request).parameters, *inspect.signature(make_ranking).parameters]
-    known = "|".join(sorted(set(names) - {"request", "profiles"}, key=len, reverse=True))
-
-    def option(found: re.Match[str]) -> str:
-        value = found["value"].strip('"') if found["value"] and found["value"] != "True" else ""
-        return f"--{found['name'].replace('_', '-')}" + (f" {value}" if value else "")
-
-    text = re.sub(rf'\b(?P<name>{known})=(?P<value>True|"\w+")?', option, text)
-    return re.sub(rf"(?P<value>)(?<![\w-])(?P<name>{known})(?= must be | is empty)", option, text)
-
-
-def open_catalog(path: Path | None, *, date: str | None) -> Catalog:
-    """The catalog that the options name: a file, the embedded prices of a day, or the default."""
+def open_catalog(path: Path | None, *, date: str | None, own_prices: Path | None = None) -> Catalog:
+    """The catalog that the options name: a file, the embedded prices of a day, or the default; own prices over it."""
     from vmselect.catalog import Catalog
 
     if path is not None and date is not None:
         raise ArgumentError("--catalog and --date name two different catalogs; give one of them.")
-    if path is not None:
-        return Catalog.load(path)
-    return Catalog.embedded(date) if date else Catalog.default()
+    listed = Catalog.embedded(date) if date else None
+    prices = Catalog.load(path) if path is not None else listed or Catalog.default()
+    return prices.with_offers(Catalog.load(own_prices)) if own_prices is not None else prices
 
 
 def read_numbers(text: str, *, option: str) -> list[int]:

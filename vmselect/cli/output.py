@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import enum
+import functools
 import io
 import json
 import math
@@ -17,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vmselect.cli.wording import in_options
 from vmselect.units import printable
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\N{REPLACEMENT CHARACTER}")
@@ -31,6 +33,9 @@ class Format(enum.StrEnum):
 
 
 FormatOption = Annotated[Format, typer.Option("--format", help="What to print rows as.")]
+
+flag = functools.partial(typer.Option, metavar="")
+"""An option that takes no value: its line in the help names none."""
 
 
 def emit(
@@ -68,7 +73,7 @@ def say(lines: Iterable[object]) -> None:
     """Print remarks to standard error, away from the rows."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in lines:
-        console.print(printable(str(line)), markup=False)
+        console.print(printable(in_options(str(line))), markup=False)
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str, spare: Collection[str]) -> None:

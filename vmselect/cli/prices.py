@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from vmselect.cli.options import CatalogOption, DateOption, open_catalog
-from vmselect.cli.output import Format, FormatOption, emit, say, tell
+from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
+from vmselect.cli.output import Format, FormatOption, emit, flag, say, tell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,13 +34,14 @@ def show(
     gpu: Annotated[str | None, typer.Option(help="A GPU model, such as T4.")] = None,
     date: DateOption = None,
     catalog: CatalogOption = None,
-    retired: Annotated[bool, typer.Option(help="Also show what can no longer be launched.")] = False,
+    own_prices: OwnPricesOption = None,
+    retired: Annotated[bool, flag("--retired", help="Also show what can no longer be launched.")] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Show prices, cheapest first: refreshed ones if you have any, else those that ship with vmselect."""
     from vmselect.catalog import COLUMNS, describe_age
 
-    prices = open_catalog(catalog, date=date)
+    prices = open_catalog(catalog, date=date, own_prices=own_prices)
     rows = prices.offers(
         provider or None, region=region or None, market=None if market == "all" else market, gpu=gpu,
         instance_type=instance_type or None, retired=None if retired or instance_type or date else False,

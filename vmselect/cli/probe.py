@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from vmselect._checks import check_count, maybe, several
-from vmselect.cli.output import say
+from vmselect.cli.output import flag, say
 from vmselect.cli.trainings import EnoughFits, Trainings, after_import, redirected_tuners
 from vmselect.errors import ArgumentError
 
@@ -47,7 +47,7 @@ def probe(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[ARGS]...", help="Handed to the script as they are.")
     ] = None,
-    module: Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a module, as for python -m.")] = False,
+    module: Annotated[bool, flag("-m", help="SCRIPT is the name of a module, as for python -m.")] = False,
     path: Annotated[Path, typer.Option(help="Folder or .json file for the profile.")] = Path("profiles"),
     steps: Annotated[int, typer.Option(help="Steady steps to measure in each of two epochs, at least.")] = 20,
     steady_seconds: Annotated[
@@ -56,7 +56,7 @@ def probe(
     validations: Annotated[int, typer.Option(help="Validations to measure: 0, 1 or 2.")] = 2,
     validation_steps: Annotated[int | None, typer.Option(help="Cut later validations to so many batches.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds at the latest.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Measure the whole training instead of stopping it.")] = False,
+    watch: Annotated[bool, flag("--watch", help="Measure the whole training instead of stopping it.")] = False,
     fits: Annotated[int | None, typer.Option(help="End the script after so many trainings.")] = None,
     fit: Annotated[
         list[int] | None,
@@ -64,12 +64,12 @@ def probe(
     ] = None,
     name: Annotated[list[str] | None, typer.Option(help="Name of the training measured; again for the next.")] = None,
     touch_files: Annotated[
-        bool, typer.Option("--touch-files", help="Let checkpoints and logs be written where the script says.")
+        bool, flag("--touch-files", help="Let checkpoints and logs be written where the script says.")
     ] = False,
     batch_size: Annotated[int | None, typer.Option(help="If the probe cannot learn it from the data.")] = None,
     instance_type: Annotated[str | None, typer.Option(help="If the machine cannot tell.")] = None,
     region: Annotated[str | None, typer.Option(help="If the machine cannot tell.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing of our own.")] = False,
+    quiet: Annotated[bool, flag("--quiet", help="Print nothing of our own.")] = False,
 ) -> None:
     """Run SCRIPT with a probe in every training it starts: Keras, plain torch, Lightning, Hugging Face Trainer.
 

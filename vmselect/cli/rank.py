@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect.cli.options import in_options, ranks
+from vmselect.cli.options import ranks
 from vmselect.cli.output import Format, FormatOption, emit, say, tell
+from vmselect.cli.wording import in_options
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
@@ -105,8 +106,8 @@ def _remarks(ranking: Ranking, top: int) -> list[str]:
     for name in ("cost", "time") if len(ranking.settings.epochs) > 1 and ranking else ():
         changes = ranking.crossovers(name)
         lines += [f"By {name}: {change}." for change in changes[:5]]
-    lines += [in_options(f"Left out: {excluded}.") for excluded in ranking.left_out[:top]]
+    lines += [f"Left out: {excluded}." for excluded in ranking.left_out[:top]]
     if len(ranking.left_out) > top:
         lines.append(f"Left out: {len(ranking.left_out) - top:,} more; --format json lists all.")
-    lines += [in_options(f"{finding.severity.capitalize()}: {finding}") for finding in ranking.findings]
+    lines += [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
     return lines

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect.cli.options import CatalogOption, DateOption, open_catalog
-from vmselect.cli.output import Format, FormatOption, emit, say, tell
+from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
+from vmselect.cli.output import Format, FormatOption, emit, flag, say, tell
 
 if TYPE_CHECKING:
     from vmselect.sweeps import Plan, Proposal, SweepResult
@@ -26,13 +26,13 @@ BudgetOption = Annotated[float | None, typer.Option(help="Hard limit on the wors
 ParallelOption = Annotated[int, typer.Option(help="How many trials run at once.")]
 SureOption = Annotated[
     bool | None,
-    typer.Option("--stop-when-sure/--run-all", help="Skip what cannot win any more, repeat what is tied.",
-                 show_default=False),
+    flag("--stop-when-sure/--run-all", help="Skip what cannot win any more, repeat what is tied.",
+         show_default=False),
 ]  # fmt: skip
 EpochsOption = Annotated[
     int | None, typer.Option(help="With --stop-when-sure: the training that is meant; a long one if not given.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")]
+YesOption = Annotated[bool, flag("--yes", "-y", help="Start without asking.")]
 COUNTED = ("queued", "starting", "running", "done", "failed", "skipped")
 
 
@@ -41,6 +41,7 @@ def show_plan(
     plan: PlanArgument,
     budget_usd: BudgetOption = None,
     catalog: CatalogOption = None,
+    own_prices: OwnPricesOption = None,
     date: DateOption = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
@@ -51,7 +52,7 @@ def show_plan(
     made = Plan.load(plan)
     for trial in made.trials:
         check_script(trial.arguments, Path.cwd())
-    frame = made.to_frame(open_catalog(catalog, date=date))
+    frame = made.to_frame(open_catalog(catalog, date=date, own_prices=own_prices))
     _emit_plan(frame, format)
     worst = float(frame["worst_usd"].sum())
     say([_total(len(frame), float(frame["estimated_usd"].sum()), worst, made)])
@@ -70,6 +71,7 @@ def run(
     epochs: EpochsOption = None,
     yes: YesOption = False,
     catalog: CatalogOption = None,
+    own_prices: OwnPricesOption = None,
     date: DateOption = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
@@ -87,7 +89,7 @@ def run(
     """
     from vmselect.sweeps import Plan
 
-    prices = open_catalog(catalog, date=date) if catalog or date else None
+    prices = open_catalog(catalog, date=date, own_prices=own_prices) if catalog or date or own_prices else None
     _run(Plan.load(plan), folder, budget_usd, parallel, yes, format, catalog=prices, stop_when_sure=stop_when_sure,
          epochs=epochs)  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vmselect.cli.output import Format, FormatOption, emit, say
+from vmselect.cli.output import Format, FormatOption, emit, flag, say
 from vmselect.errors import ArgumentError
 
 COLUMNS = (
@@ -29,13 +29,9 @@ def transfer(
         list[str] | None, typer.Option(help="For the store, as name=value; a.b=value for an option within one.")
     ] = None,
     instance_type: Annotated[str | None, typer.Option(help="Of this machine, if it cannot be found out.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before moving anything.")] = False,
-    clean: Annotated[
-        bool, typer.Option("--clean", help="Remove what killed probes left there, and nothing else.")
-    ] = False,
-    everything: Annotated[
-        bool, typer.Option("--everything", help="With --clean: also of probes that may be running.")
-    ] = False,
+    yes: Annotated[bool, flag("--yes", "-y", help="Do not ask before moving anything.")] = False,
+    clean: Annotated[bool, flag("--clean", help="Remove what killed probes left there, and nothing else.")] = False,
+    everything: Annotated[bool, flag("--everything", help="With --clean: also of probes that may be running.")] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Measure how fast data move to a store and back: random files, verified, and removed afterwards.

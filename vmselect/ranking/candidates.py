@@ -5,7 +5,7 @@ A candidate is a pair of numbers: which contender, which offer. Everything about
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vmselect.catalog import Catalog, provider_terms
+from vmselect.catalog import Catalog, describe_unpriced, provider_terms
 from vmselect.estimation.runtime import ClosedForm
 from vmselect.ranking.contenders import Contender
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings
 from vmselect.ranking.spread import Bools, Floats, Ints, Spread
+from vmselect.units import list_some
 
 OFFER_FIELDS = ("provider", "service", "region", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib")
 
@@ -180,19 +181,32 @@ def _offers_of(names: set[str], catalog: Catalog) -> pd.DataFrame:
 
 def _why_no_price(one: Contender, places: Sequence[str], sold_in: np.ndarray, *, retired: bool) -> tuple[str, str]:
     name = one.instance_type
-    if not len(sold_in):
-        owner = f" from {one.provider}" if one.provider else ""
-        return "no_price", f"the catalog has no price of {name}{owner}; add one with catalog.with_offers"
     if retired:
         return (
             "retired",
             f"{name} can no longer be rented; pass include_retired=True to rank it at its last price",
         )
-    others = ", ".join(sorted(set(sold_in))[:5])
-    return (
-        "no_price",
-        f"the catalog has no price of {name} in {', '.join(places)}, only in {others}; pass region=",
-    )
+    return "no_price", explain_no_price(name, provider=one.provider, places=places, sold_in=sold_in)
+
+
+def explain_no_price(
+    name: str, *, provider: str | None = None, places: Sequence[str] = (), sold_in: Iterable[str] = ()
+) -> str:
+    """Why the machine ``name`` has no price in ``places``, and what to do; ``sold_in`` are regions where it has one.
+
+    >>> explain_no_price("g4dn.xlarge", places=["eu-west-1"], sold_in=["us-east-1"])[:60]
+    'the catalog has no price of g4dn.xlarge in eu-west-1, only i'
+    """
+    others = sorted(set(map(str, sold_in)))
+    if others:
+        return (
+            f"the catalog has no price of {name} in {list_some(list(places), 4)}, only in {list_some(others, 5)}; run "
+            f"`vmselect prices refresh --source skypilot --region {places[0]}`, or price it elsewhere with region="
+        )
+    remedy = "run `vmselect prices refresh`, or add one with catalog.with_offers"
+    if machine := describe_unpriced(name):
+        return f"no price of {name} is known ({machine}); {remedy}"
+    return f"the catalog has no price of {name}{f' from {provider}' if provider else ''}; {remedy}"
 
 
 def _billing(offers: pd.DataFrame) -> tuple[Floats, Floats]:

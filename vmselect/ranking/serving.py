@@ -23,11 +23,12 @@ from vmselect.catalog import MARKETS, Catalog
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.findings import Finding, gravest_first
 from vmselect.grouping import read_records
+from vmselect.ranking.candidates import explain_no_price
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.services import Service, gather_services
 from vmselect.ranking.settings import read_catalog, read_names
 from vmselect.records.inference import InferenceRecord
-from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd
+from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd, list_some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -270,12 +271,15 @@ def _price(
         if service.provider:
             mine = mine[mine["provider"] == service.provider]
         places = regions or ((service.region,) if service.region else ())
+        sold_in = mine["region"]
         mine = mine[mine["region"].isin(places)] if places else mine
         mine = mine[mine["market"].isin(markets)] if markets else mine
         mine = mine if include_retired else mine[~mine["retired"].astype(bool)]
         if not len(mine):
-            where = f" in {', '.join(places)}" if places else ""
+            where = f" in {list_some(places, 4)}" if places else ""
             reason = f"the catalog has no price of {service.instance_type}{where}; add one with catalog.with_offers"
+            if not sold_in.isin(places).any() and (places or not len(sold_in)):
+                reason = explain_no_price(service.instance_type, places=places, sold_in=sold_in)
             excluded.append(Excluded(service.title, "no_price", reason))
         columns = ["provider", "region", "market", "usd_per_hour", "date"]
         rows = mine[columns].astype({name: str for name in columns if name != "usd_per_hour"})
