@@ -7,6 +7,7 @@ import statistics
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vmselect as vs
@@ -149,6 +150,17 @@ def test_the_order_of_runs_changes_nothing() -> None:
 def test_epochs_that_cannot_be_are_refused(epochs: Any) -> None:
     with pytest.raises((ArgumentError, ProfileError)):
         vs.ConvergenceStudy.from_epochs(epochs)
+
+
+def test_whole_numbers_of_any_kind_are_batch_sizes_and_epochs() -> None:
+    plain = vs.ConvergenceStudy.from_epochs({64: [13, 14]}, metrics={64: 0.97})
+    same = vs.ConvergenceStudy.from_epochs({64.0: np.array([13, 14])}, metrics={64.0: np.float32(0.97)})  # type: ignore[dict-item]
+    assert [run.batch_size for run in same.runs] == [64, 64]
+    assert same.epochs(np.int64(64)) == plain.epochs(64)  # type: ignore[arg-type]
+    with pytest.raises(
+        ArgumentError, match=r"^a batch size in epochs must be a whole number of at least 1, not 64.5\.$"
+    ):
+        vs.ConvergenceStudy.from_epochs({64.5: 3})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, True, "8"])

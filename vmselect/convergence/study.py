@@ -11,11 +11,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from vmselect._checks import check_choice, check_count, check_name, list_items, maybe, show
+from vmselect._checks import check_choice, check_count, check_name, check_number, list_items, maybe, show
 from vmselect.convergence.epochs import EpochsEstimate, predict_epochs
 from vmselect.errors import ArgumentError, ProfileError
 from vmselect.findings import Finding, findings_html
-from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, check_same
+from vmselect.records.convergence import MOST_EPOCHS, ConvergenceRecord, ConvergenceRun, check_same
 from vmselect.records.folder import find_records
 from vmselect.records.rule import StoppingRule
 from vmselect.units import printable
@@ -72,25 +72,23 @@ class ConvergenceStudy(ConvergenceRecord):
         )
         now = datetime.now(UTC)
         runs = []
-        for batch_size, given in epochs.items():
-            for count in [given] if isinstance(given, str) else list_items(given):
-                try:
-                    run = ConvergenceRun(
+        for key, given in epochs.items():
+            batch_size = check_count("a batch size in epochs", key)
+            final = metrics.get(key) if metrics else None
+            for value in [given] if isinstance(given, str) else list_items(given):
+                count = check_number(f"epochs[{batch_size}]", value, above=0, most=MOST_EPOCHS)
+                logged = {} if final is None else {monitor: check_number(f"metrics[{batch_size}]", final)}
+                runs.append(
+                    ConvergenceRun(
                         created=now,
                         batch_size=batch_size,
                         rule=rule,
                         model=model,
                         epochs_run=count,
                         stabilised_after=count,
-                        metrics={monitor: metrics[batch_size]} if metrics and batch_size in metrics else {},
+                        metrics=logged,
                     )
-                except (ValueError, TypeError) as invalid:
-                    reason = " ".join(str(invalid).splitlines()[2:3]).strip() or type(invalid).__name__
-                    raise ArgumentError(
-                        f"epochs[{show(batch_size)}] = {show(given)} cannot be used ({reason}). "
-                        "Give batch sizes as whole numbers and epochs as positive numbers."
-                    ) from None
-                runs.append(run)
+                )
         return cls.of(runs)
 
     # -- files -----------------------------------------------------------------------------------------------------

@@ -22,6 +22,9 @@ FORMAT: Final = 2
 
 MAX_RUNS = 10_000
 
+MOST_EPOCHS = 1e9
+"""That a run can have."""
+
 Logged = Number | Literal["nan", "inf", "-inf"]
 """A logged value; JSON has no word for what is not a number, so it is spelt out."""
 
@@ -64,8 +67,8 @@ class ConvergenceRun(Part):
     rule: StoppingRule
     model: Text | None = None
     parameters: Count | None = None
-    epochs_run: Annotated[float, Field(gt=0, le=1e9)]
-    stabilised_after: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    epochs_run: Annotated[float, Field(gt=0, le=MOST_EPOCHS)]
+    stabilised_after: Annotated[float, Field(gt=0, le=MOST_EPOCHS)] | None = None
     ended: bool = True
     curve: Curve = Curve()
     metrics: Mapping[Text, Logged] = Field(default_factory=dict, max_length=200)
