@@ -487,6 +487,16 @@ def test_a_study_a_workload_and_sizes_between_go_through_rank() -> None:
         rank(pair[:1], workload=vs.Workload(examples=5), examples=6)
     with pytest.raises(ArgumentError, match="needs a convergence study"):
         rank(pair[:1], minimum_metric=0.9)
+    with pytest.raises(ArgumentError, match="epochs come from the study here"):
+        vs.select(pair, study, epochs=5)
+
+
+def test_rows_have_a_look_in_notebooks() -> None:
+    named = vs.rank([profile("small"), profile("<b>big</b>")], catalog=CATALOG, epochs=10)
+    shown = named.rows._repr_html_()  # type: ignore[attr-defined]
+    assert "<li><bdi>small (" in shown
+    assert "Row(" not in shown
+    assert "&lt;b&gt;big" in named.excluded._repr_html_()  # type: ignore[attr-defined]
 
 
 def test_the_same_measurement_counts_once() -> None:

@@ -157,6 +157,8 @@ def select(
     """
     if not isinstance(study, ConvergenceStudy):
         raise ArgumentError(f"study is {show(study)}. Load one with vmselect.ConvergenceStudy.load(folder).")
+    if "epochs" in options:
+        raise ArgumentError("epochs come from the study here. Leave them out, or use vmselect.rank.")
     chosen = {"catalog": catalog, "objective": objective, "minimum_metric": minimum_metric}
     return rank(profiles, epochs=study, **chosen, **options)  # type: ignore[arg-type]
 

@@ -13,6 +13,9 @@ from vmselect.units import count_epochs, format_seconds, format_usd
 
 Item = TypeVar("Item")
 
+MOST_SHOWN = 100
+"""Items that a notebook shows of a sequence."""
+
 
 class Interval(NamedTuple):
     """A value, and the ends between which it lies."""
@@ -135,3 +138,8 @@ class Lazy(Sequence[Item], Generic[Item]):
     def __repr__(self) -> str:
         more = ", ..." if self._length > 3 else ""
         return f"[{', '.join(map(repr, self[:3]))}{more}]"
+
+    def _repr_html_(self) -> str:
+        items = "".join(f"<li><bdi>{escape(str(item))}</bdi></li>" for item in self[:MOST_SHOWN])
+        more = f"<p>The first {MOST_SHOWN} of {self._length:,}.</p>" if self._length > MOST_SHOWN else ""
+        return f"<ol>{items}</ol>{more}"
