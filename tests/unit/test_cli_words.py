@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -109,3 +110,10 @@ def test_flags_look_like_flags(run: Run, command: str) -> None:
     lines = [line for line in run(*command.split(), "--help").splitlines() if "--help" not in line]
     assert any("--" in line for line in lines)
     assert not [line for line in lines if "bool" in line.lower()]
+
+
+def test_the_command_line_is_there_without_its_script() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-m", "vmselect", "--version"], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout == f"vmselect {vs.__version__}\n"
