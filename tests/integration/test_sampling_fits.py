@@ -89,17 +89,39 @@ os._exit(0)  # TensorFlow may wait for ever, at the end of a program, for a pipe
 """
 
 
-def run(backend, environment=None):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM],
-        env={**(environment or os.environ), "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr[-2_000:]
-    seen = json.loads(done.stdout.splitlines()[-1])
+GPUS = "jax beside gpus"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """All of them at once: they import, and then they mostly sleep."""
+    environments = {backend: os.environ for backend in ("tensorflow", "jax", "torch")}
+    if COMPILER is not None:
+        driver = Driver(tmp_path_factory.mktemp("driver"))
+        driver.answer(CARD, CARD)
+        environments[GPUS] = driver.environment
+    started = {
+        name: subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", PROGRAM],
+            env={**environment, "KERAS_BACKEND": name.split()[0], "TF_CPP_MIN_LOG_LEVEL": "3"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name, environment in environments.items()
+        if importlib.util.find_spec(name.split()[0]) is not None
+    }
+    yield started
+    for process in started.values():  # those that no selected test has waited for
+        if process.returncode is None:
+            process.kill()
+            process.communicate()
+
+
+def read(process):
+    shown, errors = process.communicate(timeout=500)
+    assert process.returncode == 0, errors[-2_000:]
+    seen = json.loads(shown.splitlines()[-1])
     others = seen["others"]
     assert "steady_steps" in others["study"]
     assert others["series"] == 0
@@ -109,10 +131,10 @@ def run(backend, environment=None):
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
-def test_real_fits(backend):
-    if importlib.util.find_spec(backend) is None:
+def test_real_fits(backend, running):
+    if backend not in running:
         pytest.skip(f"{backend} is not installed")
-    seen = run(backend)
+    seen = read(running[backend])
     assert seen["slow"]["share"] > 0.3
     assert "input-bound" in seen["slow"]["codes"]
     assert "steady_steps" in seen["slow"]["phases"]
@@ -125,11 +147,10 @@ def test_real_fits(backend):
 
 
 @pytest.mark.skipif(COMPILER is None, reason="there is no C compiler to build the driver stub with")
-def test_a_fit_beside_gpus_that_the_framework_does_not_use(tmp_path):
-    pytest.importorskip("jax", reason="jax is not installed")
-    driver = Driver(tmp_path)
-    driver.answer(CARD, CARD)
-    slow = run("jax", driver.environment)["slow"]
+def test_a_fit_beside_gpus_that_the_framework_does_not_use(running):
+    if GPUS not in running:
+        pytest.skip("jax is not installed")
+    slow = read(running[GPUS])["slow"]
     assert {"gpu0_busy_share", "gpu1_busy_share"} <= set(slow["phases"]["steady_steps"])
     assert not {"underfed-gpu", "throttled", "gpu-memory-full"} & set(slow["codes"])
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
+import sys
+from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -11,6 +14,10 @@ from hypothesis import strategies as st
 import vmselect as vs
 from vmselect.catalog import COLUMNS, MARKETS
 from vmselect.errors import CatalogError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from damage import write_anew
 
 quick = settings(
     max_examples=40,
@@ -59,7 +66,7 @@ def test_what_is_saved_is_loaded_again(offers, tmp_path) -> None:
 def test_garbage_is_refused_and_never_breaks(content, tmp_path) -> None:
     for name, start in (("a.csv", b""), ("b.csv", ",".join(COLUMNS).encode() + b"\n"), ("c.json", b"")):
         path = tmp_path / name
-        path.write_bytes(start + content)
+        write_anew(path, start + content)
         for skip in (False, True):
             with contextlib.suppress(CatalogError):
                 vs.Catalog.load(path, skip_bad_rows=skip)
@@ -71,8 +78,9 @@ def test_a_line_of_anything_is_refused_or_kept_whole(cells, data, tmp_path) -> N
     path = tmp_path / "a.csv"
     good = ["aws", "ec2", "x.large", "r1", "spot", "1.5", "2026-01-01", "4", "16", "T4", "1", "16", "no", "me", ""]
     mixed = [data.draw(st.sampled_from(pair)) for pair in zip(cells, good, strict=True)]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([COLUMNS, mixed])
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([COLUMNS, mixed])
+    write_anew(path, text.getvalue().encode("utf-8"))
     with contextlib.suppress(CatalogError):
         catalog = vs.Catalog.load(path)
         assert catalog == vs.Catalog.load(catalog.save(tmp_path / "b.csv"))

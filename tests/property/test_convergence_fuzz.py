@@ -15,7 +15,7 @@ from vmselect.errors import ProfileError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from damage import replace_fields
+from damage import replace_fields, write_anew
 
 FROZEN = Path(__file__).parents[1] / "data" / "convergence" / "format-1.json"
 
@@ -34,7 +34,7 @@ def read(path: Path) -> None:
 def test_any_field_may_hold_anything(tmp_path: Path) -> None:
     file = tmp_path / "study.json"
     for content in replace_fields(json.loads(FROZEN.read_text())):
-        file.write_bytes(content)
+        write_anew(file, content)
         read(file)
 
 
@@ -43,7 +43,7 @@ def test_any_field_may_hold_anything(tmp_path: Path) -> None:
 def test_a_file_cut_or_spoilt_anywhere(tmp_path: Path, at: int, junk: bytes) -> None:
     whole = FROZEN.read_bytes()
     file = tmp_path / "study.json"
-    file.write_bytes(whole[:at] + junk)
+    write_anew(file, whole[:at] + junk)
     read(file)
 
 

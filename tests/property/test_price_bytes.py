@@ -8,11 +8,17 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
+from pathlib import Path
 
 import pytest
 
 import vmselect as vs
 from vmselect.errors import CatalogError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from damage import write_anew
 
 COUNT = int(os.environ.get("VMSELECT_FUZZ", "60"))
 OFFERS = [
@@ -64,7 +70,7 @@ def test_damaged_files_are_read_or_refused(ending, tmp_path) -> None:
     path, chance = tmp_path / f"prices.{ending}", random.Random(11)
     refused: list[str] = []
     for number in range(COUNT):
-        path.write_bytes(damage(whole, chance))
+        write_anew(path, damage(whole, chance))
         try:
             catalog = vs.Catalog.load(path, skip_bad_rows=chance.random() < 0.5)
         except CatalogError as error:
@@ -90,7 +96,7 @@ def test_every_cut_of_a_json_file_is_refused(tmp_path) -> None:
     whole = json.dumps({"offers": OFFERS[:1]}).encode()
     path = tmp_path / "prices.json"
     for end in range(len(whole) - 1):
-        path.write_bytes(whole[:end])
+        write_anew(path, whole[:end])
         with pytest.raises(CatalogError):
             vs.Catalog.load(path)
 

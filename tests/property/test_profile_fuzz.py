@@ -17,7 +17,7 @@ from vmselect.records import Profile
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from damage import places, put, replace_fields
+from damage import places, put, replace_fields, write_anew
 
 VALID = json.loads(
     Profile.from_times(
@@ -44,7 +44,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
+    write_anew(path, content)
     try:
         profile = Profile.load(path)
     except ProfileError as refused:

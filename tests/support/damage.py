@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 ODD: tuple[Any, ...] = (
@@ -35,3 +36,13 @@ def put(content: Any, place: tuple[Any, ...], value: Any) -> None:
     for key in place[:-1]:
         content = content[key]
     content[place[-1]] = value
+
+
+def write_anew(path: Path, content: bytes) -> None:
+    """``content`` as a new file at ``path``.
+
+    A file written over is put to disk by the system before the next change, milliseconds each; one that is removed
+    never gets there.
+    """
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)

@@ -173,10 +173,17 @@ def name_unsold(candidates: Candidates, settings: Settings, *, wanted: Bools) ->
 def _offers_of(names: set[str], catalog: Catalog) -> pd.DataFrame:
     """All offers of these instance types, sorted, so that the order of candidates does not depend on the catalog's."""
     everything = catalog.offers(market=None)
-    mine = everything[everything["instance_type"].isin(names)]
-    columns = ["instance_type", "provider", "service", "region", "market"]
-    text = mine[columns].astype(str)
-    return mine.loc[text.sort_values(columns, kind="stable").index].reset_index(drop=True)
+    mine = everything.iloc[np.flatnonzero(everything["instance_type"].isin(names))]
+    columns = ("market", "region", "service", "provider", "instance_type")  # the last decides first
+    return mine.iloc[np.lexsort([_places(mine[column]) for column in columns])].reset_index(drop=True)
+
+
+def _places(texts: pd.Series) -> Ints:
+    """The place of each text among the column's categories, which are few, in the order of the alphabet."""
+    categories = np.array(texts.cat.categories.tolist(), dtype=object)
+    places = np.empty(len(categories), dtype=np.intp)
+    places[np.argsort(categories, kind="stable")] = np.arange(len(categories))
+    return places[texts.cat.codes.to_numpy()]
 
 
 def _why_no_price(one: Contender, places: Sequence[str], sold_in: np.ndarray, *, retired: bool) -> tuple[str, str]:
