@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 import vmselect as vs
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import processes
 
 CLI = [sys.executable, "-c", "from vmselect.cli import main; main()"]
 
@@ -28,28 +34,9 @@ def train(model, **options):
 """
 
 
-def run(folder: Path, source: str, *options: str, target: tuple[str, ...] = ("train.py",)):
-    pytest.importorskip("torch", reason="the scripts of this test train on torch, which is not installed")
-    (folder / "train.py").write_text(HEAD + source, encoding="utf-8")
-    command = [*CLI, "probe", "--path", "out", "--steps", "3", *options, *target]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-
-
-def test_a_bare_callback_and_files_that_stay_as_they_were(tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_text("mine")
-    done = run(tmp_path, "train(make(), callbacks=keras.callbacks.CSVLogger('log.csv'))")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "log.csv").read_text() == "mine"
-    assert "CSVLogger (log.csv)" in done.stdout
-    assert len(vs.load_profiles(tmp_path / "out")) == 1
-    done = run(tmp_path, "train(make(), callbacks=keras.callbacks.CSVLogger('log.csv'))", "--touch-files")
-    assert (tmp_path / "log.csv").read_text().startswith("epoch,loss")
-
-
-def test_what_the_script_saves_itself_replaces_nothing_and_can_be_loaded(tmp_path: Path) -> None:
-    for name in ("best.keras", "last.keras", "mine.weights.h5", "mine.pt"):
-        (tmp_path / name).write_text("mine")
-    source = """
+LOGGED = "train(make(), callbacks=keras.callbacks.CSVLogger('log.csv'))"
+SAVED = ("best.keras", "last.keras", "mine.weights.h5", "mine.pt")
+SAVING = """
 import pathlib, torch
 model = make()
 train(model, callbacks=[keras.callbacks.ModelCheckpoint("best.keras", monitor="loss", save_best_only=True)])
@@ -63,21 +50,7 @@ assert torch.load("mine.pt") == {"a": 1}
 with open("own.pt", "wb") as file:
     torch.save([2], file)
 """
-    done = run(tmp_path, source)
-    assert done.returncode == 0, done.stderr
-    for name in ("best.keras", "last.keras", "mine.weights.h5", "mine.pt"):
-        assert (tmp_path / name).read_text() == "mine", name
-    assert "saved elsewhere and removed: last.keras, mine.weights.h5, mine.pt" in done.stderr
-    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
-        "best.keras", "last.keras", "mine.weights.h5", "mine.pt", "own.pt", "train.py",
-    }  # fmt: skip
-    done = run(tmp_path, "import torch\ntrain(make())\ntorch.save([3], 'mine.pt')", "--touch-files")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "mine.pt").read_bytes() != b"mine"
-
-
-def test_a_fit_that_failed_before_and_one_in_a_thread_are_no_reason_to_say_nothing_was_measured(tmp_path: Path) -> None:
-    source = """
+FAILED_BEFORE = """
 try:
     make().fit(numpy.ones((8, 3)), numpy.ones(8), verbose=0)
 except ValueError:
@@ -85,15 +58,7 @@ except ValueError:
 import threading
 threading.Thread(target=train, args=(make(),)).start()
 """
-    done = run(tmp_path, source)
-    assert done.returncode == 0, done.stderr
-    (profile,) = vs.load_profiles(tmp_path / "out")
-    assert profile.fit is not None
-    assert profile.fit.number == 1  # the other never began
-
-
-def test_fits_are_chosen_named_and_counted(tmp_path: Path) -> None:
-    source = """
+THREE_FITS = """
 model = make()
 model.layers[0].trainable = False
 model.compile(loss="mse")
@@ -104,38 +69,131 @@ train(model)
 train(make(3))
 print("the script went on")
 """
-    done = run(tmp_path, source, "--fits", "2", "--name", "frozen", "--name", "tuned")
+TUNER = """
+import keras_tuner
+def build(hp):
+    return make(hp.Int("width", 1, 8))
+tuner = keras_tuner.RandomSearch(build, objective="val_loss", max_trials=2, directory="tuning", project_name="p")
+data = numpy.ones((480, 4)), numpy.ones(480)
+tuner.search(*data, epochs=5, verbose=0, validation_data=data)
+"""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What stands in ``train.py``, how it is probed, and what lies in the folder before."""
+
+    source: str
+    options: tuple[str, ...] = ()
+    target: tuple[str, ...] = ("train.py",)
+    files: dict[str, str] = field(default_factory=dict)
+
+
+SCRIPTS = {
+    "logged": Script(LOGGED, files={"log.csv": "mine"}),
+    "logged, files touched": Script(LOGGED, ("--touch-files",), files={"log.csv": "mine"}),
+    "saving": Script(SAVING, files=dict.fromkeys(SAVED, "mine")),
+    "saving, files touched": Script(
+        "import torch\ntrain(make())\ntorch.save([3], 'mine.pt')", ("--touch-files",), files={"mine.pt": "mine"}
+    ),
+    "failed before": Script(FAILED_BEFORE),
+    "two fits of three": Script(THREE_FITS, ("--fits", "2", "--name", "frozen", "--name", "tuned")),
+    "third fit": Script(THREE_FITS, ("--fit", "3", "--name", "last")),
+    "module": Script(
+        "", ("-m",), ("package.main", "--lr", "1"),
+        {
+            "package/__init__.py": "", "package/beside.py": "WORD = 'found'\n",
+            "package/main.py":
+                HEAD + "from . import beside\nimport sys\ntrain(make())\nprint(beside.WORD, sys.argv[1:])\n",
+        },
+    ),
+    "own probe": Script("import vmselect\ntrain(make(), callbacks=[vmselect.IterationProbe('own.json', steps=2)])"),
+    "tuner": Script(TUNER),
+}  # fmt: skip
+
+
+class Ran(NamedTuple):
+    """A script that was run, and the folder in which it was."""
+
+    folder: Path
+    done: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Ran]]:
+    pytest.importorskip("torch", reason="the scripts of this test train on torch, which is not installed")
+
+    def run(script: Script) -> Ran:
+        folder = tmp_path_factory.mktemp("script")
+        for name, text in {**script.files, "train.py": HEAD + script.source}.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+        command = [*CLI, "probe", "--path", "out", "--steps", "3", *script.options, *script.target]
+        return Ran(folder, subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder))
+
+    with processes.run_ahead(run, SCRIPTS) as wait_for:
+        yield wait_for
+
+
+def test_a_bare_callback_and_files_that_stay_as_they_were(ran: Callable[[str], Ran]) -> None:
+    folder, done = ran("logged")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "log.csv").read_text() == "mine"
+    assert "CSVLogger (log.csv)" in done.stdout
+    assert len(vs.load_profiles(folder / "out")) == 1
+    folder, done = ran("logged, files touched")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "log.csv").read_text().startswith("epoch,loss")
+
+
+def test_what_the_script_saves_itself_replaces_nothing_and_can_be_loaded(ran: Callable[[str], Ran]) -> None:
+    folder, done = ran("saving")
+    assert done.returncode == 0, done.stderr
+    for name in SAVED:
+        assert (folder / name).read_text() == "mine", name
+    assert "saved elsewhere and removed: last.keras, mine.weights.h5, mine.pt" in done.stderr
+    assert {path.name for path in folder.iterdir() if path.is_file()} == {*SAVED, "own.pt", "train.py"}
+    folder, done = ran("saving, files touched")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "mine.pt").read_bytes() != b"mine"
+
+
+def test_a_fit_that_failed_before_and_one_in_a_thread_are_no_reason_to_say_nothing_was_measured(
+    ran: Callable[[str], Ran],
+) -> None:
+    folder, done = ran("failed before")
+    assert done.returncode == 0, done.stderr
+    (profile,) = vs.load_profiles(folder / "out")
+    assert profile.fit is not None
+    assert profile.fit.number == 1  # the other never began
+
+
+def test_fits_are_chosen_named_and_counted(ran: Callable[[str], Ran]) -> None:
+    folder, done = ran("two fits of three")
     assert done.returncode == 0, done.stderr
     assert "went on" not in done.stdout
-    first, second = sorted(vs.load_profiles(tmp_path / "out"), key=lambda one: one.fit.number)
+    first, second = sorted(vs.load_profiles(folder / "out"), key=lambda one: one.fit.number)
     assert [(one.fit.number, one.fit.name) for one in (first, second)] == [(1, "frozen"), (2, "tuned")]
     assert first.fit.process == second.fit.process
     assert first.setup.structure != second.setup.structure
-    done = run(tmp_path, source, "--path", "chosen", "--fit", "3", "--name", "last")
+    folder, done = ran("third fit")
     assert done.returncode == 0, done.stderr
-    (profile,) = vs.load_profiles(tmp_path / "chosen")
+    (profile,) = vs.load_profiles(folder / "out")
     assert (profile.fit.number, profile.fit.name) == (3, "last")
 
 
-def test_a_module_of_a_package(tmp_path: Path) -> None:
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "beside.py").write_text("WORD = 'found'\n")
-    (package / "main.py").write_text(
-        HEAD + "from . import beside\nimport sys\ntrain(make())\nprint(beside.WORD, sys.argv[1:])\n"
-    )
-    done = run(tmp_path, "", "-m", target=("package.main", "--lr", "1"))
+def test_a_module_of_a_package(ran: Callable[[str], Ran]) -> None:
+    folder, done = ran("module")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "found ['--lr', '1']"
-    assert len(vs.load_profiles(tmp_path / "out")) == 1
+    assert len(vs.load_profiles(folder / "out")) == 1
 
 
-def test_a_probe_of_the_scripts_own_is_enough(tmp_path: Path) -> None:
-    done = run(tmp_path, "import vmselect\ntrain(make(), callbacks=[vmselect.IterationProbe('own.json', steps=2)])")
+def test_a_probe_of_the_scripts_own_is_enough(ran: Callable[[str], Ran]) -> None:
+    folder, done = ran("own probe")
     assert done.returncode == 0, done.stderr
-    assert vs.Profile.load(tmp_path / "own.json").timeline.steps.steps == 6
-    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+    assert vs.Profile.load(folder / "own.json").timeline.steps.steps == 6
+    assert not (folder / "out").exists() or not list((folder / "out").iterdir())
 
 
 @pytest.mark.parametrize(("arguments", "word"), [
@@ -151,17 +209,9 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, arguments: list[str], w
     assert (tmp_path / "train.py").read_text() == "print('ran')\n"
 
 
-def test_a_tuner_keeps_its_project(tmp_path: Path) -> None:
+def test_a_tuner_keeps_its_project(ran: Callable[[str], Ran]) -> None:
     pytest.importorskip("keras_tuner", reason="keras-tuner is not installed: its project was left out")
-    source = """
-import keras_tuner
-def build(hp):
-    return make(hp.Int("width", 1, 8))
-tuner = keras_tuner.RandomSearch(build, objective="val_loss", max_trials=2, directory="tuning", project_name="p")
-data = numpy.ones((480, 4)), numpy.ones(480)
-tuner.search(*data, epochs=5, verbose=0, validation_data=data)
-"""
-    done = run(tmp_path, source)
+    folder, done = ran("tuner")
     assert done.returncode == 0, done.stderr
-    assert len(vs.load_profiles(tmp_path / "out")) == 2
-    assert not (tmp_path / "tuning").exists()
+    assert len(vs.load_profiles(folder / "out")) == 2
+    assert not (folder / "tuning").exists()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 import vmselect as vs
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import processes
 
 CLI = [sys.executable, "-c", "from vmselect.cli import main; main()"]
 
@@ -42,49 +47,7 @@ print("to the end")
 """
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    pytest.importorskip("torch", reason="torch is not installed: plain torch scripts were left out")
-    path = tmp_path / "plain.py"
-    path.write_text(SCRIPT, encoding="utf-8")
-    return path
-
-
-def run(script: Path, *command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=script.parent)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_watched_it_computes_the_same_and_is_seen_whole(script: Path) -> None:
-    alone = run(script, sys.executable, "plain.py", "1", "3").splitlines()
-    watched = run(script, *CLI, "probe", "--watch", "--path", "p.json", "plain.py", "1", "3").splitlines()
-    assert watched[:3] == alone[:3], "the same losses, bit for bit"
-    profile = vs.Profile.load(script.parent / "p.json")
-    assert (profile.outcome, profile.model, profile.environment.backend) == ("watched", "plain", "torch")
-    assert (profile.batch_size, profile.steps_per_epoch, profile.setup.examples) == (16, 63, 1003)
-    assert profile.setup.parameters == 9
-    assert (profile.timeline.init_source, profile.fit.number) == ("mark_start", 1)
-    assert [(epoch.steps, epoch.complete) for epoch in profile.timeline.epochs] == [(63, True)] * 3
-    assert [validation.batches for validation in profile.timeline.validations] == [10, 10, 10]
-    assert vs.estimate(profile, epochs=10).seconds > 0
-
-
-@pytest.mark.parametrize(("accumulate", "steps"), [(1, 14), (4, 16)])
-def test_cut_short_it_ends_after_two_epochs(script: Path, accumulate: int, steps: int) -> None:
-    said = run(script, *CLI, "probe", "--steps", "6", "--path", "p.json", "plain.py", str(accumulate), "50")
-    assert "to the end" not in said, "the script was ended"
-    profile = vs.Profile.load(script.parent / "p.json")
-    assert profile.outcome == "stopped"
-    assert profile.timeline.steps.steps == steps
-    assert {*profile.timeline.steps.covers} == {accumulate}
-    assert [epoch.complete for epoch in profile.timeline.epochs] == [False, False]
-    assert len(profile.timeline.validations) == 2
-    assert vs.estimate(profile, epochs=50).seconds > 0
-
-
-def test_nothing_stays_in_torch(script: Path) -> None:
-    code = """
+NOTHING_STAYS = """
 import time, torch
 from torch.utils.data import DataLoader
 from vmselect.probe.options import Options
@@ -103,8 +66,6 @@ assert DataLoader.__iter__ is before
 assert len(optimizers._global_optimizer_post_hooks) == 0
 print("gone")
 """
-    assert run(script, sys.executable, "-c", code) == "gone\n"
-
 
 LIGHTNING = """
 import lightning, torch
@@ -154,14 +115,78 @@ trainer.train()
 trainer.save_model("final")
 """
 
+PROBE = (*CLI, "probe", "--path", "p.json")
+RUNS = {
+    "alone": (SCRIPT, [sys.executable, "plain.py", "1", "3"]),
+    "watched": (SCRIPT, [*PROBE, "--watch", "plain.py", "1", "3"]),
+    "cut short": (SCRIPT, [*PROBE, "--steps", "6", "plain.py", "1", "50"]),
+    "cut short, accumulated": (SCRIPT, [*PROBE, "--steps", "6", "plain.py", "4", "50"]),
+    "nothing stays": (NOTHING_STAYS, [sys.executable, "plain.py"]),
+    "lightning": (LIGHTNING, [*PROBE, "--steps", "8", "plain.py"]),
+    "transformers": (TRAINER, [*PROBE, "--steps", "8", "plain.py"]),
+}
 
-@pytest.mark.parametrize(("package", "source"), [("lightning", LIGHTNING), ("transformers", TRAINER)])
-def test_what_trains_through_torch_is_measured_too(script: Path, package: str, source: str) -> None:
+
+class Ran(NamedTuple):
+    """A script that was run: the folder in which it was, and what it printed."""
+
+    folder: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Ran]]:
+    pytest.importorskip("torch", reason="torch is not installed: plain torch scripts were left out")
+
+    def run(given: tuple[str, list[str]]) -> Ran:
+        source, command = given
+        folder = tmp_path_factory.mktemp("plain")
+        (folder / "plain.py").write_text(source, encoding="utf-8")
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        return Ran(folder, done.stdout)
+
+    with processes.run_ahead(run, RUNS) as wait_for:
+        yield wait_for
+
+
+def test_watched_it_computes_the_same_and_is_seen_whole(ran: Callable[[str], Ran]) -> None:
+    alone, watched = ran("alone").said.splitlines(), ran("watched").said.splitlines()
+    assert len(alone) == 4
+    assert watched[:3] == alone[:3], "the same losses, bit for bit"
+    profile = vs.Profile.load(ran("watched").folder / "p.json")
+    assert (profile.outcome, profile.model, profile.environment.backend) == ("watched", "plain", "torch")
+    assert (profile.batch_size, profile.steps_per_epoch, profile.setup.examples) == (16, 63, 1003)
+    assert profile.setup.parameters == 9
+    assert (profile.timeline.init_source, profile.fit.number) == ("mark_start", 1)
+    assert [(epoch.steps, epoch.complete) for epoch in profile.timeline.epochs] == [(63, True)] * 3
+    assert [validation.batches for validation in profile.timeline.validations] == [10, 10, 10]
+    assert vs.estimate(profile, epochs=10).seconds > 0
+
+
+@pytest.mark.parametrize(("name", "accumulate", "steps"), [("cut short", 1, 14), ("cut short, accumulated", 4, 16)])
+def test_cut_short_it_ends_after_two_epochs(name: str, accumulate: int, steps: int, ran: Callable[[str], Ran]) -> None:
+    folder, said = ran(name)
+    assert "to the end" not in said, "the script was ended"
+    profile = vs.Profile.load(folder / "p.json")
+    assert profile.outcome == "stopped"
+    assert profile.timeline.steps.steps == steps
+    assert {*profile.timeline.steps.covers} == {accumulate}
+    assert [epoch.complete for epoch in profile.timeline.epochs] == [False, False]
+    assert len(profile.timeline.validations) == 2
+    assert vs.estimate(profile, epochs=50).seconds > 0
+
+
+def test_nothing_stays_in_torch(ran: Callable[[str], Ran]) -> None:
+    assert ran("nothing stays").said == "gone\n"
+
+
+@pytest.mark.parametrize("package", ["lightning", "transformers"])
+def test_what_trains_through_torch_is_measured_too(package: str, ran: Callable[[str], Ran]) -> None:
     pytest.importorskip(package, reason=f"{package} is not installed: its trainings were left out")
-    script.write_text(source, encoding="utf-8")
-    run(script, *CLI, "probe", "--steps", "8", "--path", "p.json", "plain.py")
-    assert {path.name for path in script.parent.iterdir()} == {"plain.py", "p.json"}, "nothing else was written"
-    profile = vs.Profile.load(script.parent / "p.json")
+    folder, _ = ran(package)
+    assert {path.name for path in folder.iterdir()} == {"plain.py", "p.json"}, "nothing else was written"
+    profile = vs.Profile.load(folder / "p.json")
     assert (profile.outcome, profile.batch_size, profile.steps_per_epoch) == ("stopped", 16, 100)
     assert profile.setup.epochs == 50
     assert [epoch.steps for epoch in profile.timeline.epochs] == [9, 9]

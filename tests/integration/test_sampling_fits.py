@@ -95,7 +95,7 @@ GPUS = "jax beside gpus"
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     """All of them at once: they import, and then they mostly sleep."""
-    environments = {backend: os.environ for backend in ("tensorflow", "jax", "torch")}
+    environments = dict.fromkeys(("tensorflow", "jax", "torch"), os.environ)
     if COMPILER is not None:
         driver = Driver(tmp_path_factory.mktemp("driver"))
         driver.answer(CARD, CARD)

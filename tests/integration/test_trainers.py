@@ -6,12 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vmselect as vs
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import processes
 
 LIGHTNING = """
 import json, lightning as L, torch, vmselect as vs
@@ -125,13 +129,24 @@ def run(folder: Path, source: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module", params=[("lightning", LIGHTNING), ("transformers", TRAINER)], ids=lambda one: one[0])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    package, source = request.param
-    pytest.importorskip(package, reason=f"{package} is not installed: its probe was left out")
-    made = tmp_path_factory.mktemp(package)
-    (made / "said.txt").write_text(run(made, source), encoding="utf-8")
-    return made
+SOURCES = {"lightning": LIGHTNING, "transformers": TRAINER}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    def train(package: str) -> Path:
+        made = tmp_path_factory.mktemp(package)
+        (made / "said.txt").write_text(run(made, SOURCES[package]), encoding="utf-8")
+        return made
+
+    with processes.run_ahead(train, {package: package for package in SOURCES}) as wait_for:
+        yield wait_for
+
+
+@pytest.fixture(scope="module", params=SOURCES)
+def folder(request: pytest.FixtureRequest, ran: Callable[[str], Path]) -> Path:
+    pytest.importorskip(request.param, reason=f"{request.param} is not installed: its probe was left out")
+    return ran(request.param)
 
 
 def load(folder: Path, name: str) -> vs.Profile:
