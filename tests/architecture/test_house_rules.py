@@ -29,10 +29,6 @@ def test_imports_point_down_only() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_types_are_strict() -> None:
-    run("mypy")
-
-
 def test_style() -> None:
     run("ruff", "check", "--no-cache", ".")
     run("ruff", "format", "--check", "--no-cache", ".")
