@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import vmselect as vs
 from vmselect.cli.estimate import estimate
+from vmselect.records.training import Fit
 
 app = typer.Typer()
 app.command()(estimate)
@@ -62,3 +63,25 @@ def test_a_doubt_is_said_beside_the_estimate(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [str(tmp_path), "--epochs", "5"])
     assert result.exit_code == 0
     assert "1 steady step" in result.stderr
+
+
+def test_the_doubts_of_the_profiles_are_said_too(tmp_path: Path) -> None:
+    vs.Profile.from_times(
+        instance_type="a", batch_size=8, steps_per_epoch=10, first_iteration_seconds=1.0,
+        iteration_seconds=[0.1, 0.3] * 10,
+    ).save(tmp_path / "one.json")  # fmt: skip
+    result = CliRunner().invoke(app, [str(tmp_path), "--epochs", "5"])
+    assert result.exit_code == 0
+    assert "a, batch 8: Steady steps vary widely" in result.stderr
+
+
+def test_a_loop_of_fits_says_each_thing_once(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        one = vs.Profile.from_times(
+            instance_type="a", first_epoch_seconds=20, later_epoch_seconds=[10] * 4 + [15 + number] * 4
+        )
+        alike = {"fit": Fit(number=number, process="p"), "setup": one.setup.model_copy(update={"structure": "s"})}
+        one.model_copy(update=alike).save(tmp_path / f"{number}.json")
+    result = CliRunner().invoke(app, [str(tmp_path), "--epochs", "1"])
+    assert result.exit_code == 0
+    assert result.stderr.count("later epochs take") == 1, result.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,7 +53,8 @@ def estimate(
     shown, and their sum; equal fits in a row, a loop, are one row. Profiles of the same machine, batch size and fit
     are taken as repetitions and merged. With --batch-size, those of a machine at other sizes tell the time at that
     one. With --phase the recipe changes as it goes: so many epochs, each so many times as long, or as in a profile of
-    their own. Doubts are printed to standard error; exit code 2 when a profile cannot be estimated.
+    their own. Doubts, those of the profiles among them, are printed to standard error; exit code 2 when a profile
+    cannot be estimated.
 
     Examples:
 
@@ -88,7 +90,9 @@ def estimate(
             continue
         for row, told in found:
             rows.append(row)
-            findings |= dict.fromkeys(told)
+            kinds = {one.code: one for one in reversed(told)}  # a loop of equal fits has each as often as it went round
+            findings |= dict.fromkeys(reversed(kinds.values()))
+        findings |= dict.fromkeys(_doubts(same))
     if unusable and not rows:
         raise unusable[0]
     shown = [name for name in TERMS if terms and any(name in row for row in rows)]
@@ -137,6 +141,16 @@ def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, 
             | total,
             (),
         )
+
+
+def _doubts(same: list[Profile]) -> Iterable[Finding]:
+    """What is doubtful about the profiles themselves, each kind once, with the name of the machine."""
+    seen: set[str] = set()
+    for profile in same:
+        for doubt in profile.findings:
+            if doubt.severity == "doubt" and doubt.code not in seen:
+                seen.add(doubt.code)
+                yield replace(doubt, message=f"{profile.title}: {doubt.message}")
 
 
 def _row(same: list[Profile], options: dict[str, Any], predicted: RuntimeEstimate) -> dict[str, Any]:
