@@ -20,6 +20,7 @@ PHRASES = {
     "phases=": "--phase",
     "IterationProbe(batch_size=...)": "vmselect probe --batch-size",
     "IterationProbe(steps=20)": "vmselect probe --steps 20",
+    "steps_per_epoch= to fit": "steps_per_epoch= to fit",  # of the script
     "stop=False": "--watch",
     "validations=2": "--validations 2",
     "skip_bad_rows=True": "them through vmselect.Catalog.load in Python, with skip_bad_rows=True,",

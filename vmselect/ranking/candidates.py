@@ -210,10 +210,11 @@ def explain_no_price(
             f"the catalog has no price of {name} in {list_some(list(places), 4)}, only in {list_some(others, 5)}; run "
             f"`vmselect prices refresh --source skypilot --region {places[0]}`, or price it elsewhere with region="
         )
-    remedy = "run `vmselect prices refresh`, or add one with catalog.with_offers"
     if machine := describe_unpriced(name):
+        remedy = "run `vmselect prices refresh`, or add one with catalog.with_offers"
         return f"no price of {name} is known ({machine}); {remedy}"
-    return f"the catalog has no price of {name}{f' from {provider}' if provider else ''}; {remedy}"
+    owner = f" from {provider}" if provider else ""
+    return f"the catalog has no price of {name}{owner}; add one with catalog.with_offers"
 
 
 def _billing(offers: pd.DataFrame) -> tuple[Floats, Floats]:
