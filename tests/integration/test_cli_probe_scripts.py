@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -58,6 +60,19 @@ except ValueError:
 import threading
 threading.Thread(target=train, args=(make(),)).start()
 """
+WRITING = """
+open("before.txt", "w").close()
+train(make(), callbacks=[keras.callbacks.CSVLogger("log.csv")])
+numpy.save("predictions.npy", numpy.ones(3))
+__import__("pathlib").Path("results.txt").write_text("of a few steps")
+open("train.py").close()
+import time
+for _ in range(600):
+    if os.path.exists("notice") and os.path.getsize("notice"):
+        break
+    time.sleep(0.1)
+"""
+NOTICE = "import os; open('notice', 'a').write(os.environ['VMSELECT_ALARM'])"
 THREE_FITS = """
 model = make()
 model.layers[0].trainable = False
@@ -87,6 +102,7 @@ class Script:
     options: tuple[str, ...] = ()
     target: tuple[str, ...] = ("train.py",)
     files: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 SCRIPTS = {
@@ -98,6 +114,12 @@ SCRIPTS = {
     ),
     "failed before": Script(FAILED_BEFORE),
     "two fits of three": Script(THREE_FITS, ("--fits", "2", "--name", "frozen", "--name", "tuned")),
+    "writing": Script(
+        WRITING, ("--alarm", shlex.join([sys.executable, "-c", NOTICE]), "--alarm-cpu", "0", "--alarm-seconds", "0",
+                  "--sample", "0.1"), files={"results.txt": "of a whole training"},
+    ),
+    "writing after its fit": Script(WRITING, ("--fits", "1")),
+    "in a sweep": Script(THREE_FITS, ("--fit", "2", "--sample", "0"), environment={"VMSELECT_FOLDER": "records"}),
     "third fit": Script(THREE_FITS, ("--fit", "3", "--name", "last")),
     "module": Script(
         "", ("-m",), ("package.main", "--lr", "1"),
@@ -128,8 +150,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Ra
         for name, text in {**script.files, "train.py": HEAD + script.source}.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
-        command = [*CLI, "probe", "--path", "out", "--steps", "3", *script.options, *script.target]
-        return Ran(folder, subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder))
+        path = [] if "VMSELECT_FOLDER" in script.environment else ["--path", "out"]
+        command = [*CLI, "probe", *path, "--steps", "3", *script.options, *script.target]
+        environment = {**os.environ, **script.environment}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+        return Ran(folder, done)
 
     with processes.run_ahead(run, SCRIPTS) as wait_for:
         yield wait_for
@@ -156,6 +181,31 @@ def test_what_the_script_saves_itself_replaces_nothing_and_can_be_loaded(ran: Ca
     folder, done = ran("saving, files touched")
     assert done.returncode == 0, done.stderr
     assert (folder / "mine.pt").read_bytes() != b"mine"
+
+
+def test_what_the_script_writes_in_other_ways_is_written_and_named(ran: Callable[[str], Ran]) -> None:
+    folder, done = ran("writing")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "results.txt").read_text() == "of a few steps"
+    told = done.stderr.replace("\n", " ")
+    assert "cut short the script itself wrote predictions.npy, results.txt. To end it before that: --fits 1." in told
+    _, quick = ran("writing after its fit")
+    assert quick.returncode == 0, quick.stderr
+    assert "the script itself wrote" not in quick.stderr
+
+
+def test_an_alarm_of_the_command_line_is_given(ran: Callable[[str], Ran]) -> None:
+    folder, _ = ran("writing")
+    assert (folder / "notice").read_text().startswith("The processors have been more than 0% busy")
+
+
+def test_profiles_go_where_a_sweep_says_and_fits_that_are_not_wanted_nowhere(ran: Callable[[str], Ran]) -> None:
+    folder, done = ran("in a sweep")
+    assert done.returncode == 0, done.stderr
+    (profile,) = vs.load_profiles(folder / "records")
+    assert profile.fit is not None
+    assert (profile.fit.number, profile.usage) == (2, None)
+    assert sorted(path.name for path in folder.iterdir()) == ["records", "train.py"]
 
 
 def test_a_fit_that_failed_before_and_one_in_a_thread_are_no_reason_to_say_nothing_was_measured(

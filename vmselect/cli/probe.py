@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import runpy
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from vmselect._checks import check_count, maybe, several
 from vmselect.cli.output import flag, say
 from vmselect.cli.trainings import EnoughFits, Trainings, after_import, redirected_tuners
 from vmselect.errors import ArgumentError
+from vmselect.units import list_some
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Everything after the script's name belongs to the script."""
@@ -48,7 +50,12 @@ def probe(
         list[str] | None, typer.Argument(metavar="[ARGS]...", help="Handed to the script as they are.")
     ] = None,
     module: Annotated[bool, flag("-m", help="SCRIPT is the name of a module, as for python -m.")] = False,
-    path: Annotated[Path, typer.Option(help="Folder or .json file for the profile.")] = Path("profiles"),
+    path: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder or .json file for the profile.", show_default="what VMSELECT_FOLDER names, else profiles"
+        ),
+    ] = None,
     steps: Annotated[int, typer.Option(help="Steady steps to measure in each of two epochs, at least.")] = 20,
     steady_seconds: Annotated[
         float, typer.Option(help="Go on in each of them until steady steps have taken so long; 0 for --steps alone.")
@@ -66,6 +73,14 @@ def probe(
     touch_files: Annotated[
         bool, flag("--touch-files", help="Let checkpoints and logs be written where the script says.")
     ] = False,
+    sample: Annotated[
+        float, typer.Option(help="Seconds between two looks at what the machine does; 0 for none.")
+    ] = 1.0,
+    alarm: Annotated[
+        str | None, typer.Option(help="A command to run when the processors stay busy; VMSELECT_ALARM holds the text.")
+    ] = None,
+    alarm_cpu: Annotated[float, typer.Option(help="Share of the cores above which they are busy, for --alarm.")] = 0.9,
+    alarm_seconds: Annotated[float, typer.Option(help="For how long they must be, for --alarm.")] = 10.0,
     batch_size: Annotated[int | None, typer.Option(help="If the probe cannot learn it from the data.")] = None,
     instance_type: Annotated[str | None, typer.Option(help="If the machine cannot tell.")] = None,
     region: Annotated[str | None, typer.Option(help="If the machine cannot tell.")] = None,
@@ -87,10 +102,12 @@ def probe(
       vmselect probe --fits 2 --name frozen --name fine-tuned -m package.train
 
       vmselect probe --watch --path truth.json train.py
+
+      vmselect probe --watch --alarm "notify-send vmselect" --alarm-cpu 0.95 train.py
     """
     import vmselect
-    from vmselect.probe.options import Options, check_target
-    from vmselect.probe.scratch import saved_in_scratch
+    from vmselect.probe.options import Options, check_target, choose_path
+    from vmselect.probe.scratch import make_scratch_folder, noted_writes, saved_in_scratch
     from vmselect.probe.torch_script import LOADER_MODULE, OPTIMIZER_MODULE, EnoughSteps, TorchScript
 
     if script.endswith(".ipynb"):
@@ -100,28 +117,37 @@ def probe(
         )
     if not module and not Path(script).is_file():
         raise ArgumentError(f"{script} is not a file; give the path of a Python script.")
-    check_target(path)
+    target = choose_path(path) or Path("profiles")
+    check_target(target)
     wanted = several(check_count, "--fit", fit) if fit else ()
     last = maybe(check_count, "--fits", fits) or max(wanted, default=math.inf)
     names = list(name or ())
+    notice = vmselect.Alarm(alarm, cpu=alarm_cpu, seconds=alarm_seconds) if alarm is not None else None
+    after = ExitStack()
+    looks: dict[str, Any] = {"sample": sample or None, "alarm": notice}
 
     def new_probe(number: int, kind: Any = vmselect.IterationProbe) -> Any:
         if wanted and number not in wanted:
-            return kind(steps=1, validations=0, stop=not watch, protect_files=not touch_files, verbose=0)
+            # Not without a path: it would be written where VMSELECT_FOLDER says.
+            unwanted = make_scratch_folder(target)
+            after.callback(shutil.rmtree, unwanted, ignore_errors=True)
+            return kind(
+                unwanted, steps=1, validations=0, stop=not watch, protect_files=not touch_files, verbose=0, sample=None
+            )
         keras_only = {"validation_steps": validation_steps} if kind is vmselect.IterationProbe else {}
         return kind(
-            path, steps=steps, validations=validations, seconds=seconds, stop=not watch, batch_size=batch_size,
+            target, steps=steps, validations=validations, seconds=seconds, stop=not watch, batch_size=batch_size,
             steady_seconds=None if watch else steady_seconds,
             instance_type=instance_type, region=region, verbose=int(not quiet), protect_files=not touch_files,
-            name=names.pop(0) if names else None, **keras_only,
+            name=names.pop(0) if names else None, **looks, **keras_only,
         )  # fmt: skip
 
     new_probe(max(wanted, default=1))  # wrong options should fail now, not after the script has loaded its data
     names = list(name or ())
     script_watch = TorchScript(
         Options.of(
-            path, batch_size=batch_size, instance_type=instance_type, region=region, metrics=None, factors=None,
-            name=names[0] if names else None, sample=1.0, alarm=None, verbose=int(not quiet),
+            target, batch_size=batch_size, instance_type=instance_type, region=region, metrics=None, factors=None,
+            name=names[0] if names else None, verbose=int(not quiet), **looks,
         ),
         steps=steps, validations=validations, seconds=seconds, steady_seconds=steady_seconds, stop=not watch,
         model=Path(script).stem,
@@ -130,11 +156,14 @@ def probe(
     trainings.watch()
     after_import(LOADER_MODULE, script_watch.watch_loader)
     after_import(OPTIMIZER_MODULE, script_watch.watch_optimizer)
-    with ExitStack() as redirected:
-        saved = {}
+    with after:
+        saved: dict[str, None] = {}
+        written: dict[str, None] = {}
         if not (watch or touch_files):
-            saved = redirected.enter_context(saved_in_scratch(after_import)).redirected
-            redirected.enter_context(redirected_tuners())
+            saved = after.enter_context(saved_in_scratch(after_import)).redirected
+            after.enter_context(redirected_tuners())
+            places = (Path.cwd(), Path(script).parent)
+            written = after.enter_context(noted_writes(lambda: trainings.any_measured, inside=places, but=target))
         try:
             run_script(script, arguments or (), module=module, before=vmselect.mark_start, failed=script_watch.close)
         except (EnoughFits, EnoughSteps):
@@ -148,10 +177,18 @@ def probe(
         script_watch.close()
         if saved and not quiet:
             say([f"vmselect: saved elsewhere and removed: {', '.join(saved)}"])
+        if written and not quiet:
+            files = list_some([*written], 8)
+            say(
+                [
+                    f"vmselect: after a training that was cut short the script itself wrote {files}. To end it before "
+                    f"that: --fits {len(trainings.probes)}."
+                ]
+            )
     numbered = enumerate(trainings.probes, 1)
     measured = [one for number, one in numbered if one.measured and (not wanted or number in wanted)]
-    if len(measured) > 1 and path.suffix == ".json":
-        many = f"{len(measured)} fits wrote to {path}, which now holds the last"
+    if len(measured) > 1 and target.suffix == ".json":
+        many = f"{len(measured)} fits wrote to {target}, which now holds the last"
         say([f"vmselect: {many}. Give a folder to keep them all."])
     if not measured and not script_watch.measured:
         say(

@@ -48,6 +48,11 @@ class Trainings:
         self._beside = beside
         self.probes: list[Any] = []
 
+    @property
+    def any_measured(self) -> bool:
+        """Whether a training has ended and left a profile."""
+        return any(probe.measured for probe in self.probes)
+
     def watch(self) -> None:
         """Have every training carry a probe, whenever its library comes to be imported.
 

@@ -7,8 +7,10 @@ again, it gets what it has saved.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
+import io
 import os
 import shutil
 import tempfile
@@ -133,6 +135,40 @@ def saved_in_scratch(after_import: Callable[[str, Callable[[Any], None]], None])
     finally:
         current = None
         folders.close()
+
+
+@contextmanager
+def noted_writes(counts: Callable[[], bool], *, inside: Iterable[Path], but: Path) -> Iterator[dict[str, None]]:
+    """What Python code opens for writing in the folders ``inside`` while the block runs and ``counts()`` holds.
+
+    Such files are the script's own affair and stay where they are. Scratch folders and what is in ``but`` are left out.
+    """
+    written: dict[str, None] = {}
+    folders, ours = [_absolute(str(folder)) + os.sep for folder in inside], _absolute(str(but))
+    opened = builtins.open
+
+    @functools.wraps(opened)
+    def note(file: Any, mode: Any = "r", *arguments: Any, **options: Any) -> Any:
+        result = opened(file, mode, *arguments, **options)
+        if (
+            isinstance(mode, str)
+            and not _READING.issuperset(mode)
+            and isinstance(file, (str, os.PathLike))
+            and counts()
+        ):
+            path = _absolute(os.fsdecode(file))
+            if MARK not in path and not path.startswith(ours) and path.startswith(tuple(folders)):
+                written[os.path.relpath(path)] = None
+        return result
+
+    builtins.open = io.open = note
+    try:
+        yield written
+    finally:
+        builtins.open = io.open = opened
+
+
+_READING = frozenset("rbtU")
 
 
 class Scratch:
