@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import numpy as np
 import pytest
 
 import vmselect as vs
+from vmselect.catalog.snapshot import unpriced
 from vmselect.errors import ArgumentError, CatalogError, VmselectError
 
 ROW = {"provider": "aws", "instance_type": "x.large", "region": "r1", "market": "on_demand", "usd_per_hour": 3.06}
@@ -161,11 +163,24 @@ def test_wrong_arguments_end_in_the_family(value, tmp_path) -> None:
 
 
 def test_a_type_that_we_know_without_a_price() -> None:
-    catalog = vs.Catalog.embedded()
-    with pytest.raises(CatalogError, match=r"No price of p5e.48xlarge is known \(8 x H200.*refresh"):
-        catalog.price("p5e.48xlarge")
-    mine = catalog.with_offers([{**ROW, "instance_type": "p5e.48xlarge", "usd_per_hour": 60}])
-    assert (mine.offer("p5e.48xlarge").gpu_model, mine.price("p5e.48xlarge")) == ("H200", 60)
+    """Whichever has none in the newest prices has none in the oldest."""
+    catalog = vs.Catalog.embedded("2021-02-28")
+    machine = next(unpriced().itertuples())
+    name, gpu = str(machine.instance_type), str(machine.gpu_model)
+    with pytest.raises(
+        CatalogError, match=rf"No price of {re.escape(name)} is known \({machine.gpu_count:g} x {gpu}.*refresh"
+    ):
+        catalog.price(name)
+    with pytest.raises(CatalogError, match=rf"No price of a machine with {gpu.lower()} is known \(.*refresh"):
+        catalog.offers(gpu=gpu.lower())
+    mine = catalog.with_offers([{**ROW, "provider": str(machine.provider), "instance_type": name, "usd_per_hour": 60}])
+    assert (mine.offer(name).gpu_model, mine.price(name)) == (gpu, 60)
+
+
+def test_a_gpu_is_found_however_it_is_written() -> None:
+    catalog = vs.Catalog.embedded("2026-08-22")
+    for written in ("TPU-v4", "tpu v4", "TPU_V4"):
+        assert list(catalog.offers(gpu=written)["instance_type"].astype(str)) == ["tpu-v4-8"]
 
 
 def test_a_region_that_does_not_ship_says_where_to_get_it() -> None:

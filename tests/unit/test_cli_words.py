@@ -12,11 +12,16 @@ from pathlib import Path
 import pytest
 
 import vmselect as vs
+from vmselect.catalog import describe_unpriced
+from vmselect.catalog.snapshot import unpriced
 from vmselect.cli import main
 from vmselect.cli.wording import in_options
 
 PYTHON = re.compile(r"\b[a-z_]+=(?![a-z\d])|with_offers|vmselect\.[a-z]")
 """An argument without a value, a method, a name in the package."""
+
+UNPRICED, ANOTHER = (str(name) for name in unpriced()["instance_type"][:2])
+"""Types that are known and have no price, whichever those are in the prices that ship."""
 
 Run = Callable[..., str]
 
@@ -41,7 +46,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 def profiles(tmp_path: Path) -> Path:
     folder = tmp_path / "profiles"
     folder.mkdir()
-    for name in ("g4dn.xlarge", "p5e.48xlarge", "made.up"):
+    for name in ("g4dn.xlarge", UNPRICED, "made.up"):
         vs.Profile.from_times(
             instance_type=name, batch_size=64, steps_per_epoch=100, init_seconds=1.0, first_iteration_seconds=2.0,
             iteration_seconds=[0.1] * 10,
@@ -57,7 +62,7 @@ def profiles(tmp_path: Path) -> Path:
         (("rank", "-e", 5, "--region", "eu-west-1"), "--source skypilot --region eu-west-1"),
         (("estimate",), "--epochs"),
         (("check",), ""),
-        (("prices", "show", "p5e.48xlarge"), "--own-prices FILE"),
+        (("prices", "show", UNPRICED), "--own-prices FILE"),
     ],
 )
 def test_messages_name_options(run: Run, profiles: Path, arguments: tuple[object, ...], expected: str) -> None:
@@ -76,8 +81,15 @@ def test_the_remedies_of_a_check_name_options(run: Run, tmp_path: Path) -> None:
 
 def test_a_machine_without_a_price_is_told_from_one_that_is_not_known(run: Run, profiles: Path) -> None:
     printed = run("rank", profiles, "-e", 5)
-    assert "no price of p5e.48xlarge is known (8 x H200" in printed
+    assert f"no price of {UNPRICED} is known ({describe_unpriced(UNPRICED)})" in printed
     assert "the catalog has no price of made.up" in printed
+
+
+def test_one_type_without_a_price_does_not_hide_the_others(run: Run) -> None:
+    printed = run("prices", "show", UNPRICED, "g4dn.xlarge", ANOTHER)
+    assert "1 prices in USD per hour" in printed
+    assert f"No price of {UNPRICED} is known ({describe_unpriced(UNPRICED)})" in printed
+    assert f"No price of {ANOTHER} is known" in printed
 
 
 def test_own_prices_count_beside_the_shipped_ones(run: Run, profiles: Path, tmp_path: Path) -> None:

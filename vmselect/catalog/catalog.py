@@ -312,9 +312,9 @@ class Catalog:
 
     def _matches(self, column: str, names: Sequence[str]) -> np.ndarray:
         values = self._frame[column]
-        if column == "gpu_model":  # people write a100 and A100
-            written = {str(known).casefold(): str(known) for known in values.cat.categories}
-            names = [written.get(name.casefold(), name) for name in names]
+        if column == "gpu_model":  # people write a100 and A100, TPU v4 and TPU-v4
+            written = {snapshot.fold_gpu(str(known)): str(known) for known in values.cat.categories}
+            names = [written.get(snapshot.fold_gpu(name), name) for name in names]
         for name in names:
             self._check_known(column, name)
         wanted = [int(i) for i in values.cat.categories.get_indexer(pd.Index(list(names))) if i >= 0]
@@ -336,6 +336,10 @@ class Catalog:
             what = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
             if column == "instance_type" and (machine := snapshot.describe_unpriced(name)):
                 raise CatalogError(f"No price of {name} is known ({machine}). {NO_PRICE_REMEDY}")
+            if column == "gpu_model" and (machines := snapshot.unpriced_with(name)):
+                raise CatalogError(
+                    f"No price of a machine with {name} is known ({list_some(machines, 4)}). {NO_PRICE_REMEDY}"
+                )
             hint = describe_nearest(name, known)
             if column == "region":
                 hint += " " + NO_REGION_REMEDY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -129,12 +130,28 @@ def unpriced() -> pd.DataFrame:
 def describe_unpriced(instance_type: str) -> str | None:
     """What a type is of which we know no price; None for any other.
 
-    >>> describe_unpriced("p5e.48xlarge"), describe_unpriced("g4dn.xlarge")
-    ('8 x H200, 192 vCPUs, 2048 GiB', None)
+    >>> describe_unpriced("g4dn.xlarge") is None
+    True
     """
     for row in unpriced()[unpriced()["instance_type"] == instance_type].itertuples():
         return f"{row.gpu_count:g} x {row.gpu_model}, {row.vcpus:g} vCPUs, {row.memory_gib:g} GiB"
     return None
+
+
+def unpriced_with(gpu: str) -> list[str]:
+    """The types with this GPU of which we know no price.
+
+    >>> unpriced_with("T4")
+    []
+    """
+    models = [fold_gpu(str(model)) for model in unpriced()["gpu_model"]]
+    names = unpriced()["instance_type"].astype(str)
+    return [name for name, model in zip(names, models, strict=True) if model == fold_gpu(gpu)]
+
+
+def fold_gpu(model: str) -> str:
+    """A GPU's name as it is compared: however its letters and the gaps between its parts are written."""
+    return re.sub(r"[\s_-]+", "-", model).casefold()
 
 
 @functools.cache

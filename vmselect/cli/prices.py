@@ -39,9 +39,13 @@ def show(
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Show prices, cheapest first: refreshed ones if you have any, else those that ship with vmselect."""
-    from vmselect.catalog import COLUMNS, describe_age
+    from vmselect.catalog import COLUMNS, describe_age, describe_unpriced
 
     prices = open_catalog(catalog, date=date, own_prices=own_prices)
+    priced = {str(name) for name in prices.offers(market=None)["instance_type"].unique()}
+    unpriced = {name: what for name in instance_type or () if name not in priced and (what := describe_unpriced(name))}
+    if len(unpriced) < len(instance_type or ()):  # one alone is an error
+        instance_type = [name for name in instance_type or () if name not in unpriced]
     rows = prices.offers(
         provider or None, region=region or None, market=None if market == "all" else market, gpu=gpu,
         instance_type=instance_type or None, retired=None if retired or instance_type or date else False,
@@ -51,6 +55,7 @@ def show(
     emit(_records(rows), COLUMNS, format=format, title=title, spare=SPARE)
     age = describe_age(rows["date"].astype(str).unique())
     say([*prices.findings, *([age] if age else [])])
+    say(f"No price of {name} is known ({machine}): refresh, or bring your own." for name, machine in unpriced.items())
     if not len(rows):
         say(["No price matches. Ask for another market or region, or add --retired."])
         raise typer.Exit(1)
