@@ -52,7 +52,7 @@ FACTS: tuple[Fact, ...] = (
         "structure of the model",
         lambda p: p.setup.structure,
         "task",
-        remedy="They are different fits of a program (frozen and fine-tuned, say): estimate each by itself.",
+        remedy="They are different fits of a program (frozen and tuned, say): rank one with fit=, or estimate each.",
     ),
     Fact(
         "number of training examples",

@@ -15,6 +15,7 @@ from vmselect.errors import ArgumentError, RankingError
 from vmselect.ranking import result
 from vmselect.ranking.measures import Measure
 from vmselect.records import Environment, Gpu, Profile
+from vmselect.records.training import Fit
 
 CATALOG = vs.Catalog.embedded(date="2021-02-28").with_offers(
     [
@@ -497,6 +498,25 @@ def test_rows_have_a_look_in_notebooks() -> None:
     assert "<li><bdi>small (" in shown
     assert "Row(" not in shown
     assert "&lt;b&gt;big" in named.excluded._repr_html_()  # type: ignore[attr-defined]
+
+
+def test_machines_are_ranked_by_one_fit_of_a_program() -> None:
+    def measure(name: str, number: int, step_seconds: float) -> Profile:
+        one = profile(name, step_seconds)
+        setup = one.setup.model_copy(update={"structure": f"layers of fit {number}"})
+        fit = Fit(number=number, process=f"on {name}", name="tuned" if number == 2 else None)
+        return one.model_copy(update={"setup": setup, "fit": fit})
+
+    program = [measure(name, number, 0.1 / number) for name in ("small", "big") for number in (1, 2)]
+    with pytest.raises(RankingError, match="rank one with fit="):
+        rank(program)
+    apart = rank([program[1], program[3]]).to_frame().drop(columns="findings")
+    for fit in (2, 2.0, "tuned"):
+        assert rank(program, fit=fit).to_frame().drop(columns="findings").equals(apart)
+    with pytest.raises(ArgumentError, match=r"no profile is of the fit 3; the fits are: 1, 2 \(tuned\)\."):
+        rank(program, fit=3)
+    with pytest.raises(ArgumentError, match="the fits are: not known"):
+        rank(fit="tuned")
 
 
 def test_the_same_measurement_counts_once() -> None:

@@ -92,6 +92,9 @@ def read_request(
         str | None, typer.Option("--batch-size", "-b", help="One or several, such as 64,256, or all.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Take only the profiles of this model.")] = None,
+    fit: Annotated[
+        str | None, typer.Option(help="Take only this training of a program with several: its number, or its name.")
+    ] = None,
     deadline_hours: HoursLimit = None,
     budget_usd: DollarsLimit = None,
     region: Annotated[
@@ -139,6 +142,7 @@ def read_request(
         "objective": read_objective(objective),
         "batch_size": _read_batch_size(batch_size),
         "model": model,
+        "fit": int(fit) if fit is not None and fit.isdecimal() else fit,
         "deadline_hours": deadline_hours,
         "budget_usd": budget_usd,
         "region": region or None,

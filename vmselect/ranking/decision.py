@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from vmselect._checks import check_name, check_seconds, maybe, show
+from vmselect._checks import check_count, check_name, check_seconds, maybe, show
 from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, RankingError
@@ -42,6 +42,7 @@ def rank(
     billing: Literal["exact", "provider"] = "exact",
     include_retired: bool = False,
     model: str | None = None,
+    fit: int | str | None = None,
     minimum_metric: float | Mapping[str, float] | None = None,
     workload: Workload | None = None,
     examples: int | None = None,
@@ -71,7 +72,8 @@ def rank(
     or its single fields, says where the training differs from what was probed. ``billing="provider"`` applies the
     provider's billing increment and minimum. ``interruptions`` applies to spot prices only.
     Inference records are handed to :func:`~vmselect.rank_inference`, which takes loads and limits of its own.
-    ``transfer`` (a :class:`~vmselect.Transfer`) adds moving the data in and the model out.
+    ``model`` takes only the profiles of that model, and ``fit`` only those of that training of a program with several:
+    its number, or its name. ``transfer`` (a :class:`~vmselect.Transfer`) adds moving the data in and the model out.
     """
     if (calls := read_calls(profiles)) is not None:
         served: Any = rank_inference(
@@ -93,13 +95,13 @@ def rank(
     )  # fmt: skip
     boot_seconds = check_seconds("boot_seconds", boot_seconds)
 
-    def fit(some: Sequence[Profile], size: int | None) -> RuntimeModel:
+    def fit_times(some: Sequence[Profile], size: int | None) -> RuntimeModel:
         return fit_runtime(
             some, workload=replace(wanted, batch_size=size), method=settings.method, confidence=settings.confidence,
             boot_seconds=boot_seconds,
         )  # fmt: skip
 
-    chosen = choose_profiles(profiles, model)
+    chosen = choose_profiles(profiles, model, fit)
     findings = check_comparable(chosen, given=wanted.given)
     catalog = read_catalog(catalog)
     studied = None
@@ -109,7 +111,7 @@ def rank(
         raise ArgumentError("minimum_metric needs a convergence study; pass one as epochs=, or use vmselect.select.")
     elif batch_size is None:
         check_batch_sizes([profile for profile in chosen if profile.instance_type])
-    measured = Measured(chosen, fit, given=wanted.given)
+    measured = Measured(chosen, fit_times, given=wanted.given)
     if studied:
         contenders, left_out, studied = studied.make_pairs(measured, settings.batch_sizes, catalog)
         findings = (*findings, *studied.study.findings)
@@ -163,14 +165,22 @@ def select(
     return rank(profiles, epochs=study, **chosen, **options)  # type: ignore[arg-type]
 
 
-def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None) -> list[Profile]:
-    """The profiles, of the given model only where one is named."""
+def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fit: int | str | None) -> list[Profile]:
+    """The profiles, of the given model and of the given training of their program only where one is named."""
     given, model = read_records(profiles, Profile, error=RankingError), maybe(check_name, "model", model)
     named = [profile for profile in given if model is None or profile.model == model]
     if not named:
         known = ", ".join(sorted({profile.model or "unnamed" for profile in given}))
         raise ArgumentError(f"no profile is of the model {show(model)}; the models are: {known}.")
-    return named
+    if fit is None:
+        return named
+    wanted = check_name("fit", fit) if isinstance(fit, str) else check_count("fit", fit)
+    chosen = [one for one in named if one.fit is not None and wanted in (one.fit.number, one.fit.name)]
+    if not chosen:
+        fits = {(one.fit.number, one.fit.name) for one in named if one.fit is not None}
+        known = ", ".join(f"{number} ({name})" if name else str(number) for number, name in sorted(fits, key=str))
+        raise ArgumentError(f"no profile is of the fit {show(wanted)}; the fits are: {known or 'not known'}.")
+    return chosen
 
 
 def check_batch_sizes(profiles: Sequence[Profile]) -> None:
