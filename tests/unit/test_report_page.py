@@ -151,3 +151,14 @@ def test_of_very_many_candidates_the_page_holds_the_best() -> None:
     for objective in ("cost", "time"):
         best = ranking.rerank(objective=objective).best
         assert (best.instance_type, best.region) in kept
+
+
+def test_what_was_measured_of_the_best_comes_first() -> None:
+    profiles = [
+        vs.Profile.from_times(instance_type=name, batch_size=64, steps_per_epoch=100, iteration_seconds=[seconds] * 5)
+        for name, seconds in (("a-unsold", 0.01), ("g4dn.xlarge", 0.9), ("g5.xlarge", 0.1))
+    ]
+    content = page_content(vs.rank(profiles, epochs=10, objective="time"))
+    assert [one["title"] for one in content["page"]["steps"]] == [
+        "g5.xlarge, batch 64", "g4dn.xlarge, batch 64", "a-unsold, batch 64",
+    ]  # fmt: skip

@@ -134,8 +134,11 @@ def _measured(ranking: Ranking) -> str:
 
 
 def _profiles(ranking: Ranking) -> list[Profile]:
-    """What the contenders rest on, each once."""
-    return distinct(record for one in ranking.candidates.contenders for record in one.records)
+    """What the contenders rest on, each once, that of the best first."""
+    contenders = ranking.candidates.contenders
+    ranked = ranking.candidates.contender[ranking.assessment.order[ranking.deciding_column]]
+    order = dict.fromkeys([*ranked.tolist(), *range(len(contenders))])
+    return distinct(record for position in order for record in contenders[position].records)
 
 
 def _span(days: Sequence[str]) -> str:
