@@ -188,7 +188,7 @@ def test_what_the_script_writes_in_other_ways_is_written_and_named(ran: Callable
     assert done.returncode == 0, done.stderr
     assert (folder / "results.txt").read_text() == "of a few steps"
     told = done.stderr.replace("\n", " ")
-    assert "cut short the script itself wrote predictions.npy, results.txt. To end it before that: --fits 1." in told
+    assert "cut short the script itself wrote predictions.npy, results.txt. To end the script sooner: --fits 1." in told
     _, quick = ran("writing after its fit")
     assert quick.returncode == 0, quick.stderr
     assert "the script itself wrote" not in quick.stderr

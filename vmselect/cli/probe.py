@@ -163,7 +163,9 @@ def probe(
             saved = after.enter_context(saved_in_scratch(after_import)).redirected
             after.enter_context(redirected_tuners())
             places = (Path.cwd(), Path(script).parent)
-            written = after.enter_context(noted_writes(lambda: trainings.any_measured, inside=places, but=target))
+            written = after.enter_context(
+                noted_writes(lambda: trainings.any_measured or script_watch.updates > 0, inside=places, but=target)
+            )
         try:
             run_script(script, arguments or (), module=module, before=vmselect.mark_start, failed=script_watch.close)
         except (EnoughFits, EnoughSteps):
@@ -179,12 +181,8 @@ def probe(
             say([f"vmselect: saved elsewhere and removed: {', '.join(saved)}"])
         if written and not quiet:
             files = list_some([*written], 8)
-            say(
-                [
-                    f"vmselect: after a training that was cut short the script itself wrote {files}. To end it before "
-                    f"that: --fits {len(trainings.probes)}."
-                ]
-            )
+            sooner = f" To end the script sooner: --fits {len(trainings.probes)}." if trainings.probes else ""
+            say([f"vmselect: of a training that was cut short the script itself wrote {files}.{sooner}"])
     numbered = enumerate(trainings.probes, 1)
     measured = [one for number, one in numbered if one.measured and (not wanted or number in wanted)]
     if len(measured) > 1 and target.suffix == ".json":
