@@ -337,9 +337,8 @@ class Catalog:
             if column == "instance_type" and (machine := snapshot.describe_unpriced(name)):
                 raise CatalogError(f"No price of {name} is known ({machine}). {NO_PRICE_REMEDY}")
             if column == "gpu_model" and (machines := snapshot.unpriced_with(name)):
-                raise CatalogError(
-                    f"No price of a machine with {name} is known ({list_some(machines, 4)}). {NO_PRICE_REMEDY}"
-                )
+                some = list_some(machines, 4)
+                raise CatalogError(f"No price of a machine with {name} is known ({some}). {NO_PRICE_REMEDY}")
             hint = describe_nearest(name, known)
             if column == "region":
                 hint += " " + NO_REGION_REMEDY
