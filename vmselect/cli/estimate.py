@@ -90,8 +90,7 @@ def estimate(
             continue
         for row, told in found:
             rows.append(row)
-            kinds = {one.code: one for one in reversed(told)}  # a loop of equal fits has each as often as it went round
-            findings |= dict.fromkeys(reversed(kinds.values()))
+            findings |= dict.fromkeys(told)
         findings |= dict.fromkeys(_doubts(same))
     if unusable and not rows:
         raise unusable[0]

@@ -177,6 +177,7 @@ def _join(fit: FitEstimate, other: FitEstimate) -> FitEstimate:
         low=one.low + two.low,
         high=one.high + two.high,
         terms={name: seconds for name, seconds in terms.items() if seconds},
-        findings=tuple(dict.fromkeys((*one.findings, *two.findings))),
+        # Of equal fits the same is doubtful, whatever numbers it is told with.
+        findings=tuple({doubt.code: doubt for doubt in (*two.findings, *one.findings)}.values()),
     )
     return replace(fit, times=fit.times + 1, repetitions=min(fit.repetitions, other.repetitions), estimate=together)
