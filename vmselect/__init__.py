@@ -18,10 +18,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from vmselect import errors as errors
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from vmselect import errors as errors
     from vmselect.catalog import Catalog as Catalog
     from vmselect.catalog import Offer as Offer
     from vmselect.comparison import Requirements as Requirements
@@ -63,59 +64,30 @@ if TYPE_CHECKING:
     from vmselect.sweeps import skypilot_estimator as skypilot_estimator
     from vmselect.sweeps import sweep as sweep
 
-_HOME = {
-    "Bill": "vmselect.ranking",
-    "Alarm": "vmselect.probe",
-    "Catalog": "vmselect.catalog",
-    "ConvergenceProbe": "vmselect.probe",
-    "ConvergenceStudy": "vmselect.convergence",
-    "Diagnosis": "vmselect.diagnosis",
-    "EpochProbe": "vmselect.probe",
-    "Finding": "vmselect.findings",
-    "HuggingFaceProbe": "vmselect.probe",
-    "InferenceProbe": "vmselect.probe",
-    "InferenceRecord": "vmselect.records",
-    "IterationProbe": "vmselect.probe",
-    "LightningProbe": "vmselect.probe",
-    "Offer": "vmselect.catalog",
-    "Plan": "vmselect.sweeps",
-    "Profile": "vmselect.records",
-    "Ranking": "vmselect.ranking",
-    "Requirements": "vmselect.comparison",
-    "RuntimeEstimate": "vmselect.estimation",
-    "Transfer": "vmselect.ranking",
-    "TransferRecord": "vmselect.records",
-    "Workload": "vmselect.estimation",
-    "compare": "vmselect.comparison",
-    "effects": "vmselect.comparison",
-    "clean_transfers": "vmselect.probe",
-    "diagnose": "vmselect.diagnosis",
-    "estimate": "vmselect.estimation",
-    "load_profiles": "vmselect.records",
-    "load_records": "vmselect.records",
-    "mark_start": "vmselect.probe",
-    "probe_inference": "vmselect.probe",
-    "probe_loop": "vmselect.probe",
-    "probe_transfer": "vmselect.probe",
-    "rank": "vmselect.ranking",
-    "rank_inference": "vmselect.ranking",
-    "scaling": "vmselect.comparison",
-    "select": "vmselect.ranking",
-    "skypilot_estimator": "vmselect.sweeps",
-    "sweep": "vmselect.sweeps",
-}
-_MODULES = {"equations": "vmselect.estimation.equations", "errors": "vmselect.errors"}
+_NAMES = {
+    "vmselect.catalog": ("Catalog", "Offer"),
+    "vmselect.comparison": ("Requirements", "compare", "effects", "scaling"),
+    "vmselect.convergence": ("ConvergenceStudy",),
+    "vmselect.diagnosis": ("Diagnosis", "diagnose"),
+    "vmselect.estimation": ("RuntimeEstimate", "Workload", "equations", "estimate"),
+    "vmselect.findings": ("Finding",),
+    "vmselect.probe": (
+        "Alarm", "ConvergenceProbe", "EpochProbe", "HuggingFaceProbe", "InferenceProbe", "IterationProbe",
+        "LightningProbe", "clean_transfers", "mark_start", "probe_inference", "probe_loop", "probe_transfer",
+    ),
+    "vmselect.ranking": ("Bill", "Ranking", "Transfer", "rank", "rank_inference", "select"),
+    "vmselect.records": ("InferenceRecord", "Profile", "TransferRecord", "load_profiles", "load_records"),
+    "vmselect.sweeps": ("Plan", "skypilot_estimator", "sweep"),
+}  # fmt: skip
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = ["__version__", *sorted(_HOME), *_MODULES]
+__all__ = ["__version__", "errors", *sorted(_HOME)]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(importlib.import_module(_HOME[name]), name)
-    elif name in _MODULES:
-        value = importlib.import_module(_MODULES[name])
-    else:
+    if name not in _HOME:
         raise AttributeError(f"module 'vmselect' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

@@ -25,23 +25,19 @@ if TYPE_CHECKING:
     from vmselect.probe.transfer import plan_transfer as plan_transfer
     from vmselect.probe.transfer import probe_transfer as probe_transfer
 
-_HOME = {
-    "Alarm": "vmselect.probe.sampling",
-    "clean_transfers": "vmselect.probe.transfer",
-    "plan_transfer": "vmselect.probe.transfer",
-    "probe_transfer": "vmselect.probe.transfer",
-    "CallProbe": "vmselect.probe.inference",
-    "HuggingFaceProbe": "vmselect.probe.trainers.hugging_face",
-    "InferenceProbe": "vmselect.probe.inference",
-    "LightningProbe": "vmselect.probe.trainers.lightning",
-    "probe_inference": "vmselect.probe.inference",
-    "ConvergenceProbe": "vmselect.probe.keras.convergence",
-    "EpochProbe": "vmselect.probe.keras.epoch",
-    "IterationProbe": "vmselect.probe.keras.iteration",
-    "LoopProbe": "vmselect.probe.loop",
-    "mark_start": "vmselect.probe.facts.process",
-    "probe_loop": "vmselect.probe.loop",
+_NAMES = {
+    "facts.process": ("mark_start",),
+    "inference": ("CallProbe", "InferenceProbe", "probe_inference"),
+    "keras.convergence": ("ConvergenceProbe",),
+    "keras.epoch": ("EpochProbe",),
+    "keras.iteration": ("IterationProbe",),
+    "loop": ("LoopProbe", "probe_loop"),
+    "sampling": ("Alarm",),
+    "trainers.hugging_face": ("HuggingFaceProbe",),
+    "trainers.lightning": ("LightningProbe",),
+    "transfer": ("clean_transfers", "plan_transfer", "probe_transfer"),
 }
+_HOME = {name: f"vmselect.probe.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted(_HOME)
 
