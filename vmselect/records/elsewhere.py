@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,34 +27,15 @@ from vmselect.records.training import Epoch, Profile, Setup, Step, Steps, Timeli
 MAX_SUMMARY_BYTES = 1024 * 1024
 
 
-def profile_from_times(
-    *,
-    instance_type: str | None,
-    batch_size: int | None,
-    steps_per_epoch: int | None,
-    init_seconds: float | None,
-    first_iteration_seconds: float | None,
-    iteration_seconds: Sequence[float] | float | None,
-    validation_seconds: Sequence[float] | float | None,
-    first_epoch_seconds: float | None,
-    later_epoch_seconds: Sequence[float] | float | None,
-    model: str | None,
-    provider: str | None,
-    region: str | None,
-    epochs: int | None,
-    examples: int | None,
-    validation_examples: int | None,
-    total_seconds: float | None,
-    metrics: Mapping[str, float] | None,
-) -> Profile:
-    """See :meth:`vmselect.Profile.from_times`."""
-    iterations = _times("iteration_seconds", iteration_seconds)
-    validations = _times("validation_seconds", validation_seconds)
-    later_epochs = _times("later_epoch_seconds", later_epoch_seconds)
-    first_iteration = _times("first_iteration_seconds", first_iteration_seconds)
-    first_epoch = _times("first_epoch_seconds", first_epoch_seconds)
-    init = maybe(check_seconds, "init_seconds", init_seconds)
-    total = maybe(check_seconds, "total_seconds", total_seconds)
+def profile_from_times(given: Mapping[str, Any]) -> Profile:
+    """See :meth:`vmselect.Profile.from_times`, whose arguments are ``given`` by name."""
+    iterations = _times("iteration_seconds", given)
+    validations = _times("validation_seconds", given)
+    later_epochs = _times("later_epoch_seconds", given)
+    first_iteration = _times("first_iteration_seconds", given)
+    first_epoch = _times("first_epoch_seconds", given)
+    init = maybe(check_seconds, "init_seconds", given["init_seconds"])
+    total = maybe(check_seconds, "total_seconds", given["total_seconds"])
     if not iterations and not later_epochs:
         raise ArgumentError(
             "No steady time was given. Give iteration_seconds= (steps after the first) or later_epoch_seconds= "
@@ -64,24 +45,24 @@ def profile_from_times(
         raise ArgumentError("later_epoch_seconds= needs first_epoch_seconds= beside it: the first epoch is slower.")
     if total is not None and total < (init or 0.0):
         raise ArgumentError("total_seconds is less than init_seconds, which is a part of it. Correct one of them.")
-    batch_size = maybe(check_count, "batch_size", batch_size)
-    examples = maybe(check_count, "examples", examples)
-    steps_per_epoch = maybe(check_count, "steps_per_epoch", steps_per_epoch)
+    batch_size = maybe(check_count, "batch_size", given["batch_size"])
+    examples = maybe(check_count, "examples", given["examples"])
+    steps_per_epoch = maybe(check_count, "steps_per_epoch", given["steps_per_epoch"])
     if steps_per_epoch is None and examples is not None and batch_size is not None:
         steps_per_epoch = math.ceil(examples / batch_size)
-    numbers = {} if metrics is None else check_mapping("metrics", metrics)
+    numbers = {} if given["metrics"] is None else check_mapping("metrics", given["metrics"])
     with given_as("profile"):
         return Profile(
             created=datetime.now(UTC).replace(microsecond=0),
             outcome="given",
             setup=Setup(
-                model=maybe(check_name, "model", model),
+                model=maybe(check_name, "model", given["model"]),
                 batch_size=batch_size,
                 batch_size_source=None if batch_size is None else "given",
                 steps_per_epoch=steps_per_epoch,
-                epochs=maybe(check_count, "epochs", epochs),
+                epochs=maybe(check_count, "epochs", given["epochs"]),
                 examples=examples,
-                validation_examples=maybe(check_count, "validation_examples", validation_examples, least=0),
+                validation_examples=maybe(check_count, "validation_examples", given["validation_examples"], least=0),
             ),
             timeline=Timeline(
                 init_seconds=init,
@@ -91,7 +72,7 @@ def profile_from_times(
                 validations=tuple(Validation(epoch=n, seconds=s) for n, s in enumerate(validations)),
                 fit_seconds=None if total is None else total - (init or 0.0),
             ),
-            placement=Placement.given(instance_type=instance_type, provider=provider, region=region),
+            placement=Placement.given(**{name: given[name] for name in ("instance_type", "provider", "region")}),
             metrics={name: check_number(f"metrics: {name}", value) for name, value in numbers.items()},
         )
 
@@ -148,11 +129,11 @@ def _steps(first: list[float], iterations: list[float]) -> Steps:
     )
 
 
-def _times(name: str, given: Sequence[float] | float | None) -> list[float]:
+def _times(name: str, given: Mapping[str, Any]) -> list[float]:
     """Times as a list; one may be given alone."""
-    if given is None:
+    if given[name] is None:
         return []
-    values = [given] if isinstance(given, (str, bytes)) else list_items(given)
+    values = [given[name]] if isinstance(given[name], (str, bytes)) else list_items(given[name])
     return [check_seconds(name, value) for value in values]
 
 

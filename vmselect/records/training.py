@@ -347,8 +347,7 @@ class Profile(Record):
         """
         from vmselect.records.elsewhere import profile_from_times
 
-        given: dict[str, Any] = {k: v for k, v in locals().items() if k not in ("cls", "profile_from_times")}
-        return profile_from_times(**given)
+        return profile_from_times(locals())
 
     @classmethod
     def from_skypilot_summary(
