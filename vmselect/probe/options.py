@@ -40,34 +40,20 @@ class Options:
     verbose: int
 
     @classmethod
-    def of(
-        cls,
-        path: str | os.PathLike[str] | None,
-        *,
-        batch_size: int | None,
-        instance_type: str | None,
-        region: str | None,
-        metrics: Metrics | None,
-        factors: Factors | None,
-        name: str | None,
-        sample: float | None,
-        alarm: Alarm | None,
-        verbose: int,
-    ) -> Options:
-        """Check each, and name the one that cannot be used."""
-        sample, alarm = check_sample(sample, alarm)
-        return cls(
-            path=maybe(check_path, "path", path),
-            batch_size=maybe(check_count, "batch_size", batch_size),
-            instance_type=maybe(check_name, "instance_type", instance_type),
-            region=maybe(check_name, "region", region),
-            metrics=check_metrics(metrics),
-            factors=check_factors("factors", factors),
-            name=maybe(check_name, "name", name),
-            sample=sample,
-            alarm=alarm,
-            verbose=check_count("verbose", verbose, least=0),
-        )
+    def of(cls, path: str | os.PathLike[str] | None, **given: Any) -> Options:
+        """Check what a probe was given, which is every field by name, and name the one that cannot be used."""
+        sample, alarm = check_sample(given["sample"], given["alarm"])
+        checked: dict[str, Any] = {
+            "path": maybe(check_path, "path", path),
+            "batch_size": maybe(check_count, "batch_size", given["batch_size"]),
+            "metrics": check_metrics(given["metrics"]),
+            "factors": check_factors("factors", given["factors"]),
+            "sample": sample,
+            "alarm": alarm,
+            "verbose": check_count("verbose", given["verbose"], least=0),
+        }
+        names = {name: maybe(check_name, name, given[name]) for name in ("instance_type", "region", "name")}
+        return cls(**given | checked | names)
 
 
 def check_whole(stop: bool, **limits: Any) -> None:
