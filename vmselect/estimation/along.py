@@ -144,8 +144,8 @@ def fit_along(
     )
     models = {size: fit(group, data) for size, group in near.items()}
     steps = {size: Workload.of(group[0], **data.given).steps_per_epoch for size, group in near.items()}
-    counts = _Steps.of(steps, batch_size, workload.examples, every)
-    return _blend(models, counts, batch_size, machine, steps_per_epoch=workload.steps_per_epoch)
+    at, wanted = _count_steps(steps, batch_size, workload.examples, every)
+    return _blend(models, at, wanted, batch_size, machine, steps_per_epoch=workload.steps_per_epoch)
 
 
 def _nearest(sizes: Sequence[int], batch_size: int) -> list[int]:
@@ -189,35 +189,31 @@ def group_by_batch_size(
     return dict(sorted(groups.items()))
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """Steps per epoch at every size; where the true counts are not known, one over the size serves as well."""
+def _count_steps(
+    steps: Mapping[int, float | None], batch_size: int, examples: int | None, profiles: Sequence[Profile]
+) -> tuple[Mapping[int, float], float]:
+    """Steps per epoch at every size measured, and at ``batch_size``.
 
-    at: Mapping[int, float]
-    wanted: float
-
-    @classmethod
-    def of(
-        cls, steps: Mapping[int, float | None], batch_size: int, examples: int | None, profiles: Sequence[Profile]
-    ) -> _Steps:
-        known = {size: count for size, count in steps.items() if count is not None}
-        if len(known) < len(steps):
-            return cls({size: 1 / size for size in steps}, 1 / batch_size)
-        examples = examples or next((p.setup.examples for p in profiles if p.setup.examples), None)
-        if examples is None:
-            whole = all(float(count).is_integer() for count in known.values())
-            # Every count is rounded up, so the smallest product is nearest to the number of examples.
-            product = min(count * size for size, count in known.items())
-            return cls(known, math.ceil(product / batch_size) if whole else product / batch_size)
-        # Inputs that drop the remainder have fewer steps than a rounded-up count.
-        drops = any(count < examples / size and count >= 1 for size, count in known.items())
-        wanted = max(1, examples // batch_size) if drops else math.ceil(examples / batch_size)
-        return cls(known, wanted)
+    Where the true counts are not known, one over the size serves as well.
+    """
+    known = {size: count for size, count in steps.items() if count is not None}
+    if len(known) < len(steps):
+        return {size: 1 / size for size in steps}, 1 / batch_size
+    examples = examples or next((p.setup.examples for p in profiles if p.setup.examples), None)
+    if examples is None:
+        whole = all(float(count).is_integer() for count in known.values())
+        # Every count is rounded up, so the smallest product is nearest to the number of examples.
+        product = min(count * size for size, count in known.items())
+        return known, math.ceil(product / batch_size) if whole else product / batch_size
+    # Inputs that drop the remainder have fewer steps than a rounded-up count.
+    drops = any(count < examples / size and count >= 1 for size, count in known.items())
+    return known, max(1, examples // batch_size) if drops else math.ceil(examples / batch_size)
 
 
 def _blend(
     models: Mapping[int, RuntimeModel],
-    steps: _Steps,
+    steps: Mapping[int, float],
+    wanted: float,
     batch_size: int,
     machine: str,
     *,
@@ -225,7 +221,8 @@ def _blend(
 ) -> RuntimeModel:
     """The model at ``batch_size``: steps and validation batches along the line, all else in between by distance.
 
-    The first two of ``models`` are the neighbours.
+    The first two of ``models`` are the neighbours; ``steps`` are those of an epoch at their sizes, ``wanted`` those at
+    ``batch_size``.
     """
     (smaller, here), (larger, there) = itertools.islice(models.items(), 2)
     weight = min(max((batch_size - smaller) / (larger - smaller), 0.0), 1.0)
@@ -236,12 +233,10 @@ def _blend(
 
     def passing(read: Callable[[RuntimeModel], float], batches: float) -> TimeAt:
         """A time to pass over the same data, batch by batch."""
-        found = interpolate_time({size: read(model) / steps.at[size] for size, model in models.items()}, batch_size)
+        found = interpolate_time({size: read(model) / steps[size] for size, model in models.items()}, batch_size)
         return replace(found, value=found.value * batches)
 
-    training = passing(
-        lambda model: sum(_coefficients(model, name)[1] for name in BATCHES), steps_per_epoch or steps.wanted
-    )
+    training = passing(lambda model: sum(_coefficients(model, name)[1] for name in BATCHES), steps_per_epoch or wanted)
     terms: dict[str, tuple[float, float]] = {}
     for name in dict.fromkeys([*here.terms, *there.terms]):
         once, per_epoch = map(along, _coefficients(here, name), _coefficients(there, name))
@@ -249,7 +244,7 @@ def _blend(
     # Whether a smaller last batch remains depends on the size, so its seconds are part of the line.
     terms["partial_batch"] = (terms.get("partial_batch", (0.0, 0.0))[0], 0.0)
     terms["steady_iterations"] = (terms["steady_iterations"][0], training.value)
-    validation = passing(lambda model: model.validation_seconds, steps.wanted).value
+    validation = passing(lambda model: model.validation_seconds, wanted).value
     first_extra = along(*(m.first_validation_seconds - m.validation_seconds for m in (here, there)))
     scale = _normal_quantile(here.confidence) / _normal_quantile(0.9)
     epoch = training.value + validation / here.validation_freq

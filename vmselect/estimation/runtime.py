@@ -132,17 +132,9 @@ class RuntimeEstimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "title": self.title,
-            "method": self.method,
-            "epochs": self.epochs,
-            "confidence": self.confidence,
-            "seconds": self.seconds,
-            "low": self.low,
-            "high": self.high,
-            "terms": dict(self.terms),
-            "findings": [vars(finding) for finding in self.findings],
-        }
+        names = ("title", "method", "epochs", "confidence", "seconds", "low", "high")
+        plain: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return plain | {"terms": dict(self.terms), "findings": [vars(finding) for finding in self.findings]}
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ class Spread:
     """
 
     def __init__(self) -> None:
-        self._low = [0.0, 0.0, 0.0]
-        self._high = [0.0, 0.0, 0.0]
+        self.low: Quadratic = (0.0, 0.0, 0.0)
+        self.high: Quadratic = (0.0, 0.0, 0.0)
 
     def add_level(self, level: Level, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
         """The half-widths of a level, in the same way."""
@@ -28,23 +28,15 @@ class Spread:
 
     def add_sides(self, low: float, high: float, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
         """Half-widths below and above that count ``once + per_epoch * n`` times."""
-        for side, width in ((self._low, low), (self._high, high)):
-            square = width * width
-            side[0] += square * once * once
-            side[1] += 2 * square * once * per_epoch
-            side[2] += square * per_epoch * per_epoch
+        self.low, self.high = _add(self.low, low, once, per_epoch), _add(self.high, high, once, per_epoch)
 
     def add_noise(self, width: float, *, per_epoch: float) -> None:
         """The half-width of one reading, of which ``per_epoch * n`` independent ones are yet to come."""
-        for side in (self._low, self._high):
-            side[1] += width * width * per_epoch
+        square = width * width
+        self.low, self.high = ((a, b + square * per_epoch, c) for a, b, c in (self.low, self.high))
 
-    @property
-    def low(self) -> Quadratic:
-        """Squared half-width below the estimate."""
-        return self._low[0], self._low[1], self._low[2]
 
-    @property
-    def high(self) -> Quadratic:
-        """Squared half-width above the estimate."""
-        return self._high[0], self._high[1], self._high[2]
+def _add(side: Quadratic, width: float, once: float, per_epoch: float) -> Quadratic:
+    square = width * width
+    a, b, c = side
+    return a + square * once * once, b + 2 * square * once * per_epoch, c + square * per_epoch * per_epoch

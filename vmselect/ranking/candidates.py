@@ -5,7 +5,7 @@ A candidate is a pair of numbers: which contender, which offer. Everything about
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -80,8 +80,8 @@ class Candidates:
 
     def identity(self, candidate: int) -> dict[str, Any]:
         """Who the candidate is, in plain values."""
-        one = self.of(candidate)
-        offer: Mapping[str, Any] = self._offer_rows[self.offer[candidate]]
+        one, at = self.of(candidate), self.offer[candidate]
+        offer = {name: plain(column[at]) for name, column in self._offer_columns.items()}
         return {"instance_type": one.instance_type, "batch_size": one.batch_size, **offer}
 
     def title(self, candidate: int) -> str:
@@ -90,22 +90,8 @@ class Candidates:
         return self.of(candidate).title_in(who["provider"], who["region"], who["market"])
 
     @cached_property
-    def _offer_rows(self) -> _PlainRows:
-        return _PlainRows(self.offers, (*OFFER_FIELDS, "date"))
-
-
-class _PlainRows(Sequence[Mapping[str, Any]]):
-    """Rows of a frame as dictionaries of plain Python values, made when they are looked at."""
-
-    def __init__(self, frame: pd.DataFrame, names: Sequence[str]) -> None:
-        self._columns = {name: frame[name].to_numpy() for name in names}
-        self._length = len(frame)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, position: Any) -> Any:
-        return {name: plain(column[position]) for name, column in self._columns.items()}
+    def _offer_columns(self) -> dict[str, Any]:
+        return {name: self.offers[name].to_numpy() for name in (*OFFER_FIELDS, "date")}
 
 
 def plain(value: Any) -> Any:
