@@ -15,7 +15,6 @@ from vmselect._checks import check_number
 from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import RankingError
-from vmselect.estimation.along import REACH
 from vmselect.grouping import list_values
 from vmselect.ranking.contenders import Contender, Measured
 from vmselect.ranking.rows import Excluded
@@ -112,7 +111,7 @@ class Studied:
         """Code and reason why a batch size is out of the question."""
         smallest, largest = self.study.batch_sizes[0], self.study.batch_sizes[-1]
         reason = None
-        if not smallest / REACH <= size <= largest * REACH:
+        if self.study.epochs(size, confidence=self.confidence).source == "unknown":
             known = f"the study knows the epochs of batch sizes {smallest} to {largest}; train at {size} to know more"
             reason = (UNKNOWN_EPOCHS, known)
         for name, wanted in self.demands.items():
