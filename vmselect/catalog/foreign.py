@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vmselect.catalog import google_parts
+from vmselect.catalog.schema import name_gpu
 from vmselect.errors import CatalogError
 from vmselect.findings import Finding
 from vmselect.units import list_some
@@ -70,7 +71,7 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
             "region": raw["Region"].astype(str).str.strip(" ,"),  # Vast writes ", US, NA" where it knows no city
             "vcpus": _floats(raw, "vCPUs"),
             "memory_gib": _floats(raw, "MemoryGiB"),
-            "gpu_model": _models(raw["AcceleratorName"].astype(str)),
+            "gpu_model": raw["AcceleratorName"].astype(str).replace("nan", "").map(name_gpu),
             "gpu_count": _floats(raw, "AcceleratorCount"),
             "zone": raw["AvailabilityZone"].astype(str) if "AvailabilityZone" in raw.columns else "",
             "row": np.arange(len(raw)),
@@ -130,7 +131,7 @@ def _used_elsewhere(gpus: pd.DataFrame, unused: pd.DataFrame) -> set[str]:
 
 
 def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
-    memory = _floats(raw, "gpu_memory")
+    memory = np.broadcast_to(_floats(raw, "gpu_memory"), len(raw))
     counts = _floats(raw, "gpu_count")
     spot = raw["spot"].astype(str).str.lower()
     rows = pd.DataFrame(
@@ -142,7 +143,7 @@ def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
             "usd_per_hour": raw["price"].astype(str),
             "vcpus": _floats(raw, "cpu"),
             "memory_gib": _floats(raw, "memory"),
-            "gpu_model": _models(raw["gpu_name"].astype(str), memory),
+            "gpu_model": list(map(name_gpu, raw["gpu_name"].astype(str).replace("nan", ""), memory)),
             "gpu_count": counts,
             "gpu_memory_gib": memory,
         }
@@ -167,26 +168,6 @@ def _floats(raw: pd.DataFrame, column: str) -> Any:
     if column not in raw.columns:
         return np.nan
     return pd.to_numeric(raw[column].astype(object), errors="coerce").astype(np.float64).to_numpy()
-
-
-_RENAMED = {
-    "radeon pro v520": "Radeon-Pro-V520",
-    "v520": "Radeon-Pro-V520",
-    "rtxpro6000": "RTX-PRO-6000",
-    "rtx-pro-6000": "RTX-PRO-6000",
-    "radeon mi25": "MI25",
-    "gaudi hl-205": "Gaudi",
-}
-
-
-def _models(names: pd.Series, memory_gib: Any = None) -> pd.Series:
-    """Accelerator names as our GPU table spells them; a name unknown there stays as it is."""
-    renamed = names.replace("nan", "").map(lambda n: _RENAMED.get(n.lower(), n.replace(" ", "-")))
-    if memory_gib is not None:
-        # gpuhunt tells the two sizes of one model apart by memory only.
-        renamed = renamed.mask((renamed == "A100") & (memory_gib == 80), "A100-80GB")
-        renamed = renamed.mask((renamed == "V100") & (memory_gib == 32), "V100-32GB")
-    return renamed
 
 
 _LAYOUTS = (

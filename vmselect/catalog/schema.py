@@ -125,6 +125,29 @@ def describe_nearest(name: str, known: Iterable[str]) -> str:
     return f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(sorted(by_lower.values())[:12])}."
 
 
+_GPU_NAMES = {
+    "gaudi hl-205": "Gaudi",
+    "radeon mi25": "MI25",
+    "radeon pro v520": "Radeon-Pro-V520",
+    "rtx-pro-6000": "RTX-PRO-6000",
+    "rtxpro6000": "RTX-PRO-6000",
+    "t4g": "T4G",
+    "v520": "Radeon-Pro-V520",
+}
+# The sizes of one model are told apart by their memory.
+_GPU_SIZES_GIB: dict[tuple[str, float], str] = {("A100", 80): "A100-80GB", ("V100", 32): "V100-32GB"}
+
+
+def name_gpu(name: str, memory_gib: float | None = None) -> str:
+    """A GPU or accelerator as our table spells it; a name unknown there stays as it is.
+
+    >>> name_gpu("Radeon Pro V520"), name_gpu("A100", 80)
+    ('Radeon-Pro-V520', 'A100-80GB')
+    """
+    known = _GPU_NAMES.get(name.lower(), name.replace(" ", "-"))
+    return known if memory_gib is None else _GPU_SIZES_GIB.get((known, memory_gib), known)
+
+
 def describe_column(name: object) -> str:
     """The column that ``name`` was probably meant to be, else all there are."""
     near = get_close_matches(str(name), COLUMNS, n=1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from vmselect import _optional
-from vmselect.catalog.schema import describe_nearest
+from vmselect.catalog.schema import describe_nearest, name_gpu
 from vmselect.catalog.sources import Row
 from vmselect.catalog.sources.http import follow_pages
 from vmselect.catalog.sources.machines import known_machines
@@ -28,8 +28,6 @@ _EC2_FILTERS = {
 _ATTEMPTS_AT_A_PAGE = 3
 _LEASES = {"1yr": "reserved_1y", "3yr": "reserved_3y"}
 _SAGEMAKER_TYPE = re.compile(r"(ml\.[a-z0-9-]+\.[a-z0-9-]*?(?:xlarge|large|medium|metal))(?:-(.+))?")
-_GPU_NAMES = {"t4g": "T4G", "radeon pro v520": "Radeon-Pro-V520", "gaudi hl-205": "Gaudi"}
-_GPU_SIZES_GIB = {("A100", 80): "A100-80GB", ("V100", 32): "V100-32GB"}
 
 
 class AwsPrices:
@@ -166,13 +164,11 @@ def describe_machine(info: dict[str, Any]) -> Row:
         count = float(device.get("LogicalGpuCount") or 0) * float(device.get("GpuPartitionSize") or 0)
     if not count:
         return facts
-    name = str(device.get("Name") or "").strip()
-    facts["gpu_model"] = _GPU_NAMES.get(name.lower(), name.replace(" ", "-"))
     facts["gpu_count"] = count
     size_mib = device.get("MemoryInfo", {}).get("SizeInMiB")
     if size_mib:
         facts["gpu_memory_gib"] = round(size_mib / 1024)
-        facts["gpu_model"] = _GPU_SIZES_GIB.get((name, facts["gpu_memory_gib"]), facts["gpu_model"])
+    facts["gpu_model"] = name_gpu(str(device.get("Name") or "").strip(), facts.get("gpu_memory_gib"))
     return facts
 
 
