@@ -89,14 +89,15 @@ def _name(who: object) -> str:
 
 
 def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
-    marks = [mark for mark, holds in (("tie", tie and row.tied_with_best), ("pareto", row.pareto)) if holds]
+    from vmselect.ranking.wording import marks
+
     return vars(row) | {
         "batch": row.batch_size,
         "epochs": round(row.epochs, 1),
         "time": row.time_text,
         "cost": row.cost_text,
         "score": f"{row.score:.2f}",
-        "": ", ".join(filter(None, (" ".join(marks), row.bound))),
+        "": marks(row, tie=tie),
     }
 
 

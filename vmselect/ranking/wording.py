@@ -8,6 +8,7 @@ from vmselect.ranking.measures import MEASURES, name_of
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
+    from vmselect.ranking.rows import Row
 
 SHOWN = 3
 
@@ -72,11 +73,9 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
     table = [("", "instance type", "where", "market", "batch", "time", "cost", "score", "")]
     tie = ranking.assessment.tied[which, column].sum() > 1
     for row in rows:
-        marks = " ".join(mark for mark, holds in (("tie", tie and row.tied_with_best), ("pareto", row.pareto)) if holds)
-        marks = ", ".join(filter(None, (marks, row.bound)))
         table.append(
             (str(row.rank), row.instance_type, f"{row.provider} {row.region}", row.market, str(row.batch_size or "?"),
-             row.time_text, row.cost_text, f"{row.score:.2f}", marks)
+             row.time_text, row.cost_text, f"{row.score:.2f}", marks(row, tie=tie))
         )  # fmt: skip
     widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
@@ -84,6 +83,12 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
     tail = [f"... and {more:,} more"] if more > 0 else []
     study = [f"\n{ranking.study}"] if ranking.study else []
     return "\n".join([verdict(ranking), "", *lines, *tail, *remarks(ranking), *study])
+
+
+def marks(row: Row, *, tie: bool) -> str:
+    """What a table says of a row after its numbers; that it is tied only where there is a ``tie``."""
+    held = " ".join(mark for mark, holds in (("tie", tie and row.tied_with_best), ("pareto", row.pareto)) if holds)
+    return ", ".join(filter(None, (held, row.bound)))
 
 
 def remarks(ranking: Ranking) -> list[str]:
