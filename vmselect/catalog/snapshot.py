@@ -16,46 +16,41 @@ from vmselect.catalog.schema import SCHEMA_VERSION, is_iso_date
 from vmselect.errors import ArgumentError, CatalogError
 
 
-class SnapshotEntry(BaseModel):
-    """A line of the manifest: one file of prices."""
+class Shipped(BaseModel):
+    """Something that the pricing folder tells; unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    date: str
+
+class TableEntry(Shipped):
+    """A line of the manifest: a file."""
+
     file: str
     rows: int
     sha256: str
+
+
+class SnapshotEntry(TableEntry):
+    """A line of the manifest: a file of prices."""
+
+    date: str
     description: str
 
 
-class TableEntry(BaseModel):
-    """A line of the manifest: a file that holds no prices."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    file: str
-    rows: int
-    sha256: str
-
-
-class Manifest(BaseModel):
+class Manifest(Shipped):
     """What lies in the pricing folder, oldest snapshot first."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: int
     snapshots: tuple[SnapshotEntry, ...]
     tables: tuple[TableEntry, ...]
 
 
-class ProviderTerms(BaseModel):
+class ProviderTerms(Shipped):
     """How a provider bills a service and what availability it promises, each with its source.
 
     >>> provider_terms("aws").billing_minimum_seconds
     60
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     provider: str
     service: str
