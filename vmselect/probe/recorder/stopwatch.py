@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from vmselect.probe.recorder.reservoir import Reservoir
@@ -43,28 +44,23 @@ class ValidationTally(NamedTuple):
     truncated: bool
 
 
+@dataclass(slots=True, eq=False)
 class EpochTally:
     """What one epoch took, in nanoseconds."""
 
-    __slots__ = (
-        "before_validation", "boundary", "closing", "complete", "epoch", "epoch_end", "left_after", "opening", "steps",
-        "steps_before", "taken", "taken_before", "validations",
-    )  # fmt: skip
-
-    def __init__(self, epoch: int, *, steps_before: int = 0, taken_before: int = 0) -> None:
-        self.epoch = epoch
-        self.steps_before = steps_before
-        self.taken_before = taken_before
-        self.steps: int | None = None
-        self.taken = 0
-        self.opening: Reading | None = None
-        self.closing: Reading | None = None
-        self.complete = False
-        self.validations: list[ValidationTally] = []
-        self.before_validation: int | None = None
-        self.left_after: int | None = None
-        self.boundary: int | None = None
-        self.epoch_end: int | None = None
+    epoch: int
+    steps_before: int = 0
+    taken_before: int = 0
+    steps: int | None = None
+    taken: int = 0
+    opening: Reading | None = None
+    closing: Reading | None = None
+    complete: bool = False
+    validations: list[ValidationTally] = field(default_factory=list)
+    before_validation: int | None = None
+    left_after: int | None = None
+    boundary: int | None = None
+    epoch_end: int | None = None
 
 
 def _tell_nobody(phase: Phase) -> None:
