@@ -91,6 +91,14 @@ def test_repetitions_join_and_open_loops_count_by_their_service() -> None:
     assert two.items_per_second_low < 91 < 100 < two.items_per_second_high
 
 
+def test_a_record_given_twice_counts_once() -> None:
+    calls = {"instance_type": "small", "batch_size": 10}
+    uneven = vs.InferenceRecord.from_times(call_seconds=[0.05, 0.15] * 10, **calls)
+    once, twice = (vs.rank_inference(records, catalog=CATALOG).best for records in ([uneven], [uneven, uneven]))
+    assert twice == once
+    assert once.items_per_second_high - once.items_per_second_low > 0.1 * once.items_per_second
+
+
 def test_what_cannot_be_ranked_is_left_out_with_its_reason() -> None:
     unknown = times("small", 0.1).model_copy(update={"placement": RECORDS[0].placement.model_copy(
         update={"instance_type": None})})  # fmt: skip
