@@ -15,10 +15,10 @@ Importing this package imports nothing heavy: each name below is loaded when it 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vmselect import errors as errors
+from vmselect._optional import load_on_use
 
 __version__ = "0.1.0"
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from vmselect.sweeps import skypilot_estimator as skypilot_estimator
     from vmselect.sweeps import sweep as sweep
 
-_NAMES = {
+_HOMES = {
     "vmselect.catalog": ("Catalog", "Offer"),
     "vmselect.comparison": ("Requirements", "compare", "effects", "scaling"),
     "vmselect.convergence": ("ConvergenceStudy",),
@@ -79,17 +79,8 @@ _NAMES = {
     "vmselect.records": ("InferenceRecord", "Profile", "TransferRecord", "load_profiles", "load_records"),
     "vmselect.sweeps": ("Plan", "skypilot_estimator", "sweep"),
 }  # fmt: skip
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
-
-__all__ = ["__version__", "errors", *sorted(_HOME)]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'vmselect' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+_names, __getattr__ = load_on_use(__name__, _HOMES)
+__all__ = ["__version__", "errors", *_names]
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,12 @@
-"""Optional packages: they fail when used, by name, with the command that installs them."""
+"""What is loaded when it is used: optional packages, which fail by name, and the names of a package of ours."""
 
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 from vmselect.errors import MissingPackageError
 
@@ -21,3 +24,17 @@ def require(module: str, *, extra: str, needed_by: str) -> ModuleType:
             f"{needed_by} needs the package {module!r}, which is not installed ({missing}). "
             f'Install it with: pip install "vmselect[{extra}]"'
         ) from missing
+
+
+def load_on_use(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[list[str], Callable[[str], Any]]:
+    """Names that ``package`` offers, by the modules that they come from: all of them, and its ``__getattr__``."""
+    home = {name: module for module, names in homes.items() for name in names}
+
+    def load(name: str) -> Any:
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(home[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return sorted(home), load

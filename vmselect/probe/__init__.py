@@ -5,8 +5,9 @@ A probe sits in the user's training, so this package loads nothing that the chos
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vmselect._optional import load_on_use
 
 if TYPE_CHECKING:
     from vmselect.probe.facts.process import mark_start as mark_start
@@ -25,26 +26,17 @@ if TYPE_CHECKING:
     from vmselect.probe.transfer import plan_transfer as plan_transfer
     from vmselect.probe.transfer import probe_transfer as probe_transfer
 
-_NAMES = {
-    "facts.process": ("mark_start",),
-    "inference": ("CallProbe", "InferenceProbe", "probe_inference"),
-    "keras.convergence": ("ConvergenceProbe",),
-    "keras.epoch": ("EpochProbe",),
-    "keras.iteration": ("IterationProbe",),
-    "loop": ("LoopProbe", "probe_loop"),
-    "sampling": ("Alarm",),
-    "trainers.hugging_face": ("HuggingFaceProbe",),
-    "trainers.lightning": ("LightningProbe",),
-    "transfer": ("clean_transfers", "plan_transfer", "probe_transfer"),
+_HOMES = {
+    "vmselect.probe.facts.process": ("mark_start",),
+    "vmselect.probe.inference": ("CallProbe", "InferenceProbe", "probe_inference"),
+    "vmselect.probe.keras.convergence": ("ConvergenceProbe",),
+    "vmselect.probe.keras.epoch": ("EpochProbe",),
+    "vmselect.probe.keras.iteration": ("IterationProbe",),
+    "vmselect.probe.loop": ("LoopProbe", "probe_loop"),
+    "vmselect.probe.sampling": ("Alarm",),
+    "vmselect.probe.trainers.hugging_face": ("HuggingFaceProbe",),
+    "vmselect.probe.trainers.lightning": ("LightningProbe",),
+    "vmselect.probe.transfer": ("clean_transfers", "plan_transfer", "probe_transfer"),
 }
-_HOME = {name: f"vmselect.probe.{module}" for module, names in _NAMES.items() for name in names}
-
-__all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'vmselect.probe' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+_names, __getattr__ = load_on_use(__name__, _HOMES)
+__all__ = [*_names]
