@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 
 import pytest
@@ -16,5 +17,7 @@ MODULES = ["vmselect", *(found.name for found in pkgutil.walk_packages(vmselect.
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of(name: str, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    if importlib.util.find_spec("jax"):
+        monkeypatch.setenv("KERAS_BACKEND", "jax")  # imported in a tenth of TensorFlow's time
     outcome = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert outcome.failed == 0

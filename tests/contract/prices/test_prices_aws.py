@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from vmselect.catalog.sources.aws import AwsPrices, parse_sagemaker_product
 from vmselect.errors import RefreshError
 
 boto3 = pytest.importorskip("boto3", reason="boto3 is not installed: AWS prices were not tested")
+botocore_config = pytest.importorskip("botocore.config", reason="it comes with boto3")
 
 LINUX = {
     "operatingSystem": "Linux", "tenancy": "Shared", "capacitystatus": "Used", "preInstalledSw": "NA",
@@ -124,10 +126,23 @@ def aws(cloud, answer) -> Aws:
     return cloud.reply
 
 
+@cache
+def open_session() -> Any:
+    """One for all tests: a session reads a description of EC2 of many megabytes and keeps it."""
+    return boto3.session.Session(aws_access_key_id="hidden-id", aws_secret_access_key="hidden-key")
+
+
 @pytest.fixture
 def prices(cloud) -> AwsPrices:
-    session = boto3.session.Session(aws_access_key_id="hidden-id", aws_secret_access_key="hidden-key")
-    return AwsPrices(session=session, endpoint_url=cloud.url)
+    return AwsPrices(session=open_session(), endpoint_url=cloud.url)
+
+
+@pytest.fixture
+def impatient(monkeypatch) -> None:
+    """Clients that wait a tenth of a second for an answer and ask twice."""
+    config = botocore_config.Config
+    quick = {"read_timeout": 0.1, "retries": {"mode": "standard", "total_max_attempts": 2}}
+    monkeypatch.setattr(botocore_config, "Config", lambda **given: config(**{**given, **quick}))
 
 
 def refresh_parts(prices: AwsPrices) -> list[Progress]:
@@ -289,16 +304,10 @@ def test_half_a_page_of_prices_is_not_taken_for_the_last_one(cloud, answer, pric
         fetch(prices)
 
 
-def test_a_server_that_hangs_is_given_up(cloud, answer, monkeypatch) -> None:
-    import botocore.config
-
-    config = botocore.config.Config
-    quick = {"read_timeout": 0.1, "retries": {"mode": "standard", "total_max_attempts": 2}}
-    monkeypatch.setattr(botocore.config, "Config", lambda **given: config(**{**given, **quick}))
-    session = boto3.session.Session(aws_access_key_id="hidden-id", aws_secret_access_key="hidden-key")
+def test_a_server_that_hangs_is_given_up(cloud, answer, prices, impatient) -> None:
     cloud.reply = lambda _: answer(b"", hang_seconds=1.0)
     with pytest.raises(RefreshError, match=r"AWS refused or broke off: ReadTimeoutError\. Check the network"):
-        fetch(AwsPrices(session=session, endpoint_url=cloud.url))
+        fetch(prices)
     assert len(cloud.asked) == 2
 
 
@@ -382,7 +391,7 @@ def test_without_boto3_it_names_the_extra(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("end", ["\u200b", "\n", "\x00", "\udcff"])
-def test_a_credential_with_an_odd_character_is_never_shown(cloud, answer, monkeypatch, end) -> None:
+def test_a_credential_with_an_odd_character_is_never_shown(cloud, answer, impatient, end) -> None:
     cloud.reply = lambda _: answer(status=403)
     session = boto3.session.Session(
         aws_access_key_id="HIDDENID" + end, aws_secret_access_key="hiddensecret" + end, region_name="us-east-1"
