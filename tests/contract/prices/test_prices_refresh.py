@@ -294,17 +294,20 @@ for _ in itertools.count():
 """
 
 
-def start_writer() -> subprocess.Popen[str]:
-    writer = subprocess.Popen([sys.executable, "-c", WRITER], stdout=subprocess.PIPE, text=True)
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == "ready\n"
-    return writer
+def start_writers(count: int) -> list[subprocess.Popen[str]]:
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER], stdout=subprocess.PIPE, text=True) for _ in range(count)
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    return writers
 
 
 def test_killed_at_any_moment_and_two_at_once_the_catalog_stays_whole() -> None:
     whole = len(vs.Catalog.embedded())
     for pause in (0.0, 0.013, 0.029, 0.047):
-        writers = [start_writer(), start_writer()]
+        writers = start_writers(2)
         try:
             while not store.part_path("aws", "us-east-1").exists():
                 time.sleep(0.005)
