@@ -71,6 +71,18 @@ def test_a_file_that_is_no_record_is_not_overwritten(tmp_path: Path) -> None:
     assert vs.Profile.load(PROFILE.save(tmp_path / "new.json")) == PROFILE
 
 
+def test_a_record_of_another_kind_is_not_overwritten(tmp_path: Path) -> None:
+    study = vs.ConvergenceStudy.from_epochs({64: [10, 12]})
+    paths = {"study.json": study, "profile.json": PROFILE}
+    for name, record in paths.items():
+        record.save(tmp_path / name)
+    for record, name in ((PROFILE, "study.json"), (study, "profile.json")):
+        with pytest.raises(ProfileError, match=r"is no (profile|convergence study), so it is not overwritten"):
+            record.save(tmp_path / name)
+    assert vs.Profile.load(tmp_path / "profile.json") == PROFILE
+    assert vs.ConvergenceStudy.load(tmp_path / "study.json").batch_sizes == study.batch_sizes
+
+
 def test_a_full_or_forbidden_place_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for path in (tmp_path / "file" / "a.json", "/proc/nothing/here.json", "a\0b.json", "x" * 300 + ".json"):

@@ -50,6 +50,19 @@ def test_a_link_is_followed_and_stays_a_link(tmp_path, write) -> None:
     assert target.stat().st_ino != before  # replaced as a whole, behind the link
 
 
+@pytest.mark.parametrize("option", ["report", "chart"])
+def test_pages_and_charts_replace_only_their_like(tmp_path, ranking, option) -> None:
+    """A shell that turns ``--report *.json`` into the names of profiles must not cost the first of them."""
+    profile = vs.Profile.from_times(instance_type="x", first_epoch_seconds=4, later_epoch_seconds=3)
+    path = profile.save(tmp_path / "a.json")
+    save = ranking.report if option == "report" else lambda path: ranking.chart(path=path)
+    if option == "chart":
+        pytest.importorskip("altair", reason="charts need altair")
+    with pytest.raises(VmselectError, match="neither a page nor a chart, so it is not overwritten"):
+        save(path)
+    assert vs.Profile.load(path) == profile
+
+
 def test_permissions_stay(tmp_path, write) -> None:
     ending, save = write
     path = tmp_path / f"secret{ending}"

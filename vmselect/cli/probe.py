@@ -118,7 +118,7 @@ def probe(
     if not module and not Path(script).is_file():
         raise ArgumentError(f"{script} is not a file; give the path of a Python script.")
     target = choose_path(path) or Path("profiles")
-    check_target(target)
+    check_target(target, "training")
     wanted = several(check_count, "--fit", fit) if fit else ()
     last = maybe(check_count, "--fits", fits) or max(wanted, default=math.inf)
     names = list(name or ())

@@ -90,15 +90,15 @@ def choose_path(given: Path | None) -> Path | None:
     return given or (Path(folder) if folder else None)
 
 
-def check_target(path: Path | None) -> None:
-    """Find out now, before anything is measured, whether the record can be written later."""
+def check_target(path: Path | None, kind: str) -> None:
+    """Find out now, before anything is measured, whether a record of that ``kind`` can be written later."""
     from vmselect._files import check_writable, is_folder
     from vmselect.records.folder import check_replaceable
 
     if path is not None:
         check_writable(path)
         if not is_folder(path):
-            check_replaceable(path)
+            check_replaceable(path, kind)
 
 
 def _as_number(name: str, value: Any) -> float:

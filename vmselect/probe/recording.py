@@ -46,7 +46,7 @@ class Recording:
         options: Options,
     ) -> None:
         target, self._factors = choose_path(options.path), read_factors(options.factors)
-        check_target(target)
+        check_target(target, "training")
         self.init = take_initialization()
         self.timer = StepTimer()
         self.timer.start()

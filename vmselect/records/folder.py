@@ -30,23 +30,24 @@ class Profiles(list[Profile]):
 def save_record(record: Record, path: str | os.PathLike[str]) -> Path:
     """Write ``record`` to a file, or into a folder under a new name, and return the file's path.
 
-    A file that is there already is replaced if it is a record, and refused if it is anything else.
+    A file that is there already is replaced if it is a record of the same kind, and refused if it is anything else.
     """
     target = check_path("path", path)
     if is_folder(target):
         return write_new(target, name_record(record), record.to_json())
-    check_replaceable(target)
+    check_replaceable(target, record.kind)
     return write_text(target, record.to_json())
 
 
-def check_replaceable(path: Path) -> None:
-    """Refuse to write a record over a file that is none: it is somebody's, and not ours."""
+def check_replaceable(path: Path, kind: str) -> None:
+    """Refuse to write a record over a file that is none of its ``kind``: somebody may have nothing else of it."""
     if path.is_file() and path.stat().st_size:
         try:
-            load_record(path)
+            load_record(path, kind=kind)
         except ProfileError:
             raise ProfileError(
-                f"{path}: this file is there already and is no record, so it is not overwritten. Choose another path."
+                f"{path}: this file is there already and is no {KINDS[kind].noun}, so it is not overwritten. Choose "
+                "another path."
             ) from None
 
 

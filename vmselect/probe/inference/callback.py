@@ -153,7 +153,7 @@ class InferenceProbe(PlainCallback):
             return
         if caller.threaded:
             raise ProbeError(THREADED)
-        check_target(self.path)
+        check_target(self.path, "inference")
         self._machine = read_facts(
             instance_type=self.instance_type, region=self.region, model=self._model, factors=self.factors
         )

@@ -99,7 +99,7 @@ class CallProbe:
         return self.records[-1]
 
     def __enter__(self) -> CallProbe:
-        check_target(self._path)
+        check_target(self._path, "inference")
         self._machine = read_facts(instance_type=self._instance_type, region=self._region, factors=self._factors)
         self._inside = True
         return self

@@ -140,7 +140,7 @@ def probe_transfer(
             f"What this transfer costs is not known, so budget_usd={budget:g} cannot hold: {plan}. Pass usd_per_gb= "
             "(0 where nothing is charged), or move at most 1 GB."
         )
-    check_target(where)
+    check_target(where, "transfer")
     facts = read_facts(**given, factors=varied)
     if talk:
         _say(f"vmselect: {plan}")
