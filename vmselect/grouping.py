@@ -44,6 +44,12 @@ class Fact(NamedTuple):
 
 
 DATA = frozenset({"examples", "steps_per_epoch"})
+VALIDATION = frozenset({"validation_examples"})
+
+
+def _validation_steps(profile: Profile) -> int | None:
+    return profile.setup.validation_steps
+
 
 FACTS: tuple[Fact, ...] = (
     Fact("model", lambda p: p.model, "task", remedy="Choose one with model=, or rank them apart."),
@@ -65,7 +71,7 @@ FACTS: tuple[Fact, ...] = (
         "number of validation examples",
         lambda p: p.setup.validation_examples,
         "task",
-        frozenset({"validation_examples"}),
+        VALIDATION,
         "Rank them apart, or pass validation_examples= to bring them to one size.",
     ),
     Fact(
@@ -74,10 +80,17 @@ FACTS: tuple[Fact, ...] = (
         "task",
         remedy="Probe with the same validation_freq.",
     ),
+    Fact(
+        "number of validations within an epoch",
+        lambda p: p.setup.validations_per_epoch,
+        "task",
+        remedy="Probe with the same interval between validations.",
+    ),
     Fact("backend", lambda p: p.environment.backend, "software"),
     Fact("precision", lambda p: p.environment.precision, "software"),
     Fact("jit", lambda p: p.environment.jit, "software"),
     Fact("steps per epoch", lambda p: p.setup.steps_per_epoch, "run", DATA),
+    Fact("validation steps", _validation_steps, "run", VALIDATION),
     Fact("steps per execution", lambda p: p.setup.steps_per_execution, "run"),
     Fact("replicas", lambda p: p.environment.replicas if p.outcome != "given" else None, "run"),
 )
@@ -209,7 +222,9 @@ def check_comparable(
             )
         )
     if DATA.isdisjoint(given):
-        _check_steps(profiles, error)
+        _check_steps(profiles, lambda p: p.steps_per_epoch, "steps per epoch", "train", "examples", error)
+    if VALIDATION.isdisjoint(given):
+        _check_steps(profiles, _validation_steps, "validation steps", "validate", "validation_examples", error)
     return tuple(findings)
 
 
@@ -223,16 +238,22 @@ def list_values(values: Iterable[Any], *, most: int = 4) -> str:
     return list_some([str(value)[:60] for value in ordered], most)
 
 
-def _check_steps(profiles: Sequence[Profile], error: type[VmselectError]) -> None:
+def _check_steps(
+    profiles: Sequence[Profile],
+    read: Callable[[Profile], float | None],
+    name: str,
+    verb: str,
+    option: str,
+    error: type[VmselectError],
+) -> None:
     """Refuse equal batch sizes with different numbers of steps: they mean different data."""
     for size in {profile.batch_size for profile in profiles}:
-        alike = [profile for profile in profiles if profile.batch_size == size]
-        steps = _distinct_values(alike, lambda p: p.steps_per_epoch)
+        steps = _distinct_values([profile for profile in profiles if profile.batch_size == size], read)
         # One step more or less is the smaller last batch, kept or dropped.
         if steps and max(steps) - min(steps) > 1:
             raise error(
-                f"At batch size {size or 'unknown'} the profiles have different numbers of steps per epoch "
-                f"({list_values(steps)}), so they did not train on the same data. Rank them apart, or pass examples= "
+                f"At batch size {size or 'unknown'} the profiles have different numbers of {name} "
+                f"({list_values(steps)}), so they did not {verb} on the same data. Rank them apart, or pass {option}= "
                 "to bring them to one size."
             )
 

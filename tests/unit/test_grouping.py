@@ -85,6 +85,19 @@ def test_one_step_more_is_the_smaller_last_batch_and_many_are_other_data() -> No
         grouping.check_comparable([changed(setup=without), changed("setup", examples=None, steps_per_epoch=102)])
 
 
+def test_validations_cut_to_other_numbers_of_steps_are_other_work() -> None:
+    """As ``fit(validation_steps=...)`` cuts them, or where a data set does not know its size."""
+    ten, fifty = changed("setup", validation_steps=10), changed("setup", validation_steps=50)
+    with pytest.raises(vs.errors.EstimateError, match=r"validation steps \(10, 50\)"):
+        grouping.check_repetitions([ten, fifty])
+    elsewhere = fifty.model_copy(update={"placement": Placement(instance_type=Fact(value="b", source="given"))})
+    with pytest.raises(vs.errors.RankingError, match=r"validation steps \(10, 50\), so they did not validate on"):
+        grouping.check_comparable([ten, elsewhere])
+    assert grouping.check_comparable([ten, elsewhere], given=["validation_examples"]) == ()
+    larger = changed("setup", validation_steps=5, batch_size=128)
+    assert grouping.check_comparable([ten, larger]) == ()
+
+
 def test_what_is_unknown_agrees_with_everything() -> None:
     unknown = Profile.from_times(instance_type="a", batch_size=64, iteration_seconds=0.1)
     grouping.check_repetitions([KNOWN, unknown])
