@@ -190,6 +190,8 @@ def test_a_skypilot_summary_becomes_a_profile(tmp_path: Path) -> None:
         ({"last_step_time": 3.0}, "order"),
         ({"num_steps": 2.5}, "num_steps"),
         ({"num_steps": "many"}, "num_steps"),
+        ({"num_steps": 10**400}, "num_steps"),
+        ({"last_step_time": 10**400}, "last_step_time"),
     ],
 )
 def test_a_summary_that_cannot_be_used_says_why(tmp_path: Path, change: dict[str, object], named: str) -> None:
