@@ -12,6 +12,9 @@ from vmselect.errors import ArgumentError
 BEGINNINGS = (b"<!doctype html", b"<html", b"<svg", b"\x89png")
 """How pages and charts begin, in small letters."""
 
+LARGEST_BYTES = 64 * 2**20
+"""Larger than any page or chart."""
+
 SCHEMA = b"vega.github.io/schema"
 """What a chart as JSON names somewhere."""
 
@@ -25,8 +28,7 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     if target.is_dir():
         raise ArgumentError(f"{target} is a folder. Give the path of a file, such as {target / 'report.html'}.")
     if target.is_file():
-        with _files.writing(target, error=ArgumentError):
-            there = target.read_bytes()
+        there = _files.read_bytes(target, noun="page or chart", limit=LARGEST_BYTES, error=ArgumentError)
         if there and not there[:16].lower().startswith(BEGINNINGS) and SCHEMA not in there:
             raise ArgumentError(
                 f"{target} is there already and is neither a page nor a chart, so it is not overwritten. Choose "
