@@ -5,8 +5,8 @@
 
 FOLDER holds dawnbench_epochs_dev.csv and pollux_convergence.csv, which are not part of vmselect. A hash of its name
 puts each of their curves into one of two halves. Constants are chosen on the first half and on the curves that
-curves.py makes (some minutes); the second half is for the report. Early stopping with patience 5 and 10 says where a
-curve ends.
+curves.py makes from one seed (some minutes). For the report are the second half, DAWNBench's SQuAD entries and the
+curves of another seed. Early stopping with patience 5 and 10 says where a curve ends.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from methodology1 import read_pollux
 
 import vmselect as vs
 from vmselect.convergence import ConvergenceRun, Curve, StoppingRule, forecast
-from vmselect.convergence.forecast import EpochsForecast, Standing, forecast_epochs, summarise
+from vmselect.convergence.forecast import EpochsForecast, Floats, Standing, forecast_epochs, summarise
 from vmselect.records.rule import Patience
 
 SHARES = (0.25, 0.5, 0.75)
 PATIENCES = (5, 10)
 OWN = 100
-FIRST, SECOND, MADE = "half chosen on", "other half", "made here, chosen on"
+FIRST, SECOND, SQUAD = "half chosen on", "other half", "nothing chosen on"
+MADE, MADE_ANEW = "chosen on", "another seed"
+RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Case:
 
     group: str
     source: str
+    curve: int
     share: float
     standing: Standing
     end: int
@@ -55,13 +58,17 @@ class Case:
         """The plainest guess: the epochs seen plus the patience."""
         return self.standing.seen + self.standing.patience
 
+    def error(self, value: float) -> float:
+        """How far off ``value`` is, as a share of the end."""
+        return abs(value / self.end - 1)
+
 
 def read_curves(folder: Path) -> Iterator[tuple[str, str, list[float]]]:
     """Group, source and values of every curve, larger is better."""
     data = pd.read_csv(folder / "dawnbench_epochs_dev.csv")
-    data = data[data["task"] == "CIFAR10"]
-    for name, part in data.groupby("entry"):
-        yield half_of(str(name)), "DAWNBench CIFAR-10", list(part.sort_values("epoch")["quality"])
+    for (task, name), part in data.groupby(["task", "entry"]):
+        group, source = (half_of(str(name)), "DAWNBench CIFAR-10") if task == "CIFAR10" else (SQUAD, "DAWNBench SQuAD")
+        yield group, source, list(part.sort_values("epoch")["quality"])
     for model, curves in read_pollux(folder).items():
         for size, values in curves.items():
             yield half_of(f"{model}-{size}"), "Pollux", values
@@ -74,7 +81,7 @@ def half_of(name: str) -> str:
 
 def list_cases(curves: Iterator[tuple[str, str, list[float]]]) -> Iterator[Case]:
     """Every part of every curve that early stopping ends, where enough of it was seen to say anything."""
-    for group, source, values in curves:
+    for curve, (group, source, values) in enumerate(curves):
         for patience in PATIENCES:
             rule = StoppingRule(monitor="metric", mode="max", patience=patience)
             end = rule.stop_after(enumerate(values, 1))
@@ -85,7 +92,8 @@ def list_cases(curves: Iterator[tuple[str, str, list[float]]]) -> Iterator[Case]
                     state = Patience()
                     for epoch, value in run.curve.points:
                         state = state.after(rule, epoch, value)
-                    yield Case(group, source, share, Standing(run.epochs_run, 1.0, state.waited, patience), end, found)
+                    standing = Standing(run.epochs_run, 1.0, state.waited, patience)
+                    yield Case(group, source, curve, share, standing, end, found)
 
 
 def part_of(values: Sequence[float], count: int, rule: StoppingRule) -> ConvergenceRun:
@@ -97,60 +105,77 @@ def part_of(values: Sequence[float], count: int, rule: StoppingRule) -> Converge
 
 
 def choose(cases: list[Case]) -> None:
-    """Each set of constants by its grid: first for the value, then for the interval around it."""
+    """First the value, then the interval around it, each by its grid."""
     groups = [
         [case for case in cases if (case.group, case.share) == key] for key in itertools.product((FIRST, MADE), SHARES)
     ]
-    plain = [np.mean([abs(case.plain / case.end - 1) for case in group]) for group in groups]
+    plain = [np.mean([case.error(case.plain) for case in group]) for group in groups]
     best: list[tuple[tuple[float, ...], tuple[float, ...]]] = []
-    for share in (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5):
-        forecast.VALUE_DRAWS = share
-        errors = [np.mean([abs(refresh(case)[1] / case.end - 1) for case in group]) for group in groups]
-        ratios = np.array(errors) / np.array(plain)
-        best.append(((float(ratios.max()), float(ratios.mean())), (share,)))
-    print("value: worst and mean ratio of its error to that of seen + patience, over both sets and all shares")
-    for score, chosen in sorted(best)[:5]:
-        print(f"  VALUE_DRAWS {chosen[0]}: {score[0]:.3f}, {score[1]:.3f}")
-    forecast.VALUE_DRAWS = sorted(best)[0][1][0]
+    for values in itertools.product((0.05, 0.075, 0.1, 0.125, 0.15, 0.2), (0.0, 0.5, 1.0)):
+        forecast.VALUE_DRAWS, forecast.WAITED = values
+        more = [resample(group, [refresh(case)[1] for case in group]) for group in groups]
+        ratios = 1 + np.array([some.mean() for some in more]) / np.array(plain)
+        best.append(((max(float(np.mean(some > 0)) for some in more), float(ratios.max()), ratios.mean()), values))
+    print("value: share of resampled curves on which its error is above that of seen + patience, and the ratio of the")
+    print("two errors, both in the worst of the two sets and three shares; the mean ratio")
+    for score, values in sorted(best)[:5]:
+        print(f"  VALUE_DRAWS, WAITED {values}: {score[0]:.0%}, {score[1]:.3f}, {score[2]:.3f}")
+    forecast.VALUE_DRAWS, forecast.WAITED = sorted(best)[0][1]
     best = []
-    grid = (0.0, 0.25, 0.5, 0.75), (0.6, 0.8, 0.9, 0.95), (1.0, 1.5, 2.0, 2.5, 3.0, 4.0), (0.0, 0.25, 0.5, 0.75, 1.0)
-    for values in itertools.product(*grid):
-        forecast.LOW_SHARE, forecast.HIGH_DRAWS, forecast.HIGH_TIMES, forecast.HIGH_FADES = values
+    for times in np.arange(7.0, 14.5, 0.5):
+        forecast.HIGH_TIMES = float(times)
         covered, width = [], []
         for group in groups:
             ends = [(refresh(case), case.end) for case in group]
             covered.append(np.mean([low <= end <= high for (low, _, high), end in ends]))
-            width.append(np.mean([(min(high, 1e4) - low) / end for (low, _, high), end in ends]))
-        best.append(((round(max(abs(share - 0.9) for share in covered), 3), float(np.mean(width))), values))
+            width.append(np.mean([(high - low) / end for (low, _, high), end in ends if math.isfinite(high)]))
+        best.append(((round(max(abs(share - 0.9) for share in covered), 3), float(np.mean(width))), (float(times),)))
     print("interval: how far coverage is from 90 % in the worst set and share, and its mean width in shares of the end")
     for score, values in sorted(best)[:5]:
-        print(f"  LOW_SHARE, HIGH_DRAWS, HIGH_TIMES, HIGH_FADES {values}: {score[0]:.3f}, {score[1]:.2f}")
+        print(f"  HIGH_TIMES {values[0]}: {score[0]:.3f}, {score[1]:.2f}")
+
+
+def resample(cases: Sequence[Case], values: Sequence[float]) -> Floats:
+    """Mean error of ``values`` less that of the plain guess, over many sets of curves drawn with replacement."""
+    sums: dict[int, Floats] = {}
+    for case, value in zip(cases, values, strict=True):
+        more = case.error(value) - case.error(case.plain)
+        sums[case.curve] = sums.get(case.curve, np.zeros(2)) + np.array([more, 1.0])
+    random = np.random.default_rng(0)
+    drawn = random.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=RESAMPLES)
+    totals = drawn @ np.array([*sums.values()])
+    return np.asarray(totals[:, 0] / totals[:, 1])
 
 
 def refresh(case: Case) -> tuple[float, float, float]:
     """Low end, value and high end with the constants as they stand."""
-    return summarise(case.found.draws, case.standing, confidence=0.9)
+    low, value, high = summarise(case.found.draws, case.standing, confidence=0.9)
+    return low, value, math.inf if math.isinf(case.found.high) else high  # a curve that has not bent yet has no end
 
 
 def report(cases: list[Case]) -> None:
     """Errors and coverage by group, source and share seen."""
-    numbers = "mean error | median | seen + patience | in interval | below | above | cannot tell"
+    numbers = "mean error | median | seen + patience | difference | in interval | below | above | cannot tell"
     print(f"| curves | seen | parts | {numbers} |")
-    print("|---|---|" + "---:|" * 8)
-    for group in (MADE, FIRST, SECOND):
+    print("|---|---|" + "---:|" * 9)
+    for group in (MADE, FIRST, SECOND, MADE_ANEW, SQUAD):
         sources = sorted({case.source for case in cases if case.group == group})
         for wanted in [sources, *([one] for one in sources)] if len(sources) > 1 else [sources]:
             for share in SHARES:
                 some = [c for c in cases if (c.group, c.share) == (group, share) and c.source in wanted]
-                errors = [abs(c.found.value / c.end - 1) for c in some]
-                plain = np.mean([abs(c.plain / c.end - 1) for c in some])
+                if not some:
+                    continue
+                errors = [c.error(c.found.value) for c in some]
+                plain = np.mean([c.error(c.plain) for c in some])
+                least, most = np.quantile(resample(some, [c.found.value for c in some]), [0.05, 0.95])
                 below = np.mean([c.end < c.found.low for c in some])
                 above = np.mean([c.end > c.found.high for c in some])
                 silent = np.mean([not c.found.can_tell for c in some])
+                more = f"{100 * (np.mean(errors) - plain):+.1f} ({100 * least:+.1f} to {100 * most:+.1f})"
                 print(
                     f"| {' and '.join(wanted)}, {group} | {share:.0%} | {len(some)} | {np.mean(errors):.1%} | "
-                    f"{np.median(errors):.1%} | {plain:.1%} | {1 - below - above:.0%} | {below:.0%} | {above:.0%} | "
-                    f"{silent:.0%} |"
+                    f"{np.median(errors):.1%} | {plain:.1%} | {more} | {1 - below - above:.0%} | {below:.0%} | "
+                    f"{above:.0%} | {silent:.0%} |"
                 )
 
 
@@ -158,6 +183,7 @@ if __name__ == "__main__":
     if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--choose"]):
         sys.exit("usage: forecasts.py FOLDER [--choose]")
     print(f"vmselect {vs.__version__}\n")
-    own = ((MADE, "small trainings", values) for values in make_curves(OWN))
+    seeds = {MADE: 0} if sys.argv[2:] else {MADE: 0, MADE_ANEW: 1}
+    own = ((group, "small trainings", values) for group, s in seeds.items() for values in make_curves(OWN, seed=s))
     everything = list(list_cases(itertools.chain(own, read_curves(Path(sys.argv[1])))))
     (choose if sys.argv[2:] else report)(everything)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from vmselect.convergence import ConvergenceRun, Curve, StoppingRule
+from vmselect.convergence.forecast import Standing, summarise
 from vmselect.errors import ArgumentError
 
 RULE = StoppingRule(monitor="val_accuracy", mode="max", patience=5)
@@ -116,6 +117,32 @@ def test_late_in_a_run_the_value_is_nearer_than_the_middle_of_the_draws() -> Non
             middles.append(abs(float(np.median(found.draws)) / end - 1))
     assert len(errors) > 15
     assert sum(errors) < 0.7 * sum(middles)
+
+
+def test_the_value_stays_with_the_patience_unless_nearly_all_draws_go_on() -> None:
+    fresh = Standing(seen=20, stride=1, waited=0, patience=5)
+    for soon, late, value in ((60, 35, 25), (20, 35, 35), (20, 200, 40)):  # never beyond as much again as was seen
+        draws = np.array([25.0] * soon + [float(late)] * (400 - soon))
+        assert summarise(draws, fresh, confidence=0.9)[1] == value
+
+
+@pytest.mark.parametrize(("waited", "low", "value"), [(0, 25, 25), (1, 24, 25), (2, 23, 24), (4, 21, 23)])
+def test_half_of_what_was_waited_counts(waited: int, low: int, value: int) -> None:
+    """The wait may come to its end or begin anew; runs end with a value, so halves are rounded up."""
+    draws = np.full(400, float(low))
+    for stride in (1, 2):
+        standing = Standing(seen=20 * stride, stride=stride, waited=waited, patience=5)
+        found = summarise(draws * stride, standing, confidence=0.9)
+        assert found[:2] == (low * stride, value * stride)
+
+
+def test_the_high_end_comes_nearer_with_the_root_of_what_was_seen() -> None:
+    highs = []
+    for seen in (16, 64, 144, 400):
+        draws = np.full(400, seen + 30.0)
+        highs.append(summarise(draws, Standing(seen, 1, 0, 5), confidence=0.9)[2] - seen)
+    assert highs[0] == 2 * highs[1]
+    assert highs[2] == highs[3] == 30  # but never before the middle of the draws
 
 
 def test_more_confidence_is_a_wider_interval_around_the_same_value() -> None:

@@ -6,9 +6,9 @@ more than early ones). Many continuations are drawn and the stopping rule is app
 depends on the noise at least as much as on the curve. A change of the learning rate that still lies ahead cannot be
 foreseen from the curve.
 
-Draws are not taken at their word. Smooth curves with noise go on improving a little for longer than trainings do, so
-the middle of the draws comes too late; and it knows nothing of what most trainings do, which is to stop within their
-patience. So the value is an early draw, and the interval is one that held on other curves (:func:`summarise`).
+Draws are not taken at their word: smooth curves with noise go on improving a little for longer than trainings do. The
+plain guess, "the patience from here", is hard to beat, so the value stays with it unless nearly all draws go on for
+longer, and the interval is one that held on other curves (:func:`summarise`).
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ FEWEST_VALUES = 4
 WIDEST_RATIO = 4.0
 """An interval whose ends differ by more than this factor tells nothing worth acting on."""
 
-VALUE_DRAWS = 0.15
-"""The value is the draw that this share of draws precede, but no sooner than the rule can stop..."""
+WAITED = 0.5
+"""The value is the patience from now on, less this share of what was waited already: the wait may go on to its end or
+begin anew, and this is the middle..."""
 
-LOW_DRAWS, LOW_SHARE = 0.05, 0.5
-"""...the low end is the draw that this share of draws precede, or this share of the way to the value where that is
-less, but no sooner than the rule can stop..."""
+VALUE_DRAWS = 0.1
+"""...unless all but this share of draws go on for longer: then it is the draw that this share precede, but no more than
+as much again as was seen. Who is not past the middle of a run cannot be led too far by that, whatever the draws say."""
 
-HIGH_DRAWS, HIGH_TIMES, HIGH_FADES = 0.6, 4.0, 0.5
-"""...and the high end so many times the way to the draw that this share of draws precede, divided by that power of
-(epochs seen / patience): the longer a run has gone on, the less a change of the learning rate can still add.
+HIGH_TIMES = 10.0
+"""The high end is the way to the middle draw, this many times over the root of the number of values seen: the more of
+them, the better a draw is known, and the less a change of the learning rate can still add. The low end needs no
+constant: it is where the rule can stop at the earliest.
 
 All were chosen by grids, on curves of 100 small trainings and on one half of DAWNBench's and Pollux' curves; the other
 half is for the report (``tests/benchmarks/forecasts.py``, docs/explanation/when-methodology-1-pays.md)."""
@@ -119,15 +121,13 @@ class Standing:
 
 def summarise(draws: Floats, standing: Standing, *, confidence: float) -> tuple[float, float, float]:
     """Low end, value and high end from the epochs at which the ``draws`` stop."""
-    seen, patience = standing.seen, max(1, standing.patience)
-    levels = [LOW_DRAWS, VALUE_DRAWS, HIGH_DRAWS]
-    soon, early, late = (float(q) - seen for q in np.quantile(draws, levels, method="lower"))
-    soonest = standing.stride * max(1, patience - standing.waited)
-    value = max(early, soonest)
-    low = max(min(soon, LOW_SHARE * early), soonest)
-    high = max(late * HIGH_TIMES * (seen / standing.stride / patience) ** -HIGH_FADES, value)
-    if not math.isfinite(value):
-        return seen + soonest, math.inf, math.inf
+    seen, stride, patience = standing.seen, standing.stride, max(1, standing.patience)
+    early, middle = (float(q) - seen for q in np.quantile(draws, [VALUE_DRAWS, 0.5], method="lower"))
+    soonest = stride * max(1, patience - standing.waited)
+    # Runs end with a value, so parts of one do not count.
+    plain = stride * max(1, math.ceil(patience - WAITED * standing.waited))
+    value = max(min(early, seen), plain)
+    low, high = soonest, max(middle * max(1.0, HIGH_TIMES / math.sqrt(seen / stride)), value)
     # Those ends hold at nine in ten; others lie along the same lines, on a scale of ratios.
     reach = NormalDist().inv_cdf(0.5 + confidence / 2) / NormalDist().inv_cdf(0.95)
     low = max(value * (low / value) ** reach, soonest)
