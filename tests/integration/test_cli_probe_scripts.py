@@ -51,11 +51,23 @@ assert torch.load("mine.pt") == {"a": 1}
 with open("own.pt", "wb") as file:
     torch.save([2], file)
 """
-FAILED_BEFORE = """
+FAILED_AT_ONCE = """
 try:
     make().fit(numpy.ones((8, 3)), numpy.ones(8), verbose=0)
 except ValueError:
     pass
+"""
+FAILED_WITHIN = """
+class Broken(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        raise ValueError("mine")
+
+try:
+    train(make(), callbacks=[Broken()])
+except ValueError:
+    pass
+"""
+IN_A_THREAD = """
 import threading
 threading.Thread(target=train, args=(make(),)).start()
 """
@@ -116,7 +128,8 @@ SCRIPTS = {
         "import torch\ntrain(make())\ntorch.save([3], 'mine.pt')", ("--touch-files",), files={"mine.pt": "mine"},
         backend="torch",
     ),
-    "failed before": Script(FAILED_BEFORE),
+    "failed at once, then in a thread": Script(FAILED_AT_ONCE + IN_A_THREAD),
+    "failed within": Script(FAILED_WITHIN + "train(make())"),
     "two fits of three": Script(THREE_FITS, ("--fits", "2", "--name", "frozen", "--name", "tuned")),
     "writing": Script(
         WRITING, ("--alarm", shlex.join([sys.executable, "-c", NOTICE]), "--alarm-cpu", "0", "--alarm-seconds", "0",
@@ -213,14 +226,17 @@ def test_profiles_go_where_a_sweep_says_and_fits_that_are_not_wanted_nowhere(ran
     assert sorted(path.name for path in folder.iterdir()) == ["records", "train.py"]
 
 
+@pytest.mark.parametrize(
+    ("script", "number"),
+    [("failed at once, then in a thread", 1), ("failed within", 2)],  # what fails at once never began
+)
 def test_a_fit_that_failed_before_and_one_in_a_thread_are_no_reason_to_say_nothing_was_measured(
-    ran: Callable[[str], Ran],
+    script: str, number: int, ran: Callable[[str], Ran]
 ) -> None:
-    folder, done = ran("failed before")
+    folder, done = ran(script)
     assert done.returncode == 0, done.stderr
-    (profile,) = vs.load_profiles(folder / "out")
-    assert profile.fit is not None
-    assert profile.fit.number == 1  # the other never began
+    whole = [profile for profile in vs.load_profiles(folder / "out") if profile.outcome == "stopped"]
+    assert [profile.fit and profile.fit.number for profile in whole] == [number]
 
 
 def test_fits_are_chosen_named_and_counted(ran: Callable[[str], Ran]) -> None:

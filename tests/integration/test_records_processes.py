@@ -37,8 +37,12 @@ def test_eight_processes_in_one_second_lose_no_profile(tmp_path: Path) -> None:
     for child in children:
         assert child.stdout is not None
         child.stdout.readline()
+    for child in children:  # all are told before any is waited for, or they would save one after the other
+        assert child.stdin is not None
+        child.stdin.write(b"go\n")
+        child.stdin.flush()
     for child in children:
-        child.communicate(b"go\n")
+        child.communicate()
         assert child.returncode == 0
     assert len({profile.id for profile in vs.load_profiles(folder)}) == 120
     assert all(name.endswith(".json") for name in names(folder))
@@ -69,6 +73,27 @@ def test_kill_9_while_saving_leaves_a_whole_file(tmp_path: Path) -> None:
         child.wait()
         child.stdout.close()
         assert set(Profile.load(path).timeline.steps.seconds) in ({1.0}, {2.0})
+
+
+SAVE_AND_DIE = """
+import os, signal, sys
+from vmselect.records import Profile
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+os.replace = os.rename = os.link = die
+Profile.from_times(iteration_seconds=1.0).save(sys.argv[1])
+"""
+
+
+def test_what_a_killed_writer_left_does_not_stay_for_ever(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", SAVE_AND_DIE, str(tmp_path / "a.json")], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    os.utime(left, (time.time() - 2 * 3600,) * 2)
+    Profile.from_times(iteration_seconds=1.0).save(tmp_path / "b.json")
+    assert names(tmp_path) == ["b.json"]
 
 
 def read(folder: str, results) -> None:
