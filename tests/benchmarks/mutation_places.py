@@ -49,7 +49,7 @@ def change(node: ast.AST) -> str | None:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         node.op = ast.UAdd()
         return "a sign is dropped"
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float) and not isinstance(node.value, bool):
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
         before_value = node.value
         node.value = node.value * 1.5 if isinstance(node.value, float) and node.value else node.value + 1
         return f"{before_value} becomes {node.value}"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import coverage
+import hypothesis
 import pytest
 
 HEAVY = ("numpy", "pandas", "scipy.special", "scipy.stats", "pydantic", "hypothesis", "requests", "typer", "psutil")
@@ -34,6 +35,8 @@ too..."""
 
 WALL = 10.0
 """...and so does one that takes this many times as long by the clock, however busy the machine is."""
+
+HANGS = "it hangs"
 
 
 @dataclass
@@ -82,10 +85,15 @@ class _Recorder:
 
 
 class _Chooser:
-    """Keeps the tests that were asked for, quickest first, up to a total of :data:`MOST_SECONDS`."""
+    """Keeps the tests that were asked for, quickest first, up to a total of :data:`MOST_SECONDS`; notes a failure."""
 
-    def __init__(self, seconds: Mapping[str, float]) -> None:
+    def __init__(self, seconds: Mapping[str, float], noted: Path) -> None:
         self.seconds = seconds
+        self.noted = noted
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.noted.write_text(report.nodeid)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item.nodeid in self.seconds]
@@ -123,20 +131,32 @@ def record(project: Path, packages: Collection[str], tests: str, kept: Path) -> 
     _fork(project, run, seconds=900.0, quiet=True)
 
 
-def is_killed(project: Path, tests: Mapping[str, float]) -> bool:
-    """Whether any of ``tests`` (name to seconds) fails, or hangs, on the copy as it stands."""
+def find_killer(project: Path, tests: Mapping[str, float]) -> str | None:
+    """The first of ``tests`` (name to seconds) that fails on the copy as it stands, or that they hang."""
     if not tests:
-        return False
+        return None
     files = sorted({name.split("::")[0] for name in tests})
+    noted = project.parent / "killer"
+    noted.write_text("import")
 
     def run() -> int:
-        return int(pytest.main([*ARGUMENTS, *files], plugins=[_Chooser(tests)]))
+        _settle_examples()
+        return int(pytest.main([*ARGUMENTS, *files], plugins=[_Chooser(tests, noted)]))
 
     limit = 2 * min(MOST_SECONDS, sum(tests.values())) + SLACK_SECONDS
     code = _fork(project, run, seconds=limit, quiet=True)
     if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise RuntimeError(f"pytest itself failed (exit code {code}), which says nothing about the mutant")
-    return code != 0
+    if code < 0:
+        return HANGS
+    return noted.read_text() if code else None
+
+
+def _settle_examples() -> None:
+    """The same examples for every mutant, unshrunk; no test of ours fails for being slow, least of all here."""
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile("mutants", deadline=None, database=None, derandomize=True, phases=phases)
+    hypothesis.settings.load_profile("mutants")
 
 
 def _fork(project: Path, run: Any, *, seconds: float, quiet: bool) -> int:
@@ -149,6 +169,7 @@ def _fork(project: Path, run: Any, *, seconds: float, quiet: bool) -> int:
             resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 5))
             os.chdir(project)
             sys.path.insert(0, str(project))
+            os.environ["PYTHONPATH"] = str(project)  # programs that tests start read the copy too
             if quiet:
                 nowhere = os.open(os.devnull, os.O_RDWR)
                 for stream in (0, 1, 2):

@@ -6,7 +6,7 @@ that run its line, until the first failure. A mutant that survives is printed wi
 equivalent change, or a law that nobody tests. Which places are tried is decided by the seed.
 
     python tests/benchmarks/mutations.py --count 300 --seed 1 --kept mutants/
-    python tests/benchmarks/mutations.py --count 300 --seed 1 --kept mutants/ --from 60 --most 60    # a slice of them
+    python tests/benchmarks/mutations.py --count 300 --seed 1 --kept mutants/ --most 60    # and again, for the next 60
 """
 
 from __future__ import annotations
@@ -19,28 +19,32 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from mutation_places import Place, list_places, plant
-from mutation_tests import Record, import_heavy_parts, importers_of, is_killed, record
+from mutation_tests import HANGS, Record, find_killer, import_heavy_parts, importers_of, record
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("estimation", "ranking", "catalog", "records")
+COUNTED = ("tests/unit", "tests/property")
+ALSO = "tests/contract/prices"
+"""Tried on what the counted tests let pass, and shown apart."""
 
 
 def choose(project: Path, packages: list[str], count: int, seed: int) -> list[tuple[str, Place]]:
-    """The mutants that are tried, each with its package."""
-    places = [
-        (package, place)
-        for package in packages
-        for path in sorted((project / "vmselect" / package).rglob("*.py"))
-        for place in list_places(path)
-    ]
-    print(f"{len(places):,} places in {', '.join(packages)}; {count} are tried (seed {seed})", flush=True)
-    return random.Random(seed).sample(places, min(count, len(places)))
+    """The mutants that are tried, each with its package: equally many of each, in turn."""
+    chosen = []
+    for package in packages:
+        files = sorted((project / "vmselect" / package).rglob("*.py"))
+        places = [place for path in files for place in list_places(path)]
+        each = min(count // len(packages), len(places))
+        print(f"{len(places):,} places in {package}; {each} are tried (seed {seed})", flush=True)
+        chosen.append([(package, place) for place in random.Random(f"{seed} {package}").sample(places, each)])
+    return [one for row in zip_longest(*chosen) for one in row if one]
 
 
 def copy_project(target: Path) -> None:
@@ -75,8 +79,8 @@ def record_all(project: Path, kept: Path, words: list[str]) -> Record:
 
 
 def list_tests(project: Path) -> list[str]:
-    """Unit and property tests that need no framework."""
-    files = sorted([*(project / "tests/unit").glob("test_*.py"), *(project / "tests/property").glob("test_*.py")])
+    """Unit and property tests that need no framework, and the tests of price sources against saved answers."""
+    files = [file for folder in (*COUNTED, ALSO) for file in sorted((project / folder).glob("test_*.py"))]
     return [str(file.relative_to(project)) for file in files if "probe" not in file.name]
 
 
@@ -90,18 +94,39 @@ def find_tests(project: Path, known: Record, place: Place) -> dict[str, float]:
     return found
 
 
-def report(results: list[dict[str, str | int | bool]]) -> None:
+def try_mutant(project: Path, place: Place, tests: dict[str, float]) -> str | None:
+    """The test that notices the fault at ``place``, or None: first those that count, then the others."""
+    source = place.path.read_bytes()
+    counted = {name: seconds for name, seconds in tests.items() if name.startswith(COUNTED)}
+    others = {name: seconds for name, seconds in tests.items() if name not in counted}
+    try:
+        place.path.write_bytes(plant(place))
+        killer = find_killer(project, counted)
+        if killer is None and (other := find_killer(project, others)):
+            killer = f"{ALSO}: {other.rpartition('::')[2]}"
+    finally:
+        place.path.write_bytes(source)
+    return killer
+
+
+def passed(row: dict[str, Any]) -> bool:
+    """Whether the counted tests let it pass."""
+    return row["killer"] is None or row["killer"].startswith(ALSO)
+
+
+def report(results: list[dict[str, Any]]) -> None:
     """Killed and tried, by package, and the survivors."""
-    tried = Counter(str(one["package"]) for one in results)
-    killed = Counter(str(one["package"]) for one in results if one["killed"])
-    print("| package | killed | tried | share |\n|---|---:|---:|---:|")
-    for name in PACKAGES:
-        if tried[name]:
-            print(f"| {name} | {killed[name]} | {tried[name]} | {killed[name] / tried[name]:.0%} |")
-    print(f"| all | {killed.total()} | {tried.total()} | {killed.total() / max(1, tried.total()):.0%} |")
-    for one in results:
-        if not one["killed"]:
-            print(f"survived: {one['place']}: {one['what']} ({one['tests']} tests run it)")
+    print("| package | tried | killed by unit and property tests | share | by contract tests of prices | survived |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name in (*PACKAGES, "all"):
+        rows = [one for one in results if name in (one["package"], "all")]
+        killed = sum(not passed(one) for one in rows)
+        survived = sum(one["killer"] is None for one in rows)
+        share = f"{killed / len(rows):.0%}" if rows else "-"
+        print(f"| {name} | {len(rows)} | {killed} | {share} | {len(rows) - killed - survived} | {survived} |")
+    print(f"{sum(one['killer'] == HANGS for one in results)} of the killed hang")
+    for one in filter(passed, results):
+        print(f"survived: {one['number']} {one['place']}: {one['what']} ({one['tests']} tests run it; {one['killer']})")
 
 
 def main() -> int:
@@ -111,8 +136,8 @@ def main() -> int:
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--package", action="append", choices=PACKAGES)
     words.add_argument("--tests", action="append", help="only files of tests with this in their name")
-    words.add_argument("--from", dest="start", type=int, default=0, help="the first mutant of the sample to try")
-    words.add_argument("--most", type=int, default=10**9, help="how many of them to try")
+    words.add_argument("--most", type=int, default=10**9, help="how many mutants to try now; the next call goes on")
+    words.add_argument("--again", action="store_true", help="try those again that the counted tests let pass")
     words.add_argument("--kept", type=Path, help="folder for the record of tests and for results, reused when there")
     given = words.parse_args()
     packages = given.package or list(PACKAGES)
@@ -121,30 +146,34 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         project = Path(name).resolve() / "project"
         copy_project(project)
-        chosen = choose(project, packages, given.count, given.seed)[given.start : given.start + given.most]
+        chosen = choose(project, packages, given.count, given.seed)
         kept: Path = (given.kept or Path(name)).resolve()
         kept.mkdir(parents=True, exist_ok=True)
         known = record_all(project, kept, given.tests or [])
         print(f"{len(known.seconds)} tests are known ({time.monotonic() - began:.0f} s)", flush=True)
         quick = dict(sorted(known.seconds.items(), key=lambda one: one[1])[:200])
-        if is_killed(project, quick):
-            sys.exit("tests fail on the unchanged copy: what they say of mutants would mean nothing")
-        results = kept / f"seed-{given.seed}.jsonl"
-        for package, place in chosen:
-            tests, source = find_tests(project, known, place), place.path.read_bytes()
-            try:
-                place.path.write_bytes(plant(place))
-                killed = is_killed(project, tests)
-            finally:
-                place.path.write_bytes(source)
+        failing = find_killer(project, quick)
+        if failing:
+            sys.exit(f"{failing} fails on the unchanged copy: what it says of mutants would mean nothing")
+        results = kept / f"seed-{given.seed}-{'-'.join(packages)}-{given.count}.json"
+        rows: dict[str, dict[str, Any]] = json.loads(results.read_text()) if results.exists() else {}
+        tried = 0
+        for number, (package, place) in enumerate(chosen):
             where = f"{place.path.relative_to(project)}:{place.line}"
-            row = {"package": package, "place": where, "what": place.what, "tests": len(tests), "killed": killed}
-            with results.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            if not killed:
-                print(f"survived: {where}: {place.what} ({len(tests)} tests run it)", flush=True)
-        print(f"{len(chosen)} mutants ({time.monotonic() - began:.0f} s)")
-        report([json.loads(line) for line in results.read_text().splitlines()] if results.exists() else [])
+            row = {"number": number, "package": package, "place": where, "what": place.what}
+            before = rows.get(str(number), {})
+            done = row.items() <= before.items() and not (given.again and passed(before))
+            if done or tried >= given.most:
+                continue
+            tests = find_tests(project, known, place)
+            killer = try_mutant(project, place, tests)
+            tried += 1
+            rows[str(number)] = row | {"tests": len(tests), "killer": killer}
+            results.write_text(json.dumps(rows, indent=1))
+            if not killer:
+                print(f"survived: {number} {where}: {place.what} ({len(tests)} tests run it)", flush=True)
+        print(f"{tried} mutants ({time.monotonic() - began:.0f} s)")
+        report(list(rows.values()))
     return 0
 
 
