@@ -6,6 +6,7 @@ Everything heavy is imported once, here; each try is a fork of this process, whi
 from __future__ import annotations
 
 import ast
+import compileall
 import importlib
 import json
 import os
@@ -14,7 +15,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ import pytest
 
 HEAVY = ("numpy", "pandas", "scipy.special", "scipy.stats", "pydantic", "hypothesis", "requests", "typer", "psutil")
 UNWARNED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # plugins are imported before the fork
-ARGUMENTS = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "-o", "timeout=120", *UNWARNED]
+ARGUMENTS = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "-o", "timeout=0", *UNWARNED]
 MOST_SECONDS = 60.0
 """A mutant is tried on no more tests than ran this long together when they were recorded."""
 
@@ -33,10 +35,14 @@ SLACK_SECONDS = 60.0
 """A mutant whose tests take twice the processor time that they did and this on top hangs, which a person would notice
 too..."""
 
-WALL = 10.0
+WALL = 3.0
 """...and so does one that takes this many times as long by the clock, however busy the machine is."""
 
+PAUSE_SECONDS = 5.0
+"""Whoever was not run for so long was paused: what tests say then, of time above all, means nothing."""
+
 HANGS = "it hangs"
+FIRST_FILES = 4
 
 
 @dataclass
@@ -131,11 +137,36 @@ def record(project: Path, packages: Collection[str], tests: str, kept: Path) -> 
     _fork(project, run, seconds=900.0, quiet=True)
 
 
+def compile_all(project: Path, tests: Sequence[str]) -> None:
+    """Leave the unchanged copy compiled, tests too, so that a try compiles no more than its own fault."""
+
+    def run() -> int:
+        sys.dont_write_bytecode = False
+        compileall.compile_dir(project / "vmselect", quiet=2)
+        return int(pytest.main([*ARGUMENTS, "--collect-only", *tests]))
+
+    if any(not list((project / name).parent.glob(f"__pycache__/{Path(name).stem}.*")) for name in tests):
+        _fork(project, run, seconds=900.0, quiet=True)
+
+
 def find_killer(project: Path, tests: Mapping[str, float]) -> str | None:
-    """The first of ``tests`` (name to seconds) that fails on the copy as it stands, or that they hang."""
-    if not tests:
-        return None
-    files = sorted({name.split("::")[0] for name in tests})
+    """The first of ``tests`` (name to seconds) that fails on the copy as it stands, or that they hang.
+
+    The files with the most of them come first: they are likely to be about the fault, and to read all takes longer.
+    """
+    files = [file for file, _ in Counter(map(_file_of, tests)).most_common()]
+    for some in (files[:FIRST_FILES], files[FIRST_FILES:]):
+        chosen = {name: seconds for name, seconds in tests.items() if _file_of(name) in some}
+        if chosen and (killer := _find_killer(project, chosen, some)):
+            return killer
+    return None
+
+
+def _file_of(test: str) -> str:
+    return test.split("::")[0]
+
+
+def _find_killer(project: Path, tests: Mapping[str, float], files: Sequence[str]) -> str | None:
     noted = project.parent / "killer"
     noted.write_text("import")
 
@@ -144,7 +175,8 @@ def find_killer(project: Path, tests: Mapping[str, float]) -> str | None:
         return int(pytest.main([*ARGUMENTS, *files], plugins=[_Chooser(tests, noted)]))
 
     limit = 2 * min(MOST_SECONDS, sum(tests.values())) + SLACK_SECONDS
-    code = _fork(project, run, seconds=limit, quiet=True)
+    while (code := _fork(project, run, seconds=limit, quiet=True)) is None:
+        noted.write_text("import")
     if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise RuntimeError(f"pytest itself failed (exit code {code}), which says nothing about the mutant")
     if code < 0:
@@ -159,8 +191,8 @@ def _settle_examples() -> None:
     hypothesis.settings.load_profile("mutants")
 
 
-def _fork(project: Path, run: Any, *, seconds: float, quiet: bool) -> int:
-    """The exit code of ``run`` in a process of its own within the copy; -1 where it took too long."""
+def _fork(project: Path, run: Any, *, seconds: float, quiet: bool) -> int | None:
+    """The exit code of ``run`` in a process of its own within the copy; -1 if it took too long, None if paused."""
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
@@ -170,6 +202,8 @@ def _fork(project: Path, run: Any, *, seconds: float, quiet: bool) -> int:
             os.chdir(project)
             sys.path.insert(0, str(project))
             os.environ["PYTHONPATH"] = str(project)  # programs that tests start read the copy too
+            os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # a fault of one moment must not be read in the next
+            sys.dont_write_bytecode = True
             if quiet:
                 nowhere = os.open(os.devnull, os.O_RDWR)
                 for stream in (0, 1, 2):
@@ -181,15 +215,19 @@ def _fork(project: Path, run: Any, *, seconds: float, quiet: bool) -> int:
         finally:
             sys.stdout.flush()
             os._exit(code)
-    until = time.monotonic() + WALL * seconds
-    while time.monotonic() < until:
+    now = time.monotonic()
+    until, paused = now + WALL * seconds, False
+    while now < until:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status)
+            return None if paused else os.waitstatus_to_exitcode(status)
         time.sleep(0.01)
+        before, now = now, time.monotonic()
+        if now - before > PAUSE_SECONDS:
+            until, paused = until + now - before, True
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return -1
+    return None if paused else -1
 
 
 def importers_of(module: Path, root: Path) -> list[str]:

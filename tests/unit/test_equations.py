@@ -139,3 +139,19 @@ def test_the_equations_nest() -> None:
     with_zero = equations.iteration_runtime(1.0, 4.0, 0.25, 40, 0.0, 0.0, 6)
     assert with_zero == equations.iteration_runtime_without_validation(1.0, 4.0, 0.25, 40, 6)
     assert equations.epoch_time(0.25, 40, 3.0) == 13.0
+
+
+def test_repetitions_count_by_their_mean_in_every_equation() -> None:
+    def times(factor: float) -> vs.Profile:
+        return vs.Profile.from_times(
+            instance_type="x", batch_size=8, steps_per_epoch=10, init_seconds=4.0 * factor,
+            first_iteration_seconds=2.0 * factor, iteration_seconds=[0.5 * factor] * 3,
+            first_epoch_seconds=7.0 * factor, later_epoch_seconds=[5.0 * factor] * 2,
+            validation_seconds=[1.0 * factor, 0.75 * factor],
+        )  # fmt: skip
+
+    for method in ("malta-epoch", "malta-iteration", "malta-iteration-no-validation"):
+        alone = vs.estimate(times(1.0), epochs=3, method=method)
+        three = vs.estimate([times(0.5), times(1.0), times(3.0)], epochs=3, method=method)
+        assert three.seconds == pytest.approx(1.5 * alone.seconds)
+        assert three.terms == pytest.approx({name: 1.5 * seconds for name, seconds in alone.terms.items()})

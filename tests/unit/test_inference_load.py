@@ -226,3 +226,61 @@ def test_a_tally_without_calls_is_no_fault() -> None:
     tally = Tally()
     Load(len, iter([]), tally).run()
     assert build_calls(tally).total == 0
+
+
+def test_what_is_read_off_a_record_of_calls() -> None:
+    seconds = [0.01 * number for number in range(1, 101)]  # 1 to 100 hundredths, 50.5 in all
+    record = vs.InferenceRecord.from_times(
+        instance_type="x", call_seconds=seconds, batch_size=4, clients=2, bytes_per_item=500_000
+    )
+    assert (record.p50_seconds, record.p95_seconds, record.p99_seconds) == pytest.approx((0.5, 0.95, 0.99))
+    assert record.call_seconds == pytest.approx(0.505)
+    assert record.seconds_per_item == pytest.approx(0.505 / 4)
+    assert record.seconds_per_mb == pytest.approx(0.505 / 4 * 2)  # half a megabyte each
+    assert record.calls.seconds == pytest.approx(50.5 / 2)  # two at a time
+    assert record.calls_per_second == pytest.approx(100 / 25.25)
+    assert record.items_per_second == pytest.approx(400 / 25.25)
+    assert record.mb_per_second == pytest.approx(200 / 25.25)
+    unsized = vs.InferenceRecord.from_times(instance_type="x", call_seconds=[1.0])
+    assert (unsized.seconds_per_mb, unsized.mb_per_second) == (None, None)
+
+
+@pytest.mark.parametrize(("rate", "longest", "lasted"), [(10.0, 0.2, 20.0), (1000.0, 3.0, 3.0)])
+def test_a_given_load_lasts_as_long_as_its_calls_or_as_the_longest(rate: float, longest: float, lasted: float) -> None:
+    record = vs.InferenceRecord.from_times(instance_type="x", call_seconds=[0.1] * 199 + [longest], rate=rate)
+    assert record.calls.seconds == pytest.approx(lasted)
+
+
+@pytest.mark.parametrize(("answered", "saturated"), [(948, False), (947, True)])
+def test_a_load_is_saturated_where_a_twentieth_of_its_calls_is_missing(answered: int, saturated: bool) -> None:
+    from vmselect.records.inference import Calls, InferenceRecord, InferenceSetup
+
+    # 1,000 calls were due in 10 s; two may be on their way when the load ends.
+    calls = Calls(total=answered, items=answered, seconds=10.0, buckets=(0,), counts=(answered,))
+    record = InferenceRecord(setup=InferenceSetup(source="callable", rate=100.0), calls=calls)
+    assert record.is_saturated is saturated
+
+
+@pytest.mark.parametrize(("count", "few"), [(99, True), (100, False)])
+def test_a_hundred_calls_have_a_99th_percentile(count: int, few: bool) -> None:
+    record = vs.InferenceRecord.from_times(instance_type="x", call_seconds=[0.1] * count)
+    assert ("few-calls" in {finding.code for finding in record.findings}) is few
+
+
+@pytest.mark.parametrize(("longest", "told"), [(10.0, False), (10.1, True)])
+def test_a_closed_loop_is_doubted_where_one_call_took_ten_times_the_median(longest: float, told: bool) -> None:
+    given = vs.InferenceRecord.from_times(instance_type="x", call_seconds=[1.0] * 50 + [1.5] * 49 + [longest])
+    measured = given.model_copy(update={"setup": given.setup.model_copy(update={"source": "callable"})})
+    found = [finding.message for finding in measured.findings if finding.code == "closed-loop"]
+    assert bool(found) is told
+    if told:
+        assert found[0].startswith("The slowest call took 10 times the median")
+    assert "closed-loop" not in {finding.code for finding in given.findings}
+
+
+def test_failures_are_a_share_of_all_calls() -> None:
+    record = vs.InferenceRecord.from_times(instance_type="x", call_seconds=[1.0] * 150)
+    failing = record.model_copy(update={"errors": {"TimeoutError": 30, "OSError": 20}})
+    assert failing.failed == 50
+    (finding,) = failing.findings
+    assert finding.message == "25.00% of the calls failed (20 OSError, 30 TimeoutError)."

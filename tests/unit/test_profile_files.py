@@ -182,6 +182,40 @@ def test_a_skypilot_summary_becomes_a_profile(tmp_path: Path) -> None:
     assert Profile.load(profile.save(tmp_path / "profile.json")) == profile
 
 
+def test_a_skypilot_summary_with_a_longer_warm_up(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps({**SUMMARY, "warmup_steps": 4, "warmup_end_time": 1014.5, "total_steps": None}))
+    profile = Profile.from_skypilot_summary(path)
+    assert [
+        (step.epoch, step.batch, step.seconds, step.covers, step.label) for step in profile.timeline.steps.rows
+    ] == [
+        (0, 0, 4.0, 1, "first"),
+        (0, 3, 0.5, 3, "warmup"),
+        (0, 10, 1.5, 7, "steady"),
+    ]
+    assert (profile.setup.steps_per_epoch, profile.setup.epochs, profile.batch_size) == (None, None, None)
+
+
+def test_a_skypilot_summary_of_a_single_steady_step(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps({**SUMMARY, "num_steps": 2}))
+    profile = Profile.from_skypilot_summary(path)
+    assert profile.timeline.steps.covers == (1, 1)
+    assert (profile.setup.steps_per_epoch, profile.setup.epochs) == (500, 1)
+
+
+@pytest.mark.parametrize("late", ["boot_time", "create_time", "first_step_time", "warmup_end_time"])
+def test_time_stamps_of_a_summary_may_be_equal_but_not_turned_round(tmp_path: Path, late: str) -> None:
+    path = tmp_path / "summary.json"
+    stamps = ("boot_time", "create_time", "first_step_time", "warmup_end_time", "last_step_time")
+    same = {**SUMMARY, **dict.fromkeys(stamps, 1000.0)}
+    path.write_text(json.dumps(same))
+    assert Profile.from_skypilot_summary(path).timeline.steps.total_seconds == 0.0
+    path.write_text(json.dumps({**same, late: 1000.5}))
+    with pytest.raises(vs.errors.ProfileError, match="out of order"):
+        Profile.from_skypilot_summary(path)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from vmselect.records import Environment, Fact, Gpu, Placement, Profile, Setup, Steps, Timeline, Validation
+from vmselect.records.training import InputWait
 
 
 def measured(
@@ -99,3 +100,62 @@ def test_a_notebook_is_told_about_mark_start() -> None:
     profile = measured(timeline={"init_seconds": None, "init_source": None}, environment={"notebook": True})
     assert "notebook" in profile.findings[0].message
     assert "mark_start" in profile.findings[0].remedy
+
+
+def spread_over(share: float) -> list[float]:
+    """Steps whose quartiles lie this share of the median apart: the third and the ninth of eleven are the quartiles."""
+    low, high = 1 - share / 2, 1 + share / 2
+    return [low] * 4 + [1.0] * 3 + [high] * 4
+
+
+@pytest.mark.parametrize(
+    ("code", "below", "above"),
+    [
+        ("few-steps", {"seconds": [0.1] * 5}, {"seconds": [0.1] * 4}),
+        ("unstable-steps", {"seconds": spread_over(0.24)}, {"seconds": spread_over(0.26)}),
+        ("contention", {"timeline": {"cpu_seconds": 6.0}}, {"timeline": {"cpu_seconds": 5.9}}),
+        (
+            "contention",
+            {"timeline": {"wall_seconds": 0.99, "cpu_seconds": 0.1}},
+            {"timeline": {"wall_seconds": 1.0, "cpu_seconds": 0.1}},
+        ),
+        (
+            "direct-dispatch",
+            {"seconds": [0.005] * 20, "environment": {"dispatch": "direct", "backend": "torch"}},
+            {"seconds": [0.0049] * 20, "environment": {"dispatch": "direct", "backend": "torch"}},
+        ),
+    ],
+)
+def test_where_a_doubt_begins(code: str, below: dict[str, Any], above: dict[str, Any]) -> None:
+    assert code not in codes(measured(**below))
+    assert codes(measured(**above)) == {code}
+
+
+def test_contention_is_not_told_twice_where_the_steps_waited_for_data() -> None:
+    def found(share: float) -> set[str]:
+        wait = InputWait(seconds=share * 10.0, wall_seconds=10.0, steps=20, method="test")
+        return codes(measured(timeline={"cpu_seconds": 3.0, "input_wait": wait}))
+
+    assert "contention" in found(0.3)
+    assert "contention" not in found(0.5)
+
+
+def test_what_a_doubt_says_in_numbers() -> None:
+    (unstable,) = measured(seconds=spread_over(0.5)).findings
+    assert "spreads over 50% of the median" in unstable.message
+    (contended,) = measured(timeline={"cpu_seconds": 3.0}).findings
+    assert "had a CPU for 30% of the probe's wall time" in contended.message
+    (few,) = measured(seconds=[0.1] * 4).findings
+    assert few.message == "Only 4 steady steps were seen."
+    (unused,) = measured(environment={"gpus": (Gpu(name="Tesla T4"),) * 3, "framework_gpus": 0}).findings
+    assert "has 3 x Tesla T4, but the framework uses none" in unused.message
+
+
+@pytest.mark.parametrize(("probe", "found"), [("iteration", True), ("loop", True), ("epoch", False)])
+def test_a_probe_of_whole_epochs_needs_neither_steps_nor_validation(probe: str, found: bool) -> None:
+    seen = codes(measured(probe=probe, seconds=[], timeline={"validations": ()}))
+    assert {"few-steps", "no-validation"} & seen == ({"few-steps", "no-validation"} if found else set())
+
+
+def test_steps_that_took_no_time_at_all_are_not_unstable() -> None:
+    assert codes(measured(seconds=[0.0] * 20)) == set()

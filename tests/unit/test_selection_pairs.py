@@ -213,3 +213,36 @@ def test_bad_input_is_a_clear_error(change: dict[str, Any], error: type[Exceptio
     given: dict[str, Any] = {"profiles": profile(model="mine"), "study": STUDY, "catalog": PRICES} | change
     with pytest.raises(error, match=words):
         vs.select(given.pop("profiles"), given.pop("study"), **given)
+
+
+@pytest.mark.parametrize(("size", "known"), [(63, False), (64, True), (1024, True), (1025, False)])
+def test_epochs_are_told_from_half_the_smallest_size_to_twice_the_largest(size: int, known: bool) -> None:
+    selection = vs.select(machines(64, 128, 512, 1024), STUDY, catalog=PRICES, batch_size=[256, size])
+    assert (size in selection.batch_sizes) is known
+    if not known:
+        reasons = {excluded.reason_code: excluded.reason for excluded in selection.excluded}
+        assert reasons["epochs_unknown"] == (
+            f"the study knows the epochs of batch sizes 128 to 512; train at {size} to know more"
+        )
+
+
+@pytest.mark.parametrize(
+    ("demand", "sizes"), [(0.97, (128, 256)), (0.9701, (128,)), (0.93, (128, 256, 512)), (0.98, (128,))]
+)
+def test_a_demand_may_be_met_exactly(demand: float, sizes: tuple[int, ...]) -> None:
+    assert vs.select(machines(128, 256, 512), STUDY, catalog=PRICES, minimum_metric=demand).batch_sizes == sizes
+
+
+def test_what_choosing_cost_in_numbers() -> None:
+    runs = vs.ConvergenceStudy.from_epochs({128: [10, 12]})
+    lone = profile("g4dn.xlarge", 128, iteration_seconds=[0.5] * 10, first_iteration_seconds=2.0, init_seconds=3.0)
+    selection = vs.select(lone, runs, catalog=PRICES)
+    cost, price = selection.selection_cost(), PRICES.price("g4dn.xlarge")
+    assert cost.probe_seconds == pytest.approx(3.0 + 2.0 + 5.0)
+    assert cost.probe_usd == pytest.approx(10.0 / 3600 * price)
+    whole = 3.0 + 2.0 + 0.5 * (EXAMPLES // 128 * 11 - 1)
+    assert cost.exhaustive_seconds == pytest.approx(2 * whole)  # as often as the study trained at that size
+    assert cost.exhaustive_usd == pytest.approx(2 * whole / 3600 * price)
+    assert cost.without_times == ("study, batch 128",)  # how long its trainings took is not known
+    assert (cost.study_seconds, cost.study_usd) == (0.0, 0.0)  # type: ignore[attr-defined]
+    assert cost.fraction == pytest.approx(cost.probe_usd / cost.exhaustive_usd)

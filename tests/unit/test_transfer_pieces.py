@@ -164,3 +164,29 @@ def test_an_unknown_protocol_and_unknown_options_are_said() -> None:
 def test_without_a_price_no_budget_can_hold() -> None:
     with pytest.raises(ArgumentError, match="usd_per_gb"):
         vs.probe_transfer("sftp://own-server/x", megabytes=1_001, verbose=0)
+
+
+def test_what_is_read_off_a_record_of_a_transfer() -> None:
+    record = vs.TransferRecord.from_times(
+        instance_type="x", url="s3://bucket", megabytes=2.5, upload_seconds=[1.0, 4.0], download_seconds=0.5
+    )
+    assert (record.setup.files, record.setup.bytes_per_file, record.setup.protocol) == (2, 2_500_000, "s3")
+    assert record.upload is not None
+    assert (record.upload.start, record.upload.seconds, record.upload.total_bytes) == ((0.0, 1.0), 5.0, 5_000_000)
+    assert record.upload_seconds_per_mb == pytest.approx(1.0)
+    assert record.upload.file_seconds_per_mb == pytest.approx((0.4, 1.6))
+    assert record.download_seconds_per_mb == pytest.approx(0.2)
+    assert (record.upload_mb_per_second, record.download_mb_per_second) == (pytest.approx(1.0), pytest.approx(5.0))
+    one_way = vs.TransferRecord.from_times(instance_type="x", url="/data", megabytes=1e-9, upload_seconds=1.0)
+    assert (one_way.download_seconds_per_mb, one_way.download_mb_per_second) == (None, None)
+    assert (one_way.setup.bytes_per_file, one_way.title) == (1, "x, /data, 1 files")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "seconds", "brief"),
+    [("whole", 0.99, True), ("whole", 1.0, False), ("whole", 0.0, False), ("given", 0.99, False)],
+)
+def test_a_transfer_of_less_than_a_second_is_called_brief(outcome: str, seconds: float, brief: bool) -> None:
+    record = vs.TransferRecord.from_times(instance_type="x", url="s3://b", megabytes=1, download_seconds=seconds)
+    found = record.model_copy(update={"outcome": outcome}).findings
+    assert [finding.code for finding in found] == (["brief-transfer"] if brief else [])

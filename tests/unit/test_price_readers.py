@@ -1,0 +1,571 @@
+"""What the clouds' answers mean, one rule at a time; no server answers here, the tests hand the answers over."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from vmselect.catalog.sources import http
+from vmselect.catalog.sources.aws import AwsPrices, describe_machine, parse_ec2_product
+from vmselect.catalog.sources.azure import AzurePrices, parse_item
+from vmselect.catalog.sources.gcp import GcpPrices, assemble, collect_parts, read_unit_price
+from vmselect.catalog.sources.http import JsonClient, destination, follow_pages
+from vmselect.catalog.sources.machines import known_machines
+from vmselect.errors import RefreshError
+
+
+class Pages:
+    """A client that has its pages ready, whatever the address; it keeps what was asked."""
+
+    def __init__(self, *pages: dict[str, Any]) -> None:
+        self.pages = list(pages)
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    def get(self, url: str, params: dict[str, str] | None = None) -> dict[str, Any]:
+        self.asked.append((url, dict(params or {})))
+        return self.pages.pop(0)
+
+
+def quiet(_: str) -> None:
+    return
+
+
+# Google
+
+
+def tier(units: str | None, nanos: int | None, *, unit: str = "h", currency: str = "USD") -> dict[str, Any]:
+    money = {"units": units, "nanos": nanos, "currencyCode": currency}
+    return {"pricingInfo": [{"pricingExpression": {"usageUnit": unit, "tieredRates": [{"unitPrice": money}]}}]}
+
+
+@pytest.mark.parametrize(
+    ("sku", "usd"),
+    [
+        (tier("2", 480_000_000), 2.48),
+        (tier("0", 31_611_000), 0.031611),
+        (tier(None, 1), 1e-9),
+        (tier("3", None), 3.0),
+        (tier("0", 4_237_000, unit="GiBy.h"), 0.004237),
+        (tier("0", 0), None),  # for nothing
+        (tier("2", 0, unit="mo"), None),
+        (tier("2", 0, currency="EUR"), None),
+        (tier("two", 0), None),
+        ({"pricingInfo": []}, None),
+        ({}, None),
+    ],
+)
+def test_a_google_price_is_units_and_billionths_for_an_hour(sku, usd) -> None:
+    assert read_unit_price(sku) == (None if usd is None else pytest.approx(usd, rel=1e-12))
+
+
+def test_the_last_word_of_google_counts() -> None:
+    first, last = tier("9", 0), tier("2", 0)
+    both = {"pricingInfo": [*first["pricingInfo"], *last["pricingInfo"]]}
+    assert read_unit_price(both) == 2.0
+    rates = both["pricingInfo"][-1]["pricingExpression"]["tieredRates"]
+    rates.insert(0, {"unitPrice": {"units": "0", "nanos": 0}})  # a free tier comes first
+    assert read_unit_price(both) == 2.0
+
+
+def part(description: str, units: str, group: str = "CPU", usage: str = "OnDemand", region: str = "r1") -> Any:
+    category = {"resourceGroup": group, "usageType": usage}
+    return {**tier(units, 0), "description": description, "category": category, "serviceRegions": [region]}
+
+
+def test_google_parts_are_told_apart_by_region_group_usage_and_words() -> None:
+    skus = [
+        part("G2 Instance Core running in Americas", "1"),
+        part("Spot Preemptible G2 Instance Core running in Americas", "2", usage="Preemptible"),
+        part("Spot Preemptible G2 Instance Ram running in Americas", "3", "RAM"),  # filed as on demand
+        part("Nvidia L4 GPU attached to Spot Preemptible VMs", "4", "GPU"),
+        part("Nvidia L4 GPU running in Americas", "5", "GPU"),
+        part("G2 Instance Core running in Paris", "6", region="r2"),
+        part("G2 Instance Core", "7", "Storage"),
+        part("G2 Instance Core", "8", usage="Commit1Yr"),
+        part("Commitment v1: G2 Instance Core", "9"),
+    ]
+    assert collect_parts(skus, "r1") == {
+        ("g2 instance core", False): {1.0},
+        ("g2 instance core", True): {2.0},
+        ("g2 instance ram", True): {3.0},
+        ("gpu:nvidia l4 gpu", True): {4.0},
+        ("gpu:nvidia l4 gpu", False): {5.0},
+    }
+
+
+PARTS = {
+    ("g2 instance core", False): {0.25},
+    ("g2 instance ram", False): {0.0625},
+    ("gpu:nvidia l4 gpu", False): {0.5},
+    ("gpu:nvidia l4 gpu", True): {0.125},
+}
+L4 = {"vcpus": 8.0, "memory_gib": 32.0, "gpu_model": "L4", "gpu_count": 2.0}
+
+
+def test_a_google_machine_is_the_sum_of_its_parts() -> None:
+    assert assemble("g2-standard-8", L4, PARTS, spot=False) == 8 * 0.25 + 32 * 0.0625 + 2 * 0.5
+    assert assemble("g2-standard-8", {**L4, "gpu_count": 0.0}, PARTS, spot=False) == 8 * 0.25 + 32 * 0.0625
+    tiny = {**PARTS, ("g2 instance core", False): {1e-7}}
+    assert assemble("g2-standard-8", L4, tiny, spot=False) == 3.000001  # to the millionth of a dollar
+
+
+def test_a_slice_is_paid_with_its_host_and_only_if_all_that_fits_is_sliced() -> None:
+    b200 = {**L4, "gpu_model": "B200", "gpu_count": 8.0}
+    sliced = {("gpu:a4 nvidia b200 (1 gpu slice)", False): {16.0}}
+    assert assemble("a4-highgpu-8g", b200, sliced, spot=False) == 128.0
+    mixed = {**sliced, ("gpu:nvidia b200 gpu", False): {16.0}}
+    assert assemble("a4-highgpu-8g", b200, mixed, spot=False) == "no price of A4 Instance Core"
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "spot", "reason"),
+    [
+        ("z9-standard-8", PARTS, False, "its family is not put together here"),
+        ("g2x-standard-8", PARTS, False, "its family is not put together here"),
+        ("g2-standard-8", PARTS, True, "no price of G2 Instance Core"),
+        ("g2-standard-8", {**PARTS, ("g2 instance ram", False): {1.0, 2.0}}, False, "2 prices of G2 Instance Ram"),
+        ("g2-standard-8", {**PARTS, ("gpu:l4", False): {0.75}}, False, "2 prices of its GPU, L4"),
+        ("g2-standard-8", {}, False, "no price of its GPU, L4"),
+    ],
+)
+def test_what_keeps_a_google_machine_from_being_put_together_is_said(name, parts, spot, reason) -> None:
+    assert assemble(name, L4, parts, spot=spot) == reason
+
+
+def test_google_pages_are_read_once_for_all_regions(monkeypatch) -> None:
+    monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
+    told: list[str] = []
+    core = part("N1 Predefined Instance Core", "1", "N1Standard", region="us-central1")
+    ram = part("N1 Predefined Instance Ram", "2", "N1Standard", region="us-central1")
+    prices = GcpPrices(base_url="http://127.0.0.1/v1", api_key="a-key")
+    pages = prices._client = Pages({"skus": [core], "nextPageToken": "more"}, {"skus": [ram]})
+    rows = prices.fetch("us-central1", progress=told.append)
+    assert told == ["page 1", "page 2"]
+    assert [asked.get("pageToken") for _, asked in pages.asked] == [None, "more"]
+    found = {row["instance_type"]: row for row in rows if row["market"] == "on_demand"}
+    facts = known_machines("gcp")["n1-standard-4"]
+    assert found["n1-standard-4"]["usd_per_hour"] == facts["vcpus"] + 2 * facts["memory_gib"]
+    assert not [row for row in rows if row["market"] == "spot"]
+    with pytest.raises(RefreshError, match=r"no machine that we know in 'us-central2'\. Nearest: us-central1\."):
+        prices.fetch("us-central2", progress=told.append)
+    assert told == ["page 1", "page 2"]
+    assert prices.explain_missing("a2-highgpu-1g", "us-central1") == "no price of its GPU, A100"
+
+
+def test_a_google_machine_with_a_disk_inside_is_priced_without_it() -> None:
+    skus = [
+        *(part(f"A3 Instance {unit}", "1", "CPU", region="us-central1") for unit in ("Core", "Ram")),
+        *(part(f"G2 Instance {unit}", "1", "CPU", region="us-central1") for unit in ("Core", "Ram")),
+        *(part(name, "1", "GPU", region="us-central1") for name in ("Nvidia H100 80GB GPU", "Nvidia L4 GPU")),
+    ]
+    prices = GcpPrices(base_url="http://127.0.0.1/v1", api_key="a-key")
+    prices._client = Pages({"skus": skus})
+    notes = {row["instance_type"]: row["note"] for row in prices.fetch("us-central1", progress=quiet)}
+    assert notes["a3-highgpu-8g"] == "without its local SSD"
+    assert notes["g2-standard-4"] == ""
+
+
+# Azure
+
+
+def azure_item(**changes: Any) -> dict[str, Any]:
+    usual = {
+        "currencyCode": "USD", "retailPrice": 0.5, "armRegionName": "eastus", "serviceName": "Virtual Machines",
+        "productName": "Virtual Machines Dsv3 Series", "skuName": "D8s v3", "meterName": "D8s v3",
+        "armSkuName": "Standard_D8s_v3", "unitOfMeasure": "1 Hour", "type": "Consumption", "tierMinimumUnits": 0.0,
+        "effectiveStartDate": "2024-01-01T00:00:00Z",
+    }  # fmt: skip
+    return {**usual, **changes}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"armSkuName": ""},
+        {"armSkuName": None},
+        {"armSkuName": "Standard_D8s_v3_Promo"},
+        {"armRegionName": "westus"},
+        {"serviceName": "Storage"},
+        {"productName": "Virtual Machines Dsv3 Series Windows"},
+        {"productName": "Dsv3 Dedicated Host"},
+        {"skuName": "D8s v3 Low Priority"},
+        {"meterName": "D8s v3 Low Priority"},
+        {"tierMinimumUnits": 0.5},
+        {"effectiveStartDate": "2999-01-01T00:00:00Z"},
+        {"type": "DevTestConsumption"},
+        {"unitOfMeasure": "1/Month"},
+        {"type": "Reservation", "reservationTerm": "5 Years"},
+    ],
+)
+def test_what_is_no_linux_vm_of_azure(changes) -> None:
+    assert parse_item(azure_item(**changes), "eastus") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "market", "usd"),
+    [
+        ({}, "on_demand", 0.5),
+        ({"skuName": "D8s v3 Spot"}, "spot", 0.5),
+        ({"meterName": "D8s v3 Spot"}, "spot", 0.5),
+        ({"effectiveStartDate": None}, "on_demand", 0.5),
+        ({"type": "Reservation", "reservationTerm": "1 Year", "retailPrice": 4380.0}, "reserved_1y", 0.5),
+        ({"type": "Reservation", "reservationTerm": "3 Years", "retailPrice": 4380.0}, "reserved_3y", 0.5 / 3),
+        ({"type": "Reservation", "reservationTerm": "1 Year", "retailPrice": None}, "reserved_1y", None),
+    ],
+)
+def test_what_an_hour_of_azure_costs(changes, market, usd) -> None:
+    row = parse_item(azure_item(**changes), "eastus")
+    assert row is not None
+    assert (row["market"], row["usd_per_hour"]) == (market, usd if usd is None else pytest.approx(usd))
+    assert (row["provider"], row["service"], row["region"]) == ("azure", "vm", "eastus")
+    assert row["vcpus"] == 8
+
+
+@pytest.mark.parametrize(
+    ("size", "vcpus"), [("Standard_E64-16xyz", 16.0), ("Basic_A77xyz", 77.0), ("Standard_strange", None)]
+)
+def test_a_size_of_azure_that_nobody_knows_says_its_vcpus(size, vcpus) -> None:
+    row = parse_item(azure_item(armSkuName=size), "eastus")
+    assert row is not None
+    assert row.get("vcpus") == vcpus
+
+
+def test_of_two_azure_prices_the_later_one_in_force_counts() -> None:
+    days = ["2023-01-01T00:00:00Z", "2024-01-01T00:00:00Z", "2022-01-01T00:00:00Z"]
+    items = [
+        azure_item(retailPrice=usd, effectiveStartDate=day) for usd, day in zip((1.0, 2.0, 3.0), days, strict=True)
+    ]
+    told: list[str] = []
+    client = Pages({"Items": items[:1], "NextPageLink": "http://127.0.0.1/?$skip=1"}, {"Items": items[1:]})
+    (row,) = AzurePrices(base_url="http://127.0.0.1/", client=client).fetch("eastus", progress=told.append)  # type: ignore[arg-type]
+    assert row["usd_per_hour"] == 2.0
+    assert told == ["page 1", "page 2"]
+    assert client.asked[0][1]["$filter"] == "serviceName eq 'Virtual Machines' and armRegionName eq 'eastus'"
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ({"Items": []}, "no VM price in 'eastus'"),
+        ({}, "has no Items"),
+        ({"Items": [azure_item(currencyCode="EUR")]}, "answered in 'EUR' though US dollars were asked for"),
+        ({"Items": [], "NextPageLink": "http://127.0.0.2/"}, r"points to another host, 127\.0\.0\.2"),
+        ({"Items": [], "NextPageLink": "http://127.0.0.1:81/"}, "points to another host"),
+    ],
+)
+def test_an_azure_answer_that_cannot_be_used(page, said) -> None:
+    with pytest.raises(RefreshError, match=said):
+        AzurePrices(base_url="http://127.0.0.1/", client=Pages(page)).fetch("eastus", progress=quiet)  # type: ignore[arg-type]
+
+
+# AWS
+
+
+def device(**facts: Any) -> dict[str, Any]:
+    return {"Name": "T4", "Count": 1, "MemoryInfo": {"SizeInMiB": 16384}, **facts}
+
+
+def machine(name: str = "x.large", **accelerators: Any) -> dict[str, Any]:
+    basis = {"InstanceType": name, "VCpuInfo": {"DefaultVCpus": 4}, "MemoryInfo": {"SizeInMiB": 15_872}}
+    return {**basis, **accelerators}
+
+
+@pytest.mark.parametrize(
+    ("found", "model", "count", "memory_gib"),
+    [
+        ({}, "", 0, None),
+        ({"GpuInfo": {"Gpus": []}}, "", 0, None),
+        ({"GpuInfo": {"Gpus": [device()]}}, "T4", 1, 16),
+        ({"GpuInfo": {"Gpus": [device(Count=8, Name="A100", MemoryInfo={"SizeInMiB": 81_920})]}}, "A100-80GB", 8, 80),
+        ({"GpuInfo": {"Gpus": [device(Count=8, Name="A100", MemoryInfo={"SizeInMiB": 40_960})]}}, "A100", 8, 40),
+        ({"GpuInfo": {"Gpus": [device(Name="V100", MemoryInfo={"SizeInMiB": 32_768})]}}, "V100-32GB", 1, 32),
+        ({"GpuInfo": {"Gpus": [device(Name="Radeon Pro V520", MemoryInfo={})]}}, "Radeon-Pro-V520", 1, None),
+        ({"GpuInfo": {"Gpus": [device(Name="Big New Chip", MemoryInfo={})]}}, "Big-New-Chip", 1, None),
+        ({"GpuInfo": {"Gpus": [device(Count=0, LogicalGpuCount=2, GpuPartitionSize=0.25)]}}, "T4", 0.5, 16),
+        ({"GpuInfo": {"Gpus": [device(Count=0)]}}, "", 0, None),
+        ({"NeuronInfo": {"NeuronDevices": [device(Name="Trainium", Count=16)]}}, "Trainium", 16, 16),
+        ({"InferenceAcceleratorInfo": {"Accelerators": [device(Name="Inferentia")]}}, "Inferentia", 1, 16),
+    ],
+)
+def test_what_a_machine_of_aws_is(found, model, count, memory_gib) -> None:
+    facts = describe_machine(machine(**found))
+    assert (facts["vcpus"], facts["memory_gib"], facts["retired"]) == (4, 15.5, False)
+    assert (facts["gpu_model"], facts["gpu_count"], facts.get("gpu_memory_gib")) == (model, count, memory_gib)
+
+
+ATTRIBUTES = {
+    "operatingSystem": "Linux", "tenancy": "Shared", "capacitystatus": "Used", "preInstalledSw": "NA",
+    "marketoption": "OnDemand", "licenseModel": "No License required", "regionCode": "us-east-1",
+    "instanceType": "x.large",
+}  # fmt: skip
+
+
+def term(usd: str, unit: str = "Hrs", **kind: str) -> dict[str, Any]:
+    return {"priceDimensions": {"any": {"unit": unit, "pricePerUnit": {"USD": usd}}}, "termAttributes": kind}
+
+
+def aws_product(*, reserved: list[dict[str, Any]] | None = None, unit: str = "Hrs", **changes: str | None) -> str:
+    attributes = {name: value for name, value in {**ATTRIBUTES, **changes}.items() if value is not None}
+    leases = {str(n): one for n, one in enumerate(reserved or [])}
+    return json.dumps(
+        {"product": {"attributes": attributes}, "terms": {"OnDemand": {"a": term("0.5", unit)}, "Reserved": leases}}
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in ATTRIBUTES if name != "instanceType"])
+def test_an_aws_product_must_be_what_was_asked_for(name) -> None:
+    assert list(parse_ec2_product(aws_product(**{name: "other"}), "us-east-1")) == []
+
+
+def test_what_an_aws_product_does_not_say_is_not_held_against_it_but_its_state() -> None:
+    assert list(parse_ec2_product(aws_product(tenancy=None), "us-east-1")) == [("x.large", "on_demand", "0.5")]
+    assert list(parse_ec2_product(aws_product(capacitystatus=None), "us-east-1")) == []
+    assert list(parse_ec2_product(aws_product(instanceType=None), "us-east-1")) == []
+
+
+@pytest.mark.parametrize(("unit", "count"), [("Hrs", 1), ("hours", 1), ("Hour", 1), ("Quantity", 0), ("GB-Mo", 0)])
+def test_only_hourly_prices_of_aws_count(unit, count) -> None:
+    assert len(list(parse_ec2_product(aws_product(unit=unit), "us-east-1"))) == count
+
+
+def test_leases_of_aws_count_without_upfront_payment_and_of_the_standard_class() -> None:
+    plain = {"PurchaseOption": "No Upfront", "OfferingClass": "standard"}
+    leases = [
+        term("0.4", LeaseContractLength="1yr", **plain),
+        term("0.3", LeaseContractLength="3yr", **plain),
+        term("0.2", LeaseContractLength="5yr", **plain),
+        term("0.1", LeaseContractLength="1yr", **{**plain, "PurchaseOption": "All Upfront"}),
+        term("0.1", LeaseContractLength="1yr", **{**plain, "OfferingClass": "convertible"}),
+        term("9.9", "Quantity", LeaseContractLength="1yr", **plain),
+    ]
+    found = list(parse_ec2_product(aws_product(reserved=leases), "us-east-1"))
+    assert found == [
+        ("x.large", "on_demand", "0.5"), ("x.large", "reserved_1y", "0.4"), ("x.large", "reserved_3y", "0.3")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3"])
+def test_an_aws_product_of_no_known_shape(text) -> None:
+    with pytest.raises(RefreshError):
+        list(parse_ec2_product(text, "us-east-1"))
+
+
+class Aws:
+    """A session of boto3 and its clients, with answers ready."""
+
+    def __init__(self, *, products: list[str], spot: list[tuple[str, str, str]] = (), broken: int = 0) -> None:  # type: ignore[assignment]
+        self.products, self.spot, self.broken = products, spot, broken
+
+    def client(self, *_: Any, **__: Any) -> Aws:
+        return self
+
+    def get_available_partitions(self) -> list[str]:
+        return ["aws"]
+
+    def get_available_regions(self, *_: str) -> list[str]:
+        return ["us-east-1"]
+
+    def describe_instance_types(self, **_: Any) -> dict[str, Any]:
+        return {"InstanceTypes": [machine(GpuInfo={"Gpus": [device()]})]}
+
+    def describe_spot_price_history(self, **_: Any) -> dict[str, Any]:
+        names = ("InstanceType", "AvailabilityZone", "SpotPrice")
+        return {"SpotPriceHistory": [dict(zip(names, row, strict=True)) for row in self.spot]}
+
+    def get_products(self, *, ServiceCode: str, **_: Any) -> dict[str, Any]:
+        if ServiceCode == "AmazonSageMaker":
+            return {"PriceList": []}
+        self.broken -= 1
+        return {} if self.broken >= 0 else {"PriceList": self.products}
+
+
+def fetch_aws(aws: Aws, told: list[str] | None = None) -> dict[tuple[str, str], dict[str, Any]]:
+    pytest.importorskip("botocore", reason="boto3 is not installed: AWS prices were not tested")
+    rows = AwsPrices(session=aws).fetch("us-east-1", progress=quiet if told is None else told.append)
+    return {(row["instance_type"], row["market"]): row for row in rows}
+
+
+def test_the_spot_price_of_aws_is_that_of_the_cheapest_zone_today() -> None:
+    spot = [  # newest first, as AWS lists them
+        ("x.large", "a", "0.30"), ("x.large", "b", "0.20"), ("x.large", "c", "0.25"), ("x.large", "b", "0.10"),
+        ("y.large", "a", "9.00"), ("y.large", "b", "10.00"),
+    ]  # fmt: skip
+    found = fetch_aws(Aws(products=[aws_product()], spot=spot))
+    assert found["x.large", "spot"]["usd_per_hour"] == "0.20"
+    assert found["y.large", "spot"]["usd_per_hour"] == "9.00"  # as numbers, not as words
+    assert found["x.large", "spot"]["gpu_model"] == "T4"
+    assert found["x.large", "on_demand"]["service"] == "ec2"
+
+
+def test_a_long_answer_of_aws_is_counted_while_it_comes() -> None:
+    told: list[str] = []
+    fetch_aws(Aws(products=[aws_product()] * 201), told)
+    assert told == [
+        "instance types",
+        "0 EC2 products",
+        "100 EC2 products",
+        "200 EC2 products",
+        "spot prices",
+        "SageMaker",
+    ]
+
+
+def test_a_page_of_aws_is_asked_for_three_times() -> None:
+    assert fetch_aws(Aws(products=[aws_product()], broken=2))
+    with pytest.raises(RefreshError, match="broke off, 3 times over"):
+        fetch_aws(Aws(products=[aws_product()], broken=3))
+
+
+def test_an_aws_answer_without_prices_names_the_nearest_region() -> None:
+    pytest.importorskip("botocore", reason="boto3 is not installed: AWS prices were not tested")
+    prices = AwsPrices(session=Aws(products=[]))
+    with pytest.raises(RefreshError, match=r"no EC2 price in 'us-east-1'\. Check the network"):
+        prices.fetch("us-east-1", progress=quiet)
+    with pytest.raises(RefreshError, match=r"no EC2 price in 'us-est-1'\. Nearest: us-east-1\."):
+        prices.fetch("us-est-1", progress=quiet)
+
+
+# Any server
+
+
+class Server:
+    """Sessions whose answers are ready: a status, headers and a body each."""
+
+    def __init__(self, *answers: tuple[int, dict[str, str], bytes]) -> None:
+        self.answers = list(answers)
+        self.asked: list[dict[str, Any]] = []
+
+    def __call__(self, _: Any) -> Server:
+        return self
+
+    def get(self, url: str, **options: Any) -> Server:
+        self.asked.append({"url": url, **options})
+        self.status_code, self.headers, self.body = self.answers.pop(0)
+        return self
+
+    @property
+    def raw(self) -> Server:
+        return self
+
+    def read1(self, most: int, **_: Any) -> bytes:
+        piece, self.body = self.body[:most], self.body[most:]
+        return piece
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        return
+
+
+@pytest.fixture
+def serve(monkeypatch) -> Any:
+    def start(*answers: tuple[int, dict[str, str], bytes]) -> Server:
+        server = Server(*answers)
+        monkeypatch.setattr(http, "open_session", server)
+        return server
+
+    return start
+
+
+FINE = (200, {}, b'{"fine": true}')
+BUSY = (429, {}, b"")
+
+
+@pytest.mark.parametrize("share", [0.5, 1.5])
+def test_pauses_double_and_are_spread_by_half(serve, monkeypatch, share) -> None:
+    asked: list[tuple[float, float]] = []
+    monkeypatch.setattr("random.uniform", lambda low, high: asked.append((low, high)) or share)
+    waits: list[float] = []
+    serve(BUSY, BUSY, BUSY, BUSY, FINE)
+    assert JsonClient(sleep=waits.append).get("http://127.0.0.1/") == {"fine": True}
+    assert waits == [share * seconds for seconds in (1, 2, 4, 8)]
+    assert set(asked) == {(0.5, 1.5)}
+
+
+def test_a_server_is_asked_so_often_and_no_more(serve) -> None:
+    waits: list[float] = []
+    server = serve(*[BUSY] * 9)
+    with pytest.raises(RefreshError, match=r"http://127\.0\.0\.1/p answered 429, 3 times over"):
+        JsonClient(attempts=3, sleep=waits.append).get("http://me:word@127.0.0.1/p?key=word")
+    assert (len(server.asked), len(waits)) == (3, 2)
+
+
+@pytest.mark.parametrize(("said", "waited"), [("7", 7.0), ("61", 60.0), ("0", 1.0), ("soon", 1.0), ("-5", 1.0)])
+def test_a_server_may_ask_for_a_longer_pause_up_to_a_minute(serve, monkeypatch, said, waited) -> None:
+    monkeypatch.setattr("random.uniform", lambda *_: 1.0)
+    waits: list[float] = []
+    serve((503, {"Retry-After": said}, b""), FINE)
+    JsonClient(sleep=waits.append).get("http://127.0.0.1/")
+    assert waits == [waited]
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_what_may_pass_is_tried_again(serve, status) -> None:
+    serve((status, {}, b""), FINE)
+    assert JsonClient(sleep=lambda _: None).get("http://127.0.0.1/") == {"fine": True}
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(404, "404 Not Found"), (201, "201 Created"), (299, "299"), (301, "301 Moved")]
+)
+def test_any_other_status_is_final(serve, status, words) -> None:
+    serve((status, {}, b""), FINE)
+    with pytest.raises(RefreshError, match=f"answered {words}"):
+        JsonClient(sleep=lambda _: None).get("http://127.0.0.1/")
+
+
+def test_an_answer_may_be_as_long_as_the_limit_and_no_longer(serve, monkeypatch) -> None:
+    monkeypatch.setattr(http, "_MAX_ANSWER_BYTES", 200_000)
+    serve((200, {}, b"x" * 200_000), (200, {}, b"x" * 200_001))
+    client = JsonClient()
+    assert len(client.get_bytes("http://127.0.0.1/")) == 200_000
+    with pytest.raises(RefreshError, match="answered more than 0 MiB"):
+        client.get_bytes("http://127.0.0.1/")
+
+
+def test_as_many_pages_as_allowed_and_no_more() -> None:
+    def pages(count: int) -> list[dict[str, Any]]:
+        read = lambda link: {"next": str(int(link or 0) + 1) if int(link or 0) + 1 < count else ""}  # noqa: E731
+        return list(follow_pages(read, link="next", most=3))
+
+    assert len(pages(3)) == 3
+    with pytest.raises(RefreshError, match="more than 3 pages"):
+        pages(4)
+
+
+def test_pages_may_take_as_long_as_allowed_and_no_longer() -> None:
+    def last(*seconds: float) -> str:
+        clock = iter((100.0, *seconds))
+        links = iter([*map(str, range(len(seconds) - 1)), ""])
+        found = list(follow_pages(lambda _: {"next": next(links)}, link="next", clock=lambda: next(clock)))
+        return str(found[-1]["next"])
+
+    assert last(100.0, 1000.0) == ""
+    with pytest.raises(RefreshError, match="had not ended after 15 minutes"):
+        last(100.0, 1000.5)
+
+
+def test_pages_that_link_back_end() -> None:
+    with pytest.raises(RefreshError, match="goes in circles"):
+        list(follow_pages(lambda link: {"next": {"": "a", "a": "b", "b": "a"}[link]}, link="next"))
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("https://prices.example/a?b", ("https", "prices.example", 443)),
+        ("http://prices.example:8080/", ("http", "prices.example", 8080)),
+        ("http://prices.example", ("http", "prices.example", 80)),
+    ],
+)
+def test_where_an_address_leads(url, place) -> None:
+    assert destination(url) == place
+
+
+@pytest.mark.parametrize("url", ["http://me@host/", "http://host\\@other/", "http://host:99999999/", "no address"])
+def test_an_address_that_hides_where_it_leads_is_refused(url) -> None:
+    with pytest.raises(RefreshError, match="The answer points to"):
+        destination(url)

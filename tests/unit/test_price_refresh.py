@@ -1,0 +1,188 @@
+"""Where a refresh draws its lines: what is fetched again, what is doubted, what is said to be missing."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from vmselect.catalog import refresh, store
+from vmselect.catalog.refresh import Progress, refresh_prices
+from vmselect.errors import ArgumentError, RefreshError
+
+
+class Cloud:
+    """Answers with the rows it was given; a test may change them."""
+
+    region_pattern = r"[a-z]+-\d+"
+
+    def __init__(self, provider: str = "lab", rows: list[dict[str, Any]] | None = None) -> None:
+        self.provider = provider
+        self.rows = [{"instance_type": f"t{n}"} for n in range(4)] if rows is None else rows
+        self.asked: list[str] = []
+
+    def missing(self) -> str | None:
+        return None
+
+    def list_regions(self) -> list[str]:
+        return ["home-1", "home-2"]
+
+    def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+        self.asked.append(region)
+        usual = {"provider": self.provider, "region": region, "market": "on_demand", "usd_per_hour": 0.5}
+        return [{**usual, **row} for row in self.rows]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("VMSELECT_CACHE_DIR", str(tmp_path))
+
+
+def run(cloud: Cloud, **options: Any) -> refresh.RefreshOutcome:
+    return refresh_prices(sources={cloud.provider: cloud}, **{"regions": "home-1", **options})
+
+
+def age(region: str, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(store.part_path("lab", region), (then, then))
+
+
+@pytest.mark.parametrize(("hours", "state"), [(5.9, "reused"), (6.1, "fetched")])
+def test_prices_are_fetched_again_after_six_hours(hours, state) -> None:
+    cloud = Cloud()
+    run(cloud)
+    age("home-1", hours * 3600)
+    (part,) = run(cloud).parts
+    assert (part.state, part.rows) == (state, 4)
+    if state == "reused":
+        assert part.detail == "fetched 5.9 h ago"
+
+
+def test_how_old_a_part_is_counts_in_hours_and_never_below_none() -> None:
+    assert store.age_hours("lab", "home-1") is None
+    run(Cloud())
+    age("home-1", 1800)
+    assert store.age_hours("lab", "home-1") == pytest.approx(0.5, abs=0.01)
+    age("home-1", -100)  # a clock was set back: nobody knows
+    assert store.age_hours("lab", "home-1") is None
+
+
+@pytest.mark.parametrize(("left", "doubted"), [(3, False), (2, False), (1, True)])
+def test_a_market_that_lost_more_than_half_is_doubted(left, doubted) -> None:
+    cloud = Cloud()
+    run(cloud)
+    cloud.rows = cloud.rows[:left]
+    found = [finding.message for finding in run(cloud, max_age_hours=0).findings]
+    said = "lab home-1 now lists 1 on_demand prices of vm, before it were 4."
+    assert found == ([said] if doubted else [])
+
+
+def test_the_first_prices_of_a_region_have_lost_nothing() -> None:
+    assert run(Cloud()).findings == ()
+
+
+def test_no_more_than_four_regions_of_a_cloud_are_asked_at_once() -> None:
+    inside, most, lock = 0, 0, threading.Lock()
+
+    class Slow(Cloud):
+        def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+            nonlocal inside, most
+            with lock:
+                inside, most = inside + 1, max(most, inside + 1)
+            time.sleep(0.02)
+            with lock:
+                inside -= 1
+            return super().fetch(region, progress=progress)
+
+    outcome = run(Slow(), regions=[f"home-{n}" for n in range(9)])
+    assert [part.state for part in outcome.parts] == ["fetched"] * 9
+    assert most == 4
+
+
+def test_all_regions_are_those_that_a_source_lists() -> None:
+    assert sorted(part.region for part in run(Cloud(), regions="all").parts) == ["home-1", "home-2"]
+    assert sorted(part.region for part in run(Cloud(), regions=None).parts) == ["home-1", "home-2"]
+
+
+def test_a_source_without_a_list_cannot_be_asked_for_all() -> None:
+    cloud = Cloud()
+    cloud.list_regions = None  # type: ignore[method-assign,assignment]
+    with pytest.raises(ArgumentError, match="lab has no list of its regions"):
+        run(cloud, regions="all")
+
+
+def test_a_region_is_asked_for_once_and_by_its_name() -> None:
+    cloud = Cloud()
+    run(cloud, regions=["home-1", "home-1", "home-2"])
+    assert sorted(cloud.asked) == ["home-1", "home-2"]
+    with pytest.raises(ArgumentError, match="elsewhere does not look like a region of lab"):
+        run(cloud, regions=["home-1", "elsewhere"])
+
+
+def test_types_that_ship_with_a_price_and_got_none_are_named() -> None:
+    shipped = vs.Catalog.embedded().offers("aws", retired=False, service="ec2")
+    names = sorted(shipped["instance_type"].astype(str))
+    some = [{"instance_type": name, "service": "ec2"} for name in names]
+
+    def told(rows: list[dict[str, Any]]) -> list[str]:
+        cloud = Cloud("aws", rows)
+        cloud.region_pattern = "us-east-1"
+        return [finding.message for finding in run(cloud, regions="us-east-1", max_age_hours=0).findings]
+
+    assert told(some) == []
+    assert told(some[2:])[0] == (
+        f"aws us-east-1 gave no price of 2 types that ship with one: {names[0]}, {names[1]} (not in the answer)."
+    )
+    lost = told(some[7:])[0]
+    assert all(name in lost for name in names[:6])
+    assert f"{names[6]}" not in lost.replace("(not in the answer)", "")
+    other = [{"instance_type": "something-else", "service": "ec2"}]
+    assert not [message for message in told(other) if "types that ship" in message]  # it sells other things
+
+
+def test_a_price_that_stands_twice_is_one_and_two_prices_are_none() -> None:
+    assert len(run(Cloud(rows=[{"instance_type": "t"}, {"instance_type": "t"}])).frame) == 1
+    twice = Cloud(rows=[{"instance_type": "t"}, {"instance_type": "t", "usd_per_hour": 0.75}])
+    assert "lab home-1 t on_demand: repeats the price" in str(run(twice, max_age_hours=0).findings[0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"), [([], "held no VM price at all"), ([{"instance_type": "t", "usd_per_hour": 0}], "was usable")]
+)
+def test_an_answer_without_a_price_is_an_error(rows, said) -> None:
+    with pytest.raises(RefreshError, match=said):
+        run(Cloud(rows=rows))
+
+
+def test_a_refresh_that_takes_too_long_says_how_long() -> None:
+    released = threading.Event()
+
+    class Endless(Cloud):
+        def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+            released.wait(60)
+            return []
+
+    with pytest.raises(RefreshError, match=r"had not ended after 0\.05 s.*There are no older ones"):
+        run(Endless(), most_seconds=0.05)
+    released.set()
+
+
+def test_every_part_is_told_from_waiting_to_its_end() -> None:
+    told: list[Progress] = []
+    run(Cloud(), progress=told.append)
+    assert [(part.state, part.rows) for part in told] == [("waiting", 0), ("fetching", 0), ("fetched", 4)]
+
+
+@pytest.mark.parametrize(("days", "old"), [(90, False), (91, True)])
+def test_refreshed_prices_are_old_after_ninety_days(days, old) -> None:
+    import datetime as dt
+
+    date = (dt.date.today() - dt.timedelta(days=days)).isoformat()
+    run(Cloud(rows=[{"instance_type": "t", "date": date}, {"instance_type": "u", "date": "2020-01-01"}]))
+    found = [finding.message for finding in vs.Catalog.refreshed(alone=True).findings]
+    assert found == ([f"Refreshed prices of lab home-1 are of {date}, {days} days old."] if old else [])

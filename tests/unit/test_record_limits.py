@@ -1,0 +1,237 @@
+"""How much a record may hold: for every limit the last value that is taken and the first that is refused.
+
+The limits keep a hostile file from filling memory, so none may be lost; and no honest record may run into one earlier
+than the format says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
+from vmselect.records.base import Fact, Gpu
+from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve
+from vmselect.records.inference import Calls, InferenceRecord, InferenceSetup
+from vmselect.records.rule import StoppingRule
+from vmselect.records.training import Fit
+from vmselect.records.transfer import Direction, TransferRecord, TransferSetup
+from vmselect.records.usage import Limits, Summary, Usage
+
+Make = Callable[[Any], Any]
+
+
+def refuses(make: Make, value: Any) -> bool:
+    try:
+        make(value)
+    except ValidationError:
+        return True
+    return False
+
+
+def steps(count: int) -> Steps:
+    columns = {"epoch": 0, "batch": 0, "seconds": 0.0, "covers": 1, "label": "steady"}
+    return Steps(**{name: (one,) * count for name, one in columns.items()}, readings=count, steps=count)  # type: ignore[arg-type]
+
+
+def calls(count: int) -> Calls:
+    columns = {"number": 0, "start": 0.0, "latency": 0.0, "service": 0.0, "batch": 1, "label": "steady"}
+    every = {name: (one,) * count for name, one in columns.items()}
+    return Calls(total=count, items=count, buckets=(0,), counts=(count,), **every)  # type: ignore[arg-type]
+
+
+def histogram(count: int) -> Calls:
+    return Calls(total=count, items=count, buckets=tuple(range(count)), counts=(1,) * count)
+
+
+def direction(count: int) -> Direction:
+    times = (0.0,) * count
+    return Direction(seconds=1.0, start=times, taken=times, bytes=(1,) * count, label=("steady",) * count)
+
+
+def profile(**parts: Any) -> Profile:
+    return Profile(**{"outcome": "given", "timeline": Timeline(), **parts})
+
+
+def answers(**parts: Any) -> InferenceRecord:
+    return InferenceRecord(**{"setup": InferenceSetup(source="given"), **parts})
+
+
+RULE = StoppingRule(monitor="m", mode="max")
+
+
+def run(**parts: Any) -> ConvergenceRun:
+    usual = {"created": datetime(2026, 1, 1, tzinfo=UTC), "batch_size": 8, "rule": RULE, "epochs_run": 1e9}
+    return ConvergenceRun(**{**usual, **parts})
+
+
+def moved(**parts: Any) -> TransferRecord:
+    setup = TransferSetup(url="memory://x", protocol="memory", files=1, bytes_per_file=1)
+    return TransferRecord(**{"setup": setup, **parts})
+
+
+def names(count: int, value: Any = 1) -> dict[str, Any]:
+    return {f"n{number}": value for number in range(count)}
+
+
+SUMMARY = Summary(count=1, seconds=1.0, mean=0.0, maximum=0.0, p50=0.0, p95=0.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "most"),
+    [
+        (steps, 20_000),
+        (lambda count: Timeline(epochs=(Epoch(epoch=0, seconds=0.0),) * count), 20_000),
+        (lambda count: Timeline(validations=(Validation(epoch=0, seconds=0.0),) * count), 20_000),
+        (lambda count: Timeline(boundaries=(Boundary(epoch=0, seconds=0.0),) * count), 20_000),
+        (
+            lambda count: Timeline(pauses=(Pause(cause="garbage collection", epoch=0, batch=0, seconds=0.0),) * count),
+            20_000,
+        ),
+        (lambda count: Validation(epoch=0, seconds=0.0, batch_seconds=(0.0,) * count), 4_000),
+        (lambda count: profile(metrics=names(count, 1.0)), 1_000),
+        (lambda count: profile(factors=names(count)), 100),
+        (lambda count: Environment(versions=names(count, "1")), 50),
+        (lambda count: Environment(gpus=(Gpu(name="T4"),) * count), 1_000),
+        (calls, 100_000),
+        (histogram, 10_000),
+        (lambda count: answers(preparing=(0.0,) * count), 100_000),
+        (lambda count: answers(errors=names(count)), 50),
+        (lambda count: answers(metrics=names(count, 1.0)), 200),
+        (direction, 100_000),
+        (lambda count: Curve(epoch=tuple(range(1, count + 1)), value=(0.0,) * count), 20_000),
+        (lambda count: run(metrics=names(count, 1.0)), 200),
+        (lambda count: ConvergenceRecord(runs=(run(),) * count), 10_000),
+        (lambda count: Usage(interval_seconds=1.0, seconds=(0.0,) * count, phase=("calls",) * count), 4_000),
+        (lambda count: Usage(interval_seconds=1.0, series=names(count, ())), 2_000),
+        (lambda count: Usage(interval_seconds=1.0, phases={"calls": names(count, SUMMARY)}), 2_000),
+        (lambda count: Gpu(name="x" * count), 1_000),
+        (lambda count: Fact(value="x" * count, source="given"), 200),
+        (lambda count: StoppingRule(monitor="x" * count, mode="max"), 200),
+    ],
+)
+def test_so_many_and_no_more(make: Make, most: int) -> None:
+    make(most)
+    assert refuses(make, most + 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "least", "most"),
+    [
+        (lambda value: Epoch(epoch=0, seconds=value), 0.0, 1e10),
+        (lambda value: Epoch(epoch=value, seconds=0.0), 0, 2**62),
+        (lambda value: Setup(batch_size=value), 1, 2**62),
+        (lambda value: Setup(partial_batch=value), 0, None),
+        (lambda value: Fit(number=value, process="p"), 1, 2**62),
+        (lambda value: Gpu(name="T4", power_limit_watts=value), 0.0, None),
+        (lambda value: InferenceSetup(source="given", bytes_per_item=value), 0.0, 1e15),
+        (lambda value: InferenceSetup(source="given", rate=value), None, 1e9),
+        (lambda value: moved(cost_usd=value), 0.0, 1e9),
+        (lambda value: moved(egress_usd_per_gb=value), 0.0, 1e9),
+        (lambda value: run(epochs_run=value), None, 1e9),
+        (lambda value: run(stabilised_after=value), None, 1e9),
+        (lambda value: StoppingRule(monitor="m", mode="max", min_delta=value), 0.0, None),
+    ],
+)
+def test_so_large_and_no_larger(make: Make, least: float | None, most: float | None) -> None:
+    for edge, beyond in ((least, -1), (most, 1)):
+        if edge is not None:
+            make(edge)
+            assert refuses(make, edge + beyond if isinstance(edge, int) else edge + beyond * max(1e-9, 1e-6 * edge))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda value: InferenceSetup(source="given", rate=value),
+        lambda value: run(epochs_run=value),
+        lambda value: run(stabilised_after=value),
+        lambda value: Setup(validations_per_epoch=value),
+        lambda value: Limits(container_cores=value),
+    ],
+)
+def test_above_nothing(make: Make) -> None:
+    make(1e-9)
+    assert refuses(make, 0.0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_no_time_is_endless(value: float) -> None:
+    assert refuses(lambda seconds: Epoch(epoch=0, seconds=seconds), value)
+    assert refuses(lambda number: profile(metrics={"m": number}), value)
+
+
+@pytest.mark.parametrize(("name", "fits"), [("", False), ("x", True)])
+def test_a_name_has_a_letter(name: str, fits: bool) -> None:
+    assert refuses(lambda value: Fact(value=value, source="given"), name) is not fits
+
+
+@pytest.mark.parametrize(("digits", "fits"), [(31, False), (32, True), (33, False)])
+def test_an_identity_has_thirty_two_digits(digits: int, fits: bool) -> None:
+    assert refuses(lambda value: profile(id=value), "a" * digits) is not fits
+
+
+def test_a_record_of_runs_has_one() -> None:
+    assert refuses(lambda runs: ConvergenceRecord(runs=runs), ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "fits"),
+    [
+        ({}, True),
+        ({"readings": 1}, False),
+        ({"steps": 3}, False),
+        ({"readings": 9, "steps": 99}, True),  # what was not kept counts too
+        ({"label": ("steady",)}, False),
+    ],
+)
+def test_sums_of_steps_hold_at_least_what_was_kept(changes: dict[str, Any], fits: bool) -> None:
+    columns = {"epoch": (0, 0), "batch": (0, 1), "seconds": (1.0, 1.0), "covers": (2, 2), "label": ("first", "steady")}
+    assert refuses(lambda more: Steps(**{**columns, "readings": 2, "steps": 4, **more}), changes) is not fits
+
+
+@pytest.mark.parametrize(
+    ("changes", "fits"),
+    [
+        ({}, True),
+        ({"items": 2}, True),
+        ({"items": 1}, False),
+        ({"counts": (1, 2)}, False),
+        ({"buckets": (5, 5)}, False),
+        ({"buckets": (5,)}, False),
+        ({"label": ("steady", "steady", "steady")}, False),
+        ({"label": ("steady", "steady", "warmup")}, True),
+        ({"latency": (1.0, 1.0)}, False),
+    ],
+)
+def test_sums_of_calls_agree_with_their_readings(changes: dict[str, Any], fits: bool) -> None:
+    three = (1.0, 1.0, 1.0)
+    usual = {
+        "total": 2, "items": 8, "buckets": (5, 6), "counts": (1, 1), "number": (0, 1, 2), "start": three,
+        "latency": three, "service": three, "batch": (4, 4, 4), "label": ("warmup", "steady", "steady"),
+    }  # fmt: skip
+    assert refuses(lambda more: Calls(**{**usual, **more}), changes) is not fits
+
+
+@pytest.mark.parametrize(
+    ("epochs", "fits"), [((1, 2, 3), True), ((1, 3), True), ((1, 1), False), ((2, 1), False), ((0, 1), False)]
+)
+def test_a_curve_goes_on(epochs: tuple[int, ...], fits: bool) -> None:
+    assert refuses(lambda value: Curve(epoch=value, value=(0.0,) * len(value)), epochs) is not fits
+    assert refuses(lambda value: Curve(epoch=value, value=()), epochs)
+
+
+@pytest.mark.parametrize(("after", "fits"), [(4.0, True), (5.0, True), (5.5, False)])
+def test_a_run_stabilises_while_it_runs(after: float, fits: bool) -> None:
+    assert refuses(lambda value: run(epochs_run=5.0, stabilised_after=value), after) is not fits
+
+
+def test_where_a_run_did_not_stabilise_all_its_epochs_count() -> None:
+    curve = Curve(epoch=(1, 2, 3), value=(0.5, 0.7, 0.9))
+    assert run(epochs_run=3.0, curve=curve).epochs_to_stabilise == 3.0
+    assert run(epochs_run=3.0, curve=curve).best == 0.9
+    assert run(epochs_run=3.0, stabilised_after=2.0, curve=curve).best == 0.7
