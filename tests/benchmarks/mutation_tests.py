@@ -17,7 +17,9 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,10 @@ import coverage
 import hypothesis
 import pytest
 
-HEAVY = ("numpy", "pandas", "scipy.special", "scipy.stats", "pydantic", "hypothesis", "requests", "typer", "psutil")
+HEAVY = (
+    "numpy", "pandas", "scipy.special", "scipy.stats", "pydantic", "hypothesis.strategies", "requests", "typer.testing",
+    "rich.console", "rich.table", "psutil", "yaml", "fsspec", "altair", "boto3", "botocore.config", "py_mini_racer",
+)  # fmt: skip
 UNWARNED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # plugins are imported before the fork
 ARGUMENTS = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "-o", "timeout=0", *UNWARNED]
 MOST_SECONDS = 60.0
@@ -70,7 +75,10 @@ class Record:
 def import_heavy_parts() -> None:
     """What every try needs and no mutant changes."""
     for name in HEAVY:
-        importlib.import_module(name)
+        with suppress(ImportError):  # what is not installed is not tested
+            importlib.import_module(name)
+    for plugin in entry_points(group="pytest11"):
+        plugin.load()
 
 
 class _Recorder:

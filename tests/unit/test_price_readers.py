@@ -485,6 +485,17 @@ def test_pauses_double_and_are_spread_by_half(serve, monkeypatch, share) -> None
     assert set(asked) == {(0.5, 1.5)}
 
 
+def test_a_server_is_asked_five_times_for_two_minutes_each(serve, monkeypatch) -> None:
+    limits: list[float] = []
+    deadline = http.Deadline
+    monkeypatch.setattr(http, "Deadline", lambda seconds: limits.append(seconds) or deadline(seconds))
+    server = serve(*[BUSY] * 9)
+    with pytest.raises(RefreshError, match="5 times over"):
+        JsonClient(sleep=lambda _: None).get("http://127.0.0.1/")
+    assert limits == [120.0] * 5
+    assert {asked["timeout"] for asked in server.asked} == {30.0}  # for a sign of life
+
+
 def test_a_server_is_asked_so_often_and_no_more(serve) -> None:
     waits: list[float] = []
     server = serve(*[BUSY] * 9)

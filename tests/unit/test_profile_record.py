@@ -7,6 +7,8 @@ import pytest
 
 import vmselect as vs
 from vmselect.records import Profile, Steps, Timeline
+from vmselect.records.summary import table_html
+from vmselect.records.training import InputWait
 
 
 def given(**changes: object) -> Profile:
@@ -109,3 +111,46 @@ def test_text_names_the_machine_and_the_step() -> None:
     text = str(given())
     assert "p3.2xlarge" in text
     assert "130 ms (median of 2)" in text
+
+
+def test_the_summary_in_numbers() -> None:
+    profile = given(iteration_seconds=[0.1, 0.3, 0.2], validation_seconds=[1.0, 2.0, 3.0, 4.0])
+    rows = profile.summary()
+    assert rows["first step"] == "3.4 s"
+    assert rows["steady step"] == "200 ms (median of 3)"
+    assert rows["validations"] == "1 s, 2 s, 3 s"  # of many, the first three
+    assert rows["initialization"] == "200 ms"
+    assert "epochs" not in rows
+    epochs = Profile.from_times(first_epoch_seconds=4.0, later_epoch_seconds=[3.0, 2.0, 1.0])
+    assert epochs.summary()["epochs"] == "4 s, 3 s, 2 s"
+    assert epochs.summary()["machine"] == "unknown"
+    lines = str(profile).splitlines()
+    assert len({line.index(rows[name]) for name, line in zip(rows, lines, strict=False)}) == 1  # in one column
+
+
+def test_a_table_of_many_profiles_shows_a_hundred() -> None:
+    profile = given()
+    page = table_html([profile] * 101)
+    assert page.count("<tr>") == 101  # with the head
+    assert "<p>The first 100 of 101 profiles.</p>" in page
+    assert "The first" not in table_html([profile] * 100)
+    doubts = sum(finding.severity == "doubt" for finding in profile.findings)
+    assert table_html([profile]).count(f"<td>{doubts or ''}</td>") == 1
+
+
+def test_the_true_time_of_a_training_that_was_watched() -> None:
+    watched = given(total_seconds=100.0).model_copy(update={"outcome": "watched"})
+    assert watched.total_seconds == pytest.approx(100.0)
+    assert given(total_seconds=100.0).total_seconds is None
+    no_start = watched.model_copy(
+        update={"timeline": watched.timeline.model_copy(update={"init_seconds": None, "init_source": None})}
+    )
+    assert no_start.total_seconds == pytest.approx(99.8)
+    with pytest.raises(vs.errors.ArgumentError, match="total_seconds is less than init_seconds"):
+        given(total_seconds=0.1)
+    assert given(total_seconds=0.2).timeline.fit_seconds == 0.0
+
+
+@pytest.mark.parametrize(("seconds", "wall", "share"), [(1.0, 4.0, 0.25), (5.0, 4.0, 1.0), (1.0, 0.0, 0.0)])
+def test_the_share_of_waiting_for_data(seconds: float, wall: float, share: float) -> None:
+    assert InputWait(seconds=seconds, wall_seconds=wall, steps=1, method="test").share == share

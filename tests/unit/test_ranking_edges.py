@@ -269,3 +269,97 @@ def test_a_bill_shows_a_range_only_where_there_is_one() -> None:
     with pytest.raises(ArgumentError, match="not in order"):
         vs.Bill.of(disk=(1.0, 2.1, 2.0))
     assert vs.Bill.of(disk=(1.0, 1.0, 1.0)).high == 1.0
+
+
+def many(count: int, **options: Any) -> vs.Ranking:
+    """Machines m00, m01, ..., each a little dearer than the one before."""
+    names = [f"m{number:02}" for number in range(count)]
+    catalog = prices(*((name, 1.0 + number) for number, name in enumerate(names)))
+    return rank([line(name, 360.0) for name in names], catalog, **options)
+
+
+def test_the_text_of_a_ranking_shows_ten_rows_and_counts_the_others() -> None:
+    lines = str(many(12)).splitlines()
+    assert sum(one.split()[:1] in ([str(n)] for n in range(1, 13)) for one in lines) == 10
+    assert "... and 2 more" in lines
+    assert "more" not in str(many(10))
+    assert lines[0].startswith("Rent m00 (lab, here, on_demand), batch 64: 10 epochs in 1 h (1 h to 1 h) for $1.00")
+    assert lines[0].endswith("the lowest cost of 12 candidates.")
+    assert "the only candidate left." in many(1).verdict
+
+
+def test_what_was_left_out_is_counted_and_three_are_named() -> None:
+    text = str(many(12, budget_usd=5.0))
+    assert "Left out: 7 candidates over budget; see ranking.excluded." in text
+    assert text.count("over the budget of $5.00") == 3
+    one = str(many(6, budget_usd=5.0))
+    assert "Left out: 1 candidate over budget" in one
+    nothing = many(3, budget_usd=0.5)
+    assert nothing.verdict.startswith("Nothing is feasible: 3 candidates over budget. For one, m00")
+
+
+def test_a_tie_names_three_rivals_and_counts_the_others() -> None:
+    def equal(count: int) -> str:
+        names = [f"m{number}" for number in range(count)]
+        catalog = prices(*((name, 1.0) for name in names))
+        return rank([line(name, 360.0) for name in names], catalog).verdict
+
+    assert "Within the intervals it is a tie with m1 (lab, here, on_demand), batch 64 ($1.00 in 1 h)." in equal(2)
+    assert "more" not in equal(4)
+    assert equal(6).endswith(" and 2 more.")
+
+
+@pytest.mark.parametrize(("dearer", "chosen"), [(1.499, "quick"), (1.501, "cheap")])
+def test_a_tie_prefers_what_costs_no_more_than_half_as_much_again(dearer: float, chosen: str) -> None:
+    """Two machines whose times cannot be told apart: the one with the better estimate, unless it costs much more."""
+
+    def steps(name: str, seconds: float) -> Profile:
+        return Profile.from_times(
+            instance_type=name, batch_size=64, steps_per_epoch=1000, init_seconds=0.0, first_iteration_seconds=seconds,
+            iteration_seconds=[seconds] * 5,
+        )  # fmt: skip
+
+    slower = 1.01
+    catalog = prices(("quick", dearer * slower), ("cheap", 1.0))
+    ranking = rank([steps("quick", 0.1), steps("cheap", 0.1 * slower)], catalog, method="robust", objective="time")
+    assert all(row.tied_with_best for row in ranking)
+    assert ranking.best.instance_type == chosen
+
+
+def test_a_doubt_where_a_limit_lies_within_the_interval() -> None:
+    records = [moved("a", 0.01)]  # 100 s, give or take 20
+    transfer = vs.Transfer(data_gb=10, records=records)
+
+    def found(**limit: float) -> set[str]:
+        row = rank(HOUR, DOLLAR, transfer=transfer, **limit).best
+        return {finding.code for finding in row.findings} & {"may-miss-deadline", "may-exceed-budget"}
+
+    assert found(deadline_hours=3721 / 3600) == set()
+    assert found(deadline_hours=3719 / 3600) == {"may-miss-deadline"}
+    assert found(budget_usd=3721 / 1800) == set()
+    assert found(budget_usd=3719 / 1800) == {"may-exceed-budget"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "increment", "minimum", "billed"),
+    [(59, 1, 60, 60), (60.5, 1, 60, 61), (61, 60, 0, 120), (61.5, 0, 60, 61.5), (9, 0, 60, 60)],
+)
+def test_what_appears_on_the_bill(seconds: float, increment: float, minimum: float, billed: float) -> None:
+    import numpy as np
+
+    from vmselect.ranking.measures import billed_seconds
+
+    found = billed_seconds(np.array([seconds]), increment=np.array([increment]), minimum=np.array([minimum]))
+    assert found.tolist() == [billed]
+
+
+def test_a_machine_for_nothing_is_the_reference_itself() -> None:
+    import numpy as np
+
+    from vmselect.ranking.measures import score
+
+    values = {"cost": np.array([0.0, 3.0]), "time": np.array([20.0, 10.0])}
+    best = {"cost": np.array(0.0), "time": np.array(10.0)}
+    assert score({"cost": 1.0, "time": 0.0}, values, best).tolist() == [1.0, math.inf]
+    assert score({"cost": 0.0, "time": 1.0}, values, best).tolist() == [2.0, 1.0]
+    assert score({"cost": 0.25, "time": 0.75}, values, best).tolist() == [0.25 + 1.5, math.inf]
