@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vmselect.catalog.sources import http
-from vmselect.catalog.sources.aws import AwsPrices, describe_machine, parse_ec2_product
+from vmselect.catalog.sources.aws import AwsPrices, describe_machine, parse_ec2_product, parse_sagemaker_product
 from vmselect.catalog.sources.azure import AzurePrices, parse_item
 from vmselect.catalog.sources.gcp import GcpPrices, assemble, collect_parts, read_unit_price
 from vmselect.catalog.sources.http import JsonClient, destination, follow_pages
@@ -344,6 +344,33 @@ def test_leases_of_aws_count_without_upfront_payment_and_of_the_standard_class()
     assert found == [
         ("x.large", "on_demand", "0.5"), ("x.large", "reserved_1y", "0.4"), ("x.large", "reserved_3y", "0.3")
     ]  # fmt: skip
+
+
+def training(**changes: str | None) -> str:
+    usual = {"instanceName": "ml.p3.2xlarge", "component": "Training", "regionCode": "us-east-1"}
+    attributes = {name: value for name, value in {**usual, **changes}.items() if value is not None}
+    about = {"productFamily": "ML Instance", "attributes": attributes}
+    return json.dumps({"product": about, "terms": {"OnDemand": {"a": term("3.8")}}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "ml.p3.2xlarge"),
+        ({"instanceName": None, "instanceType": "ml.p3.2xlarge-Training"}, "ml.p3.2xlarge"),
+        ({"instanceName": None, "component": None, "instanceType": "ml.p3.2xlarge-Training"}, "ml.p3.2xlarge"),
+        ({"component": None, "usagetype": "USE1-Train:ml.p3.2xlarge"}, "ml.p3.2xlarge"),
+        ({"instanceType": "ml.p4d.24xlarge"}, "ml.p3.2xlarge"),  # the first that looks like a type
+        ({"component": "Hosting"}, None),
+        ({"component": "Training Spot"}, None),
+        ({"instanceType": "ml.p3.2xlarge-Hosting"}, None),
+        ({"instanceName": "p3.2xlarge"}, None),
+        ({"regionCode": "eu-west-1"}, None),
+    ],
+)
+def test_which_sagemaker_products_are_training(changes, name) -> None:
+    found = list(parse_sagemaker_product(training(**changes), "us-east-1"))
+    assert found == ([(name, "on_demand", "3.8")] if name else [])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3"])

@@ -219,6 +219,17 @@ def test_one_name_at_two_clouds_is_two_machines() -> None:
     assert {row.basis for row in rows.values()} == {"between"}
 
 
+@pytest.mark.parametrize(("workers", "title"), [(1, "a, batch 64"), (2, "2 x a, batch 64"), (3, "3 x a, batch 64")])
+def test_several_machines_are_counted_in_the_title_and_the_price(workers: int, title: str) -> None:
+    one = line("a", 360.0)
+    several = one.model_copy(update={"environment": Environment(workers=workers)})
+    ranking = rank([several], DOLLAR)
+    assert ranking.candidates.contenders[0].title == title
+    assert ranking.best.usd_per_hour == 2.0 * workers
+    told = [finding for finding in ranking.best.findings if finding.code == "several-machines"]
+    assert len(told) == (workers > 1)
+
+
 def test_a_profile_of_one_step_has_no_second() -> None:
     short = Profile.from_times(
         instance_type="a", batch_size=64, steps_per_epoch=10, first_iteration_seconds=3.0, iteration_seconds=[1.0],
