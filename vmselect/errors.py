@@ -19,9 +19,14 @@
 Catch :class:`VmselectError` to catch them all. Messages state the fact and then the remedy.
 """
 
+from vmselect.units import printable_lines
+
 
 class VmselectError(Exception):
     """Base of every error raised on purpose."""
+
+    def __str__(self) -> str:
+        return printable_lines(super().__str__())  # names of files, machines and models are other people's
 
 
 class ArgumentError(VmselectError, ValueError):

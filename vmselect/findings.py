@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
+from vmselect.units import printable_lines
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -21,7 +23,7 @@ class Finding:
     severity: Literal["doubt", "note"] = "doubt"
 
     def __str__(self) -> str:
-        return f"{self.message} {self.remedy}"
+        return printable_lines(f"{self.message} {self.remedy}")
 
 
 def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

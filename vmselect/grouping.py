@@ -47,6 +47,12 @@ DATA = frozenset({"examples", "steps_per_epoch"})
 VALIDATION = frozenset({"validation_examples"})
 
 
+def _validates(profile: Profile) -> bool:
+    """Whether the training is known to validate; a probe may have ended before it did."""
+    setup = profile.setup
+    return bool(profile.timeline.validations or setup.validation_examples or setup.validation_steps)
+
+
 def _validation_steps(profile: Profile) -> int | None:
     return profile.setup.validation_steps
 
@@ -76,7 +82,7 @@ FACTS: tuple[Fact, ...] = (
     ),
     Fact(
         "number of epochs between validations",
-        lambda p: p.setup.validation_freq if p.timeline.validations else None,
+        lambda p: p.setup.validation_freq if _validates(p) else None,
         "task",
         remedy="Probe with the same validation_freq.",
     ),

@@ -114,6 +114,15 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
+def printable_lines(text: str) -> str:
+    """The same for several lines, which stay apart.
+
+    >>> printable_lines("a\\nb\\x07")
+    'a\\nb�'
+    """
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def format_bytes(count: float) -> str:
     """A memory size in binary units.
 

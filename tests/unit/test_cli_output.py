@@ -64,6 +64,29 @@ def test_csv_holds_no_terminal_commands(capsys: pytest.CaptureFixture[str]) -> N
     assert printed.replace("\n", "").isprintable()
 
 
+def test_nothing_that_is_computed_prints_terminal_commands() -> None:
+    hostile, plain = (
+        vs.Profile.from_times(
+            instance_type=name, model="net", batch_size=8, steps_per_epoch=9, iteration_seconds=[0.1] * 4
+        )
+        for name in (HOSTILE, "g4dn.xlarge")
+    )
+    ranking = vs.rank([hostile, plain], epochs=3)
+    compared = vs.compare([hostile, plain], by="instance_type")
+    estimate = vs.estimate(hostile, epochs=3)
+    for shown in (ranking, compared, estimate, *ranking.excluded, *ranking.findings):
+        for text in (str(shown), repr(shown)):
+            assert text.replace("\n", "").isprintable()
+    assert "[bold]m[/bold]" in str(ranking)
+
+
+def test_no_error_prints_terminal_commands() -> None:
+    with pytest.raises(vs.errors.ProfileError) as refused:
+        vs.load_profiles("no-such-\x1b[31m-file.json")
+    assert str(refused.value).isprintable()
+    assert "\n" in str(vs.errors.PlanError("line 3: a\nline 5: b"))
+
+
 def test_profiles_and_studies_print_no_terminal_commands() -> None:
     profile = vs.Profile.from_times(
         instance_type="g4dn.xlarge", model=HOSTILE, first_epoch_seconds=40, later_epoch_seconds=30

@@ -98,6 +98,13 @@ def test_validations_cut_to_other_numbers_of_steps_are_other_work() -> None:
     assert grouping.check_comparable([ten, larger]) == ()
 
 
+@pytest.mark.parametrize("known", ["validation_examples", "validation_steps"])
+def test_how_often_is_compared_also_where_no_validation_was_reached(known: str) -> None:
+    pair = [changed("setup", **{known: 10, "validation_freq": every}) for every in (1, 5)]
+    with pytest.raises(vs.errors.RankingError, match=r"epochs between validations \(1, 5\)"):
+        grouping.check_comparable(pair)
+
+
 def test_what_is_unknown_agrees_with_everything() -> None:
     unknown = Profile.from_times(instance_type="a", batch_size=64, iteration_seconds=0.1)
     grouping.check_repetitions([KNOWN, unknown])

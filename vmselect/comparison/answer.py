@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vmselect._checks import check_indent, list_items
+from vmselect.units import printable_lines
 
 
 class Answer(ABC):
@@ -33,7 +34,7 @@ class Answer(ABC):
         return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     def __str__(self) -> str:
-        return self.verdict
+        return printable_lines(self.verdict)
 
     # The report layer stands above this one; it is looked up by name when a picture is asked for.
 

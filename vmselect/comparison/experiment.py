@@ -300,7 +300,7 @@ class Effects(Answer):
         }
 
     def __repr__(self) -> str:
-        return f"<Effects of {', '.join(self.names)}: {self.verdict}>"
+        return f"<Effects of {', '.join(self.names)}: {self}>"
 
     def chart(self, kind: str = "main", **options: Any) -> Any:
         """An Altair chart: ``main`` effects with intervals, or ``interactions`` as lines through cell averages."""

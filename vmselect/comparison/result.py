@@ -199,7 +199,7 @@ class Comparison(Answer):
         return wording.verdict(self)
 
     def __repr__(self) -> str:
-        return f"<Comparison by {', '.join(self.by)}: {self.verdict}>"
+        return f"<Comparison by {', '.join(self.by)}: {self}>"
 
     # -- out -------------------------------------------------------------------------------------------------------
 

@@ -135,4 +135,4 @@ class Scores(Answer):
         }
 
     def __repr__(self) -> str:
-        return f"<Scores of {len(self.totals)}: {self.verdict}>"
+        return f"<Scores of {len(self.totals)}: {self}>"

@@ -20,6 +20,7 @@ from vmselect.estimation import RuntimeEstimate, estimate
 from vmselect.findings import Finding, gravest_first
 from vmselect.grouping import Identity, check_comparable, group_repetitions, read_records
 from vmselect.records import Profile
+from vmselect.units import printable, printable_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +64,8 @@ class Speedup:
         ratio = f"{self.speedup:.2f} times as fast as one ({self.speedup_low:.2f} to {self.speedup_high:.2f})"
         used = f"efficiency {self.efficiency:.0%} ({self.efficiency_low:.0%} to {self.efficiency_high:.0%})"
         batch = f" with the {self.base}" if self.base == SAME_SHARE else ""
-        return f"{self.setup}: {self.nodes} workers are {ratio}{batch}, {used}, {self.cost_ratio:.2f} times the cost"
+        cost = f"{self.cost_ratio:.2f} times the cost"
+        return printable(f"{self.setup}: {self.nodes} workers are {ratio}{batch}, {used}, {cost}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +106,7 @@ class Scaling:
         return json.dumps(self.payload(), indent=check_indent(indent), allow_nan=False)
 
     def __str__(self) -> str:
-        return self.verdict
+        return printable_lines(self.verdict)
 
 
 def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:

@@ -15,7 +15,7 @@ from vmselect.estimation.runtime import TERMS, RuntimeEstimate
 from vmselect.findings import Finding, findings_html
 from vmselect.grouping import Identity, identify, read_records
 from vmselect.records import Profile
-from vmselect.units import format_seconds
+from vmselect.units import format_seconds, printable
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class FitsEstimate:
     def __str__(self) -> str:
         count = sum(fit.times for fit in self.fits)
         times = f"{format_seconds(self.seconds)} ({format_seconds(self.low)} to {format_seconds(self.high)})"
-        return f"{self.title}: {count} fit{'s' * (count != 1)} in {times}"
+        return printable(f"{self.title}: {count} fit{'s' * (count != 1)} in {times}")
 
     def _repr_html_(self) -> str:
         rows = ""

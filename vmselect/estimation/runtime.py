@@ -14,7 +14,7 @@ import numpy as np
 from vmselect._checks import check_count
 from vmselect.estimation.waiting import price_waits
 from vmselect.findings import Finding, findings_html
-from vmselect.units import format_seconds
+from vmselect.units import format_seconds, printable
 
 TERMS = (
     "boot",
@@ -118,7 +118,7 @@ class RuntimeEstimate:
 
     def __str__(self) -> str:
         times = f"{format_seconds(self.seconds)} ({format_seconds(self.low)} to {format_seconds(self.high)})"
-        return f"{self.title}: {self.epochs} epochs in {times} by {self.method}"
+        return printable(f"{self.title}: {self.epochs} epochs in {times} by {self.method}")
 
     def _repr_html_(self) -> str:
         left, right = 'style="text-align: left"', 'style="text-align: right"'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_mapping, check_number, is_number, maybe, show
 from vmselect.errors import ArgumentError
-from vmselect.units import format_usd
+from vmselect.units import format_usd, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,8 @@ class Bill:
 
     def __str__(self) -> str:
         span = f" ({format_usd(self.low)} to {format_usd(self.high)})" if self.high > self.low else ""
-        return f"{format_usd(self.total)}{span}: " + ", ".join(f"{p.name} {format_usd(p.usd)}" for p in self.parts)
+        parts = ", ".join(f"{printable(p.name)} {format_usd(p.usd)}" for p in self.parts)
+        return f"{format_usd(self.total)}{span}: {parts}"
 
 
 def _read(name: str, value: Any) -> tuple[float, float, float, str]:

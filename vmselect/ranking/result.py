@@ -27,6 +27,7 @@ from vmselect.ranking.rows import Excluded, Interval, Lazy, Row
 from vmselect.ranking.settings import Settings
 from vmselect.ranking.spread import Ints
 from vmselect.ranking.study import Studied
+from vmselect.units import printable, printable_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -243,10 +244,10 @@ class Ranking:
         return wording.verdict(self)
 
     def __str__(self) -> str:
-        return wording.as_text(self)
+        return printable_lines(wording.as_text(self))
 
     def __repr__(self) -> str:
-        return f"<Ranking of {len(self)} rows: {self.verdict}>"
+        return f"<Ranking of {len(self)} rows: {printable(self.verdict)}>"
 
     # -- the study, where there was one --------------------------------------------------------------------------
 

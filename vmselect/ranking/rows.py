@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from vmselect.errors import EstimateError
 from vmselect.findings import Finding, findings_html
-from vmselect.units import count_epochs, format_seconds, format_usd
+from vmselect.units import count_epochs, format_seconds, format_usd, printable
 
 Item = TypeVar("Item")
 
@@ -71,7 +71,7 @@ class Row:
         return next((bound for finding in self.findings if (bound := getattr(finding, "bound", ""))), "")
 
     def __str__(self) -> str:
-        return f"{self.title}: {count_epochs(self.epochs)} in {self.time_text} for {self.cost_text}"
+        return printable(f"{self.title}: {count_epochs(self.epochs)} in {self.time_text} for {self.cost_text}")
 
     def _repr_html_(self) -> str:
         return f"<p><bdi>{escape(str(self))}</bdi></p>{findings_html(self.findings)}"
@@ -98,7 +98,7 @@ class Excluded:
     epochs: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.candidate}: {self.reason}"
+        return printable(f"{self.candidate}: {self.reason}")
 
     @classmethod
     def unestimated(cls, candidate: str, error: EstimateError, *names: str) -> Excluded:

@@ -28,7 +28,7 @@ from vmselect.ranking.rows import Excluded
 from vmselect.ranking.services import Service, gather_services
 from vmselect.ranking.settings import read_catalog, read_names
 from vmselect.records.inference import InferenceRecord
-from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd, list_some
+from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd, list_some, printable_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,7 +125,7 @@ class ServingRanking:
         )
 
     def __str__(self) -> str:
-        return self.verdict if self.rows else "No machine can serve this."
+        return printable_lines(self.verdict) if self.rows else "No machine can serve this."
 
     def __repr__(self) -> str:
         return f"<ServingRanking of {len(self)} rows: {self}>"

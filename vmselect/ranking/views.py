@@ -12,6 +12,7 @@ from vmselect.errors import RankingError
 from vmselect.ranking.assessment import FEASIBLE, OTHER_MARKET, measure
 from vmselect.ranking.measures import read_measure
 from vmselect.ranking.spread import Floats, Ints, Spread
+from vmselect.units import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +37,7 @@ class Crossover:
     winner: str
 
     def __str__(self) -> str:
-        return f"from {self.epochs:,} epochs on {self.winner}, before that {self.previous}"
+        return printable(f"from {self.epochs:,} epochs on {self.winner}, before that {self.previous}")
 
 
 def relative(ranking: Ranking, objective: str) -> pd.DataFrame:

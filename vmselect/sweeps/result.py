@@ -11,7 +11,7 @@ from vmselect.records import Profile, Record
 from vmselect.sweeps.collection import load_all
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.sweeps.state import State, trials_of
-from vmselect.units import format_usd
+from vmselect.units import format_usd, printable_lines
 
 if TYPE_CHECKING:
     from vmselect.comparison import Scaling
@@ -33,7 +33,7 @@ class Missing:
 
     def __str__(self) -> str:
         factors = ", ".join(f"{name} {level}" for name, level in self.trial.factors.items())
-        return f"trial {self.id}{f' ({factors})' if factors else ''}: {self.reason}"
+        return printable_lines(f"trial {self.id}{f' ({factors})' if factors else ''}: {self.reason}")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SweepResult:
             f"{format_usd(self.spent_usd)} spent of at most {format_usd(self.worst_usd)}",
             saving(self.saved_usd, self.saved_worst_usd) if any(one.sure for one in self.skipped) else "",
         ]
-        return "; ".join(filter(None, parts))
+        return printable_lines("; ".join(filter(None, parts)))
 
 
 def saving(estimated_usd: float, worst_usd: float) -> str:
