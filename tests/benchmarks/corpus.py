@@ -9,10 +9,10 @@ The scripts in ``corpus/`` know nothing of vmselect. For each, in folders of its
 3. the profiles say what the script's fits take together (their steps, validations and so on; not the imports before);
 4. the script runs again in another process, with nothing of vmselect in it, and a clock around each fit says the truth.
 
-``--out`` keeps one small file for each script, and a script that has one is not run again: a run that was broken off
-goes on where it was. How much of its cores other programs took meanwhile is written down too: where that was over a
+``--out`` keeps one small file and the profiles of each script, and a script that has them is not run again: a run that
+was broken off goes on where it was. How much of its cores other programs took meanwhile is written down too: where that was over a
 tenth, the row says so and counts for nothing, and ``--again`` makes it anew. ``--read`` prints the table of an earlier
-run; ``--markdown`` as it stands in the docs; ``--probe-only`` leaves out the whole trainings.
+run, predicted anew from its profiles; ``--markdown`` as it stands in the docs; ``--probe-only`` leaves out the whole trainings.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -86,12 +87,14 @@ def main() -> None:
             kept = folder / f"{name}.json" if folder else None
             if kept is not None and kept.is_file():
                 results[name] = json.loads(kept.read_text(encoding="utf-8"))
+                if "failed" not in results[name]:
+                    results[name] |= predict(name, kept.with_suffix(""))
                 if not (given.again and out_of_order(results[name])):
                     continue
             if given.read:
                 continue
             say(f"[{number}/{len(given.only)}] {name}: probing ...")
-            results[name] = run(name, whole=not given.probe_only)
+            results[name] = run(name, whole=not given.probe_only, keep=kept and kept.with_suffix(""))
             say(f"[{number}/{len(given.only)}] {name}: {describe(results[name])}")
             if kept is not None and not given.probe_only:
                 kept.parent.mkdir(parents=True, exist_ok=True)
@@ -108,12 +111,14 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def run(name: str, *, whole: bool) -> dict[str, Any]:
-    """Probe one script, predict, and train it whole."""
+def run(name: str, *, whole: bool, keep: Path | None = None) -> dict[str, Any]:
+    """Probe one script, predict, and train it whole; ``keep`` is where its profiles go."""
     result: dict[str, Any] = {"name": name, "about": read_about(name)}
     with tempfile.TemporaryDirectory(prefix="corpus-") as made:
         home = Path(made)
         result |= probe(name, home)
+        if keep is not None and (home / "profiles").is_dir():
+            shutil.copytree(home / "profiles", keep, dirs_exist_ok=True)
         if whole and "failed" not in result:
             result |= train(name, home)
     return result

@@ -64,8 +64,9 @@ def make(
                 total_seconds=sum(columns[2]),
             ),
             epochs=tuple(
-                Epoch(epoch=n, seconds=sum(readings), steps=len(readings), complete=not truncated)
-                for n, readings in enumerate(epochs)
+                Epoch(epoch=n, seconds=sum(taken), steps=len(taken), complete=not truncated)
+                for n in range(len(epochs))
+                if (taken := [row[2] for row in rows if row[0] == n])
             ),
             validations=tuple(
                 one if isinstance(one, Validation) else Validation(epoch=n, seconds=one)
@@ -349,7 +350,7 @@ def test_waits_of_a_self_tuning_input_are_counted_by_how_busy_the_processor_was(
         idle = fit_runtime(waiting(busy=busy)).idle_seconds
         assert f"Over 100 epochs that is {format_seconds(100 * idle)}." in finding.message
     assert share[0.1] < 0.1 < share[0.5] < share[1.0] < 1.0
-    assert share[0.5] == pytest.approx(0.5, abs=0.01)
+    assert share[0.5] == pytest.approx(0.5, abs=0.05)  # of epochs that are not all of one length
     assert "waits-between-epochs" not in {f.code for f in without.findings}
 
 
@@ -378,12 +379,12 @@ def test_how_busy_all_programs_kept_the_processor_counts_where_it_was_sampled() 
 
 
 def test_a_wait_that_was_seen_is_replaced_by_that_of_a_whole_epoch() -> None:
-    """The probe's own epoch of 2 s waits until 2.55 s; that of the training, of 12 s, until 20.47 s."""
-    seen = vs.estimate(waiting(boundary=0.55), epochs=100)
+    """The probe's own epoch of 2.1 s waits until 2.55 s; that of the training, of 12 s, until 20.47 s."""
+    seen = vs.estimate(waiting(boundary=0.45), epochs=100)
     unseen = vs.estimate(waiting(boundary=0.01), epochs=100)
     assert seen.seconds > unseen.seconds
     assert seen.terms["epoch_boundaries"] < 100 * (WAIT + 0.1)
-    idle = fit_runtime(waiting(boundary=0.55)).idle_seconds
+    idle = fit_runtime(waiting(boundary=0.45)).idle_seconds
     assert seen.terms["epoch_boundaries"] == pytest.approx(100 * idle, abs=0.1)
 
 
@@ -439,17 +440,18 @@ def spread_over(profile: Profile, replicas: int) -> Profile:
 def test_pipelines_of_several_devices_wait_one_after_the_other() -> None:
     """An epoch of 12 s: the first pipeline waits until 20.47 s, the second until 40.95 s, the third until 81.91 s."""
     idle = {replicas: fit_runtime(spread_over(waiting(), replicas)).idle_seconds for replicas in (1, 2, 4)}
-    assert idle[1] < WAIT < 40.95 - 12 < idle[2] < 81.91 - 12
+    each = (20.47 - 12, 40.95 - 12, 81.91 - 12)
+    assert idle[2] / idle[1] == pytest.approx((each[0] / 2 + each[1] / 4 + each[2] / 4) / each[0], rel=0.05)
     assert idle[4] == idle[2]  # more than three were not seen to wait
 
 
 def test_what_pipelines_of_several_devices_waited_is_taken_out_of_what_was_seen() -> None:
-    """After the probe's own 2 s the looks come at 2.55, 5.11 and 10.23 s: a boundary of 3.11 s is a wait for two."""
-    assert split_wait(3.11, 2.0, pipelines=3) == (pytest.approx(3.11), pytest.approx(2 / 3))
-    assert split_wait(0.0, 2.0, pipelines=3) == (0.0, 0.0)
+    """After the probe's own 2.1 s the looks come at 2.55, 5.11 and 10.23 s: a boundary of 3.01 s is a wait for two."""
+    assert split_wait(3.11, 2.0, pipelines=3) == (pytest.approx(3.11), True)
+    assert split_wait(0.0, 2.0, pipelines=3) == (0.0, False)
     assert split_wait(2.0, 2.0, pipelines=3) == (0.0, None)  # between two looks: not told
-    seen = vs.estimate(spread_over(waiting(boundary=3.11), 2), epochs=100)
-    idle = fit_runtime(spread_over(waiting(boundary=3.11), 2)).idle_seconds
+    seen = vs.estimate(spread_over(waiting(boundary=3.01), 2), epochs=100)
+    idle = fit_runtime(spread_over(waiting(boundary=3.01), 2)).idle_seconds
     assert seen.terms["epoch_boundaries"] == pytest.approx(100 * idle, abs=0.5)
     assert "long-boundary" not in {f.code for f in seen.findings}
 
@@ -496,6 +498,19 @@ def test_one_end_of_an_epoch_tells_little_about_later_ones() -> None:
     assert estimate.terms["epoch_boundaries"] == pytest.approx(3.0 + 100 * 1.5)
     assert estimate.high - estimate.seconds > 100 * 1.5
     assert estimate.seconds - estimate.low > 100 * 1.5
+
+
+def test_pauses_over_the_whole_heap_and_those_of_compiling_count_once() -> None:
+    none = vs.estimate(make(QUIET), epochs=10)
+    seen = [(0, 0, 0.02, False), (0, 5, 0.01, False), (0, 9, 0.30, True), (1, 4, 0.25, True)]
+    pauses = tuple(
+        Pause(cause="garbage collection", epoch=epoch, batch=batch, seconds=seconds, whole_heap=whole)
+        for epoch, batch, seconds, whole in seen
+    )
+    profile = make(QUIET)
+    told = profile.model_copy(update={"timeline": profile.timeline.model_copy(update={"pauses": pauses})})
+    each = 0.01 / 42  # of the 42 steps that were seen
+    assert vs.estimate(told, epochs=10).seconds - none.seconds == pytest.approx(0.02 + 0.30 + 0.25 + 1000 * each)
 
 
 def test_pauses_count_by_how_they_recur() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from vmselect.records import Epoch, Profile, Steps, Validation
+from vmselect.records import Epoch, Pause, Profile, Steps, Validation
 from vmselect.records.warmup import count_warmup
 
 
@@ -59,7 +60,7 @@ class Readings:
     openings: list[Opening] = field(default_factory=list)
     truncated_boundaries: bool = False
     finals: list[float] = field(default_factory=list)
-    pauses: list[list[float]] = field(default_factory=list)
+    pauses: list[list[Pause]] = field(default_factory=list)
     steps_seen: int = 0
     first_validations: list[Validation] = field(default_factory=list)
     later_validations: list[Validation] = field(default_factory=list)
@@ -86,7 +87,7 @@ def collect(profiles: Sequence[Profile]) -> Readings:
         else:
             _collect_steps(profile, readings)
             _collect_boundaries(profile, readings, in_parts=in_parts)
-            readings.pauses.append([pause.seconds for pause in timeline.pauses])
+            readings.pauses.append(list(timeline.pauses))
             readings.steps_seen += timeline.steps.steps
         if not _epochs_include_validation(profile, readings.unit):
             readings.first_validations.extend(timeline.validations[:1])
@@ -125,11 +126,20 @@ def _collect_epochs(profile: Profile, readings: Readings) -> None:
 
 
 def _pipeline_seconds(profile: Profile) -> dict[int, float]:
-    """By epoch, from its first batch to the end of its validation, as far as that was measured."""
+    """By epoch, from its first batch to the end of its validation, as far as that was measured.
+
+    TensorFlow asks for the very first batch when it has compiled the step.
+    """
     if profile.outcome == "given":
         return {}
     timeline = profile.timeline
     lengths = {epoch.epoch: epoch.seconds for epoch in timeline.epochs}
+    steady = [step.seconds / step.covers for step in timeline.steps.labelled("steady")]
+    if profile.environment.backend == "tensorflow" and steady:
+        for first in timeline.steps.labelled("first"):
+            compiling = max(0.0, first.seconds - statistics.median(steady) * first.covers)
+            if first.epoch in lengths:
+                lengths[first.epoch] = max(0.0, lengths[first.epoch] - compiling)
     for validation in timeline.validations:
         if validation.epoch in lengths:
             lengths[validation.epoch] += validation.seconds

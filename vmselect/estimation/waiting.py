@@ -8,7 +8,7 @@ waits is a matter of chance. docs/explanation/measuring-honestly.md shows both.
 
 Two kinds of input differ. Data without an end (``steps_per_epoch`` over a generator, say) are one pipeline for all
 epochs, which is taken down once, when ``fit`` returns. And a strategy that spreads batches over several devices has
-several pipelines, taken down one after the other: each of them may wait for the next look after that of the one before.
+several pipelines, taken down one after the other: where one has waited, the next may wait for the look after that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from operator import mul
 
 from vmselect.estimation.location import NOTHING, Level, quantile
@@ -48,11 +47,15 @@ so that one which did not wait says nothing. A whole epoch counts as one, either
 TELLING_SECONDS = 0.06
 """Waits shorter than this cannot be told from other work between epochs: the longest boundary without one took half."""
 
-LENGTH_SPREAD = 0.05
-"""Relative spread of the length of an epoch around its prediction: it decides which look is the next."""
+LENGTH_SPREAD = 0.1
+"""Relative spread of the length of an epoch around its prediction, which decides which look is the next: that of 27
+trainings in other processes than their probe's (``tests/benchmarks/accuracy.py --parts cross-run``)."""
 
 MOST_PIPELINES = 3
-"""So many pipelines of a distributed dataset were seen to wait one after the other, with two devices and with four."""
+"""So many pipelines of a distributed dataset were seen to wait one after the other, with two devices and four..."""
+
+WAITS_ON = 0.5
+"""...and how often another waits after one that has: the processor idles then. Chosen on trainings with two devices."""
 
 UNKNOWN_SECONDS = 3600.0
 """How long a pipeline lasts that goes on through an unknown number of epochs: long enough for a look a minute."""
@@ -110,11 +113,11 @@ def list_waits(pipeline_seconds: float, pipelines: int) -> list[float]:
     return waits
 
 
-def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: int = 1) -> tuple[float, float | None]:
-    """What of the time lost after pipelines of ``pipeline_seconds`` was a wait, and the share that waited (or None).
+def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: int = 1) -> tuple[float, bool | None]:
+    """What of the time lost after pipelines of ``pipeline_seconds`` was a wait, and whether there was one (or None).
 
     >>> split_wait(0.30, 1.0)[1], split_wait(0.01, 1.0), split_wait(0.01, None), split_wait(1.6, 1.0, pipelines=2)[1]
-    (1.0, (0.0, 0.0), (0.0, None), 1.0)
+    (True, (0.0, False), (0.0, None), True)
     """
     if pipeline_seconds is None:
         return 0.0, None
@@ -123,14 +126,16 @@ def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: i
     wait, told = waits[waited], waits[max(1, waited)]
     if told <= TELLING_SECONDS or (waited and lost_seconds < 0.9 * wait):
         return 0.0, None
-    return min(wait, lost_seconds), waited / pipelines
+    return min(wait, lost_seconds), waited > 0
 
 
-def weigh_evidence(waited: float | None, *, cut_short: bool) -> tuple[float, float]:
-    """What a boundary of whose pipelines the share ``waited`` did says for waits, and against."""
+def weigh_evidence(waited: bool | None, *, cut_short: bool) -> tuple[float, float]:
+    """What a boundary that was seen says for waits, and against."""
     if waited is None:
         return 0.0, 0.0
-    return (CUT_WAITED * waited, 0.0) if cut_short else (waited, 1.0 - waited)
+    if cut_short:
+        return CUT_WAITED if waited else 0.0, 0.0
+    return float(waited), float(not waited)
 
 
 def expect_waiting(
@@ -149,30 +154,29 @@ def expect_waiting(
     weight = USUAL_WEIGHT + hits + misses
     share = (USUAL_WEIGHT * usual + hits) / weight
     pipelines = count_pipelines(profile)
-    value = variance = noise = slope = longest = 0.0
+    mean = variance = among = longest = 0.0
     for seconds, often in lengths:
-        expected, chance, steeper, most = zip(
-            *(_expect(list_waits(factor * seconds, pipelines), share) for factor in LENGTHS), strict=True
+        waits, squares, most = zip(
+            *(_wait_of_who_waits(list_waits(factor * seconds, pipelines)) for factor in LENGTHS), strict=True
         )
-        value += often * statistics.fmean(expected)
-        variance += often * statistics.pvariance(expected)
-        noise += often * statistics.fmean(chance)
-        slope += often * statistics.fmean(steeper)
+        mean += often * statistics.fmean(waits)
+        variance += often * statistics.pvariance(waits)
+        among += often * statistics.fmean(squares)
         longest = max(longest, *most)
-    spread = math.hypot(slope * math.sqrt(share * (1 - share) / (weight + 1)), math.sqrt(variance))
+    spread = math.hypot(mean * math.sqrt(share * (1 - share) / (weight + 1)), share * math.sqrt(variance))
     width = quantile(confidence, 30.0) * spread
+    value = share * mean
+    noise = math.hypot(mean * math.sqrt(share * (1 - share)), math.sqrt(share * among))
     return Waiting(Level(value, min(width, value), min(width, longest - value), noise), share, longest)
 
 
-def _expect(waits: Sequence[float], share: float) -> tuple[float, float, float, float]:
-    """Mean and spread of a wait, how the mean rises with the share of pipelines that wait, and the longest wait."""
-    pipelines = len(waits) - 1
-    chances = [math.comb(pipelines, k) * share**k * (1 - share) ** (pipelines - k) for k in range(pipelines + 1)]
-    fewer = [math.comb(pipelines - 1, k) * share**k * (1 - share) ** (pipelines - 1 - k) for k in range(pipelines)]
-    mean = math.fsum(map(mul, chances, waits))
-    square = math.fsum(chance * (wait - mean) ** 2 for chance, wait in zip(chances, waits, strict=True))
-    rises = (after - before for before, after in pairwise(waits))
-    return mean, math.sqrt(square), pipelines * math.fsum(map(mul, fewer, rises)), waits[-1]
+def _wait_of_who_waits(waits: Sequence[float]) -> tuple[float, float, float]:
+    """Mean and variance of a wait, given that there is one, and the longest."""
+    last = len(waits) - 2
+    chances = [WAITS_ON**number * (1 - WAITS_ON if number < last else 1.0) for number in range(last + 1)]
+    mean = math.fsum(map(mul, chances, waits[1:]))
+    among = math.fsum(chance * (wait - mean) ** 2 for chance, wait in zip(chances, waits[1:], strict=True))
+    return mean, among, waits[-1]
 
 
 def expect_share(profile: Profile) -> float:

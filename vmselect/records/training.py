@@ -167,6 +167,8 @@ class Pause(Part):
     epoch: Count
     batch: Count
     seconds: Seconds
+    whole_heap: bool | None = None
+    """Whether the collector looked through all objects, which it does ever more seldom."""
 
 
 class InputWait(Facts):

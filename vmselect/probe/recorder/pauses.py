@@ -9,6 +9,9 @@ from typing import Any
 
 from vmselect.probe.recorder.stopwatch import StepTimer
 
+OLDEST = 2
+"""The generation of objects whose collection looks through all of them."""
+
 
 class PauseWatch:
     """Tells a stopwatch of every collection in the thread that trains, until :meth:`stop`."""
@@ -24,8 +27,8 @@ class PauseWatch:
         with suppress(ValueError):
             gc.callbacks.remove(self._see)
 
-    def _see(self, phase: str, _info: dict[str, Any]) -> None:
+    def _see(self, phase: str, info: dict[str, Any]) -> None:
         if phase == "start":
             self._began = self._timer.clock() if threading.get_ident() == self._thread else None
         elif self._began is not None:
-            self._timer.pause(self._began)
+            self._timer.pause(self._began, whole_heap=info.get("generation") == OLDEST)

@@ -98,8 +98,9 @@ class StepTimer:
         self._own = self._own_cpu = 0
         self._leaving_out = False
         self._epoch_end_began: tuple[int, int] | None = None
-        self.pauses: list[tuple[int, int, int]] = []
-        """Epoch, batch and nanoseconds of what was taken out of a step because its cause is known."""
+        self.pauses: list[tuple[int, int, int, bool]] = []
+        """Epoch, batch and nanoseconds of what was taken out of a step because its cause is known; whether it concerned
+        the whole heap."""
         self.opening = self._at_opening = False
         self._validating: int | None = None
         self._batch_mark = self._batch_count = 0
@@ -244,14 +245,14 @@ class StepTimer:
             self.previous.epoch_end = self._clock() - began - (self._own - own)
         self._epoch_end_began = None
 
-    def pause(self, began: int) -> None:
+    def pause(self, began: int, *, whole_heap: bool = False) -> None:
         """Since ``began`` the interpreter collected garbage: if that was inside a step, it is no part of its work."""
         taken = self._clock() - began
         stepping = self.current is not None and not self.opening and self._validating is None
         if taken < PAUSE_NS or not stepping or self._leaving_out or len(self.pauses) >= PAUSES_ALTOGETHER:
             return
         batch = self.last[1] + 1 if self.last is not None and self.last[0] == self._number else 0
-        self.pauses.append((self._number, batch, taken))
+        self.pauses.append((self._number, batch, taken, whole_heap))
         self.mark += taken
 
     def finish(self) -> None:

@@ -45,8 +45,8 @@ def build_timeline(
         ),
         input_wait=input_wait,
         pauses=tuple(
-            Pause(cause="garbage collection", epoch=epoch, batch=batch, seconds=_seconds(taken))
-            for epoch, batch, taken in timer.pauses
+            Pause(cause="garbage collection", epoch=epoch, batch=batch, seconds=_seconds(taken), whole_heap=whole)
+            for epoch, batch, taken, whole in timer.pauses
         ),
         wall_seconds=_seconds(taken),
         cpu_seconds=_seconds(cpu_taken),
