@@ -10,9 +10,10 @@ The scripts in ``corpus/`` know nothing of vmselect. For each, in folders of its
 4. the script runs again in another process, with nothing of vmselect in it, and a clock around each fit says the truth.
 
 ``--out`` keeps one small file and the profiles of each script, and a script that has them is not run again: a run that
-was broken off goes on where it was. How much of its cores other programs took meanwhile is written down too: where that was over a
-tenth, the row says so and counts for nothing, and ``--again`` makes it anew. ``--read`` prints the table of an earlier
-run, predicted anew from its profiles; ``--markdown`` as it stands in the docs; ``--probe-only`` leaves out the whole trainings.
+was broken off goes on where it was. How much of its cores other programs took meanwhile is written down too: where
+that was over a tenth, the row says so and counts for nothing, and ``--again`` makes it anew. ``--read`` prints the
+table of an earlier run, predicted anew from its profiles; ``--markdown`` as it stands in the docs; ``--probe-only``
+leaves out the whole trainings.
 """
 
 from __future__ import annotations
