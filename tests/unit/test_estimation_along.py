@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation import RuntimeModel, fit_runtime
-from vmselect.estimation.along import BEYOND_PER_OCTAVE, interpolate_time
+from vmselect.estimation.along import BEYOND_PER_OCTAVE, _Steps, interpolate_time, neighbours
 
 EXAMPLES = 64_000
 
@@ -214,3 +214,65 @@ def test_the_order_of_probes_changes_nothing(known: dict[int, float], size: int,
         items = list(known.items())
         random.shuffle(items)
         assert interpolate_time(dict(items), size) == interpolate_time(known, size)
+
+
+@pytest.mark.parametrize(
+    ("size", "around"), [(8, (16, 32)), (16, (16, 32)), (24, (16, 32)), (40, (32, 64)), (64, (32, 64)), (99, (32, 64))]
+)
+def test_the_two_sizes_around_another(size: int, around: tuple[int, int]) -> None:
+    assert neighbours([16, 32, 64], size) == around
+
+
+@pytest.mark.parametrize(("size", "share"), [(32, 0.0), (80, 0.5), (104, 0.75), (20, 0.0), (200, 1.0)])
+def test_what_the_batch_size_hardly_changes_lies_between_by_distance(size: int, share: float) -> None:
+    """A start of 2 s at one size and of 6 s at the other; beyond both it is that of the nearer one."""
+    model = fit_runtime_at([profile(32), profile(128, init_seconds=6.0, first_iteration_seconds=7.0)], size)
+    assert model.terms["initialization"][0] == pytest.approx(2.0 + 4.0 * share)
+    assert model.terms["first_iteration"][0] == pytest.approx(3.0 + 4.0 * share)
+
+
+def test_a_term_that_one_of_two_sizes_has_counts_by_distance() -> None:
+    model = fit_runtime_at([profile(32, init_seconds=None), profile(128, init_seconds=4.0)], 80)
+    assert model.terms["initialization"] == (pytest.approx(2.0), 0.0)
+    turned = fit_runtime_at([profile(32, init_seconds=4.0), profile(128, init_seconds=None)], 104)
+    assert turned.terms["initialization"] == (pytest.approx(1.0), 0.0)
+
+
+def test_a_first_validation_compiles_at_any_size() -> None:
+    pair = [profile(32, validation_seconds=[5.0, 4.0]), profile(128, validation_seconds=[4.0, 1.0])]
+    model = fit_runtime_at(pair, 80)
+    # 2,000 steps of 2 ms and 500 of 2 ms: as many seconds a batch, and 800 batches.
+    assert model.validation_seconds == pytest.approx(1.6)
+    assert model.first_validation_seconds == pytest.approx(1.6 + (1.0 + 3.0) / 2)
+
+
+@pytest.mark.parametrize(
+    ("counts", "size", "steps"),
+    [
+        ({32: 32, 128: 8}, 64, 16),  # 1,024 examples, as far as one can tell
+        ({32: 33, 128: 9}, 64, 17),  # from 1,025 to 1,056, and 1,152 at most: the smallest product is nearest
+        ({32: 31.25, 128: 7.8125}, 64, 15.625),  # counts that were not rounded stay so
+    ],
+)
+def test_steps_at_another_size_where_the_examples_are_not_known(
+    counts: dict[int, float], size: int, steps: float
+) -> None:
+    found = _Steps.of(counts, size, None, [])
+    assert found.wanted == pytest.approx(steps)
+
+
+def test_steps_at_another_size_where_the_remainder_is_dropped() -> None:
+    assert _Steps.of({32: 31, 128: 7}, 64, 1_000, []).wanted == 15
+    assert _Steps.of({32: 32, 128: 8}, 64, 1_000, []).wanted == 16
+    assert _Steps.of({32: 31, 128: 7}, 2_000, 1_000, []).wanted == 1
+    unknown = _Steps.of({32: None, 128: 8}, 64, 1_000, [])
+    assert (unknown.at, unknown.wanted) == ({32: 1 / 32, 128: 1 / 128}, 1 / 64)
+
+
+def test_a_size_too_far_away_says_how_far_one_can_tell() -> None:
+    with pytest.raises(EstimateError, match=r"\(33 to 100\): times are given from 17 to 200\. Probe at 201\."):
+        interpolate_time({33: 1.0, 100: 2.0}, 201)
+    assert interpolate_time({33: 1.0, 100: 2.0}, 200).source == "beyond"
+    assert interpolate_time({33: 1.0, 100: 2.0}, 17).source == "beyond"
+    with pytest.raises(EstimateError, match="too far"):
+        interpolate_time({33: 1.0, 100: 2.0}, 16)

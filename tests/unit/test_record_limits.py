@@ -6,16 +6,22 @@ than the format says.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from vmselect.errors import ProfileError
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
 from vmselect.records.base import Fact, Gpu
-from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve
+from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve, as_logged
+from vmselect.records.draft import Draft
+from vmselect.records.histogram import bucket_of, count_buckets, percentile, percentile_of_buckets, value_of
 from vmselect.records.inference import Calls, InferenceRecord, InferenceSetup
 from vmselect.records.rule import StoppingRule
 from vmselect.records.training import Fit
@@ -235,3 +241,77 @@ def test_where_a_run_did_not_stabilise_all_its_epochs_count() -> None:
     assert run(epochs_run=3.0, curve=curve).epochs_to_stabilise == 3.0
     assert run(epochs_run=3.0, curve=curve).best == 0.9
     assert run(epochs_run=3.0, stabilised_after=2.0, curve=curve).best == 0.7
+
+
+# Files and folders
+
+
+def padded(path: Path, text: str, size: int) -> Path:
+    path.write_text(text + " " * (size - len(text.encode())))
+    return path
+
+
+def test_a_record_of_32_mib_is_read_and_none_larger(tmp_path: Path) -> None:
+    text = Profile.from_times(instance_type="x", iteration_seconds=0.1).to_json()
+    size = 32 * 1024 * 1024
+    assert Profile.load(padded(tmp_path / "a.json", text, size)).instance_type == "x"
+    with pytest.raises(ProfileError, match="MiB"):
+        Profile.load(padded(tmp_path / "a.json", text, size + 1))
+
+
+def test_a_skypilot_summary_of_1_mib_is_read_and_none_larger(tmp_path: Path) -> None:
+    stamps = ("boot_time", "create_time", "first_step_time", "warmup_end_time", "last_step_time")
+    text = json.dumps({**dict.fromkeys(stamps, 1.0), "num_steps": 2, "warmup_steps": 1})
+    path = padded(tmp_path / "a.json", text, 1024 * 1024)
+    assert Profile.from_skypilot_summary(path).timeline.steps.steps == 2
+    with pytest.raises(ProfileError):
+        Profile.from_skypilot_summary(padded(path, text, 1024 * 1024 + 1))
+
+
+def test_records_of_one_second_get_a_number_each(tmp_path: Path) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    for _ in range(3):
+        made = Profile.from_times(instance_type="x", batch_size=8, iteration_seconds=0.1)
+        record = made.model_copy(update={"created": moment})
+        Draft(tmp_path, identity=record.id).finish(record)
+    stem = "x-8-20260102T030405"
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([f"{stem}.json", f"{stem}-2.json", f"{stem}-3.json"])
+
+
+def test_what_is_kept_of_very_many_calls_and_files() -> None:
+    many = InferenceRecord.from_times(instance_type="x", call_seconds=[0.5] * 100_000 + [1.0], batch_size=2)
+    assert (len(many.calls.latency), many.calls.total, many.calls.items) == (100_000, 100_001, 200_002)
+    assert many.calls.longest_seconds == 1.0
+    assert many.percentile(100) == pytest.approx(1.0, rel=0.005)  # from the histogram of all
+    assert many.percentile(50) == pytest.approx(0.5, rel=0.005)
+
+
+def test_where_given_steps_stand_in_their_epoch() -> None:
+    with_first = Profile.from_times(first_iteration_seconds=2.0, iteration_seconds=[0.1, 0.2])
+    assert (with_first.timeline.steps.batch, with_first.timeline.steps.epoch) == ((0, 1, 2), (0, 0, 0))
+    without = Profile.from_times(iteration_seconds=[0.1, 0.2])
+    assert (without.timeline.steps.batch, without.timeline.steps.covers) == ((1, 2), (1, 1))
+    assert without.timeline.steps.label == ("steady", "steady")
+
+
+def test_buckets_grow_by_a_percent_from_a_nanosecond_on() -> None:
+    assert value_of(0) == pytest.approx(1.01**0.5)
+    assert value_of(10) == pytest.approx(1.01**10.5)
+    assert (bucket_of(1.0), bucket_of(1.0099), bucket_of(1.0101)) == (0, 0, 1)
+    assert bucket_of(0.0) == bucket_of(1e-9) < bucket_of(1.02e-9)
+    assert bucket_of(1e12) == bucket_of(1e10) > bucket_of(0.98e10)
+    assert count_buckets([1.0, 1.0101, 1.005]) == {0: 2, 1: 1}
+    assert percentile_of_buckets({0: 2, 1: 1}, 66) == value_of(0)
+    assert percentile_of_buckets({0: 2, 1: 1}, 67) == value_of(1)
+    with pytest.raises(ValueError, match="no counts"):
+        percentile_of_buckets({}, 50)
+
+
+@pytest.mark.parametrize(("percent", "found"), [(1, 1.0), (25, 1.0), (25.1, 2.0), (50, 2.0), (75.1, 4.0), (100, 4.0)])
+def test_the_smallest_value_that_so_many_do_not_exceed(percent: float, found: float) -> None:
+    assert percentile([4.0, 2.0, 1.0, 3.0], percent) == found
+
+
+def test_what_is_no_number_is_spelt_out() -> None:
+    logged = [as_logged(value) for value in (math.nan, math.inf, -math.inf, 0.5, 1e-300)]
+    assert logged == ["nan", "inf", "-inf", 0.5, 1e-300]
