@@ -229,6 +229,8 @@ def test_a_google_machine_needs_its_host_in_the_same_zone(tmp_path: Path) -> Non
     catalog = vs.Catalog.load(path)
     assert catalog.price("a2-highgpu-1g") == 2.75  # in zone b; zone c has no host
     assert catalog.price("a2-highgpu-1g", market="spot") == 1.25
+    path.write_text(path.read_text().replace(",2.25,", ",2.2500004,"))
+    assert vs.Catalog.load(path).price("a2-highgpu-1g") == 2.75  # to the millionth of a dollar
 
 
 def test_facts_that_a_price_leaves_unknown_come_from_the_same_type() -> None:

@@ -272,6 +272,8 @@ def test_steps_at_another_size_where_the_remainder_is_dropped() -> None:
 def test_a_size_too_far_away_says_how_far_one_can_tell() -> None:
     with pytest.raises(EstimateError, match=r"\(33 to 100\): times are given from 17 to 200\. Probe at 201\."):
         interpolate_time({33: 1.0, 100: 2.0}, 201)
+    with pytest.raises(EstimateError, match=r"those probed \(16 to 64\): times are given from 8 to 128"):
+        interpolate_time({16: 1.0, 32: 2.0, 64: 3.0}, 129)
     assert interpolate_time({33: 1.0, 100: 2.0}, 200).source == "beyond"
     assert interpolate_time({33: 1.0, 100: 2.0}, 17).source == "beyond"
     with pytest.raises(EstimateError, match="too far"):

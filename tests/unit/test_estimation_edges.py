@@ -103,6 +103,7 @@ def test_an_input_that_drops_the_remainder_goes_on_doing_so() -> None:
         ([10.0, 10.0, 12.0], False),  # too few to tell
         ([9.5, 10.5, 12.0, 11.0], False),  # four times the noise
         ([9.9, 10.1, 12.0, 12.2], True),
+        ([10.0, 10.0, 10.0, 20.0, 11.4, 11.5, 12.2], True),  # the one in the middle belongs to neither half
     ],
 )
 def test_a_recipe_that_changes_beyond_the_noise_of_its_epochs(later: list[float], changes: bool) -> None:

@@ -190,6 +190,14 @@ def test_widths_of_both_ways_add_as_squares() -> None:
     assert row.seconds_high - row.seconds == pytest.approx(0.2 * math.hypot(150, 200))
 
 
+@pytest.mark.parametrize("name", ["data_gb", "model_gb"])
+def test_how_much_may_be_moved(name: str) -> None:
+    assert getattr(vs.Transfer(**{name: 1e9}), name) == 1e9
+    for wrong in (1.000001e9, -0.001):
+        with pytest.raises(ArgumentError, match=f"{name} must be a number from 0 to 1e\\+09"):
+            vs.Transfer(**{name: wrong})
+
+
 def test_what_does_not_move_needs_no_record() -> None:
     row = rank(HOUR, DOLLAR, transfer={"data_gb": 0, "model_gb": 5, "upload_seconds_per_mb": 0.04}).best
     assert row.seconds == pytest.approx(3600 + 200)

@@ -315,3 +315,27 @@ def test_the_smallest_value_that_so_many_do_not_exceed(percent: float, found: fl
 def test_what_is_no_number_is_spelt_out() -> None:
     logged = [as_logged(value) for value in (math.nan, math.inf, -math.inf, 0.5, 1e-300)]
     assert logged == ["nan", "inf", "-inf", 0.5, 1e-300]
+
+
+@pytest.mark.parametrize(("stamp", "fits"), [(1e12, True), (1.000001e12, False), (-1e12, True), (-1.000001e12, False)])
+def test_how_far_away_a_time_stamp_may_be(tmp_path: Path, stamp: float, fits: bool) -> None:
+    stamps = ("boot_time", "create_time", "first_step_time", "warmup_end_time", "last_step_time")
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({**dict.fromkeys(stamps, stamp), "num_steps": 2, "warmup_steps": 1}))
+    if fits:
+        assert Profile.from_skypilot_summary(path).timeline.steps.total_seconds == 0.0
+    else:
+        with pytest.raises(ProfileError, match="boot_time is missing or not a number"):
+            Profile.from_skypilot_summary(path)
+
+
+def test_a_machine_of_which_nothing_is_said_is_the_only_one() -> None:
+    alone = Environment()
+    assert (alone.replicas, alone.workers, alone.worker_index, alone.gpus) == (1, 1, 0, ())
+
+
+def test_a_file_that_is_no_json_says_where_it_breaks_off(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"kind": "training",')
+    with pytest.raises(ProfileError, match=r"not a profile: EOF while parsing .* at line 1 column 20"):
+        Profile.load(path)

@@ -246,3 +246,11 @@ def test_what_choosing_cost_in_numbers() -> None:
     assert cost.without_times == ("study, batch 128",)  # how long its trainings took is not known
     assert (cost.study_seconds, cost.study_usd) == (0.0, 0.0)  # type: ignore[attr-defined]
     assert cost.fraction == pytest.approx(cost.probe_usd / cost.exhaustive_usd)
+
+
+def test_pairs_whose_epochs_nobody_knows_are_not_what_choosing_is_weighed_against() -> None:
+    near = vs.select(machines(128, 512), STUDY, catalog=PRICES, batch_size=[128, 512]).selection_cost()
+    probes = [*machines(128, 512), *machines(2048)]
+    far = vs.select(probes, STUDY, catalog=PRICES, batch_size=[128, 512, 2048]).selection_cost()
+    assert far.exhaustive_usd == pytest.approx(near.exhaustive_usd)
+    assert far.probe_usd > near.probe_usd
