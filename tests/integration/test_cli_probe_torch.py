@@ -119,11 +119,11 @@ PROBE = (*CLI, "probe", "--path", "p.json")
 RUNS = {
     "alone": (SCRIPT, [sys.executable, "plain.py", "1", "3"]),
     "watched": (SCRIPT, [*PROBE, "--watch", "plain.py", "1", "3"]),
-    "cut short": (SCRIPT, [*PROBE, "--steps", "6", "plain.py", "1", "50"]),
-    "cut short, accumulated": (SCRIPT, [*PROBE, "--steps", "6", "plain.py", "4", "50"]),
+    "cut short": (SCRIPT, [*PROBE, "--steady-seconds", "0", "--steps", "6", "plain.py", "1", "50"]),
+    "cut short, accumulated": (SCRIPT, [*PROBE, "--steady-seconds", "0", "--steps", "6", "plain.py", "4", "50"]),
     "nothing stays": (NOTHING_STAYS, [sys.executable, "plain.py"]),
-    "lightning": (LIGHTNING, [*PROBE, "--steps", "8", "plain.py"]),
-    "transformers": (TRAINER, [*PROBE, "--steps", "8", "plain.py"]),
+    "lightning": (LIGHTNING, [*PROBE, "--steady-seconds", "0", "--steps", "8", "plain.py"]),
+    "transformers": (TRAINER, [*PROBE, "--steady-seconds", "0", "--steps", "8", "plain.py"]),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError, RankingError
+from vmselect.estimation.runtime import TERMS
 from vmselect.report import CHARTS, chart, save_chart
 from vmselect.report.batches import batch_points, metric_points
 from vmselect.report.drawing import labels
 from vmselect.report.epochs import crossover_points, epochs_points
 from vmselect.report.steps import step_points
-from vmselect.report.terms import terms_points
+from vmselect.report.terms import COLOURS, terms_points
 from vmselect.report.time_cost import choose_sides, time_cost_points
 
 pytest.importorskip("altair", reason="charts were not drawn: altair is not installed")
@@ -85,6 +87,14 @@ def test_crossovers_are_marked_where_the_leader_changes() -> None:
     assert points["value"].item() == pytest.approx(
         min(row.seconds for row in ranking.rerank(epochs=int(points["epochs"].item()))) / 3600
     )
+
+
+def test_every_term_has_a_colour_in_the_chart_and_a_name_in_the_page() -> None:
+    script = (files("vmselect.report") / "assets" / "report.js").read_text(encoding="utf-8")
+    titles = script[script.index("TERM_TITLES = {") : script.index("};")]
+    for term in TERMS:
+        assert term in COLOURS
+        assert f"{term}: " in titles
 
 
 def test_terms_sum_to_the_whole() -> None:

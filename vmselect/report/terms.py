@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 COLOURS = {
     "boot": "#8b939d",
+    "data_in": "#2a9d8f",
     "initialization": "#b6bcc3",
     "first_iteration": "#d55e00",
     "steady_iterations": "#0072b2",
@@ -21,6 +22,7 @@ COLOURS = {
     "first_validation": "#b04e8a",
     "later_validations": "#d9a3c3",
     "epoch_boundaries": "#c9a227",
+    "model_out": "#8fcfc6",
     "interruptions": "#5b6470",
 }
 

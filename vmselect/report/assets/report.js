@@ -3,7 +3,7 @@
 const TERM_TITLES = {
   boot: "boot", initialization: "initialization", first_iteration: "first iteration", steady_iterations: "steady iterations",
   partial_batch: "partial batch", first_validation: "first validation", later_validations: "later validations",
-  epoch_boundaries: "epoch boundaries", interruptions: "interruptions",
+  epoch_boundaries: "epoch boundaries", interruptions: "interruptions", data_in: "moving data in", model_out: "moving the model out",
 };
 
 /** The report: candidates ready to be ranked, the settings it was made with, and everything said beside the numbers. */
