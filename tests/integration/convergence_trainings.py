@@ -21,6 +21,10 @@ import vmselect as vs
 from vmselect.convergence import ConvergenceStudy
 from vmselect.probe.keras.convergence import ConvergenceProbe
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from seeds import set_seed
+
 EPOCHS = 12
 EXAMPLES, SEEDS = (50, (1,)) if "quick" in sys.argv else (200, (1, 2))
 SIZES = (16,) if "quick" in sys.argv else (8, 16, 32)
@@ -57,7 +61,7 @@ def train(
     validate: bool = True,
     **fit: Any,
 ) -> dict[str, list[float]]:
-    keras.utils.set_random_seed(seed)
+    set_seed(seed)
     model = build()
     model.compile(keras.optimizers.SGD(0.5), loss="binary_crossentropy", metrics=["accuracy"])
     x, y, vx, vy = data(noise)

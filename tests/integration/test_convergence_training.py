@@ -16,7 +16,7 @@ BACKENDS = [name for name in ("torch", "jax", "tensorflow") if importlib.util.fi
 
 def start(backend: str, *arguments: str) -> subprocess.Popen[str]:
     environment = os.environ | {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, str(SCRIPT), *arguments]
+    command = [sys.executable, "-X", "faulthandler", str(SCRIPT), *arguments]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
