@@ -500,6 +500,26 @@ def test_one_end_of_an_epoch_tells_little_about_later_ones() -> None:
     assert estimate.seconds - estimate.low > 100 * 1.5
 
 
+def test_a_machine_that_changed_its_speed_while_probed_is_named_and_slow_steps_among_others_are_not() -> None:
+    def said(*epochs: Sequence[float]) -> bool:
+        return "changing-speed" in {finding.code for finding in vs.estimate(make(list(epochs)), epochs=10).findings}
+
+    assert said([STEP] * 20, [1.4 * STEP] * 20)
+    assert not said([STEP] * 20, [1.2 * STEP] * 20)
+    assert not said(*[[STEP, STEP, STEP, 3 * STEP] * 5] * 2)
+    assert not said([STEP] * 4, [2 * STEP] * 4)  # too few to tell
+
+
+def test_many_readings_of_a_changing_speed_are_no_surer_than_few() -> None:
+    """Its mood lasts for seconds: a thousand short steps of two speeds know no more than forty long ones."""
+
+    def width(readings: int) -> float:
+        estimate = vs.estimate(make([[STEP] * readings, [1.2 * STEP] * readings], steps_per_epoch=5000), epochs=10)
+        return (estimate.high - estimate.low) / estimate.seconds
+
+    assert width(500) > 0.85 * width(20)
+
+
 def test_pauses_over_the_whole_heap_and_those_of_compiling_count_once() -> None:
     none = vs.estimate(make(QUIET), epochs=10)
     seen = [(0, 0, 0.02, False), (0, 5, 0.01, False), (0, 9, 0.30, True), (1, 4, 0.25, True)]

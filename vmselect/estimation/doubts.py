@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from vmselect.estimation.location import Level
+from vmselect.estimation.location import BLOCKS, Level
 from vmselect.estimation.overheads import LONE_BOUNDARY_STEPS, Boundaries
 from vmselect.estimation.readings import Readings
 from vmselect.estimation.waiting import WAITS
@@ -18,6 +18,9 @@ LONG_WAIT = 0.05
 """Share of an epoch beyond which waiting after it is worth a word."""
 
 TURN_OFF = "options = tf.data.Options(); options.autotune.enabled = False; data.with_options(options)"
+
+PART, UNSTEADY = 10, 0.3
+"""How many steps a part of a probe has at least, and how far the middle ones of its parts may lie apart, as a share."""
 
 CHANGE = 0.1
 """Share by which later epochs must differ from earlier ones to be called another recipe."""
@@ -44,6 +47,7 @@ def find_doubts(
             "Probe more steps to see whether it recurs.",
             "note",
         )
+    yield from _changing_speed(title, readings)
     if boundaries.shortened:
         yield Finding(
             "long-boundary",
@@ -91,6 +95,21 @@ def find_doubts(
             "note",
         )
     yield from _changing_epochs(title, profiles)
+
+
+def _changing_speed(title: str, readings: Readings) -> Iterator[Finding]:
+    """Parts of the probe in which ordinary steps took longer than in others, beyond what chance explains."""
+    each = [seconds / covers for seconds, covers in zip(*readings.steady, strict=True)]
+    size = max(PART, len(each) // BLOCKS)
+    levels = [statistics.median(each[i : i + size]) for i in range(0, len(each) - size + 1, size)]
+    if readings.unit == "step" and levels and max(levels) - min(levels) > UNSTEADY * statistics.median(levels):
+        slow, fast = (format_seconds(seconds) for seconds in (max(levels), min(levels)))
+        yield Finding(
+            "changing-speed",
+            f"{title}: while it was probed, ordinary steps took {fast} at one time and {slow} at another. The machine "
+            "was not equally fast, and the training may run at either speed.",
+            "End other programs and probe again, or for longer (steady_seconds=10); estimate from several probes.",
+        )
 
 
 def _changing_epochs(title: str, profiles: Sequence[Profile]) -> Iterator[Finding]:

@@ -34,8 +34,9 @@ ONCE_SPREAD = 0.12
 """Relative spread between runs of what each spends once, before a second run was seen: compiling took that much longer
 or shorter in other processes of the same training (``tests/benchmarks/accuracy.py --parts cross-run``, 18 pairs)."""
 
-BLOCK = 5
-"""Neighbouring readings that are averaged before their spread is taken: they share the machine's mood."""
+BLOCK, BLOCKS = 5, 8
+"""Neighbouring readings that are averaged before their spread is taken, at least, and how many such blocks are made of
+many readings: neighbours share the machine's mood, and a mood lasts for seconds, however short the steps are."""
 
 UNSEEN_RATE = 0.06
 """The largest share of slow steps that few readings can fail to show..."""
@@ -153,7 +154,8 @@ def _take_lone_stall(values: list[float], weights: list[int], stall: float, doub
 
 def _block_variance(values: Sequence[float], mean: float, prior: float) -> float:
     """Variance of the mean from means of neighbouring readings, which also sees slow drift."""
-    means = [math.fsum(values[i : i + BLOCK]) / BLOCK for i in range(0, len(values) - BLOCK + 1, BLOCK)]
+    block = max(BLOCK, len(values) // BLOCKS)
+    means = [math.fsum(values[i : i + block]) / block for i in range(0, len(values) - block + 1, block)]
     if len(means) < 3:
         return 0.0
     squares = prior / BLOCK + math.fsum((m - mean) ** 2 for m in means)
