@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation import RuntimeModel, fit_runtime
-from vmselect.estimation.along import BEYOND_PER_OCTAVE, _Steps, interpolate_time, neighbours
+from vmselect.estimation.along import BEYOND_PER_OCTAVE, _count_steps, interpolate_time, neighbours
 
 EXAMPLES = 64_000
 
@@ -257,16 +257,16 @@ def test_a_first_validation_compiles_at_any_size() -> None:
 def test_steps_at_another_size_where_the_examples_are_not_known(
     counts: dict[int, float], size: int, steps: float
 ) -> None:
-    found = _Steps.of(counts, size, None, [])
-    assert found.wanted == pytest.approx(steps)
+    _, found = _count_steps(counts, size, None, [])
+    assert found == pytest.approx(steps)
 
 
 def test_steps_at_another_size_where_the_remainder_is_dropped() -> None:
-    assert _Steps.of({32: 31, 128: 7}, 64, 1_000, []).wanted == 15
-    assert _Steps.of({32: 32, 128: 8}, 64, 1_000, []).wanted == 16
-    assert _Steps.of({32: 31, 128: 7}, 2_000, 1_000, []).wanted == 1
-    unknown = _Steps.of({32: None, 128: 8}, 64, 1_000, [])
-    assert (unknown.at, unknown.wanted) == ({32: 1 / 32, 128: 1 / 128}, 1 / 64)
+    assert _count_steps({32: 31, 128: 7}, 64, 1_000, [])[1] == 15
+    assert _count_steps({32: 32, 128: 8}, 64, 1_000, [])[1] == 16
+    assert _count_steps({32: 31, 128: 7}, 2_000, 1_000, [])[1] == 1
+    unknown = _count_steps({32: None, 128: 8}, 64, 1_000, [])
+    assert unknown == ({32: 1 / 32, 128: 1 / 128}, 1 / 64)
 
 
 def test_a_size_too_far_away_says_how_far_one_can_tell() -> None:
