@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -327,6 +328,17 @@ def test_every_launch_is_taken_down_whatever_fails(
     assert all(len(name) <= 63 for name in announced)
 
 
+def find_low_ports(count: int) -> tuple[int, ...]:
+    """Free ports that no outgoing connection is given: workers try to connect before anybody listens."""
+    found: list[int] = []
+    for port in range(21_000 + os.getpid() % 5_000, 32_000):
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            found.append(port)
+        if len(found) == count:
+            break
+    return tuple(found)
+
+
 class SeveralSky(FakeSky):
     """Runs a task as SkyPilot does on several nodes: all at once, and when one fails the others are ended."""
 
@@ -365,7 +377,7 @@ def test_rented_nodes_find_each_other_and_a_lost_one_fails_the_trial(
     sky = SeveralSky()
     monkeypatch.setitem(sys.modules, "sky", sky)  # type: ignore[arg-type]
     monkeypatch.setattr(sky_runner.SkyPilotRunner, "poll_seconds", 0.05)
-    monkeypatch.setattr(workers, "PORTS", tuple(workers.free_ports(2)))
+    monkeypatch.setattr(workers, "PORTS", find_low_ports(2))
     fetched: list[str] = []
 
     def copy(host: str, far: str, python: str, into: Path, *, seconds: float) -> None:
