@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,22 +15,22 @@ TESTS = Path(__file__).parents[1] / "backends"
 BACKENDS = ("tensorflow", "jax", "torch")
 
 
-def start(backend: str) -> subprocess.Popen[str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("VMSELECT_")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS)],
-        env={**inherited, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        cwd=TESTS.parents[1],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 @pytest.fixture(scope="module")
 def running() -> Iterator[dict[str, subprocess.Popen[str]]]:
     """Most of their time goes into imports and compilation, so that they share the processor well."""
-    started = {backend: start(backend) for backend in BACKENDS if importlib.util.find_spec(backend) is not None}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("VMSELECT_")}
+    started = {
+        backend: subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS)],
+            env={**inherited, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            cwd=TESTS.parents[1],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for backend in BACKENDS
+        if importlib.util.find_spec(backend) is not None
+    }
     yield started
     for process in started.values():
         if process.returncode is None:
@@ -44,10 +43,4 @@ def test_everything_on(backend: str, running: dict[str, subprocess.Popen[str]]) 
     if backend not in running:
         pytest.skip(f"{backend} is not installed: its trainings were left out")
     shown, _ = running[backend].communicate(timeout=560)
-    if running[backend].returncode == -signal.SIGSEGV:
-        # torch 2.13 was seen to crash in its own forward pass while all three ran at once, and not when run again.
-        # Nothing of ours is compiled; a second crash counts.
-        print(f"{backend} crashed and is tried once more:", shown[-3000:])
-        running[backend] = start(backend)
-        shown, _ = running[backend].communicate(timeout=300)
     assert running[backend].returncode == 0, shown[-8000:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,35 @@ def test_data_that_do_not_know_their_batch_do_not_break_a_prediction() -> None:
 
     found = _read_locals({"epoch_iterator": SimpleNamespace(data_adapter=Adapter()), "x": object()})
     assert (found.batch_size, found.partial_batch) == (None, None)
+
+
+def test_a_call_that_is_busy_is_seen_by_another_thread_at_every_look() -> None:
+    """Walked frame by frame, the stack of a thread that goes on meanwhile was lost now and then, or crashed it."""
+    answers: list[bool] = []
+    ended = threading.Event()
+
+    def deep(depth: int) -> int:
+        return sum(part for part in (deep(depth - 1), 1)) if depth else 0
+
+    def look(goes_on: Callable[[], bool]) -> None:
+        while not ended.is_set():
+            answers.append(goes_on())
+
+    def fit() -> None:
+        watched = watch_call(sys._getframe())
+        assert watched is not None
+        looking = threading.Thread(target=look, args=(watched,))
+        looking.start()
+        for _ in range(1000):
+            deep(12)
+        ended.set()
+        looking.join()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        fit()
+    finally:
+        sys.setswitchinterval(before)
+    assert answers
+    assert all(answers)
