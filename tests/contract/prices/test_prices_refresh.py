@@ -393,21 +393,3 @@ def test_no_credential_is_stored(aws, tmp_path) -> None:
     refresh_prices(sources={"aws": aws})
     stored = [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
     assert [p.name for p in stored] == ["aws_us-east-1.csv"]
-
-
-@pytest.mark.parametrize(
-    ("platform", "variables", "folder"),
-    [
-        ("linux", {"XDG_CACHE_HOME": "/x/cache"}, "/x/cache/vmselect"),
-        ("linux", {"XDG_CACHE_HOME": ""}, "/home/me/.cache/vmselect"),
-        ("darwin", {}, "/home/me/Library/Caches/vmselect"),
-        ("win32", {"LOCALAPPDATA": "/x/Local"}, "/x/Local/vmselect"),
-    ],
-)
-def test_the_cache_folder_is_the_platforms(monkeypatch, platform, variables, folder) -> None:
-    monkeypatch.delenv("VMSELECT_CACHE_DIR")
-    monkeypatch.setenv("HOME", "/home/me")
-    monkeypatch.setattr(sys, "platform", platform)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert str(store.cache_folder()) == folder
