@@ -68,7 +68,7 @@ def write_bytes(path: AnyPath, data: bytes, *, error: type[VmselectError] = Prof
     """The same for bytes. A link is followed to the file that it names; anything but a file is refused."""
     with writing(path, error=error):
         target = Path(os.path.realpath(path))
-        mode = _mode_of(target)
+        mode = mode_of(target)
         with _beside(target.parent, data, mode) as beside:
             beside.replace(target)
         sync_folder(target.parent)
@@ -116,16 +116,39 @@ def check_writable(path: AnyPath) -> None:
     with writing(path):
         target = Path(path)
         folder = target if is_folder(target) else Path(os.path.realpath(target)).parent
-        _mode_of(target)
+        mode_of(target)
         while not folder.exists() and folder != folder.parent:  # what is made later is not made by asking
             folder = folder.parent
         with _beside(folder, b"", None):
             pass
 
 
+def mode_of(target: Path) -> int | None:
+    """Permissions of the file that will be replaced; None where there is none yet."""
+    try:
+        found = target.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(found):
+        return None
+    if not stat.S_ISREG(found):
+        raise OSError(0, "it is no ordinary file")
+    return stat.S_IMODE(found)
+
+
 def is_folder(path: Path) -> bool:
     """Whether ``path`` means a folder: an existing one, or a name without the ending ``.json``."""
-    return path.is_dir() or (path.suffix.lower() != ".json" and not path.exists())
+    return has_folder(path) or (path.suffix.lower() != ".json" and not _mode(path))
+
+
+def has_file(path: Path) -> bool:
+    """Whether a file is at ``path``. Where the system refuses to look, no: what is done there next says why."""
+    return stat.S_ISREG(_mode(path))
+
+
+def has_folder(path: Path) -> bool:
+    """The same for a folder."""
+    return stat.S_ISDIR(_mode(path))
 
 
 def safe_name(text: str) -> str:
@@ -134,6 +157,14 @@ def safe_name(text: str) -> str:
 
 
 # -- inside ------------------------------------------------------------------------------------------------------------
+
+
+def _mode(path: Path) -> int:
+    """What is at ``path``, in the system's words; 0 for nothing, and for what cannot be looked at."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
 
 
 @contextmanager
@@ -154,19 +185,6 @@ def _beside(folder: Path, data: bytes, mode: int | None) -> Iterator[Path]:
         yield path
     finally:
         path.unlink(missing_ok=True)
-
-
-def _mode_of(target: Path) -> int | None:
-    """Permissions of the file that will be replaced; None where there is none yet."""
-    try:
-        found = target.stat().st_mode
-    except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(found):
-        return None
-    if not stat.S_ISREG(found):
-        raise OSError(0, "it is no ordinary file")
-    return stat.S_IMODE(found)
 
 
 def _tidy(folder: Path) -> None:

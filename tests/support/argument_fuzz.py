@@ -36,6 +36,7 @@ VALUES: tuple[Any, ...] = (
     object(), Odd(), int, len, lambda *_: None, 3 + 4j, np.int64(3), np.float32(0.5), np.float64("nan"), np.bool_(True),
     np.str_("x"), np.array([1.0, 2.0]), np.array(5), pd.NA, pd.NaT, pd.Series([1]), pd.DataFrame({"a": [1]}),
     dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, tzinfo=dt.UTC), Path("nowhere"), ValueError("x"), slice(1),
+    "a/" * 2100,
 )  # fmt: skip
 
 
@@ -67,6 +68,11 @@ def targets() -> list[Target]:
     times = {"instance_type": "g4dn.xlarge", "first_epoch_seconds": 40.0, "later_epoch_seconds": 30.0}
     profile = vs.Profile.from_times(**times, batch_size=64)
     more = [profile, vs.Profile.from_times(**{**times, "later_epoch_seconds": 20.0}, batch_size=128)]
+    steps = {"instance_type": "g4dn.xlarge", "first_iteration_seconds": 2.0, "validation_seconds": [1.0, 0.5]}
+    stepped = [
+        vs.Profile.from_times(**steps, batch_size=size, examples=6_400, iteration_seconds=[size / 640] * 10)
+        for size in (64, 128)
+    ]
     study = vs.ConvergenceStudy.from_epochs({64: [10, 12], 128: [14, 15]}, metrics={64: 0.9, 128: 0.8})
     catalog = prices.Catalog.embedded("2021-02-28").with_offers(
         [{"provider": "aws", "instance_type": "g4dn.xlarge", "region": "us-east-1", "usd_per_hour": 0.5}]
@@ -85,7 +91,10 @@ def targets() -> list[Target]:
         Target("load_profiles", lambda paths: vs.load_profiles(paths), {"paths": "a.json"}),
         Target("load_records", lambda paths: vs.load_records(paths), {"paths": "a.json"}),
         Target("estimate", vs.estimate, {"profile": profile, "epochs": 10}),
+        Target("estimate steps", vs.estimate, {"profile": stepped[0], "epochs": 10}),
+        Target("estimate between sizes", vs.estimate, {"profile": stepped, "epochs": 10, "batch_size": 96}),
         Target("rank", vs.rank, {"profiles": more, "epochs": 10, "catalog": catalog, "batch_size": 64}),
+        Target("rank steps", vs.rank, {"profiles": stepped, "epochs": 10, "catalog": catalog, "batch_size": 96}),
         Target("select", vs.select, {"profiles": more, "study": study, "catalog": catalog}),
         Target("Workload", vs.Workload),
         Target("RuntimeEstimate.to_dict", estimate.to_dict),

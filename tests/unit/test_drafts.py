@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -163,3 +164,48 @@ def test_what_was_taken_for_abandoned_is_replaced_by_its_end(tmp_path: Path) -> 
     draft._file.rename(own)  # a reader on another machine, which does not see the lock
     assert draft.finish(made) == own
     assert names(tmp_path) == [own.name]
+
+
+@pytest.mark.parametrize("read", ["link.json", ".", "real/p.json"])
+def test_a_link_stays_a_link_and_its_file_gets_what_the_killed_writer_had(tmp_path: Path, writer, read: str) -> None:
+    (tmp_path / "real").mkdir()
+    target, link = tmp_path / "real" / "p.json", tmp_path / "link.json"
+    old = make_profile(0.5)
+    old.save(target)
+    os.utime(target, (time.time() - 60,) * 2)
+    link.symlink_to(target)
+    process = writer(link)
+    process.kill()
+    process.wait()
+    (profile,) = vs.load_profiles(tmp_path / read)
+    assert profile.id != old.id
+    assert link.is_symlink()
+    assert vs.Profile.load(target) == vs.Profile.load(link) == profile
+    assert (names(tmp_path), names(target.parent)) == (["link.json", "real"], ["p.json"])
+
+
+def test_a_private_file_has_a_private_draft_and_stays_private(tmp_path: Path) -> None:
+    target, new = tmp_path / "p.json", make_profile()
+    make_profile(0.5).save(target)
+    os.utime(target, (time.time() - 60,) * 2)
+    for mode in (0o600, 0o640):
+        target.chmod(0o600)
+        draft = Draft(target, identity=new.id)
+        draft.write(new)
+        assert stat.S_IMODE(draft._file.stat().st_mode) == 0o600
+        draft._release()  # as if its process had died
+        target.chmod(mode)
+        assert vs.Profile.load(target) == new
+        assert stat.S_IMODE(target.stat().st_mode) == mode
+        assert names(tmp_path) == ["p.json"]
+        os.utime(target, (time.time() - 60,) * 2)
+
+
+def test_a_link_that_came_since_is_not_replaced(tmp_path: Path) -> None:
+    old, new = make_profile(), make_profile(0.2)
+    draft = Draft(tmp_path / "p.json", identity=new.id)
+    draft.write(new)
+    draft._release()
+    (tmp_path / "p.json").symlink_to(old.save(tmp_path / "old.json"))
+    assert sorted(one.id for one in vs.load_profiles(tmp_path)) == sorted([old.id, old.id, new.id])
+    assert vs.Profile.load(tmp_path / "p.json") == old

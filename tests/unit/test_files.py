@@ -13,7 +13,7 @@ import pytest
 
 import vmselect as vs
 from vmselect import _files
-from vmselect.errors import ProfileError
+from vmselect.errors import ProfileError, VmselectError
 
 PROFILE = vs.Profile.from_times(instance_type="m", batch_size=8, iteration_seconds=[0.1] * 3)
 
@@ -132,3 +132,40 @@ def test_a_hostile_file_costs_no_more_than_its_length(tmp_path: Path, text: byte
     path.write_bytes(text)
     with pytest.raises(ProfileError, match=r"hostile\.json"):
         vs.Profile.load(path)
+
+
+def unreachable(tmp_path: Path, kind: str) -> Path:
+    """A path that the system refuses even to look at."""
+    if kind == "too long":
+        return Path("a/" * 2100)
+    if os.geteuid() == 0:
+        pytest.skip("nothing is forbidden to root")
+    (tmp_path / "locked").mkdir(mode=0o000)
+    return tmp_path / "locked" / "inside"
+
+
+@pytest.mark.parametrize("ending", ["", ".json"])
+@pytest.mark.parametrize("kind", ["too long", "forbidden"])
+def test_a_path_that_cannot_be_looked_at_is_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ending: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = vs.Plan("python -c pass", minutes=1)
+    path = unreachable(tmp_path, kind) / f"file{ending}"
+    ranking = vs.rank(
+        vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=30), epochs=10
+    )
+    for act in (
+        lambda: vs.load_profiles(path),
+        lambda: vs.load_records(path),
+        lambda: vs.Profile.load(path),
+        lambda: PROFILE.save(path),
+        lambda: vs.ConvergenceStudy.load(path),
+        lambda: vs.Catalog.load(path),
+        lambda: vs.Catalog.embedded("2021-02-28").save(path),
+        lambda: ranking.report(path),
+        lambda: plan.save(path),
+        lambda: vs.sweep(plan, path),
+    ):
+        with pytest.raises(VmselectError):
+            act()

@@ -222,6 +222,7 @@ def test_time_stamps_of_a_summary_may_be_equal_but_not_turned_round(tmp_path: Pa
         ({"num_steps": 1}, "steps"),
         ({"last_step_time": None}, "last_step_time"),
         ({"last_step_time": 3.0}, "order"),
+        ({"boot_time": -2e10}, "thirty years"),
         ({"num_steps": 2.5}, "num_steps"),
         ({"num_steps": "many"}, "num_steps"),
         ({"num_steps": 10**400}, "num_steps"),

@@ -66,6 +66,7 @@ class Environment(Facts):
     replicas: PositiveCount = 1
     worker_index: Count = 0
     workers: PositiveCount = 1
+    workers_per_machine: PositiveCount | None = None
     notebook: bool = False
     operating_system: Text | None = None
     cpu_model: Text | None = None

@@ -10,12 +10,23 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vmselect._files import ABANDONED_AFTER_SECONDS, claim_name, is_folder, read_bytes, safe_name, sync_folder, writing
+from vmselect._files import (
+    ABANDONED_AFTER_SECONDS,
+    claim_name,
+    has_folder,
+    is_folder,
+    mode_of,
+    read_bytes,
+    safe_name,
+    sync_folder,
+    writing,
+)
 from vmselect.errors import ProfileError
 from vmselect.records.base import Record
 from vmselect.records.registry import parse_record
@@ -47,12 +58,14 @@ class Draft:
     def __init__(self, path: Path, *, identity: str) -> None:
         self._into_folder = is_folder(path)
         self._path = path
-        self._folder = Path(os.path.realpath(path if self._into_folder else path.parent))
+        target = Path(os.path.realpath(path))  # beside a link it could not be renamed if that leads to another disk
+        self._replaces = None if self._into_folder else target
+        self._folder = target if self._into_folder else target.parent
         self._identity = identity
-        self._file = self._folder / (f".{_FOLDER}{identity}.draft" if self._into_folder else f".{path.name}.draft")
+        self._file = self._folder / (f".{_FOLDER}{identity}.draft" if self._into_folder else f".{target.name}.draft")
         self._handle: int | None = None
         self._process = os.getpid()
-        if self._folder.is_dir():
+        if has_folder(self._folder):
             recover(self._folder)  # what earlier writers left must not pile up
 
     def write(self, record: Record) -> None:
@@ -87,8 +100,10 @@ class Draft:
     def _put(self, record: Record) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         part = self._file.with_name(f"{self._file.name}-{self._identity}")
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+        mode = mode_of(self._replaces) if self._replaces else None  # a draft is for nobody who may not read the file
         while True:
-            handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o666)
+            handle = os.open(part, flags, 0o666 if mode is None else mode)
             try:
                 _lock(handle)
                 with os.fdopen(os.dup(handle), "wb") as file:
@@ -118,18 +133,19 @@ class Draft:
 def recover(path: Path) -> list[Path]:
     """Make records of the abandoned drafts in the folder ``path``, or of the one for the file ``path``.
 
-    Returns the drafts that have to stay where they are but can be read all the same: those of a folder that cannot be
-    written, and those of this very process, whose training may be over without a word.
+    A link stands for what it names. Returns the drafts that have to stay where they are but can be read all the same:
+    those of a folder that cannot be written, and those of this very process, whose training may be over without a word.
     """
+    path = Path(os.path.realpath(path))
     try:
-        names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else [f".{path.name}.draft"]
+        names = sorted(entry.name for entry in path.iterdir()) if has_folder(path) else [f".{path.name}.draft"]
     except OSError:
         return []
-    folder = path if path.is_dir() else path.parent
+    folder = path if has_folder(path) else path.parent
     staying = []
     for found in filter(None, map(_NAME.fullmatch, names)):
         file = folder / found[0]
-        if _open and Path(os.path.realpath(file)) in _open:
+        if file in _open:
             staying.append(file)
             continue
         with _abandoned(file) as abandoned:
@@ -181,13 +197,18 @@ def _own_name(file: Path, record: Record) -> Path:
 
 
 def _replace(file: Path, target: Path, record: Record) -> None:
-    """Put a draft in the place of the file that it was to become, unless that is newer, or no record."""
-    if target.exists():
-        if _read(target) is None:
-            target = _own_name(file, record)
-        elif target.stat().st_mtime > file.stat().st_mtime:
+    """Put a draft in the place of the file that it was to become, whose permissions stay; not of a newer one.
+
+    What is no record, or a link, is not ours to replace.
+    """
+    if target.is_symlink() or (target.exists() and _read(target) is None):
+        target = _own_name(file, record)
+    elif target.exists():
+        if target.stat().st_mtime > file.stat().st_mtime:
             file.unlink()
             return
+        with suppress(OSError):  # of another user, then; no more open than the file was
+            file.chmod(stat.S_IMODE(target.stat().st_mode))
     file.replace(target)
 
 

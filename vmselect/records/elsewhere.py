@@ -25,6 +25,8 @@ from vmselect.records.base import Placement, given_as
 from vmselect.records.training import Epoch, Profile, Setup, Step, Steps, Timeline, Validation
 
 MAX_SUMMARY_BYTES = 1024 * 1024
+MAX_SUMMARY_SECONDS = 1e9
+"""Thirty years: time stamps that are farther apart are not of one clock."""
 
 
 def profile_from_times(given: Mapping[str, Any]) -> Profile:
@@ -95,6 +97,8 @@ def profile_from_skypilot_summary(
     )
     if not boot <= created <= first <= warm <= last:
         raise ProfileError(f"{path}: its time stamps are out of order. Is the file whole?")
+    if last - boot > MAX_SUMMARY_SECONDS:
+        raise ProfileError(f"{path}: its time stamps are more than thirty years apart. Is the file whole?")
     steady = steps - warmup
     rows = [Step(0, 0, first - created, 1, "first")]
     if warmup > 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vmselect._checks import check_path, several
-from vmselect._files import is_folder, read_bytes, write_new, write_text
+from vmselect._files import has_file, has_folder, is_folder, read_bytes, write_new, write_text
 from vmselect.errors import ProfileError
 from vmselect.records.base import Record
 from vmselect.records.draft import MAX_FILE_BYTES, name_record, recover
@@ -41,7 +41,7 @@ def save_record(record: Record, path: str | os.PathLike[str]) -> Path:
 
 def check_replaceable(path: Path, kind: str) -> None:
     """Refuse to write a record over a file that is none of its ``kind``: somebody may have nothing else of it."""
-    if path.is_file() and path.stat().st_size:
+    if has_file(path) and path.stat().st_size:
         try:
             load_record(path, kind=kind)
         except ProfileError:
@@ -54,7 +54,7 @@ def check_replaceable(path: Path, kind: str) -> None:
 def load_record(path: str | os.PathLike[str], *, kind: str | None = None) -> Record:
     """Read one record, of any kind or of ``kind``; if its writer was killed, what it had written by then."""
     where = check_path("path", path)
-    staying = [] if where.is_dir() else recover(where)
+    staying = [] if has_folder(where) else recover(where)
     return _load(staying[0] if staying else where, kind=kind)
 
 
@@ -114,7 +114,7 @@ def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Path,
     if not named:
         raise ProfileError(f"No {noun} was named. Give at least one {noun} file or a folder of them.")
     for path in named:
-        inside = _find_inside(path) if path.is_dir() else None
+        inside = _find_inside(path) if has_folder(path) else None
         count = 0
         for file in [path] if inside is None else inside:
             try:
@@ -133,4 +133,8 @@ def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Path,
 def _find_inside(folder: Path) -> list[Path]:
     """The record files of a folder, those included that killed writers left."""
     staying = recover(folder)
-    return sorted(p for p in folder.glob("*.json") if not p.name.startswith(".")) + staying
+    files = sorted(p for p in folder.glob("*.json") if not p.name.startswith("."))
+    for file in files:
+        if os.path.islink(file):  # noqa: PTH114 - Path.is_symlink raises where the folder must not be searched
+            staying += recover(file)
+    return [*files, *dict.fromkeys(staying)]

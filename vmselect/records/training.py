@@ -35,6 +35,9 @@ Outcome = Literal["stopped", "watched", "interrupted", "out_of_memory", "given"]
 """How the recording ended: the probe had enough, the fit came to its end, an exception, no memory; or the times were
 measured elsewhere."""
 
+Saving = Literal["best", "epochs", "batches"]
+"""When checkpoints are saved: after the best epochs only, after each epoch, or only after so many batches."""
+
 
 class Step(NamedTuple):
     """One step reading: ``covers`` steps took ``seconds``, the last of them is number ``batch`` of its epoch."""
@@ -230,8 +233,10 @@ class Setup(Part):
     validation_freq: PositiveCount = 1
     validations_per_epoch: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """How often validation comes within an epoch, where that is not once at its end."""
-    saving: Literal["best", "batches"] | None = None
-    """That a checkpoint is saved where two short epochs cannot show it: for the best epochs only, or by batches."""
+    saving: Saving | None = None
+    """How checkpoints are saved: after each epoch, after the best ones only, or only by batches."""
+    save_freq: PositiveCount | None = None
+    """After how many batches a checkpoint is saved, where that is so; of several the smallest number."""
     self_tuning_input: bool | None = None
     """Whether the data come from a tf.data pipeline that tunes itself as it runs."""
     continuous_input: bool | None = None

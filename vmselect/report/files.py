@@ -25,9 +25,9 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     Anything else is a slip, such as a list of profiles behind an option that takes one file.
     """
     target = check_path("path", path)
-    if target.is_dir():
+    if _files.has_folder(target):
         raise ArgumentError(f"{target} is a folder. Give the path of a file, such as {target / 'report.html'}.")
-    if target.is_file():
+    if _files.has_file(target):
         there = _files.read_bytes(target, noun="page or chart", limit=LARGEST_BYTES, error=ArgumentError)
         if there and not there[:16].lower().startswith(BEGINNINGS) and SCHEMA not in there:
             raise ArgumentError(
