@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ import pytest
 import vmselect as vs
 from vmselect.sweeps import clean, read_state, workers
 from vmselect.sweeps.journal import read_journal
+from vmselect.sweeps.runners import guard
 from vmselect.sweeps.runners import skypilot as sky_runner
 from vmselect.sweeps.runners import slurm as slurm_runner
 from vmselect.sweeps.runners import ssh as ssh_runner
@@ -146,6 +148,21 @@ def test_over_ssh_every_host_has_a_worker(several: Path, tmp_path: Path) -> None
         lost = vs.sweep(plan, several / "lost", yes=True)
     assert not lost.records
     assert "a worker was lost" in lost.failed[0].reason
+
+
+def test_workers_of_one_trial_on_one_machine_do_not_end_each_other(tmp_path: Path) -> None:
+    guards = []
+    for name, seconds in (("first", 0.0), ("second", 1.5)):
+        (tmp_path / name).mkdir()
+        argv = [sys.executable, "-c", f"import time; time.sleep({seconds})"]
+        worker = {"argv": argv, "env": {}, "cwd": str(tmp_path), "output": "output.txt"}
+        request = {"workers": [worker], "cap_seconds": 60, "strict": True}
+        (tmp_path / name / "request.json").write_text(json.dumps(request))
+        command = [sys.executable, guard.__file__, "run", str(tmp_path / name), "one-token-of-both"]
+        guards.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
+    assert [one.wait(60) for one in guards] == [0, 0]
+    status = json.loads((tmp_path / "second" / "status.json").read_text())
+    assert (status["exit"], status["why"], status["left"]) == (0, "exit", [])
 
 
 def kill_in_the_middle(plan: vs.Plan, folder: Path) -> None:
@@ -339,6 +356,14 @@ def find_low_ports(count: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+def left_after(token: str, *, seconds: float) -> list[int]:
+    """Processes of a trial that are still there after ``seconds``: a guard that has told its outcome has yet to exit."""
+    until = time.monotonic() + seconds
+    while (left := holders([token], guards=True)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return left
+
+
 class SeveralSky(FakeSky):
     """Runs a task as SkyPilot does on several nodes: all at once, and when one fails the others are ended."""
 
@@ -400,7 +425,7 @@ def test_rented_nodes_find_each_other_and_a_lost_one_fails_the_trial(
     assert len(result.records) == (0 if loses else 1), result.failed
     if loses:
         assert "a worker was lost" in result.failed[0].reason
-        assert not holders([start["token"]], guards=True)
+        assert not left_after(start["token"], seconds=10)
 
 
 def test_skypilot_missing_is_said_with_its_remedy(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

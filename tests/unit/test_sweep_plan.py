@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import vmselect as vs
+from vmselect.errors import PlanError
 from vmselect.sweeps.command import split_command
 
 COMMAND = "python train.py --batch {batch_size}"
@@ -148,6 +149,15 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     again = vs.Plan.load(plan.save(tmp_path / "plan.yaml"))
     assert again == plan
     assert [t.id for t in again.trials] == [t.id for t in plan.trials]
+
+
+def test_a_plan_replaces_a_plan_and_no_other_file(tmp_path: Path) -> None:
+    plan, path = vs.Plan("python t.py", factors={"a": [1, 2]}), tmp_path / "plan.yaml"
+    assert vs.Plan.load(plan.save(plan.save(path))).to_dict() == plan.to_dict()
+    path.write_text("services:\n  web: {image: nginx}\n")
+    with pytest.raises(PlanError, match="not overwritten"):
+        plan.save(path)
+    assert path.read_text().startswith("services:")
 
 
 def test_numbers_in_a_file_are_numbers(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from vmselect._checks import show
+from vmselect._files import has_file
 from vmselect.errors import PlanError
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -96,7 +97,7 @@ def script_of(arguments: Sequence[str]) -> str | None:
 def check_script(arguments: Sequence[str], folder: Path) -> None:
     """Raise where the command's script is not in ``folder``, from which it will run."""
     script = script_of(arguments)
-    if script is not None and not (folder / script).is_file():
+    if script is not None and not has_file(folder / script):
         raise PlanError(f"The script {script} is not in {folder}. Start the sweep in the folder where it is.")
 
 

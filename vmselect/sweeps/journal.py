@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vmselect._files import read_bytes
+from vmselect._files import has_file, read_bytes
 from vmselect.errors import SweepError
 
 NAME = "journal.jsonl"
@@ -74,7 +74,7 @@ class Journal:
 def read_journal(folder: Path) -> list[Event]:
     """The events so far; half a line, which a crash may leave, is passed over."""
     path = folder / NAME
-    if not path.is_file():
+    if not has_file(path):
         raise SweepError(f"{folder}: no sweep was started here ({NAME} is missing). Check the folder.")
     events = []
     for line in read_bytes(path, noun="journal", limit=LIMIT_BYTES, error=SweepError).split(b"\n"):

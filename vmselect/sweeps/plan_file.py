@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from vmselect._checks import check_path, show
-from vmselect._files import read_text, write_text
+from vmselect._files import has_file, read_text, write_text
 from vmselect.errors import PlanError
 
 if TYPE_CHECKING:
@@ -56,8 +56,16 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def write_plan(plan: Plan, path: str | os.PathLike[str]) -> Path:
-    """Write a plan whole or not at all."""
-    return write_text(check_path("path", path), as_yaml(plan.to_dict()), error=PlanError)
+    """Write a plan whole or not at all; a file that is there already and is no plan is refused."""
+    target = check_path("path", path)
+    if has_file(target) and target.stat().st_size:
+        try:
+            read_plan(target)
+        except PlanError:
+            raise PlanError(
+                f"{target}: this file is there already and is no plan, so it is not overwritten. Choose another path."
+            ) from None
+    return write_text(target, as_yaml(plan.to_dict()), error=PlanError)
 
 
 def as_yaml(said: Mapping[str, Any]) -> str:

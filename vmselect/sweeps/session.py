@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from vmselect import __version__
 from vmselect._checks import check_count, check_flag, check_number, check_path, maybe, show
+from vmselect._files import has_file
 from vmselect.errors import ArgumentError, SweepError
 from vmselect.sweeps.budget import Budget
 from vmselect.sweeps.command import check_script
@@ -86,7 +87,7 @@ def sweep(
     parallel = check_count("parallel", parallel, most=256)
     agreed = check_flag("yes", yes)
     sure, count = maybe(check_flag, "stop_when_sure", stop_when_sure), maybe(check_count, "epochs", epochs)
-    if where.exists() and not where.is_dir():
+    if has_file(where):
         raise ArgumentError(f"{where} is a file. Give a folder.")
     with opened(plan, where, limit=limit, catalog=catalog, listener=listener) as engine:
         engine.ask_stop = ask_stop
@@ -154,7 +155,7 @@ def opened(
     What is to be ended stands in the journal, whatever became of the plan.
     """
     # Whatever is wrong with a new plan should leave no folder behind.
-    fresh = not (folder / "journal.jsonl").exists()
+    fresh = not has_file(folder / "journal.jsonl")
     prices = plan.prices(catalog) if fresh or catalog is not None else {}
     if fresh:
         for trial in plan.trials:

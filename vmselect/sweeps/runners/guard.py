@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-TOKEN_VARIABLE = "VMSELECT_TOKEN"
+TOKEN_VARIABLE, GUARD_VARIABLE = "VMSELECT_TOKEN", "VMSELECT_GUARD"
 TICK_SECONDS = 0.1
 HEAD_BYTES, TAIL_BYTES = 1 << 20, 1 << 17  # of a command's output its beginning and its end are kept
 KILL_SECONDS = 30.0
@@ -63,13 +63,13 @@ def run(folder: str, token: str) -> int:
     def pass_on(number: int, _frame: object) -> None:
         _signal(inner, number)
 
-    signal.signal(signal.SIGTERM, pass_on)
-    signal.signal(signal.SIGINT, pass_on)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, pass_on)
     pid, status = 0, 1
     while pid != inner:
         pid, status = os.waitpid(-1, 0)
     if os.waitstatus_to_exitcode(status) not in (0, ENDED_BADLY):
-        left = end_all(lambda: [*descendants(os.getpid()), *holders([token], guards=False)], grace=1.0, statuses={})
+        left = end_all(lambda: own_processes(folder), grace=1.0, statuses={})
         _report(folder, {"exit": None, "why": "guard", "seconds": time.monotonic() - began, "left": left})
     return 1 if status and request.get("strict") else 0
 
@@ -91,13 +91,11 @@ class Watch:
     """The inner guard: starts the workers, watches them and the caller, ends them all."""
 
     def __init__(self, request: dict[str, Any], folder: str, token: str, began: float, outer: int) -> None:
-        self.request, self.folder, self.token = request, folder, token
-        self.began, self.outer = began, outer
+        self.request, self.folder, self.token, self.began, self.outer = request, folder, token, began, outer
         self.listening = bool(request.get("listen"))
         # What is told to end needs its grace before the cap.
         self.grace = min(float(request.get("grace_seconds", 5.0)), float(request["cap_seconds"]) / 10)
-        self.heard = time.monotonic()
-        self.stopped = False
+        self.heard, self.stopped = time.monotonic(), False
         self.statuses: dict[int, int] = {}
         self.outputs: list[Output] = []
         self.workers: list[int] = []
@@ -121,7 +119,7 @@ class Watch:
             _say({"started": self.workers, "pipes": self.pipes})
             why = self._watch()
         grace = self.grace if why != "exit" else min(1.0, self.grace)
-        left = end_all(self._alive, grace=grace, turn=self._turn, statuses=self.statuses)
+        left = end_all(lambda: own_processes(self.folder), grace=grace, turn=self._turn, statuses=self.statuses)
         for output in self.outputs:
             output.close()
         exits = [self.statuses.get(pid) for pid in self.workers]
@@ -135,11 +133,8 @@ class Watch:
     def _ask_stop(self, _number: int, _frame: object) -> None:
         self.stopped = True
 
-    def _alive(self) -> list[int]:
-        return [*descendants(os.getpid()), *holders([self.token], guards=False)]
-
     def _start(self, worker: dict[str, Any]) -> None:
-        environment = {**os.environ, **worker["env"], TOKEN_VARIABLE: self.token}
+        environment = {**os.environ, **worker["env"], TOKEN_VARIABLE: self.token, GUARD_VARIABLE: self.folder}
         cores = worker.get("cores")
 
         def prepare() -> None:
@@ -293,14 +288,19 @@ def end_all(
     return []
 
 
-def holders(tokens: Iterable[str], *, guards: bool) -> list[int]:
+def own_processes(folder: str) -> list[int]:
+    """What this guard started; the processes of a trial's other workers on this machine are not its to end."""
+    return [*descendants(os.getpid()), *holders([folder], guards=False, variable=GUARD_VARIABLE)]
+
+
+def holders(tokens: Iterable[str], *, guards: bool, variable: str = TOKEN_VARIABLE) -> list[int]:
     """Processes whose environment carries one of ``tokens``, and the ``guards`` started for one.
 
     A token may also be a pipe of this machine since its start, ``pipe:[123]@BOOT``: the trial's is who prints into it.
     """
     pipes = {token.removesuffix(HERE) for token in tokens if token.startswith("pipe:") and token.endswith(HERE)}
     names = {token.encode() for token in tokens}
-    marks = {TOKEN_VARIABLE.encode() + b"=" + name for name in names}
+    marks = {variable.encode() + b"=" + name for name in names}
     found = []
     for pid in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
         try:
