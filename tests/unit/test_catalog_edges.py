@@ -176,7 +176,7 @@ def test_a_file_of_the_largest_size_is_read_and_no_larger(tmp_path: Path, monkey
 def test_a_line_is_too_long_before_it_is_taken_apart(tmp_path: Path) -> None:
     row, header = "lab,x,here,on_demand,1", ",".join([*ROW, "note"])
     assert "is longer than 300 characters" in refused(csv(tmp_path, f"{row},{'z' * 60_000}", header=header))
-    assert "has a line of more than 64 KiB" in refused(csv(tmp_path, f"{row},{'z' * 140_000}", header=header))
+    assert "has a line of more than 64 KiB" in refused(csv(tmp_path, f"{row},{'z' * 65_600}", header=header))
     assert len(vs.Catalog.load(csv(tmp_path, f"{row},{'z' * 300}", header=header))) == 1
 
 
@@ -263,18 +263,18 @@ def _cells(frame: Any) -> dict[str, Any]:
     ("platform", "variables", "folder"),
     [
         ("linux", {"XDG_CACHE_HOME": "/x/cache"}, "/x/cache/vmselect"),
-        ("linux", {"XDG_CACHE_HOME": ""}, "/home/me/.cache/vmselect"),
-        ("darwin", {}, "/home/me/Library/Caches/vmselect"),
+        ("linux", {"XDG_CACHE_HOME": ""}, "/x/home/.cache/vmselect"),
+        ("darwin", {}, "/x/home/Library/Caches/vmselect"),
         ("win32", {"LOCALAPPDATA": "/x/Local"}, "/x/Local/vmselect"),
-        ("win32", {"LOCALAPPDATA": ""}, "/home/me/AppData/Local/vmselect"),
-        ("linux", {"VMSELECT_CACHE_DIR": "~/own"}, "/home/me/own"),
+        ("win32", {"LOCALAPPDATA": ""}, "/x/home/AppData/Local/vmselect"),
+        ("linux", {"VMSELECT_CACHE_DIR": "~/own"}, "/x/home/own"),
     ],
 )
 def test_where_refreshed_prices_are_kept(
     monkeypatch: pytest.MonkeyPatch, platform: str, variables: dict[str, str], folder: str
 ) -> None:
     monkeypatch.delenv("VMSELECT_CACHE_DIR", raising=False)
-    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("HOME", "/x/home")
     monkeypatch.setattr("sys.platform", platform)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -249,3 +250,13 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch) -> None:
         vs.Catalog.embedded().save(path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["mine.csv"]
+
+
+@pytest.mark.parametrize("name", ["notes.csv", "notes.json"])
+def test_prices_replace_prices_and_no_other_file(tmp_path: Path, name: str) -> None:
+    path, prices = tmp_path / name, vs.Catalog.embedded("2021-02-28")
+    assert len(vs.Catalog.load(prices.save(prices.save(path)))) == len(prices)
+    path.write_text("only,copy\nof,this\n")
+    with pytest.raises(CatalogError, match="not overwritten"):
+        prices.save(path)
+    assert path.read_text() == "only,copy\nof,this\n"

@@ -135,14 +135,36 @@ def test_types_that_ship_with_a_price_and_got_none_are_named() -> None:
         return [finding.message for finding in run(cloud, regions="us-east-1", max_age_hours=0).findings]
 
     assert told(some) == []
-    assert told(some[2:])[0] == (
-        f"aws us-east-1 gave no price of 2 types that ship with one: {names[0]}, {names[1]} (not in the answer)."
+    two = (
+        "aws us-east-1 gave no price on demand of 2 types that ship with one: "
+        f"{names[0]}, {names[1]} (not in the answer)."
     )
+    assert told(some[2:])[0] == two
     lost = told(some[7:])[0]
     assert all(name in lost for name in names[:6])
     assert f"{names[6]}" not in lost.replace("(not in the answer)", "")
     other = [{"instance_type": "something-else", "service": "ec2"}]
-    assert not [message for message in told(other) if "types that ship" in message]  # it sells other things
+    all_of_them = f"gave no price on demand of {len(names)} types that ship with one"
+    assert [message for message in told(other) if all_of_them in message]
+    elsewhere = [{"instance_type": "something-else", "service": "other"}]
+    assert not [message for message in told(elsewhere) if "types that ship" in message]  # it sells other things
+    assert two in told([{**row, "market": "spot"} for row in some[:2]] + some[2:])
+
+
+@pytest.mark.parametrize(
+    ("kept", "source", "state"),
+    [
+        ("skypilot", "skypilot", "reused"),
+        ("skypilot", "api", "fetched"),
+        ("lab API", "api", "reused"),
+        ("lab API", "skypilot", "fetched"),
+        ("user", "api", "reused"),
+    ],
+)
+def test_prices_are_used_again_only_for_the_source_they_are_from(kept, source, state) -> None:
+    run(Cloud(rows=[{"instance_type": "t", "source": kept}]))
+    (part,) = run(Cloud(), source=source).parts
+    assert part.state == state
 
 
 def test_a_price_that_stands_twice_is_one_and_two_prices_are_none() -> None:
@@ -186,3 +208,11 @@ def test_refreshed_prices_are_old_after_ninety_days(days, old) -> None:
     run(Cloud(rows=[{"instance_type": "t", "date": date}, {"instance_type": "u", "date": "2020-01-01"}]))
     found = [finding.message for finding in vs.Catalog.refreshed(alone=True).findings]
     assert found == ([f"Refreshed prices of lab home-1 are of {date}, {days} days old."] if old else [])
+
+
+def test_no_name_of_a_region_leads_out_of_the_cache(tmp_path) -> None:
+    assert store.part_path("lab", "../../../up").parent == tmp_path / "prices"
+    cloud = Cloud(rows=[])
+    cloud.region_pattern = ".+"
+    with pytest.raises(RefreshError, match="no VM price"):
+        run(cloud, regions="a\0b")

@@ -166,12 +166,12 @@ class Catalog:
         )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:
-        """Write every price as CSV, or as JSON when the name ends so; :meth:`load` reads it back.
+        """Write every price as CSV, or as JSON when the name ends so, over nothing but prices; :meth:`load` reads it.
 
         >>> Catalog.embedded().save("prices.json").name
         'prices.json'
         """
-        return files.write(self._frame, path)
+        return files.write(self._frame, files.check_replaceable(path))
 
     # Questions
 

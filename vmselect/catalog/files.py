@@ -67,6 +67,20 @@ def read(
     return frame, [*findings, *left_out]
 
 
+def check_replaceable(path: str | Path) -> Path:
+    """The path again; refuse to write prices over a file that holds none: somebody may have nothing else of it."""
+    target = check_path("path", path)
+    if _files.has_file(target) and target.stat().st_size:
+        try:
+            read(target, skip_bad_rows=True)
+        except CatalogError:
+            raise CatalogError(
+                f"{target}: this file is there already and holds no prices, so it is not overwritten. Choose another "
+                "path."
+            ) from None
+    return target
+
+
 def write(frame: pd.DataFrame, path: str | Path) -> Path:
     """Write rows as CSV, or as JSON when the name ends so; an old file stays until the new one is whole."""
     path = check_path("path", path)
@@ -106,8 +120,8 @@ def _read_head(path: Path) -> bytes:
 
 def _read_header(path: Path, head: bytes) -> list[str]:
     with path.open("rb") as file:  # a line of millions of fields takes gigabytes to take apart
-        while len(block := file.read(_BLOCK_BYTES)) == _BLOCK_BYTES:
-            if b"\n" not in block:
+        while line := file.readline(_BLOCK_BYTES + 1):
+            if len(line) > _BLOCK_BYTES:
                 raise CatalogError(f"{path.name} has a line of more than 64 KiB. Give a CSV price file.")
     line = head.partition(b"\n")[0]
     try:

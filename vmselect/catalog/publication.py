@@ -30,7 +30,7 @@ def write_snapshot(folder: str | os.PathLike[str] = "pricing") -> Path:
     type that ships stay as they are. The manifest follows.
     """
     place = check_path("folder", folder)
-    if not (place / "manifest.json").is_file():
+    if not _files.has_file(place / "manifest.json"):
         raise CatalogError(
             f"{place} is no pricing folder: it has no manifest.json. Run this in a checkout of vmselect."
         )

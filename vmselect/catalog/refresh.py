@@ -99,7 +99,8 @@ def refresh_prices(
             tasks = [task for task in tasks if task[0] != name]
     for name, region in tasks:
         age = store.age_hours(name, region)
-        if age is not None and age < max_age_hours and (kept := _read_kept(name, region)) is not None:
+        kept = _read_kept(name, region) if age is not None and age < max_age_hours else None
+        if kept is not None and _is_from(kept, via):
             fresh.append(kept)
             end(Progress(name, region, "reused", f"fetched {age:.1f} h ago", len(kept)))
         else:
@@ -243,6 +244,11 @@ def _read_kept(provider: str, region: str) -> pd.DataFrame | None:
         return None  # a damaged part is simply fetched again
 
 
+def _is_from(kept: pd.DataFrame, via: str) -> bool:
+    """Whether these prices are SkyPilot's where it is asked, and where the clouds are asked none of its."""
+    return bool(((kept["source"] == "skypilot") == (via == "skypilot")).all())
+
+
 def _describe_losses(provider: str, region: str, before: pd.DataFrame | None, now: pd.DataFrame) -> Iterator[Finding]:
     """A finding for each market of which more than half is gone: an answer may come empty and still look fine."""
     if before is None:
@@ -259,13 +265,13 @@ def _describe_losses(provider: str, region: str, before: pd.DataFrame | None, no
 
 
 def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterator[Finding]:
-    """A finding that names the types that ship with a price in this region and got none now, with the reasons."""
+    """A finding that names the types that ship with a price on demand and got none now, with the reasons."""
     shipped = read_snapshot(snapshot_at().file)
     here = shipped[(shipped["provider"] == source.provider) & (shipped["region"] == region) & ~shipped["retired"]]
-    services = set(now["service"].astype(str))
-    wanted = {str(r.instance_type) for r in here.itertuples() if r.service in services and r.market == "on_demand"}
-    missing = sorted(wanted - set(now["instance_type"].astype(str)))
-    if not missing or len(missing) == len(wanted):
+    wanted = here[here["service"].isin(set(now["service"])) & (here["market"] == "on_demand")]
+    priced = now[now["market"] == "on_demand"]
+    missing = sorted(set(wanted["instance_type"].astype(str)) - set(priced["instance_type"].astype(str)))
+    if not missing:
         return
     explain = getattr(source, "explain_missing", lambda name, region: "not in the answer")
     reasons: dict[str, list[str]] = {}
@@ -274,7 +280,7 @@ def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterat
     told = "; ".join(f"{list_some(names, 6)} ({why})" for why, names in reasons.items())
     yield Finding(
         "types-without-price",
-        f"{source.provider} {region} gave no price of {len(missing)} types that ship with one: {told}.",
+        f"{source.provider} {region} gave no price on demand of {len(missing)} types that ship with one: {told}.",
         "The older prices of these stay in use.",
         "note",
     )

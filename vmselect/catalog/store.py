@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from vmselect._checks import show
+from vmselect._files import safe_name
 from vmselect.catalog import files
 from vmselect.catalog.offer import STALE_AFTER_DAYS, age_days
 from vmselect.errors import CatalogError
@@ -40,8 +41,8 @@ def _platform_folder() -> Path:
 
 
 def part_path(provider: str, region: str) -> Path:
-    """The file of one provider's prices in one region."""
-    return cache_folder() / "prices" / f"{provider}_{region}.csv"
+    """The file of one provider's prices in one region, whatever a region is called."""
+    return cache_folder() / "prices" / f"{safe_name(f'{provider}_{region}')}.csv"
 
 
 def age_hours(provider: str, region: str) -> float | None:

@@ -14,6 +14,7 @@ import vmselect as vs
 from vmselect.catalog.publication import write_snapshot
 from vmselect.catalog.refresh import refresh_prices
 from vmselect.catalog.snapshot import pricing_folder
+from vmselect.catalog.sources.azure import AzurePrices
 from vmselect.catalog.sources.http import JsonClient
 from vmselect.catalog.sources.skypilot import SkyPilotPrices
 from vmselect.cli import app
@@ -98,6 +99,22 @@ def test_what_is_fresh_is_not_fetched_again(cloud, sources, client) -> None:
     again = {"aws": SkyPilotPrices("aws", base_url=f"{cloud.url}/v8", client=client)}
     assert refresh(again, "aws").parts[0].state == "reused"
     assert len(cloud.asked) == 1
+
+
+def test_who_asks_a_cloud_itself_gets_none_of_the_prices_kept_from_skypilot(cloud, answer, client, sources) -> None:
+    text = FILES["/v8/aws/vms.csv"].replace("g4dn.xlarge", "Standard_NC4as_T4_v3").replace("us-east-1", "eastus")
+    item = {
+        "currencyCode": "USD", "retailPrice": 0.7, "armRegionName": "eastus", "serviceName": "Virtual Machines",
+        "productName": "NCasT4_v3", "skuName": "NC4as T4 v3", "meterName": "NC4as T4 v3", "type": "Consumption",
+        "armSkuName": "Standard_NC4as_T4_v3", "unitOfMeasure": "1 Hour",
+    }  # fmt: skip
+    itself = {"azure": AzurePrices(base_url=cloud.url, client=client)}
+    cloud.reply = lambda _: answer(text.encode())
+    refresh(sources, "azure")
+    cloud.reply = lambda _: answer({"Items": [item], "NextPageLink": None})
+    for state in ("fetched", "reused"):
+        assert [part.state for part in refresh_prices(["azure"], sources=itself).parts] == [state]
+    assert vs.Catalog.default().price("Standard_NC4as_T4_v3") == 0.7
 
 
 def test_a_region_that_is_not_there(sources) -> None:
