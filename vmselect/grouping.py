@@ -2,17 +2,18 @@
 
 Three questions, one table of facts (:data:`FACTS`). Unknown facts agree with everything.
 
-* **Is it the same contender?** Records of one machine type, provider, batch size, number of workers and values of the
+* **Is it the same contender?** Records of one machine type, provider, batch size, number of machines and values of the
   varied factors belong together (:func:`group_repetitions`).
 * **Are they repetitions?** Within a group everything in the table must be the same (:func:`check_repetitions`).
 * **Can groups be compared?** What was trained must be the same, or the numbers mean nothing (:func:`check_comparable`);
-  where only the software differs they can be compared, and a finding says so.
+  where only the software differs, or validation was not seen of all, they can be compared, and a finding says so.
 
 The same measurement given twice, or copied to another file, is one measurement (:func:`distinct`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -99,6 +100,24 @@ FACTS: tuple[Fact, ...] = (
     Fact("validation steps", _validation_steps, "run", VALIDATION),
     Fact("steps per execution", lambda p: p.setup.steps_per_execution, "run"),
     Fact("replicas", lambda p: p.environment.replicas if p.outcome != "given" else None, "run"),
+    Fact(
+        "tuning of the input by itself",
+        lambda p: p.setup.self_tuning_input,
+        "run",
+        remedy="Leave out the files made the way you will not train; their setup.self_tuning_input tells.",
+    ),
+    Fact(
+        "input going on through all epochs",
+        lambda p: p.setup.continuous_input,
+        "run",
+        remedy="Leave out the files made the way you will not train; their setup.continuous_input tells.",
+    ),
+    Fact(
+        "way of saving",
+        lambda p: p.setup.saving,
+        "run",
+        remedy="Leave out the files made the way you will not train; their setup.saving tells.",
+    ),
 )
 
 
@@ -159,9 +178,14 @@ def identify(profile: Profile) -> Identity:
 
 
 def count_machines(profile: Profile) -> int:
-    """Machines that trained together: the factor ``nodes`` where it was varied, else one for each worker."""
-    nodes = profile.factors.get("nodes")
-    return int(nodes) if isinstance(nodes, int | float) and nodes >= 1 else profile.environment.workers
+    """Machines that trained together: the factor ``nodes`` where it was varied, else as many as the workers need.
+
+    Where it is not known how many workers share a machine, each has its own.
+    """
+    nodes, environment = profile.factors.get("nodes"), profile.environment
+    if isinstance(nodes, int | float) and nodes >= 1:
+        return int(nodes)
+    return math.ceil(environment.workers / (environment.workers_per_machine or 1))
 
 
 def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profile]]:
@@ -209,7 +233,10 @@ def check_repetitions(
 def check_comparable(
     profiles: Sequence[Profile], *, given: Collection[str] = (), error: type[VmselectError] = RankingError
 ) -> tuple[Finding, ...]:
-    """Raise ``error`` where different things were trained; findings where only the software differs."""
+    """Raise ``error`` where different things were trained.
+
+    Findings say where only the software differs, or validation was seen of some and not of others.
+    """
     findings = []
     for fact in FACTS:
         values = _distinct_values(profiles, fact.read)
@@ -231,6 +258,7 @@ def check_comparable(
         _check_steps(profiles, lambda p: p.steps_per_epoch, "steps per epoch", "train", "examples", error)
     if VALIDATION.isdisjoint(given):
         _check_steps(profiles, _validation_steps, "validation steps", "validate", "validation_examples", error)
+        findings += _find_unvalidated(profiles)
     return tuple(findings)
 
 
@@ -242,6 +270,23 @@ def list_values(values: Iterable[Any], *, most: int = 4) -> str:
     """
     ordered = sorted(values, key=lambda value: (str(type(value)), value))
     return list_some([str(value)[:60] for value in ordered], most)
+
+
+def _find_unvalidated(profiles: Sequence[Profile]) -> list[Finding]:
+    """Profiles without validation among others with it: their trainings have none, or were not seen that far."""
+    # Whole epochs that were given hold theirs, and a training that ran out of memory has no time.
+    timed = [p for p in profiles if p.outcome != "out_of_memory" and not (p.outcome == "given" and p.timeline.epochs)]
+    without = {profile.title for profile in timed if not _validates(profile)}
+    if not without or not any(map(_validates, timed)):
+        return []
+    return [
+        Finding(
+            "validation-differs",
+            f"Some profiles hold validations and others none ({list_values(without)}), so their times are not those of "
+            "one training.",
+            "Probe all with validation data, or pass validation_examples= to count the same for all (0 counts none).",
+        )
+    ]
 
 
 def _check_steps(

@@ -71,6 +71,7 @@ def test_a_run_that_has_stabilised_is_certain() -> None:
         ([0.1, 0.2, 0.3], "only 3 values"),
         ([math.nan, 0.1, 0.2, 0.3, 0.4], "best value"),
         ([], "only 0 values"),
+        ([1e200, 2e200, 3e200, 3.5e200, 3.6e200], "beyond 1e+100"),
     ],
 )
 def test_too_little_is_said_to_be_too_little(values: list[float], words: str) -> None:

@@ -156,7 +156,7 @@ def test_underfed_gpus():
     assert "The 2 GPUs are 20% busy with 32 examples a step each" in found[0].message
     assert codes(profile_of(0.7, usage=usage, environment=GPUS)) == ["input-bound"]
     assert codes(profile_of(0.01, usage=usage)) == ["compute-bound"]  # the framework uses no GPU
-    assert "not known" in vs.diagnose(profile_of(usage=usage, environment=GPUS))[0].message
+    assert codes(profile_of(usage=usage, environment=GPUS)) == []  # nobody knows whether data were there
 
 
 def test_only_the_cards_at_work_are_judged():

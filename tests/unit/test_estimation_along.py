@@ -188,6 +188,12 @@ def test_what_makes_no_line_is_refused(profiles: list[vs.Profile], size: int, er
         fit_runtime_at(profiles, size)
 
 
+def test_validation_batches_of_a_size_that_was_not_probed_are_refused() -> None:
+    probed = [profile(size, validation_seconds=[1.0, 1.0]) for size in (32, 128)]
+    with pytest.raises(EstimateError, match="Pass validation_examples="):
+        fit_runtime_at(probed, 64, workload=vs.Workload(validation_steps=9))
+
+
 sizes = st.integers(1, 4096)
 times = st.dictionaries(sizes, st.floats(1e-6, 1e3), min_size=2, max_size=6)
 
@@ -278,3 +284,8 @@ def test_a_size_too_far_away_says_how_far_one_can_tell() -> None:
     assert interpolate_time({33: 1.0, 100: 2.0}, 17).source == "beyond"
     with pytest.raises(EstimateError, match="too far"):
         interpolate_time({33: 1.0, 100: 2.0}, 16)
+
+
+def test_steps_that_take_no_time_take_none_at_another_size() -> None:
+    model = fit_runtime_at([profile(32, 0.0), profile(128, 0.0)], 64)
+    assert model.seconds(5) == pytest.approx(5.0)  # the start, and the first step

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import vmselect as vs
 from vmselect.cli.estimate import estimate
+from vmselect.errors import ArgumentError
 from vmselect.records.training import Fit
 
 app = typer.Typer()
@@ -85,3 +86,10 @@ def test_a_loop_of_fits_says_each_thing_once(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [str(tmp_path), "--epochs", "1"])
     assert result.exit_code == 0
     assert result.stderr.count("later epochs take") == 1, result.stderr
+
+
+@pytest.mark.parametrize("phase", ["²:1", "9" * 5000 + ":1", "5", ":1", "5:", "0:1", "-5:1", "five:1"])
+def test_a_phase_that_cannot_be_read_says_how_to_write_one(folder: Path, phase: str) -> None:
+    result = CliRunner().invoke(app, [str(folder / "0.json"), "--phase", phase])
+    assert isinstance(result.exception, ArgumentError)
+    assert "give EPOCHS:FACTOR or EPOCHS:PROFILE" in str(result.exception)

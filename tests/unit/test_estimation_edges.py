@@ -11,7 +11,7 @@ import vmselect as vs
 from vmselect.errors import EstimateError
 from vmselect.estimation import fit_runtime
 from vmselect.estimation.waiting import split_wait
-from vmselect.records import Boundary, Environment, Epoch, Profile, Setup, Steps, Timeline
+from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline
 from vmselect.records.training import Step
 
 
@@ -162,6 +162,13 @@ def test_where_the_wait_is_unknown_or_too_short_to_tell() -> None:
     assert split_wait(0.08, 1.19)[1] is True
 
 
+def test_a_pipeline_may_just_have_missed_the_look_that_seems_next() -> None:
+    assert split_wait(2.7, 2.3) == (2.7, True)  # until 5.11 s instead of 2.55 s
+    assert split_wait(1.3, 2.3)[1] is True  # until 2.55 s, and a second of other work
+    assert split_wait(2.0, 2.3) == (0.0, None)  # too long for the one, too short for the other
+    assert split_wait(2.7, 1.6) == (pytest.approx(0.95), True)  # too far from 2.55 s to have missed it
+
+
 def test_the_opening_of_an_epoch_counts_where_only_its_sum_was_kept() -> None:
     """Of a long epoch the first reading may not be among those kept; the epoch itself says how long it took."""
     rows = [Step(0, 0, 1.0, 1, "first"), *(Step(0, n, 0.1, 1, "steady") for n in range(1, 40))]
@@ -264,3 +271,14 @@ def test_an_epoch_of_the_dissertation_holds_its_validation_and_the_way_to_it() -
     assert found.seconds == pytest.approx(3.0 + 1.0 + 12.0 + 3 * later)
     given = vs.Profile.from_times(first_epoch_seconds=12.0, later_epoch_seconds=[7.0], validation_seconds=[2.0, 1.0])
     assert vs.estimate(given, epochs=4, method="malta-epoch").seconds == pytest.approx(12.0 + 3 * 7.0)
+
+
+@pytest.mark.parametrize("method", ["robust", "malta-epoch"])
+def test_pauses_that_were_taken_out_of_whole_epochs_are_part_of_them(method: str) -> None:
+    """As in files of an EpochProbe that took them out; one that leaves them in lists none."""
+    profile, whole = epochs_of([10.0, 6.0, 6.0]), epochs_of([13.0, 8.0, 8.0])
+    lengths = ((0, 3.0), (1, 0.5), (1, 1.5), (2, 2.0))
+    pauses = tuple(Pause(cause="garbage collection", epoch=e, batch=0, seconds=s) for e, s in lengths)
+    taken_out = profile.model_copy(update={"timeline": profile.timeline.model_copy(update={"pauses": pauses})})
+    found = vs.estimate(taken_out, epochs=9, method=method)
+    assert found.seconds == pytest.approx(vs.estimate(whole, epochs=9, method=method).seconds)

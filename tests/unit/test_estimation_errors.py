@@ -13,6 +13,7 @@ import pytest
 import vmselect as vs
 from vmselect.errors import ArgumentError, EstimateError, VmselectError
 from vmselect.estimation import METHODS, fit_runtime
+from vmselect.records import Validation
 
 
 def steps(**changed: Any) -> vs.Profile:
@@ -62,6 +63,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "apart",
     ),
     "unknown steps": (lambda: vs.estimate(steps(steps_per_epoch=None), epochs=5), "steps_per_epoch="),
+    "more steps than can be counted": (lambda: vs.estimate(steps(), epochs=5, steps_per_epoch=1e19), "from 1 to"),
+    "steps without an end": (lambda: vs.estimate(steps(), epochs=5, steps_per_epoch=1e308), "from 1 to"),
     "examples without batch size": (
         lambda: vs.estimate(steps(batch_size=None), epochs=5, examples=1000),
         "batch_size=",
@@ -71,12 +74,32 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: vs.estimate(steps(), epochs=5, validation_examples=500),
         "Leave validation_examples out",
     ),
+    "validation of unknown batches": (
+        lambda: vs.estimate(steps(), epochs=5, workload=vs.Workload(validation_steps=50)),
+        "Leave validation_steps out",
+    ),
+    "other validation of whole epochs": (
+        lambda: vs.estimate(epochs_only(), epochs=5, validation_examples=500, batch_size=64),
+        "IterationProbe",
+    ),
+    "other validation batches of whole epochs": (
+        lambda: vs.estimate(epochs_only(), epochs=5, workload=vs.Workload(validation_steps=50)),
+        "IterationProbe",
+    ),
+    "no validation in whole epochs": (
+        lambda: vs.estimate(epochs_only(validation_examples=500), epochs=5, validation_examples=0),
+        "IterationProbe",
+    ),
     "out of memory": (lambda: vs.estimate(out_of_memory(), epochs=5), "smaller batch size"),
     "confidence": (lambda: vs.estimate(steps(), epochs=5, confidence=90), "0.5 to 0.999"),
     "boot": (lambda: vs.estimate(steps(), epochs=5, boot_seconds=-1), "at least 0"),
     "fraction of an example": (lambda: vs.estimate(steps(), epochs=5, examples=0.5), "whole number"),  # type: ignore[arg-type]
     "empty phases": (lambda: vs.estimate(steps(), phases=[]), "pairs"),
     "phases that contradict": (lambda: vs.estimate(steps(), epochs=9, phases=[(3, 1.0), (5, 2.0)]), "Leave epochs out"),
+    "phases of two machines": (
+        lambda: vs.estimate(steps(), phases=[(3, 1.0), (2, steps(instance_type="p2.xlarge"))]),
+        "different machines",
+    ),
     "phase of nothing": (lambda: vs.estimate(steps(), phases=[(3, 0.0)]), "factor above zero"),
 }
 
@@ -196,6 +219,34 @@ def test_another_data_set_scales_the_terms_that_it_touches() -> None:
     assert bigger["first_validation"] == pytest.approx(base["first_validation"] + 0.5)
     assert bigger["first_iteration"] == base["first_iteration"]
     assert "later_validations" not in vs.estimate(profile, epochs=10, validation_examples=0).terms
+
+
+def test_validations_scale_by_their_batches() -> None:
+    def validating(*batches: int | None, **setup: Any) -> vs.Profile:
+        found = tuple(Validation(epoch=n, seconds=1.0, batches=count) for n, count in enumerate(batches))
+        profile = steps(validation_examples=640)
+        timeline = profile.timeline.model_copy(update={"validations": found})
+        return profile.model_copy(update={"timeline": timeline, "setup": profile.setup.model_copy(update=setup)})
+
+    def later(profile: vs.Profile, **said: Any) -> float:
+        return vs.estimate(profile, epochs=11, workload=vs.Workload(**said)).terms["later_validations"]
+
+    assert later(validating(10, 10), validation_steps=1_000) == pytest.approx(10 * 100.0)
+    assert later(validating(10, 10), validation_steps=20, validation_examples=640) == pytest.approx(10 * 2.0)
+    assert later(validating(10, 10), validation_examples=640) == pytest.approx(10 * 1.0)
+    probed, more = validating(10, 10), vs.Workload(validation_steps=1_000)
+    assert vs.estimate(probed, phases=[(11, probed)], workload=more).terms["later_validations"] == pytest.approx(1_000)
+    # fit(validation_steps=500) over data of ten batches: as it was measured, whatever the argument said
+    assert later(validating(10, 10, validation_steps=500)) == pytest.approx(10 * 1.0)
+    assert later(validating(10, 10, validation_steps=500), validation_steps=500) == pytest.approx(10 * 1.0)
+    assert later(validating(), validation_steps=30) == pytest.approx(10 * 0.35 * 0.1 * 30)  # assumed
+
+
+def test_whole_epochs_know_their_own_validation() -> None:
+    profile = epochs_only(validation_examples=500)
+    assert vs.estimate(profile, epochs=5, validation_examples=500) == vs.estimate(profile, epochs=5)
+    without = vs.estimate(epochs_only(validation_examples=0), epochs=5, validation_examples=0)
+    assert without.seconds == pytest.approx(29.0)
 
 
 def test_steps_are_counted_in_full_unless_the_input_drops_the_remainder() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -28,11 +29,12 @@ def profile(
     name: str | None = None,
     machine: str = "p3.2xlarge",
     initial_epoch: int = 0,
+    batch_size: int = 32,
 ) -> vs.Profile:
     """The fit of a program: 100 steps an epoch, 2 s for the first one, and 1 s of initialization."""
     made = vs.Profile.from_times(
         instance_type=machine,
-        batch_size=32,
+        batch_size=batch_size,
         steps_per_epoch=100,
         init_seconds=1.0 if number == 1 else None,
         first_iteration_seconds=2.0,
@@ -91,6 +93,26 @@ def test_fits_of_two_machines_are_no_program() -> None:
         estimate_fits([profile(0.1, 1), profile(0.1, 2, machine="p2.xlarge")])
 
 
+def out_of_memory(number: int, **about: Any) -> vs.Profile:
+    return profile(0.1, number, **about).model_copy(update={"outcome": "out_of_memory"})
+
+
+def test_one_fit_that_cannot_be_estimated_does_not_hide_the_others() -> None:
+    others = estimate_fits([profile(0.1, 1), out_of_memory(2), profile(0.5, 3, structure="whole", epochs=4)])
+    assert [fit.number for fit in others.fits] == [1, 3]
+    assert others.seconds == pytest.approx(sum(fit.estimate.seconds for fit in others.fits))
+    assert others.left_out == (2,)
+    (lacking,) = [finding.message for finding in others.findings if finding.code == "fit-left-out"]
+    assert lacking.startswith("The sum lacks fit 2. p3.2xlarge, batch 32: the training ran out of memory")
+    assert str(others).endswith(", without fit 2")
+    assert json.loads(json.dumps(others.to_dict()))["left_out"] == [2]
+
+
+def test_a_program_of_which_no_fit_can_be_estimated_is_refused() -> None:
+    with pytest.raises(vs.errors.EstimateError, match="out of memory"):
+        estimate_fits([out_of_memory(1), out_of_memory(2)])
+
+
 def run(*arguments: object, code: int = 0) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == code, result.output
@@ -125,6 +147,75 @@ def test_one_machine_that_cannot_be_estimated_does_not_hide_the_other(tmp_path: 
     assert result.exit_code == 2
     assert [row["instance_type"] for row in json.loads(result.stdout)] == ["p3.2xlarge"]
     assert "ran out of memory" in result.stderr
+
+
+def test_the_command_shows_the_other_fits_and_says_which_one_is_lacking(tmp_path: Path) -> None:
+    save(tmp_path, profile(0.1, 1), out_of_memory(2), profile(0.5, 3, structure="whole", epochs=4))
+    result = CliRunner().invoke(app, [str(tmp_path), "--format", "json"])
+    assert result.exit_code == 2
+    assert [(row["fit"], row["fits"]) for row in json.loads(result.stdout)] == [(1, 1), (3, 1), ("all but 2", 2)]
+    assert "The sum lacks fit 2." in result.stderr
+
+
+def test_one_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    save(tmp_path, profile(0.1, 1))
+    (tmp_path / "broken.json").write_text("{")
+    result = CliRunner().invoke(app, [str(tmp_path), "--format", "json"])
+    assert result.exit_code == 2
+    assert [row["instance_type"] for row in json.loads(result.stdout)] == ["p3.2xlarge"]
+    assert "broken.json" in result.stderr
+
+
+def two_phases(batch_size: int, process: str, step: float) -> list[vs.Profile]:
+    return [
+        profile(step * number, number, structure=structure, process=process, batch_size=batch_size)
+        for number, structure in ((1, "body"), (2, "whole"))
+    ]
+
+
+def test_a_program_at_two_batch_sizes_is_two_programs(tmp_path: Path) -> None:
+    runs = [*two_phases(32, "1-a", 0.1), *two_phases(64, "2-b", 0.2), *two_phases(64, "3-c", 0.2)]
+    save(tmp_path, *runs, profile(0.1, 1, process="4-d", structure="other"))
+    rows = json.loads(run(tmp_path, "--format", "json"))
+    assert [(row["batch_size"], row["fit"], row["repetitions"]) for row in rows if row["fit"]] == [
+        (32, 1, 1), (32, 2, 1), (32, "all", None), (64, 1, 2), (64, 2, 2), (64, "all", None),
+    ]  # fmt: skip
+    assert [row["batch_size"] for row in rows if row["fit"] is None] == [32]  # a training of its own
+
+
+def test_a_run_that_ended_early_is_one_of_the_program(tmp_path: Path) -> None:
+    save(tmp_path, profile(0.1, 1, process="2-b"), *two_phases(32, "1-a", 0.1))
+    rows = json.loads(run(tmp_path, "--format", "json"))
+    assert [(row["fit"], row["repetitions"]) for row in rows] == [(1, 2), (2, 1), ("all", None)]
+
+
+def test_two_records_of_one_fit_are_no_program(tmp_path: Path) -> None:
+    save(tmp_path, profile(0.1, 1), profile(0.1, 1))
+    (row,) = json.loads(run(tmp_path, "--format", "json"))
+    assert row["repetitions"] == 2
+
+
+@pytest.mark.parametrize(("size", "step"), [(32, 0.1), (48, 0.15)])
+def test_a_program_at_a_batch_size_that_was_asked_for(tmp_path: Path, size: int, step: float) -> None:
+    save(tmp_path, *two_phases(32, "1-a", 0.1), *two_phases(64, "2-b", 0.2))
+    said = ("--batch-size", size, "--steps-per-epoch", 100)
+    rows = json.loads(run(tmp_path, *said, "--terms", "--format", "json"))
+    assert [(row["fit"], row["batch_size"]) for row in rows] == [(1, size), (2, size), ("all", size)]
+    steady = [row["steady_iterations"] for row in rows[:-1]]
+    assert steady == pytest.approx([999 * step, 999 * 2 * step], rel=0.01)
+
+
+def test_a_loop_at_a_batch_size_that_was_asked_for_is_all_its_fits(tmp_path: Path) -> None:
+    save(tmp_path, *(profile(0.1, number) for number in range(1, 6)))
+    rows = json.loads(run(tmp_path, "--batch-size", 32, "--format", "json"))
+    assert [(row["fit"], row["fits"]) for row in rows] == [(1, 5), ("all", 5)]
+
+
+def test_a_program_over_several_batch_sizes_tells_the_time_between_them(tmp_path: Path) -> None:
+    save(tmp_path, profile(0.1, 1, batch_size=32), profile(0.2, 2, batch_size=64))
+    (row,) = json.loads(run(tmp_path, "--batch-size", 48, "--steps-per-epoch", 100, "--format", "json"))
+    assert row["batch_size"] == 48
+    assert "fit" not in row
 
 
 def test_phases_on_the_command_line(tmp_path: Path) -> None:
@@ -180,3 +271,64 @@ def test_saves_that_come_now_and_then_are_allowed_for_and_named(saving: str | No
     found = vs.estimate(made.model_copy(update=changed), epochs=20)
     assert ({finding.code for finding in found.findings} & {"saves-the-best", "saves-by-batches"}) == ({code} - {None})
     assert (found.low < found.seconds - 15) == (saving == "best")
+
+
+def with_endings(*seconds: float, **setup: Any) -> vs.RuntimeEstimate:
+    """Of 20 epochs of 30 steps, 3 s each, after 21 steps and so long an end of each epoch that was seen."""
+    made = vs.Profile.from_times(steps_per_epoch=30, first_iteration_seconds=1.0, iteration_seconds=[0.1] * 20)
+    ends = tuple(
+        Boundary(epoch=number, seconds=one, before_validation_seconds=0.0, epoch_end_seconds=one)
+        for number, one in enumerate(seconds)
+    )
+    return vs.estimate(
+        made.model_copy(
+            update={
+                "setup": made.setup.model_copy(update=setup),
+                "timeline": made.timeline.model_copy(update={"boundaries": ends}),
+                "outcome": "stopped",
+            }
+        ),
+        epochs=20,
+    )
+
+
+def told(found: vs.RuntimeEstimate) -> list[str]:
+    return [finding.message for finding in found.findings if finding.code.startswith("saves-")]
+
+
+def test_the_high_end_allows_for_saves_by_batches() -> None:
+    plain, found = (with_endings(2.4, 1.0, saving="epochs", save_freq=freq) for freq in (None, 15))
+    assert (found.seconds, found.low) == (plain.seconds, plain.low)
+    wider = (found.high - found.seconds) ** 2 - (plain.high - plain.seconds) ** 2
+    assert wider == pytest.approx((20 * 2 * 2.4) ** 2)  # two saves an epoch, as long as the first one
+    (message,) = told(found)
+    assert "every 15 batches" in message
+    assert "allows for 2 of them an epoch, 2.4 s each" in message
+
+
+def test_saves_by_batches_that_were_seen_twice_are_in_the_steps() -> None:
+    plain, found = (with_endings(1.0, 1.0, saving="epochs", save_freq=freq) for freq in (None, 10))
+    assert (found.high, told(found)) == (plain.high, [])
+
+
+@pytest.mark.parametrize("freq", [15, None])
+def test_saves_by_batches_of_which_none_was_seen(freq: int | None) -> None:
+    found = with_endings(0.0, 0.0, saving="batches", save_freq=freq)
+    assert found.high == with_endings(0.0, 0.0).high
+    (message,) = told(found)
+    assert "No save was seen" in message
+
+
+def test_the_high_end_allows_for_saves_every_few_epochs() -> None:
+    plain, found = with_endings(2.4, 0.2, saving="epochs"), with_endings(2.4, 0.2)
+    assert (found.seconds, found.low) == (plain.seconds, plain.low)
+    wider = (found.high - found.seconds) ** 2 - (plain.high - plain.seconds) ** 2
+    assert wider == pytest.approx((20 * 2.4 / 2) ** 2)  # after every second epoch
+    assert told(plain) == []
+    assert with_endings(2.4, 0.2, saving="best").high == pytest.approx(plain.high)  # Keras' first save is slow once
+    (message,) = told(found)
+    assert "2.4 s after the first epoch, and for 200 ms" in message
+
+
+def test_an_end_of_the_first_epoch_that_is_not_much_longer_is_no_save_of_its_own() -> None:
+    assert with_endings(2.0, 0.2).high == with_endings(2.0, 0.2, saving="epochs").high

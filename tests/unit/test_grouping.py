@@ -27,7 +27,7 @@ DIFFERENT_TASKS = [
     ("model", changed("setup", model="other"), ()),
     ("number of parameters", changed("setup", parameters=5), ()),
     ("structure", changed("setup", structure="frozen"), ()),
-    ("training examples", changed("setup", examples=6399), ("examples",)),
+    ("training examples", changed("setup", examples=6399, validation_examples=9), ("examples",)),
     ("validation examples", changed("setup", validation_examples=7), ("validation_examples",)),
     (
         "validations",
@@ -76,6 +76,29 @@ def test_other_ways_to_run_are_no_repetitions(name: str) -> None:
         grouping.check_repetitions([BASE, changed("setup", **{name: 101})])
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [("self_tuning_input", True, False), ("continuous_input", False, True), ("saving", "best", "batches")],
+)
+def test_other_inputs_and_savings_are_no_repetitions_and_say_which_files_to_leave_out(
+    name: str, first: Any, second: Any
+) -> None:
+    one, other = changed("setup", **{name: first}), changed("setup", **{name: second})
+    for pair in ([one, other], [other, one]):
+        with pytest.raises(vs.errors.EstimateError, match=rf"Leave out the files .*setup\.{name} tells"):
+            grouping.check_repetitions(pair)
+    assert grouping.check_comparable([one, other]) == ()
+    grouping.check_repetitions([one, BASE])
+
+
+def test_an_input_that_no_longer_tunes_itself_is_not_merged_with_what_was_probed_before() -> None:
+    before = changed("setup", self_tuning_input=True)
+    after = changed("setup", self_tuning_input=False).model_copy(update={"created": datetime(2999, 1, 1, tzinfo=UTC)})
+    prices = [{"provider": "aws", "instance_type": "a", "region": "r", "usd_per_hour": 1.0}]
+    with pytest.raises(vs.errors.RankingError, match=r"differ in the tuning of the input by itself \(False, True\)"):
+        vs.rank([before, after], epochs=5, catalog=vs.Catalog.embedded().with_offers(prices))
+
+
 def test_one_step_more_is_the_smaller_last_batch_and_many_are_other_data() -> None:
     without = BASE.setup.model_copy(update={"examples": None})
     assert (
@@ -106,9 +129,34 @@ def test_how_often_is_compared_also_where_no_validation_was_reached(known: str) 
 
 
 def test_what_is_unknown_agrees_with_everything() -> None:
-    unknown = Profile.from_times(instance_type="a", batch_size=64, iteration_seconds=0.1)
+    unknown = Profile.from_times(instance_type="a", batch_size=64, iteration_seconds=0.1, validation_seconds=1.0)
     grouping.check_repetitions([KNOWN, unknown])
     assert grouping.check_comparable([KNOWN, unknown]) == ()
+
+
+def times(machine: str, **given: Any) -> Profile:
+    return Profile.from_times(
+        instance_type=machine, batch_size=64, **({"steps_per_epoch": 100, "iteration_seconds": [0.1] * 4} | given)
+    )
+
+
+def test_a_time_without_validation_beside_one_with_it_is_a_doubt() -> None:
+    with_it, without = times("b", validation_seconds=[10.0, 9.0]), times("a")
+    (finding,) = grouping.check_comparable([with_it, without])
+    assert (finding.code, finding.severity) == ("validation-differs", "doubt")
+    assert "(a, batch 64)" in finding.message
+    assert grouping.check_comparable([with_it, without], given=["validation_examples"]) == ()
+    assert grouping.check_comparable([without, times("c")]) == ()
+    prices = [{"provider": "p", "instance_type": name, "region": "r", "usd_per_hour": 1.0} for name in "ab"]
+    ranking = vs.rank([with_it, without], epochs=5, catalog=vs.Catalog.embedded().with_offers(prices))
+    assert finding in ranking.findings
+
+
+def test_whole_epochs_that_were_given_and_machines_without_memory_miss_no_validation() -> None:
+    with_it = times("b", validation_seconds=[10.0, 9.0])
+    epochs = times("a", iteration_seconds=None, first_epoch_seconds=30.0, later_epoch_seconds=[20.0])
+    failed = times("c").model_copy(update={"outcome": "out_of_memory"})
+    assert grouping.check_comparable([with_it, epochs, failed]) == ()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from vmselect.errors import ArgumentError
 from vmselect.ranking import Interruptions
 from vmselect.ranking.rows import Lazy
 from vmselect.records import Environment, Gpu, Profile
+from vmselect.records.usage import Limits, Usage
 
 
 def prices(*rows: tuple[str, float], **more: Any) -> vs.Catalog:
@@ -140,6 +141,30 @@ def test_gpus_that_were_seen_are_those_that_are_sold(
     assert ("hardware-contradicts-price" in codes(seen(found, 640, name=name), sold, model)) is contradicts
 
 
+@pytest.mark.parametrize(
+    ("cores", "allowed", "sold", "contradicts"),
+    [
+        ({"cpu_cores": 64, "usable_cores": 64}, None, 2, True),
+        ({"cpu_cores": 4}, None, 2, True),
+        ({"cpu_cores": 3, "usable_cores": 3}, None, 2, False),
+        ({"cpu_cores": 2, "usable_cores": 2}, None, 64, False),  # a container may show fewer
+        ({"cpu_cores": 64, "usable_cores": 2}, None, 2, False),  # held to two of them
+        ({"cpu_cores": 64, "usable_cores": 64}, 2.0, 2, False),  # a container that may use two of them
+        ({"cpu_cores": 64, "usable_cores": 64}, None, None, False),
+        ({}, None, 2, False),
+    ],
+)
+def test_cores_that_were_seen_are_no_more_than_are_sold(
+    cores: dict[str, int], allowed: float | None, sold: int | None, contradicts: bool
+) -> None:
+    usage = Usage(interval_seconds=1.0, limits=Limits(container_cores=allowed))
+    probed = HOUR[0].model_copy(update={"environment": Environment(**cores), "usage": usage})
+    catalog = prices(("a", 1.0), **({} if sold is None else {"vcpus": sold}))
+    told = [f.message for f in rank([probed], catalog).best.findings if f.code == "hardware-contradicts-price"]
+    said = f"a is priced with 2 vCPUs, and the probe saw {cores.get('cpu_cores')} cores."
+    assert told == ([said] if contradicts else [])
+
+
 # Moving data
 
 
@@ -236,6 +261,25 @@ def test_several_machines_are_counted_in_the_title_and_the_price(workers: int, t
     assert ranking.best.usd_per_hour == 2.0 * workers
     told = [finding for finding in ranking.best.findings if finding.code == "several-machines"]
     assert len(told) == (workers > 1)
+
+
+@pytest.mark.parametrize(("workers", "shared", "machines"), [(8, 8, 1), (16, 8, 2), (12, 8, 2), (8, 1, 8)])
+def test_workers_that_share_a_machine_pay_for_it_once(workers: int, shared: int, machines: int) -> None:
+    """As torchrun starts them: each uses one GPU, and all together those of the machine."""
+    seen = Environment(workers=workers, workers_per_machine=shared, replicas=workers, framework_gpus=1)
+    several = line("a", 360.0).model_copy(update={"environment": seen, "outcome": "stopped"})
+    best = rank([several], prices(("a", 2.0), gpu_count=shared, gpu_model="T4")).best
+    assert (best.usd_per_hour, best.factors.get("nodes", 1)) == (2.0 * machines, machines)
+    codes = {finding.code for finding in best.findings}
+    assert "unused-gpus" not in codes
+    assert ("several-machines" in codes) is (machines > 1)
+
+
+def test_workers_that_use_some_gpus_of_their_machine_leave_the_others_idle() -> None:
+    seen = Environment(workers=2, workers_per_machine=2, replicas=2, framework_gpus=1)
+    pair = line("a", 360.0).model_copy(update={"environment": seen, "outcome": "stopped"})
+    best = rank([pair], prices(("a", 2.0), gpu_count=8, gpu_model="T4")).best
+    assert "a, batch 64 trained on 2 of its 8 GPUs." in [finding.message for finding in best.findings]
 
 
 def test_a_profile_of_one_step_has_no_second() -> None:

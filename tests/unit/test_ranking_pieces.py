@@ -132,9 +132,13 @@ def test_poisson_counts_are_the_exact_ones(share: float) -> None:
         {"per_hour": -1, "checkpoint_minutes": 30},
         {"per_hour": 1, "checkpoint_minutes": 0},
         {"per_hour": 1, "checkpoint_minutes": float("nan")},
+        {"per_hour": [1, 2], "checkpoint_minutes": 30},
+        {"per_hour": True, "checkpoint_minutes": 30},
+        {"per_hour": 1, "checkpoint_minutes": None},
+        {"per_hour": 1, "checkpoint_minutes": 30, "restart_minutes": None},
         {"mean_uptime_hours": 0.5, "checkpoint_minutes": 60, "restart_minutes": 0},
     ],
 )
-def test_impossible_interruptions_are_refused(wrong: dict[str, float]) -> None:
+def test_impossible_interruptions_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ArgumentError, match="interruptions"):
         Interruptions.read(wrong)

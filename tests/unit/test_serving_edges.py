@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -168,3 +169,70 @@ def test_a_service_by_its_name() -> None:
     assert left_out.candidate == "none, batch 10, 2 clients"
     (left_out,) = rank(calls("none")).excluded
     assert left_out.candidate == "none, batch 10"
+
+
+def test_a_cost_without_an_upper_end_is_null_in_json() -> None:
+    ranking = rank(calls(seconds=0.1), calls(seconds=0.5))  # repetitions that tell next to nothing
+    assert math.isinf(ranking.best.usd_per_million_high)
+    (row,) = json.loads(ranking.to_json())["rows"]
+    assert row["usd_per_million_high"] is None
+    assert row["usd_per_million_items"] == ranking.best.usd_per_million_items
+
+
+def test_two_calls_are_enough_to_tell_how_sure_a_capacity_is() -> None:
+    row = rank(calls(seconds=[0.09, 0.11])).best
+    width = 100 * 2 * 0.01 * math.sqrt(2) / 0.1 / math.sqrt(2)
+    assert (row.items_per_second_low, row.items_per_second_high) == pytest.approx((100 - width, 100 + width))
+
+
+@pytest.mark.parametrize("options", [{"load": 10}, {"objective": "latency"}, {"objective": "latency", "load": 10}])
+def test_equal_machines_are_tied_where_the_objective_has_no_interval(options: dict[str, Any]) -> None:
+    ranking = rank(calls("a"), calls("b"), **options)
+    assert [(row.tied_with_best, row.score) for row in ranking] == [(True, 1.0), (True, 1.0)]
+    assert ranking.verdict.endswith("; 1 more within its interval")
+
+
+def test_what_the_fewest_and_the_most_instances_cost() -> None:
+    (row,) = rank(load=[10, 20], instances=(2, 5)).cost_range().to_dict("records")
+    assert (row["fewest"], row["most"]) == (2, 5)
+    assert (row["hourly_usd_low"], row["hourly_usd_high"]) == pytest.approx((7.2, 18.0))
+    assert (row["items_per_second_low"], row["items_per_second_high"]) == pytest.approx((200, 500))
+
+
+@pytest.mark.parametrize(
+    ("option", "edge", "wrong"),
+    [("load", 1e-9, 0), ("load", 1e3, 1.1e12), ("percent", 100, 100.1), ("percent", 0.1, 0),
+     ("latency_limit_seconds", 0.2, 0)],
+)  # fmt: skip
+def test_what_may_be_asked_of_a_service(option: str, edge: float, wrong: float) -> None:
+    rank(**{option: edge})
+    with pytest.raises(ArgumentError, match=option):
+        rank(**{option: wrong})
+
+
+def test_a_service_is_asked_for_ten_instances_at_most_and_its_99th_percentile() -> None:
+    ranking = rank()
+    assert (ranking.instances, ranking.percent, ranking.objective) == ((1, 10), 99, "cost")
+    with pytest.raises(ArgumentError, match="instances go from 3 to 2, which is backwards"):
+        rank(instances=(3, 2))
+    with pytest.raises(ArgumentError, match="the fewest and the most, not"):
+        rank(instances=(1, 2, 3))
+
+
+def test_where_nothing_can_serve_three_machines_are_named() -> None:
+    names = [f"x{number}" for number in range(5)]
+    with pytest.raises(RankingError, match=r"No machine can serve this: x0.*; x1.*; x2.*") as said:
+        _ = rank(*(calls(name) for name in names)).best
+    assert "x3" not in str(said.value)
+
+
+def test_without_a_load_the_latency_is_the_median_of_the_records() -> None:
+    records = [calls(seconds=seconds) for seconds in (0.1, 0.11, 0.3)]
+    assert rank(*records).best.latency_seconds == pytest.approx(0.11)
+
+
+def test_batch_sizes_and_clients_are_services_of_their_own() -> None:
+    ranking = rank(calls(batch_size=10), calls(batch_size=20), calls(clients=2))
+    found = {(row.batch_size, row.clients): row.items_per_second for row in ranking}
+    assert found == pytest.approx({(10, 1): 100.0, (20, 1): 200.0, (10, 2): 200.0})
+    assert [row.rank for row in ranking] == [1, 2, 3]

@@ -12,6 +12,7 @@ import typer
 from vmselect.cli.options import ProfilesArgument, read_numbers
 from vmselect.cli.output import Format, FormatOption, emit, flag, say
 from vmselect.errors import ArgumentError, VmselectError
+from vmselect.units import list_all
 
 if TYPE_CHECKING:
     from vmselect.estimation import RuntimeEstimate
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 COLUMNS = ("instance_type", "batch_size", "model", "epochs", "seconds", "low", "high", "method", "repetitions")
 FIT_COLUMNS = ("instance_type", "fit", "fits", "name", *COLUMNS[1:])
 TOGETHER = "all"
-"""In the column ``fit``: the sum over the fits of a program."""
+"""In the column ``fit``: the sum over the fits of a program; "all but 3" where one could not be estimated."""
 
 
 def estimate(
@@ -53,8 +54,8 @@ def estimate(
     shown, and their sum; equal fits in a row, a loop, are one row. Profiles of the same machine, batch size and fit
     are taken as repetitions and merged. With --batch-size, those of a machine at other sizes tell the time at that
     one. With --phase the recipe changes as it goes: so many epochs, each so many times as long, or as in a profile of
-    their own. Doubts, those of the profiles among them, are printed to standard error; exit code 2 when a profile
-    cannot be estimated.
+    their own. Doubts, those of the profiles among them, are printed to standard error; exit code 2 when a file cannot
+    be read or a training cannot be estimated, while the others are shown.
 
     Examples:
 
@@ -64,8 +65,10 @@ def estimate(
 
       vmselect estimate small.json --phase 10:1 --phase 5:large.json
     """
+    from vmselect.estimation.fits import LEFT_OUT
     from vmselect.estimation.runtime import TERMS
-    from vmselect.records import load_profiles
+    from vmselect.records import Profile
+    from vmselect.records.folder import walk_records
 
     counts = read_numbers(epochs, option="--epochs") if epochs is not None else None
     if phase and counts:
@@ -77,7 +80,9 @@ def estimate(
     rows: list[dict[str, Any]] = []
     findings: dict[Finding, None] = {}
     unusable: list[VmselectError] = []
-    for same, is_program in _group(load_profiles(profiles), across_sizes=batch_size is not None):
+    files = [one for _, one in walk_records(profiles, kind="training")]
+    readable = [one for one in files if isinstance(one, Profile)]
+    for same, is_program in _group(readable, across_sizes=batch_size is not None):
         try:
             if phase:
                 found = [*_in_phases(same, phase, options)]
@@ -92,14 +97,15 @@ def estimate(
             rows.append(row)
             findings |= dict.fromkeys(told)
         findings |= dict.fromkeys(_doubts(same))
+    unusable += [one for one in files if isinstance(one, VmselectError)]
     if unusable and not rows:
         raise unusable[0]
     shown = [name for name in TERMS if terms and any(name in row for row in rows)]
     columns = FIT_COLUMNS if any("fit" in row for row in rows) else COLUMNS
     emit(rows, (*columns, *shown), format=format)
     say(findings)
-    if unusable:
-        say(unusable)
+    say(unusable)
+    if unusable or any(finding.code == LEFT_OUT for finding in findings):
         raise typer.Exit(2)
 
 
@@ -126,20 +132,20 @@ def _in_phases(same: list[Profile], phases: list[str], options: dict[str, Any]) 
 def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, Any]) -> Rows:
     from vmselect.estimation import estimate_fits
 
+    machine: dict[str, Any] = {"instance_type": same[0].instance_type}
     wanted: list[int | None] = [*counts] if counts else [None]
     for count in wanted:
         program = estimate_fits(same, epochs=count, **options)
         for fit in program.fits:
-            about = {"instance_type": same[0].instance_type, "fit": fit.number, "fits": fit.times, "name": fit.name}
+            about = {"fit": fit.number, "fits": fit.times, "name": fit.name}
             about |= {"batch_size": fit.batch_size, "model": fit.model, "repetitions": fit.repetitions}
-            yield about | fit.estimate.to_dict() | dict(fit.estimate.terms), fit.estimate.findings
+            yield machine | about | fit.estimate.to_dict() | dict(fit.estimate.terms), ()
+        sizes = {fit.batch_size for fit in program.fits}
         total = {name: getattr(program, name) for name in ("seconds", "low", "high")}
-        fits = sum(fit.times for fit in program.fits)
-        yield (
-            {"instance_type": same[0].instance_type, "fit": TOGETHER, "fits": fits, "method": options["method"]}
-            | total,
-            (),
-        )
+        total |= {"fits": sum(fit.times for fit in program.fits), "method": options["method"]}
+        total |= {"batch_size": sizes.pop() if len(sizes) == 1 else None}
+        lacking = f" but {list_all(program.left_out)}" if program.left_out else ""
+        yield machine | {"fit": TOGETHER + lacking} | total, program.findings
 
 
 def _doubts(same: list[Profile]) -> Iterable[Finding]:
@@ -166,27 +172,30 @@ def _read_phase(text: str) -> tuple[int, Profile | float]:
     """Epochs and a factor, or epochs and a profile."""
     from vmselect.records import Profile
 
-    length, colon, what = text.partition(":")
-    if not colon or not length.strip().isdigit() or not what:
+    length, _, what = text.partition(":")
+    try:
+        epochs = int(length)
+    except ValueError:
+        epochs = 0
+    if epochs < 1 or not what:
         raise ArgumentError(f"--phase {text}: give EPOCHS:FACTOR or EPOCHS:PROFILE, such as 10:1.5 or 5:large.json.")
     try:
-        return int(length), float(what)
+        return epochs, float(what)
     except ValueError:
-        return int(length), Profile.load(Path(what))
+        return epochs, Profile.load(Path(what))
 
 
-def _group(profiles: list[Profile], *, across_sizes: bool) -> Iterable[tuple[list[Profile], bool]]:
+def _group(profiles: Iterable[Profile], *, across_sizes: bool) -> Iterable[tuple[list[Profile], bool]]:
     """What belongs together, and whether it is a program with several fits.
 
     Otherwise those are repetitions; with a batch size to be told from others, all of a machine.
     """
-    from vmselect.estimation.fits import has_several_fits, machine_of
+    from vmselect.estimation.fits import split_programs
     from vmselect.grouping import group_repetitions
 
+    programs, others = split_programs(profiles, across_sizes=across_sizes)
     groups: dict[object, list[Profile]] = {}
-    for identity, same in group_repetitions(profiles).items():
-        machine = [one for one in profiles if machine_of(one) == identity._replace(batch_size=None)]
-        together = across_sizes or has_several_fits(machine)
-        groups.setdefault(identity._replace(batch_size=None) if together else identity, []).extend(same)
-    ordered = sorted(groups.values(), key=lambda same: (same[0].instance_type or "", same[0].batch_size or 0))
-    return [(same, not across_sizes and has_several_fits(same)) for same in ordered]
+    for identity, same in group_repetitions(others).items():
+        groups.setdefault(identity._replace(batch_size=None) if across_sizes else identity, []).extend(same)
+    found = [*((same, True) for same in programs), *((same, False) for same in groups.values())]
+    return sorted(found, key=lambda group: (group[0][0].instance_type or "", group[0][0].batch_size or 0))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from vmselect._files import has_file
 from vmselect.cli.output import flag
 from vmselect.errors import ArgumentError
 
@@ -164,7 +165,7 @@ def _spared(paths: list[Path]) -> list[Finding]:
     """What the sweeps among ``paths`` did not probe because it could not win."""
     found: list[Finding] = []
     for path in paths:
-        if (path / "journal.jsonl").is_file():
+        if has_file(path / "journal.jsonl"):
             from vmselect.sweeps import read_state
             from vmselect.sweeps.result import spared_findings
 

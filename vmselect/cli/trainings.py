@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import importlib.abc
 import math
-import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +88,12 @@ class Trainings:
             if not own:
                 trainer.callbacks.insert(0, probe)
             probe.protect(trainer)  # before its loggers begin a folder
-            with self._beside():
-                result = fit(trainer, *args, **options)
-            if not own:
-                trainer.callbacks.remove(probe)
+            try:
+                with self._beside():
+                    result = fit(trainer, *args, **options)
+            finally:
+                if not own:
+                    trainer.callbacks.remove(probe)
             return self._end(result)
 
         module.Trainer.fit = fit_with_probe
@@ -100,7 +101,8 @@ class Trainings:
     def _wrap_hugging_face(self, module: Any) -> None:
         from vmselect.probe.trainers.hugging_face import HuggingFaceProbe
 
-        make, train = module.Trainer.__init__, module.Trainer.train
+        make, train, find_checkpoint = module.Trainer.__init__, module.Trainer.train, module.get_last_checkpoint
+        asked_for: dict[str, str] = {}
 
         def own_probe(trainer: Any) -> Any:
             return next((one for one in trainer.callback_handler.callbacks if isinstance(one, HuggingFaceProbe)), None)
@@ -111,10 +113,22 @@ class Trainings:
 
             from vmselect.probe.scratch import current
 
-            given = inspect.signature(make).bind(trainer, *args, **options).arguments.get("args")
-            if current is not None and given is not None:  # the folder is made when the trainer is
-                given.output_dir = current.move(given.output_dir)
-            make(trainer, *args, **options)
+            bound = inspect.signature(make).bind(trainer, *args, **options)
+            if current is not None:  # the folder is made when the trainer is
+                if bound.arguments.get("args") is None:
+                    bound.arguments["args"] = module.TrainingArguments(output_dir="tmp_trainer")
+                given = bound.arguments["args"]
+                folder, given.output_dir = given.output_dir, current.move(given.output_dir)
+                asked_for.setdefault(given.output_dir, folder)
+            make(*bound.args, **bound.kwargs)
+
+        @functools.wraps(find_checkpoint)
+        def find_where_asked(folder: str) -> Any:
+            found, asked = find_checkpoint(folder), asked_for.get(folder)
+            # What the script has saved while it was probed comes before what was there.
+            if found is None and asked is not None and Path(asked).is_dir():
+                found = find_checkpoint(asked)
+            return found
 
         @functools.wraps(train)
         def train_with_probe(trainer: Any, *args: Any, **options: Any) -> Any:
@@ -124,13 +138,19 @@ class Trainings:
             if own is None:
                 trainer.add_callback(probe)
             probe.begin(trainer.args)
-            with self._beside():
-                result = train(trainer, *args, **options)
-            if own is None:
-                trainer.remove_callback(probe)
+            try:
+                with self._beside():
+                    result = train(trainer, *args, **options)
+            except BaseException as error:
+                probe.finish(error)  # the trainer tells no callback
+                raise
+            finally:
+                if own is None:
+                    trainer.remove_callback(probe)
             return self._end(result)
 
         module.Trainer.__init__, module.Trainer.train = make_elsewhere, train_with_probe
+        module.get_last_checkpoint = find_where_asked
 
     def _end(self, result: Any) -> Any:
         if len(self.probes) >= self._last:
@@ -155,29 +175,28 @@ class Trainings:
         return [probe, *(given if several_given else [given] if given is not None else [])]
 
 
-@contextmanager
-def redirected_tuners() -> Iterator[None]:
+def redirect_tuners() -> None:
     """Let keras-tuner keep its project in a scratch folder: trials that were cut short are no results."""
-    from vmselect.probe.scratch import make_scratch_folder
-
-    folders: list[Path] = []
 
     def wrap(module: Any) -> None:
         make = module.BaseTuner.__init__
 
         @functools.wraps(make)
-        def make_elsewhere(self: Any, *args: Any, **options: Any) -> None:
-            folders.append(make_scratch_folder(Path(options.get("directory") or ".") / "project"))
-            make(self, *args, **{**options, "directory": str(folders[-1])})
+        def make_elsewhere(*args: Any, **options: Any) -> None:
+            import inspect
+
+            from vmselect.probe.scratch import current
+
+            bound = inspect.signature(make).bind(*args, **options)
+            given = bound.arguments
+            project = Path(given.get("directory") or ".") / (given.get("project_name") or "untitled_project")
+            if current is not None:
+                given["directory"] = str(Path(current.move(str(project))).parent)
+            make(*bound.args, **bound.kwargs)
 
         module.BaseTuner.__init__ = make_elsewhere
 
     after_import(TUNER_MODULE, wrap)
-    try:
-        yield
-    finally:
-        for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def after_import(name: str, then: Callable[[Any], None]) -> None:

@@ -31,6 +31,9 @@ MEMORY = 0.5
 """Half-life of a reading's weight, as a share of the epochs seen."""
 
 FEWEST_VALUES = 4
+LARGEST_VALUE = 1e100
+"""What is larger cannot be squared, and is no metric of a training that goes anywhere."""
+
 WIDEST_RATIO = 4.0
 """An interval whose ends differ by more than this factor tells nothing worth acting on."""
 
@@ -86,6 +89,8 @@ def forecast_epochs(run: ConvergenceRun, *, confidence: float = 0.9, seed: int =
         state = state.after(rule, epoch, value)
     if state.best is None or not math.isfinite(state.best):
         return _untold(run, f"the best value of {rule.monitor} so far is {state.best}")
+    if max(abs(value) for _, value in usable) > LARGEST_VALUE:
+        return _untold(run, f"values of {rule.monitor} beyond {LARGEST_VALUE:g} were seen")
     sign = 1.0 if rule.mode == "max" else -1.0
     epochs, values = np.array([e for e, _ in usable], dtype=float), sign * np.array([v for _, v in usable])
     stride = float(np.median(np.diff(epochs)))

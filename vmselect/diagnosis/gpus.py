@@ -46,21 +46,20 @@ def busy_share(profile: Profile) -> float | None:
 
 
 def find_underfed(profile: Profile) -> Causes:
-    """Cards that idle although data are there."""
+    """Cards that idle although data are known to be there."""
     busy, share = busy_share(profile), input_share(profile)
-    if busy is None or busy >= UNDERFED or (share is not None and share >= HARDLY):
+    if busy is None or busy >= UNDERFED or share is None or share >= HARDLY:
         return
     cards = len(used_cards(profile))
     who = "The GPU is" if cards == 1 else f"The {cards} GPUs are"
     batch = "" if profile.batch_size is None else f" with {profile.batch_size / cards:g} examples a step each"
-    waits = "how long steps wait for data is not known" if share is None else f"steps wait for data only {share:.0%}"
     yield Diagnosis(
         "underfed-gpu",
-        f"{who} {busy:.0%} busy{batch}, though {waits}.",
+        f"{who} {busy:.0%} busy{batch}, though steps wait for data only {share:.0%}.",
         "Give each more to do at once: a larger batch, several steps per execution, compiled steps; or rent a smaller "
         "GPU.",
         "note",
-        {"gpu_busy_share": busy, "gpus": float(cards)} | ({} if share is None else {"input_wait_share": share}),
+        {"gpu_busy_share": busy, "gpus": float(cards), "input_wait_share": share},
     )
 
 

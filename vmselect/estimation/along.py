@@ -135,6 +135,11 @@ def fit_along(
         interpolate_time(dict.fromkeys(groups, 0.0), batch_size)  # refuses what cannot be told, before any fit
     except EstimateError as impossible:
         raise EstimateError(f"{machine}: {impossible}") from None
+    if workload.validation_steps is not None:
+        raise EstimateError(
+            f"{machine}: batch size {batch_size} was not probed, so a number of validation batches of that size says "
+            "nothing about those that were. Pass validation_examples= instead of validation_steps."
+        )
     near = {size: groups[size] for size in _nearest(sorted(groups), batch_size)}
     # What the caller says holds at the size asked for; at the sizes measured only the data are the same.
     data = Workload(
@@ -242,8 +247,8 @@ def _blend(
         once, per_epoch = map(along, _coefficients(here, name), _coefficients(there, name))
         terms[name] = (once, per_epoch)
     # Whether a smaller last batch remains depends on the size, so its seconds are part of the line.
-    terms["partial_batch"] = (terms.get("partial_batch", (0.0, 0.0))[0], 0.0)
-    terms["steady_iterations"] = (terms["steady_iterations"][0], training.value)
+    for name, per_epoch in (("partial_batch", 0.0), ("steady_iterations", training.value)):
+        terms[name] = (terms.get(name, (0.0, 0.0))[0], per_epoch)
     validation = passing(lambda model: model.validation_seconds, wanted).value
     first_extra = along(*(m.first_validation_seconds - m.validation_seconds for m in (here, there)))
     scale = _normal_quantile(here.confidence) / _normal_quantile(0.9)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from vmselect.estimation.location import BLOCKS, Level
 from vmselect.estimation.overheads import LONE_BOUNDARY_STEPS, Boundaries
 from vmselect.estimation.readings import Readings
+from vmselect.estimation.saves import Saves
 from vmselect.estimation.waiting import WAITS
 from vmselect.findings import Finding
 from vmselect.records import Profile
@@ -19,7 +20,7 @@ LONG_WAIT = 0.05
 
 TURN_OFF = "options = tf.data.Options(); options.autotune.enabled = False; data.with_options(options)"
 
-PART, UNSTEADY = 10, 0.3
+PART, UNSTEADY = 10, 0.2
 """How many steps a part of a probe has at least, and how far the middle ones of its parts may lie apart, as a share."""
 
 CHANGE = 0.1
@@ -27,7 +28,13 @@ CHANGE = 0.1
 
 
 def find_doubts(
-    profiles: Sequence[Profile], readings: Readings, *, step: Level, boundaries: Boundaries, epoch_seconds: float
+    profiles: Sequence[Profile],
+    readings: Readings,
+    *,
+    step: Level,
+    boundaries: Boundaries,
+    saves: Saves,
+    epoch_seconds: float,
 ) -> Iterator[Finding]:
     """Every doubt that the readings give reason for."""
     title = profiles[0].title
@@ -56,8 +63,7 @@ def find_doubts(
             "Probe twice and estimate from both profiles: what recurs is then believed.",
             "note",
         )
-    saving = profiles[0].setup.saving
-    if saving == "best" and boundaries.ending.value > LONG_WAIT * epoch_seconds:
+    if profiles[0].setup.saving == "best" and boundaries.ending.value > LONG_WAIT * epoch_seconds:
         yield Finding(
             "saves-the-best",
             f"{title}: a checkpoint keeps the best epochs only. Every epoch counts as one, with "
@@ -66,13 +72,7 @@ def find_doubts(
             "If few epochs will be the best so far, expect a time towards the low end.",
             "note",
         )
-    if saving == "batches":
-        yield Finding(
-            "saves-by-batches",
-            f"{title}: a checkpoint is saved every so many batches, which a short probe does not see often enough to "
-            "count; the time of these saves is not part of the estimate.",
-            "Save once an epoch (save_freq='epoch'), or watch a whole epoch with stop=False.",
-        )
+    yield from _unseen_saves(profiles[0], readings, saves, step=step, epoch_seconds=epoch_seconds)
     waiting = boundaries.waiting
     if waiting.longest > LONG_WAIT * epoch_seconds:
         each, most, epoch = (format_seconds(x) for x in (waiting.each.value, waiting.longest, epoch_seconds))
@@ -95,6 +95,37 @@ def find_doubts(
             "note",
         )
     yield from _changing_epochs(title, profiles)
+
+
+def _unseen_saves(
+    profile: Profile, readings: Readings, saves: Saves, *, step: Level, epoch_seconds: float
+) -> Iterator[Finding]:
+    """Saves that the estimate does not hold, and what the interval allows for."""
+    setup = profile.setup
+    if saves.by_batches:
+        allowed = "No save was seen, so the interval does not allow for them either."
+        if saves.per_epoch and (saves.longest > step.value or setup.saving != "batches"):
+            allowed = (
+                f"The high end of the interval allows for {saves.per_epoch:.3g} of them an epoch, "
+                f"{format_seconds(saves.longest)} each: the longest that callbacks worked after an epoch, or that a "
+                "step stood out by."
+            )
+        yield Finding(
+            "saves-by-batches",
+            f"{profile.title}: a checkpoint is saved every {setup.save_freq or 'so many'} batches, which a short probe "
+            f"does not see often enough to count; the time of these saves is not part of the estimate. {allowed}",
+            "Save once an epoch (save_freq='epoch'), or watch a whole epoch with stop=False.",
+        )
+    if saves.now_and_then > LONG_WAIT * epoch_seconds:
+        once, later = (format_seconds(max(ends)) for ends in (readings.first_endings, readings.later_endings))
+        yield Finding(
+            "saves-now-and-then",
+            f"{profile.title}: callbacks worked for {once} after the first epoch, and for {later} at most after later "
+            "ones. The first counts once. If it was a save that comes every few epochs, or when the model is the best "
+            "so far, the training takes longer; the high end of the interval allows for one after every second epoch.",
+            "Watch more epochs with stop=False to see whether it recurs.",
+            "note",
+        )
 
 
 def _changing_speed(title: str, readings: Readings) -> Iterator[Finding]:

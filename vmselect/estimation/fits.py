@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -13,9 +13,12 @@ from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.prediction import Profiles, fit_runtime
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate
 from vmselect.findings import Finding, findings_html
-from vmselect.grouping import Identity, identify, read_records
+from vmselect.grouping import Identity, distinct, identify, read_records
 from vmselect.records import Profile
-from vmselect.units import format_seconds, printable
+from vmselect.units import format_seconds, list_all, printable
+
+LEFT_OUT = "fit-left-out"
+"""The code of the finding that a sum lacks a fit."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class FitEstimate:
 class FitsEstimate:
     """All trainings of a program on one machine: each of ``fits``, and their sum between ``low`` and ``high``.
 
+    ``left_out`` are the numbers of those that could not be estimated, which the sum lacks.
+
     >>> from vmselect import Profile
     >>> frozen = Profile.from_times(instance_type="a", steps_per_epoch=10, iteration_seconds=[0.1] * 5)
     >>> tuned = Profile.from_times(instance_type="a", steps_per_epoch=10, iteration_seconds=[0.3] * 5)
@@ -53,11 +58,13 @@ class FitsEstimate:
     high: float
     confidence: float
     findings: tuple[Finding, ...] = ()
+    left_out: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         count = sum(fit.times for fit in self.fits)
         times = f"{format_seconds(self.seconds)} ({format_seconds(self.low)} to {format_seconds(self.high)})"
-        return printable(f"{self.title}: {count} fit{'s' * (count != 1)} in {times}")
+        lacking = f", without fit {list_all(self.left_out)}" if self.left_out else ""
+        return printable(f"{self.title}: {count} fit{'s' * (count != 1)} in {times}{lacking}")
 
     def _repr_html_(self) -> str:
         rows = ""
@@ -74,7 +81,8 @@ class FitsEstimate:
         """Plain values, ready for JSON."""
         plain = {name: getattr(self, name) for name in ("title", "seconds", "low", "high", "confidence")}
         parts = [{**vars(fit), "estimate": fit.estimate.to_dict()} for fit in self.fits]
-        return plain | {"fits": parts, "findings": [vars(finding) for finding in self.findings]}
+        findings = [vars(finding) for finding in self.findings]
+        return plain | {"fits": parts, "findings": findings, "left_out": list(self.left_out)}
 
 
 def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: Any) -> FitsEstimate:
@@ -82,8 +90,8 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
 
     Without ``epochs`` every fit has the epochs that its program gave it. Several runs of the program are repetitions:
     its second fit is compared with the second fit of the others. Equal fits in a row, a loop, are shown as one
-    training. Errors of fits on one machine go together, so their half-widths add up in full. ``options`` are those of
-    :func:`~vmselect.estimate`.
+    training. Errors of fits on one machine go together, so their half-widths add up in full. A fit that cannot be
+    estimated is left out of the sum, and a finding says so. ``options`` are those of :func:`~vmselect.estimate`.
     """
     maybe(check_count, "epochs", epochs)
     measured = read_records(profiles, Profile)
@@ -94,17 +102,24 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
             "Estimate each machine by itself."
         )
     fits: list[FitEstimate] = []
+    left_out: dict[int, EstimateError] = {}
     before: object = None
-    for number, same in enumerate(order_fits(measured), 1):
+    for position, same in enumerate(order_fits(measured), 1):
+        number = same[0].fit.number if same[0].fit else position
         count = epochs or epochs_of(same[0])
+        try:
+            predicted = fit_runtime(same, **options).at(count)
+        except EstimateError as wrong:  # the others can be told all the same
+            left_out[number] = wrong
+            continue
         one = FitEstimate(
-            number=same[0].fit.number if same[0].fit else number,
+            number=number,
             times=1,
             name=same[0].fit.name if same[0].fit else None,
             model=same[0].model,
-            batch_size=same[0].batch_size,
+            batch_size=options.get("batch_size") or same[0].batch_size,
             repetitions=len(same),
-            estimate=fit_runtime(same, **options).at(count),
+            estimate=predicted,
         )
         kind = _kind(same[0], count)
         if fits and kind is not None and kind == before:
@@ -112,7 +127,13 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         else:
             fits.append(one)
         before = kind
+    if not fits:
+        raise next(iter(left_out.values()))
     parts = [fit.estimate for fit in fits]
+    lacking = (
+        Finding(LEFT_OUT, f"The sum lacks fit {number}. {wrong}", "Measure that fit again, or add its time by hand.")
+        for number, wrong in left_out.items()
+    )
     return FitsEstimate(
         title=measured[0].instance_type or "unknown machine",
         fits=tuple(fits),
@@ -120,7 +141,8 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         low=math.fsum(part.low for part in parts),
         high=math.fsum(part.high for part in parts),
         confidence=parts[0].confidence,
-        findings=tuple(dict.fromkeys(finding for part in parts for finding in part.findings)),
+        findings=(*dict.fromkeys(finding for part in parts for finding in part.findings), *lacking),
+        left_out=tuple(left_out),
     )
 
 
@@ -132,15 +154,56 @@ def order_fits(profiles: Iterable[Profile]) -> list[list[Profile]]:
     return list(numbered.values())
 
 
-def has_several_fits(profiles: Sequence[Profile]) -> bool:
-    """Whether some program has left more than one of these profiles; in a notebook, cells are run again and again."""
-    processes = [one.fit.process for one in profiles if one.fit is not None and not one.environment.notebook]
-    return len(processes) > len(set(processes))
+def split_programs(
+    profiles: Iterable[Profile], *, across_sizes: bool = False
+) -> tuple[list[list[Profile]], list[Profile]]:
+    """The programs with several fits, each with all its runs, oldest first; and the profiles that are of none.
+
+    Two runs on a machine are of one program where the fits that both have agree in batch size and structure. With
+    ``across_sizes`` they need not agree in size, and a run over several sizes is no program, but measures one training
+    at each of them. In a notebook cells are run again and again, so what they leave is no program either.
+    """
+    every = sorted(distinct(profiles), key=lambda one: one.created)
+    runs: dict[object, list[Profile]] = {}
+    for one in every:
+        if one.fit is not None and not one.environment.notebook:
+            runs.setdefault((machine_of(one), one.fit.process), []).append(one)
+    programs: list[list[Profile]] = []
+    for run in sorted(runs.values(), key=len, reverse=True):  # one that ended early joins one that went on
+        same = [program for program in programs if _agree(program, run, across_sizes=across_sizes)]
+        sizes = {one.batch_size for one in run} - {None}
+        if same:
+            same[0].extend(run)
+        elif len(_by_number(run)) > 1 and not (across_sizes and len(sizes) > 1):
+            programs.append(run)
+    taken = {one.id for program in programs for one in program}
+    return programs, [one for one in every if one.id not in taken]
 
 
 def machine_of(profile: Profile) -> Identity:
     """Where a profile was measured: what tells contenders apart, but for the batch size, which fits may differ in."""
     return identify(profile)._replace(batch_size=None)
+
+
+def _agree(program: Sequence[Profile], run: Sequence[Profile], *, across_sizes: bool) -> bool:
+    """Whether a run may be one of this program; what is not known agrees with everything."""
+    known, new = _by_number(program), _by_number(run)
+    pairs = [(known[number], new[number]) for number in known.keys() & new.keys()]
+
+    def differ(read: Callable[[Profile], object]) -> bool:
+        return any(len({read(one), read(other)} - {None}) > 1 for one, other in pairs)
+
+    return (
+        bool(pairs)
+        and machine_of(program[0]) == machine_of(run[0])
+        and not differ(lambda one: one.setup.structure)
+        and (across_sizes or not differ(lambda one: one.batch_size))
+    )
+
+
+def _by_number(run: Sequence[Profile]) -> dict[int, Profile]:
+    """The fits of a run by their number, of several runs those of the first."""
+    return {one.fit.number: one for one in reversed(run) if one.fit is not None}
 
 
 def _place(profile: Profile) -> tuple[int, Any]:

@@ -38,6 +38,8 @@ BLOCK, BLOCKS = 5, 8
 """Neighbouring readings that are averaged before their spread is taken, at least, and how many such blocks are made of
 many readings: neighbours share the machine's mood, and a mood lasts for seconds, however short the steps are."""
 
+FEWEST_BLOCKS = 3
+
 UNSEEN_RATE = 0.06
 """The largest share of slow steps that few readings can fail to show..."""
 
@@ -152,11 +154,31 @@ def _take_lone_stall(values: list[float], weights: list[int], stall: float, doub
     return 0.0
 
 
+def find_mood(values: Sequence[float]) -> float:
+    """Relative spread between the means of neighbouring readings, beyond what chance makes of the single ones.
+
+    >>> find_mood([1.0, 1.1] * 20), round(find_mood([1.0] * 20 + [1.2] * 20), 2)
+    (0.0, 0.1)
+    """
+    size, means = _block_means(values)
+    if len(means) < FEWEST_BLOCKS:
+        return 0.0
+    single = statistics.fmean(
+        statistics.variance(values[i * size : (i + 1) * size], mean) for i, mean in enumerate(means)
+    )
+    return math.sqrt(max(0.0, statistics.variance(means) - single / size)) / (statistics.fmean(means) or 1.0)
+
+
+def _block_means(values: Sequence[float]) -> tuple[int, list[float]]:
+    """How many neighbours make a block, and the mean of each block."""
+    size = max(BLOCK, len(values) // BLOCKS)
+    return size, [math.fsum(values[i : i + size]) / size for i in range(0, len(values) - size + 1, size)]
+
+
 def _block_variance(values: Sequence[float], mean: float, prior: float) -> float:
     """Variance of the mean from means of neighbouring readings, which also sees slow drift."""
-    block = max(BLOCK, len(values) // BLOCKS)
-    means = [math.fsum(values[i : i + block]) / block for i in range(0, len(values) - block + 1, block)]
-    if len(means) < 3:
+    _, means = _block_means(values)
+    if len(means) < FEWEST_BLOCKS:
         return 0.0
     squares = prior / BLOCK + math.fsum((m - mean) ** 2 for m in means)
     return squares / (PRIOR_READINGS + len(means) - 1) / len(means)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from vmselect.errors import EstimateError
 from vmselect.estimation import equations
+from vmselect.estimation.readings import group_validations, whole_epochs
 from vmselect.estimation.runtime import RuntimeModel
 from vmselect.estimation.workload import Workload
 from vmselect.findings import Finding
@@ -87,14 +88,16 @@ def _model(
 def _epoch_times(profile: Profile) -> tuple[float, float, float]:
     """Initialization, first epoch and mean later epoch, each with its validation and the way to it."""
     timeline = profile.timeline
-    whole = [epoch for epoch in timeline.epochs if epoch.complete]
+    whole = whole_epochs(profile)
     if len(whole) < 2:
         raise EstimateError(
             f"{profile.title}: it holds {len(whole)} whole epochs and equation 5.1 needs two. Probe with "
             'EpochProbe, or use method="robust".'
         )
     inside = profile.outcome == "given"
-    validations = {one.epoch: one.seconds for one in timeline.validations if not inside}
+    validations: dict[int, float] = {}
+    for one in () if inside else timeline.validations:
+        validations[one.epoch] = validations.get(one.epoch, 0.0) + one.seconds
     boundaries = {one.epoch + 1: one.seconds for one in timeline.boundaries if not one.final}
     seconds = [e.seconds + validations.get(e.epoch, 0.0) + boundaries.get(e.epoch, 0.0) for e in whole]
     init = (timeline.init_seconds or 0.0) + (timeline.fit_to_first_batch_seconds or 0.0)
@@ -122,5 +125,5 @@ def _iteration_times(profile: Profile, *, mean: bool) -> tuple[float, float, flo
 
 def _validation_times(profile: Profile) -> tuple[float, float]:
     """First and second validation; the first for both where there was one, and nothing where there was none."""
-    seconds = [one.seconds for one in profile.timeline.validations[:2]] or [0.0]
+    seconds = [math.fsum(one.seconds for one in epoch) for epoch in group_validations(profile)[:2]] or [0.0]
     return seconds[0], seconds[-1]

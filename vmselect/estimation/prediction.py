@@ -111,8 +111,9 @@ def estimate(
     """
     if epochs is None and phases is None:
         raise ArgumentError("The number of epochs is missing. Pass epochs=, or phases=.")
+    measured = read_records(profile, Profile)
     model = fit_runtime(
-        profile,
+        measured,
         workload=workload,
         method=method,
         batch_size=batch_size,
@@ -126,9 +127,15 @@ def estimate(
         return model.at(epochs)  # type: ignore[arg-type]
 
     def fit_phase(one: Profile) -> RuntimeModel:
-        # A phase has its own batch size and thus its own number of steps; the data stay the same.
+        machines = {found.instance_type for found in (*measured, one)} - {None}
+        if len(machines) > 1:
+            raise EstimateError(
+                f"The phases were measured on different machines ({', '.join(sorted(map(str, machines)))}), so they "
+                "are no single training. Estimate each machine by itself, with profiles of its own for every phase."
+            )
+        # A phase has its own batch size and thus its own number of steps; the data and their validation stay the same.
         said = Workload.saying(workload, {"examples": examples, "validation_examples": validation_examples})
-        data = Workload(examples=said.examples, validation_examples=said.validation_examples)
+        data = replace(said, steps_per_epoch=None, batch_size=None, partial_batch=None)
         return fit_runtime(one, workload=data, method=method, confidence=confidence)
 
     return estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs)

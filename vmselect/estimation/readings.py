@@ -5,11 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from vmselect.records import Epoch, Pause, Profile, Steps, Validation
 from vmselect.records.warmup import count_warmup
+
+FIRST_RUN_SECONDS = 0.12
+"""How long a step of TensorFlow that has just been compiled runs beyond an ordinary one. Chosen on six probes of
+scripts (``tests/benchmarks/corpus.py``) that waited after their first epoch: there the next look was so much nearer."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Readings:
     before its validation; its ending, in which other callbacks work; and the opening of the next one. ``finals`` come
     after the last epoch. Where the parts were not told apart, an opening holds them all; ``first_openings`` are those
     that others followed. ``pauses`` are, per repetition, those with a known cause, among ``steps_seen`` steps.
+    Validations stand together by epoch: ``first_validations`` are those of the first one, and what came once.
     """
 
     unit: str = "step"
@@ -62,8 +67,8 @@ class Readings:
     finals: list[float] = field(default_factory=list)
     pauses: list[list[Pause]] = field(default_factory=list)
     steps_seen: int = 0
-    first_validations: list[Validation] = field(default_factory=list)
-    later_validations: list[Validation] = field(default_factory=list)
+    first_validations: list[list[Validation]] = field(default_factory=list)
+    later_validations: list[list[Validation]] = field(default_factory=list)
 
     @property
     def steady(self) -> Block:
@@ -72,6 +77,11 @@ class Readings:
             list(chain.from_iterable(block.seconds for block in self.blocks)),
             list(chain.from_iterable(block.covers for block in self.blocks)),
         )
+
+    @property
+    def validations(self) -> list[Validation]:
+        """Every validation."""
+        return list(chain.from_iterable(self.first_validations + self.later_validations))
 
 
 def collect(profiles: Sequence[Profile]) -> Readings:
@@ -89,10 +99,43 @@ def collect(profiles: Sequence[Profile]) -> Readings:
             _collect_boundaries(profile, readings, in_parts=in_parts)
             readings.pauses.append(list(timeline.pauses))
             readings.steps_seen += timeline.steps.steps
-        if not _epochs_include_validation(profile, readings.unit):
-            readings.first_validations.extend(timeline.validations[:1])
-            readings.later_validations.extend(timeline.validations[1:])
+        if not epochs_include_validation(profile, readings.unit):
+            validations = group_validations(profile)
+            readings.first_validations.extend(validations[:1])
+            readings.later_validations.extend(validations[1:])
     return readings
+
+
+def group_validations(profile: Profile) -> list[list[Validation]]:
+    """Validations by epoch: a program may pass over several sets of data after each.
+
+    Where it is known how often a validation comes in an epoch, each stands by itself. What only the last epoch has, a
+    test when all is done, comes once: it is put with the first.
+    """
+    seen = profile.timeline.validations
+    if profile.setup.validations_per_epoch is not None:
+        return [[one] for one in seen]
+    epochs = [list(passes) for _, passes in groupby(seen, key=lambda one: one.epoch)]
+    if len(epochs) > 1:
+        usual = len(epochs[-2])
+        epochs[0] += epochs[-1][usual:]
+        del epochs[-1][usual:]
+    return epochs
+
+
+def whole_epochs(profile: Profile) -> list[Epoch]:
+    """The epochs that were seen to their end, each with the pauses that lay in it.
+
+    Where steps were watched, and in older files of whole epochs, pauses were taken out; others hold them and list none.
+    """
+    paused: dict[int, float] = {}
+    for pause in profile.timeline.pauses:
+        paused[pause.epoch] = paused.get(pause.epoch, 0.0) + pause.seconds
+    return [
+        epoch.model_copy(update={"seconds": epoch.seconds + paused.get(epoch.epoch, 0.0)})
+        for epoch in profile.timeline.epochs
+        if epoch.complete
+    ]
 
 
 def _only_epochs(profile: Profile) -> bool:
@@ -102,12 +145,13 @@ def _only_epochs(profile: Profile) -> bool:
     return bool(whole) and (not len(timeline.steps) or profile.outcome == "given")
 
 
-def _epochs_include_validation(profile: Profile, unit: str) -> bool:
+def epochs_include_validation(profile: Profile, unit: str) -> bool:
+    """Whether the readings are whole epochs with their validation in them, as they are when they were given."""
     return unit == "epoch" and profile.outcome == "given"
 
 
 def _collect_epochs(profile: Profile, readings: Readings) -> None:
-    whole = [epoch for epoch in profile.timeline.epochs if epoch.complete]
+    whole = whole_epochs(profile)
     readings.first.append(whole[0].seconds)
     readings.first_units = 1
     if later := [epoch.seconds for epoch in whole[1:]]:
@@ -128,7 +172,7 @@ def _collect_epochs(profile: Profile, readings: Readings) -> None:
 def _pipeline_seconds(profile: Profile) -> dict[int, float]:
     """By epoch, from its first batch to the end of its validation, as far as that was measured.
 
-    TensorFlow asks for the very first batch when it has compiled the step.
+    TensorFlow asks for the very first batch when it has compiled the step, and then runs it for the first time.
     """
     if profile.outcome == "given":
         return {}
@@ -137,7 +181,7 @@ def _pipeline_seconds(profile: Profile) -> dict[int, float]:
     steady = [step.seconds / step.covers for step in timeline.steps.labelled("steady")]
     if profile.environment.backend == "tensorflow" and steady:
         for first in timeline.steps.labelled("first"):
-            compiling = max(0.0, first.seconds - statistics.median(steady) * first.covers)
+            compiling = max(0.0, first.seconds - statistics.median(steady) * first.covers - FIRST_RUN_SECONDS)
             if first.epoch in lengths:
                 lengths[first.epoch] = max(0.0, lengths[first.epoch] - compiling)
     for validation in timeline.validations:

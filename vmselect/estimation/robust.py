@@ -9,14 +9,16 @@ import math
 import statistics
 from collections.abc import Sequence
 from itertools import islice
+from operator import truediv
 
 from vmselect.errors import EstimateError
 from vmselect.estimation.doubts import find_doubts
-from vmselect.estimation.location import Level, locate, predict_once, quantile
+from vmselect.estimation.location import Level, find_mood, locate, predict_once, quantile
 from vmselect.estimation.overheads import time_boundaries, time_partial_batch
 from vmselect.estimation.pauses import time_pauses
 from vmselect.estimation.readings import Readings, collect
 from vmselect.estimation.runtime import RuntimeModel
+from vmselect.estimation.saves import find_unseen_saves
 from vmselect.estimation.spread import Spread
 from vmselect.estimation.validation import time_validations
 from vmselect.estimation.workload import Workload
@@ -56,6 +58,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     init = predict_once(readings.init, confidence=confidence)
     between = boundaries.wrap_up.value + boundaries.ending.value + boundaries.opening.value
     pauses = time_pauses(readings)
+    saves = find_unseen_saves(profiles[0], readings, step=step, steps_per_epoch=units)
 
     terms: dict[str, tuple[float, float]] = {
         "initialization": (init.value, 0.0),
@@ -90,13 +93,15 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     spread.add_level(idle, per_epoch=1.0)
     spread.add_noise(quantile(confidence, 30.0) * idle.noise, per_epoch=1.0)
     spread.add_sides(last_idle.value, boundaries.last_waiting.longest - last_idle.value, once=1.0)
+    spread.add_sides(0.0, saves.seconds, per_epoch=1.0)
     spread.add_level(validation.first, once=1.0)
     spread.add_level(validation.later, once=-1.0, per_epoch=1.0 / freq)
     moving = inside + between
     priors = (DRIFT_FASTER, DRIFT_SLOWER) if readings.unit == "step" else (EPOCH_DRIFT, EPOCH_DRIFT)
     rates = [math.fsum(block.seconds) / sum(block.covers) for block in readings.blocks if len(block.seconds) > 2]
     runs = max(1, len(readings.first))
-    faster, slower = (_drift(rates, prior, runs, confidence) * moving for prior in priors)
+    mood = find_mood([*map(truediv, *readings.steady)]) if readings.unit == "step" else 0.0
+    faster, slower = (_drift(rates, prior, mood, runs, confidence) * moving for prior in priors)
     spread.add_sides(faster, slower, per_epoch=1.0)
     return RuntimeModel(
         title=title,
@@ -111,7 +116,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
         idle_seconds=idle.value,
         findings=(
             *validation.findings,
-            *find_doubts(profiles, readings, step=step, boundaries=boundaries, epoch_seconds=inside),
+            *find_doubts(profiles, readings, step=step, boundaries=boundaries, saves=saves, epoch_seconds=inside),
         ),
     )
 
@@ -176,13 +181,14 @@ def _first_iteration(readings: Readings, step: Level, units: float, confidence: 
     return predict_once(first, confidence=confidence)
 
 
-def _drift(rates: Sequence[float], prior: float, runs: int, confidence: float) -> float:
+def _drift(rates: Sequence[float], prior: float, mood: float, runs: int, confidence: float) -> float:
     """Relative half-width for a machine whose speed over the whole run is not that of the probe.
 
-    ``rates`` are seconds per step of the blocks that the probes saw, in so many ``runs``.
+    ``rates`` are seconds per step of the epochs that the probes saw, in so many ``runs``. A machine whose ``mood``
+    changed within seconds changes as much from one run to the next: what disturbs it does so at every scale.
     """
     squares, freedom = DRIFT_BLOCKS * prior**2, DRIFT_BLOCKS
     if len(rates) > 1 and (centre := statistics.median(rates)) > 0:
         squares += math.fsum((rate / centre - 1) ** 2 for rate in rates)
         freedom += len(rates) - 1
-    return quantile(confidence, freedom) * math.sqrt(squares / freedom * (1 + 1 / runs) / 2)
+    return quantile(confidence, freedom) * math.sqrt((squares / freedom + mood**2) * (1 + 1 / runs) / 2)

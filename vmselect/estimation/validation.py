@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vmselect.errors import EstimateError
 from vmselect.estimation.location import NOTHING, Level, locate, predict_once
-from vmselect.estimation.readings import Readings
+from vmselect.estimation.readings import Readings, epochs_include_validation
 from vmselect.estimation.workload import Workload
 from vmselect.findings import Finding
 from vmselect.records import Profile, Validation
@@ -36,21 +36,26 @@ def time_validations(
     profiles: Sequence[Profile], readings: Readings, workload: Workload, *, step: Level, confidence: float
 ) -> ValidationTimes:
     """The validations of ``workload``, from whatever the profiles saw of them."""
-    if workload.validation_examples == 0:
-        return ValidationTimes(NOTHING, NOTHING)
     profile = profiles[0]
-    seen = [*readings.first_validations, *readings.later_validations]
-    if all(one.truncated and len(one.batch_seconds) < 2 for one in seen):
+    if workload.validation_examples == 0 and not epochs_include_validation(profile, readings.unit):
+        return ValidationTimes(NOTHING, NOTHING)
+    if all(one.truncated and len(one.batch_seconds) < 2 for one in readings.validations):
         return _assume(profile, readings, workload, step)
     batches, covers = _batches(profile, readings), profile.setup.steps_per_execution
-    findings: list[Finding] = []
+    findings = list(_find_within_epochs(profiles))
     if readings.later_validations:
-        totals = [_whole_seconds(one, batches, covers) for one in readings.later_validations]
+        totals = [
+            math.fsum(_whole_seconds(one, batches, covers) for one in epoch) for epoch in readings.later_validations
+        ]
         later = locate(totals, prior_spread=VALIDATION_SPREAD, unseen=False, confidence=confidence)
     else:
-        later, findings = _later_from_first(profile, readings.first_validations, batches, confidence)
+        later, finding = _later_from_first(profile, readings.first_validations, batches, confidence)
+        findings.append(finding)
     # The first validation is slow in places that never come again, so it counts as it was, whatever it holds.
-    firsts = [_whole_seconds(v, batches, covers) if v.truncated else v.seconds for v in readings.first_validations]
+    firsts = [
+        math.fsum(_whole_seconds(v, batches, covers) if v.truncated else v.seconds for v in epoch)
+        for epoch in readings.first_validations
+    ]
     first = predict_once(firsts, confidence=confidence)
     scale = _scale(profile, readings, workload)
     if scale != 1.0:
@@ -75,10 +80,10 @@ def _repeat(first: Level, later: Level, often: float) -> tuple[Level, Level]:
 
 
 def _batches(profile: Profile, readings: Readings) -> int | None:
-    """Batches in a whole validation."""
-    whole = [
-        v.batches for v in readings.first_validations + readings.later_validations if not v.truncated and v.batches
-    ]
+    """Batches in a whole validation; None where an epoch has several, over whatever data."""
+    if any(len(epoch) > 1 for epoch in readings.first_validations + readings.later_validations):
+        return None
+    whole = [one.batches for one in readings.validations if not one.truncated and one.batches]
     if whole:
         return whole[0]
     setup = profile.setup
@@ -106,15 +111,15 @@ def _whole_seconds(validation: Validation, batches: int | None, covers: int) -> 
 
 
 def _later_from_first(
-    profile: Profile, first: Sequence[Validation], batches: int | None, confidence: float
-) -> tuple[Level, list[Finding]]:
+    profile: Profile, first: Sequence[Sequence[Validation]], batches: int | None, confidence: float
+) -> tuple[Level, Finding]:
     """A later validation from the batches of the first one, all but the slow first of them."""
-    tail = [seconds for one in first for seconds in one.batch_seconds[1:]]
+    tail = [seconds for epoch in first for one in epoch for seconds in one.batch_seconds[1:]]
     if tail and batches:
         later = locate(tail, confidence=confidence).times(batches / profile.setup.steps_per_execution)
         how = "later ones are taken from its batches after the first"
     else:
-        seconds = math.fsum(one.seconds for one in first) / len(first)
+        seconds = math.fsum(one.seconds for epoch in first for one in epoch) / len(first)
         later = Level(seconds, 0.7 * seconds, 0.2 * seconds, 0.0)
         how = "later ones are taken to be as slow, and may be much faster"
     finding = Finding(
@@ -123,32 +128,67 @@ def _later_from_first(
         "Probe with validations=2.",
         "note",
     )
-    return later, [finding]
+    return later, finding
 
 
 def _scale(profile: Profile, readings: Readings, workload: Workload) -> float:
-    """The workload's validation set against the one that was measured."""
-    wanted, measured = workload.validation_examples, profile.setup.validation_examples
-    if wanted is None or wanted == measured:
+    """The workload's validation against the one that was measured: by batches where it says them, else by examples."""
+    if not _differs(profile, workload):
         return 1.0
-    if measured:
-        return wanted / measured
-    batches = _batches(profile, readings)
-    if batches and workload.batch_size:
-        return math.ceil(wanted / workload.batch_size) / batches
+    examples, steps, measured = workload.validation_examples, workload.validation_steps, profile.setup
+    if steps is None and examples and measured.validation_examples:
+        return examples / measured.validation_examples
+    if steps is None and examples and workload.batch_size:
+        steps = math.ceil(examples / workload.batch_size)
+    if steps and (batches := _batches(profile, readings)):
+        return steps / batches
+    name = "examples" if workload.validation_steps is None else "steps"
     raise EstimateError(
-        f"{profile.title}: how many examples its validations had is not known, so they cannot be scaled to {wanted}. "
-        "Leave validation_examples out, or probe with the validation set of the training."
+        f"{profile.title}: how many {name} its validations had is not known, so they cannot be scaled to "
+        f"{workload.validation_steps or examples}. Leave validation_{name} out, or probe with the validation set of "
+        "the training."
     )
+
+
+def _differs(profile: Profile, workload: Workload) -> bool:
+    """Whether the workload has validations of another size than the profile."""
+    if workload.validation_steps is not None:
+        return workload.validation_steps != profile.setup.validation_steps
+    return workload.validation_examples not in (None, profile.setup.validation_examples)
+
+
+def _find_within_epochs(profiles: Sequence[Profile]) -> Iterator[Finding]:
+    """Validations between the steps of epochs that were cut short: a whole epoch has more of them than were seen."""
+    for profile in profiles:
+        if profile.probe != "loop" or profile.setup.validations_per_epoch is not None:
+            continue
+        cut = {
+            boundary.epoch
+            for boundary in profile.timeline.boundaries
+            if boundary.truncated and boundary.before_validation_seconds is None
+        }
+        if any(one.epoch in cut for one in profile.timeline.validations):
+            yield Finding(
+                "validations-within-epochs",
+                f"{profile.title}: validations come between the steps of an epoch, and epochs were cut short: those "
+                "that a whole one has beyond the ones seen are not part of the estimate.",
+                "Watch whole epochs (stop=False), or validate once at the end of each.",
+            )
+            return
 
 
 def _assume(profile: Profile, readings: Readings, workload: Workload, step: Level) -> ValidationTimes:
     """A validation that nobody measured: a stated share of the training time per example."""
+    if readings.unit == "epoch" and _differs(profile, workload):
+        raise EstimateError(
+            f"{profile.title}: its whole epochs do not tell what a validation takes, so it cannot be scaled to another "
+            "size. Leave validation_examples and validation_steps out, or probe steps with IterationProbe."
+        )
     batches: float | None = workload.validation_steps
-    if workload.validation_examples and workload.batch_size:
+    if batches is None and workload.validation_examples and workload.batch_size:
         batches = workload.validation_examples / workload.batch_size
     # What a validation that was cut after one batch took is compilation above all.
-    compiling = max((one.seconds for one in readings.first_validations), default=0.0)
+    compiling = max((one.seconds for epoch in readings.first_validations for one in epoch), default=0.0)
     if readings.unit == "epoch" or (not batches and not compiling):
         return ValidationTimes(NOTHING, NOTHING)
     if not batches:

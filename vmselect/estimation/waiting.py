@@ -118,10 +118,14 @@ def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: i
 
     >>> split_wait(0.30, 1.0)[1], split_wait(0.01, 1.0), split_wait(0.01, None), split_wait(1.6, 1.0, pipelines=2)[1]
     (True, (0.0, False), (0.0, None), True)
+    >>> split_wait(2.7, 2.3)  # not until 2.55 s but until 5.11 s
+    (2.7, True)
     """
     if pipeline_seconds is None:
         return 0.0, None
-    waits = list_waits(pipeline_seconds, pipelines)
+    # How long a pipeline lived is known but for its first batch, so it may just have missed the look that seems next.
+    missed = next_look(pipeline_seconds) < pipeline_seconds * (1 + 2 * LENGTH_SPREAD)
+    waits = list_waits(pipeline_seconds, pipelines + missed)
     waited = max(number for number, wait in enumerate(waits) if lost_seconds >= wait / 2)
     wait, told = waits[waited], waits[max(1, waited)]
     if told <= TELLING_SECONDS or (waited and lost_seconds < 0.9 * wait):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vmselect._checks import check_count, check_number, maybe, show
+from vmselect._checks import MOST, check_count, check_number, maybe, show
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.records import Epoch, Profile, Setup
 
@@ -45,7 +45,7 @@ class Workload:
     def __post_init__(self) -> None:
         for name, least in LEAST_COUNTS.items():
             object.__setattr__(self, name, maybe(check_count, name, getattr(self, name), least=least))
-        steps = maybe(check_number, "steps_per_epoch", self.steps_per_epoch, least=1)
+        steps = maybe(check_number, "steps_per_epoch", self.steps_per_epoch, least=1, most=MOST)
         whole = steps is not None and steps.is_integer()
         object.__setattr__(self, "steps_per_epoch", int(steps) if steps is not None and whole else steps)
 
@@ -120,9 +120,7 @@ class Workload:
             batch_size=batch,
             examples=setup.examples if examples is None else examples,
             partial_batch=partial if said.partial_batch is None else said.partial_batch,
-            validation_examples=(
-                setup.validation_examples if said.validation_examples is None else said.validation_examples
-            ),
+            validation_examples=setup.validation_examples if same_validation else said.validation_examples,
             validation_steps=setup.validation_steps if same_validation else said.validation_steps,
             validation_freq=said.validation_freq or setup.validation_freq,
         )

@@ -75,11 +75,13 @@ class Contender:
 
     @property
     def gpus_used(self) -> int | None:
-        """GPUs that the training ran on, or None where it is not known."""
-        first = self.records[0] if self.records else None
-        if first is None or first.outcome == "given" or first.environment.framework_gpus is None:
+        """GPUs of one machine that the training ran on, or None where it is not known."""
+        if not self.records or self.records[0].outcome == "given":
             return None
-        return min(first.environment.framework_gpus, first.environment.replicas * first.environment.workers)
+        seen = self.records[0].environment
+        if seen.framework_gpus is None:
+            return None
+        return min(seen.framework_gpus * (seen.workers_per_machine or 1), seen.replicas * seen.workers)
 
     @cached_property
     def iterations(self) -> dict[str, float]:

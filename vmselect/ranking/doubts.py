@@ -10,9 +10,13 @@ from vmselect.findings import Finding
 from vmselect.ranking.candidates import Candidates
 from vmselect.ranking.contenders import Contender
 from vmselect.ranking.settings import Settings
+from vmselect.records import Profile
 
 THIN_BATCH = 32
 """Examples per GPU below which a batch is called thin: a GPU is then mostly waiting between small pieces of work."""
+
+MORE_CORES = 1.5
+"""Times the priced vCPUs above which the cores that were seen are those of another machine."""
 
 
 def candidate_findings(candidates: Candidates, candidate: int, settings: Settings) -> tuple[Finding, ...]:
@@ -25,7 +29,16 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
 
 
 def _other_hardware(one: Contender, offer: Mapping[str, Any]) -> Iterator[Finding]:
-    """GPUs that were seen and are not those that the price is for; fewer may be a container's, and say nothing."""
+    """What was seen and is not what the price is for; fewer may be a container's, and say nothing."""
+    for priced, found in (*_other_gpus(one, offer), *_more_cores(one, offer)):
+        yield Finding(
+            "hardware-contradicts-price",
+            f"{one.instance_type} is priced with {priced}, and the probe saw {found}.",
+            "Say on which instance type the probe ran: instance_type= or VMSELECT_INSTANCE_TYPE.",
+        )
+
+
+def _other_gpus(one: Contender, offer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     seen = next((record.environment.gpus for record in one.records if record.environment.gpus), ())
     if not seen or offer["gpu_count"] is None:
         return
@@ -36,20 +49,29 @@ def _other_hardware(one: Contender, offer: Mapping[str, Any]) -> Iterator[Findin
         return
     found = f"{len(seen)} x {(others or [seen[0].name])[0]}"
     priced = f"{offer['gpu_count']:g} x {offer['gpu_model']}" if offer["gpu_model"] else "no GPU"
-    yield Finding(
-        "hardware-contradicts-price",
-        f"{one.instance_type} is priced with {priced}, and the probe saw {found}.",
-        "Say on which instance type the probe ran: instance_type= or VMSELECT_INSTANCE_TYPE.",
-    )
+    yield priced, found
+
+
+def _more_cores(one: Contender, offer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    cores, vcpus = next(filter(None, map(_usable_cores, one.records)), 0), offer["vcpus"]
+    if vcpus and cores > MORE_CORES * vcpus:
+        yield f"{vcpus:g} vCPUs", f"{cores:g} cores"
+
+
+def _usable_cores(profile: Profile) -> float | None:
+    """Cores that the training could use: of a larger machine, those that its container allowed."""
+    seen = profile.environment.usable_cores or profile.environment.cpu_cores
+    allowed = profile.usage.limits.container_cores if profile.usage else None
+    return min(filter(None, (seen, allowed)), default=None)
 
 
 def _several_machines(one: Contender) -> Iterator[Finding]:
     if one.machines > 1:
         yield Finding(
             "several-machines",
-            f"{one.title}: {one.machines} workers trained, each taken to be on a machine of its own, so the price is "
+            f"{one.title}: its workers are taken to be on {one.machines} machines, so the price is "
             f"{one.machines} times that of one.",
-            "If they shared machines, give their number as the factor nodes (VMSELECT_FACTORS).",
+            "If they were on fewer, give the number of machines as the factor nodes (VMSELECT_FACTORS).",
             "note",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -143,3 +144,12 @@ class Lazy(Sequence[Item], Generic[Item]):
         items = "".join(f"<li><bdi>{escape(str(item))}</bdi></li>" for item in self[:MOST_SHOWN])
         more = f"<p>The first {MOST_SHOWN} of {self._length:,}.</p>" if self._length > MOST_SHOWN else ""
         return f"<ol>{items}</ol>{more}"
+
+
+def only_finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """``row`` with None in the place of numbers for which JSON has no word: those without end, or undefined.
+
+    >>> only_finite({"low": 1.0, "high": float("inf")})
+    {'low': 1.0, 'high': None}
+    """
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}

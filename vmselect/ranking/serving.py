@@ -24,7 +24,7 @@ from vmselect.errors import ArgumentError, RankingError
 from vmselect.findings import Finding, gravest_first
 from vmselect.grouping import read_records
 from vmselect.ranking.candidates import explain_no_price
-from vmselect.ranking.rows import Excluded
+from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.ranking.services import Service, gather_services
 from vmselect.ranking.settings import read_catalog, read_names
 from vmselect.records.inference import InferenceRecord
@@ -158,12 +158,12 @@ class ServingRanking:
         return pd.DataFrame([{k: v for k, v in vars(row).items() if k != "findings"} for row in self.rows])
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Everything as JSON text."""
+        """Everything as JSON text; a cost without an upper end has null there."""
         plain = {
             "objective": self.objective,
             "percentile": self.percent,
             "instances": list(self.instances),
-            "rows": [asdict(row) for row in self.rows],
+            "rows": [only_finite(asdict(row)) for row in self.rows],
             "excluded": [{"candidate": e.candidate, "reason_code": e.reason_code, "reason": e.reason}
                          for e in self.excluded],
             "findings": [asdict(finding) for finding in self.findings],

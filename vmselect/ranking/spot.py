@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, pdtr, pdtrik
 
+from vmselect._checks import check_number
 from vmselect.errors import ArgumentError
 from vmselect.ranking.spread import Floats, Spread
 from vmselect.units import SECONDS_PER_HOUR
@@ -41,13 +42,10 @@ class Interruptions:
     def __post_init__(self) -> None:
         if (self.per_hour is None) == (self.mean_uptime_hours is None):
             raise ArgumentError("interruptions need either per_hour or mean_uptime_hours; give exactly one of them.")
-        for name in ("per_hour", "mean_uptime_hours", "checkpoint_minutes", "restart_minutes"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            least = 0 if name in ("per_hour", "restart_minutes") else float(np.nextafter(0, 1))
-            if not (np.isfinite(value) and value >= least):
-                raise ArgumentError(f"interruptions: {name} is {value!r}; give a positive number.")
+        rate = "per_hour" if self.per_hour is not None else "mean_uptime_hours"
+        for name in (rate, "checkpoint_minutes", "restart_minutes"):
+            bound = {"least": 0} if name in ("per_hour", "restart_minutes") else {"above": 0}
+            object.__setattr__(self, name, check_number(f"interruptions: {name}", getattr(self, name), **bound))
         if self.lost_seconds >= self.uptime_seconds:
             raise ArgumentError(
                 f"interruptions: every {self.uptime_seconds / 60:.3g} minutes on average, each costing "

@@ -6,7 +6,6 @@ they come from the profiles, and between probed batch sizes from the line throug
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +16,7 @@ from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import RankingError
 from vmselect.grouping import list_values
 from vmselect.ranking.contenders import Contender, Measured
-from vmselect.ranking.rows import Excluded
+from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
 
 TOO_BAD, UNKNOWN_METRIC, UNKNOWN_EPOCHS = "below_minimum_metric", "metric_unknown", "epochs_unknown"
@@ -93,9 +92,9 @@ class Studied:
             **self.study.rule.model_dump(),
             "model": self.study.model,
             "demands": dict(self.demands),
-            "measured": [_finite(row) for row in self.study.rows(confidence=self.confidence)],
-            "sizes": [_finite(self._describe(size)) for size in sizes],
-            "cost": _finite(cost),
+            "measured": [only_finite(row) for row in self.study.rows(confidence=self.confidence)],
+            "sizes": [only_finite(self._describe(size)) for size in sizes],
+            "cost": only_finite(cost),
         }
 
     def _describe(self, batch_size: int) -> dict[str, Any]:
@@ -137,7 +136,3 @@ class Studied:
         if wanted:
             return f"Nothing is known of batch size {list_values(wanted)} from those of {known}.{first}"
         return f"The batch sizes of {known} do not meet.{first} Probe the machines at the batch sizes of the study."
-
-
-def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
