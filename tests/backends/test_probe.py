@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import time
 
@@ -364,3 +365,24 @@ def test_whole_epochs(folder):
     check_conserved(profile)
     assert vs.Profile.load(folder / "epochs.json") == profile
     assert len(fit(vs.EpochProbe(epochs=3, verbose=0), steps=4, validation=0).timeline.epochs) == 3
+
+
+class Collecting(keras.callbacks.Callback):
+    """Has the garbage collector look through all objects within every epoch, and says how long that took."""
+
+    def __init__(self):
+        super().__init__()
+        self.seconds = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 2:
+            began = time.perf_counter()
+            gc.collect()
+            self.seconds.append(time.perf_counter() - began)
+
+
+def test_whole_epochs_hold_their_garbage_collections(folder):
+    probe, collecting = vs.EpochProbe(verbose=0), Collecting()
+    timeline = fit(probe, callbacks=[probe, collecting], steps=4, validation=0).timeline
+    assert timeline.pauses == ()
+    assert all(e.seconds > taken > 0.001 for e, taken in zip(timeline.epochs, collecting.seconds, strict=True))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import io
+from pathlib import Path
+from unittest.mock import MagicMock
 
 import keras
 import pytest
-from warm import fit
+from fits import BATCH, make_data
+from warm import MODEL, fit
 
 import vmselect as vs
+from vmselect.probe.keras.writers import describe_saving
 
 
 class Mine(keras.callbacks.ModelCheckpoint):
@@ -54,18 +59,92 @@ def test_nothing_of_the_users_is_touched(folder, first, make):
     assert callbacks[4]._weights_path.startswith(str(folder / "backup"))
 
 
-def test_a_failed_training_touches_nothing_either(folder):
-    def fail():
-        raise ValueError("mine")
+@pytest.mark.parametrize("save_freq", ["epoch", 1000])
+@pytest.mark.parametrize("give", [Path, str, "{}/".format])
+def test_the_backup_of_an_interrupted_training_stays_however_its_folder_is_given(folder, give, save_freq):
+    backup = folder / "backup"
+    backup.mkdir()
+    (backup / "latest.weights.h5").write_text("mine")
+    before = read_tree(folder)
+    callback = keras.callbacks.BackupAndRestore(give(backup), save_freq=save_freq)
+    paths = [callback.backup_dir, callback._weights_path]
+    probe = vs.IterationProbe(steps=2, verbose=0)
+    fit(probe, steps=5, callbacks=[probe, callback])
+    assert read_tree(folder) == before
+    assert [callback.backup_dir, callback._weights_path] == paths
 
-    probe = vs.IterationProbe(verbose=0)
-    callbacks = make_callbacks(folder)
-    end = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: fail())
-    with pytest.raises(ValueError, match="mine") as caught:
-        fit(probe, callbacks=[probe, *callbacks, end])
-    caught.value.with_traceback(None)
-    del caught
+
+@pytest.mark.parametrize("make", [vs.IterationProbe, vs.EpochProbe])
+def test_a_training_that_ended_by_itself_says_what_was_not_written(folder, make):
+    probe = make(verbose=1)
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        profile = fit(probe, steps=5, epochs=2, callbacks=[probe, *make_callbacks(folder)])
+    assert (profile.outcome, read_tree(folder)) == ("watched", {})
+    assert said.getvalue().startswith("vmselect: the training ended by itself after ")
+    assert f"removed: ModelCheckpoint ({folder / 'best.keras'}), " in said.getvalue()
+
+
+def test_a_checkpoint_of_orbax_stays(folder, monkeypatch):
+    saved = []
+
+    class Checkpointer:
+        """As that of Orbax: bound to its folder, in which it keeps the last checkpoint."""
+
+        closed = False
+
+        def __init__(self, directory, **_):
+            self.directory = Path(directory)
+
+        def save_checkpointables(self, step, _):
+            for old in self.directory.glob("*"):
+                old.rmdir()
+            (self.directory / str(step)).mkdir(parents=True)
+            saved.append(self.directory)
+
+        def close(self):
+            self.closed = True
+
+    orbax = MagicMock()
+    orbax.training.Checkpointer = Checkpointer
+    orbax.multihost.is_jax_distributed_client_initialized.return_value = False
+    monkeypatch.setattr("keras.src.callbacks.orbax_checkpoint.ocp", orbax)
+    own = folder / "kept"
+    (own / "7").mkdir(parents=True)
+    before = read_tree(folder)
+    callback = keras.callbacks.OrbaxCheckpoint(str(own), save_best_only=True, save_on_background=False)
+    checkpointer, probe = callback.checkpointer, vs.IterationProbe(steps=2)
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        profile = fit(probe, steps=5, callbacks=[probe, callback])
+    assert read_tree(folder) == before
+    assert f"removed: OrbaxCheckpoint ({own})" in said.getvalue()
+    assert saved
+    assert own not in saved
+    assert profile.setup.saving == "best"
+    assert (callback.checkpointer, checkpointer.closed, callback.directory) == (checkpointer, False, str(own))
+
+
+@pytest.mark.parametrize("moment", [None, "on_train_begin", "on_train_batch_end", "on_epoch_end", "on_train_end"])
+def test_after_a_training_that_failed_the_next_writes_where_it_says(folder, moment):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt("mine")
+
+    def give_out():
+        for _ in range(99 if moment else 7):
+            yield make_data(1)
+        raise RuntimeError("mine")
+
+    callbacks, probe = make_callbacks(folder), vs.IterationProbe(steps=4, verbose=0)
+    paths = [one.filename for one in callbacks[2:4]]
+    failing = keras.callbacks.LambdaCallback(**{moment: interrupt} if moment else {})
+    with pytest.raises(BaseException, match="mine") as kept:  # with all that fit held, as in a notebook
+        MODEL.fit(give_out(), steps_per_epoch=30, epochs=3, verbose=0, callbacks=[*callbacks, probe, failing])
     assert read_tree(folder) == {}
+    assert [one.filename for one in callbacks[2:4]] == paths
+    MODEL.fit(*make_data(5), batch_size=BATCH, validation_data=make_data(2), verbose=0, callbacks=callbacks)
+    del kept
+    gc.collect()
+    assert {"log.csv", "more.csv", "each/01.weights.h5"} <= set(read_tree(folder))
+    assert len((folder / "log.csv").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize("options", [{"stop": False}, {"protect_files": False}])
@@ -78,3 +157,26 @@ def test_if_the_training_goes_on_or_the_user_says_so_all_is_written(folder, opti
 def test_an_epoch_probe_in_a_list_can_be_estimated(folder):
     probe = vs.EpochProbe(verbose=0)
     assert vs.estimate(fit(probe, steps=10), epochs=9).seconds > 0
+
+
+def test_what_callbacks_say_about_their_saving_is_recorded(folder):
+    probe = vs.IterationProbe(verbose=0)
+    callbacks = [Mine(str(folder / "each.keras")), keras.callbacks.BackupAndRestore(str(folder / "b"), save_freq=500)]
+    profile = fit(probe, steps=30, callbacks=[probe, *callbacks])
+    assert (profile.setup.saving, profile.setup.save_freq) == ("batches", 500)
+    (told,) = [one for one in vs.estimate(profile, epochs=100).findings if one.code == "saves-by-batches"]
+    assert "every 500 batches" in told.message
+
+
+def test_how_the_model_is_saved(folder):
+    def describe(*options):
+        return describe_saving(keras.callbacks.ModelCheckpoint(str(folder / "a.keras"), **one) for one in options)
+
+    by_batches = {"save_freq": 7, "save_best_only": True}
+    assert describe() == (None, None)
+    assert describe({}) == ("epochs", None)
+    assert describe(by_batches, {"save_freq": 5}) == ("batches", 5)
+    assert describe(by_batches, {}) == ("epochs", 7)
+    assert describe(by_batches, {"save_best_only": True}) == ("best", 7)
+    assert describe_saving([Mine(str(folder / "a.keras"))]) == (None, None)
+    assert describe_saving([keras.callbacks.BackupAndRestore(str(folder), save_freq=False)]) == (None, None)

@@ -286,3 +286,4 @@ def test_a_tuner_keeps_its_project(ran: Callable[[str], Ran]) -> None:
     assert done.returncode == 0, done.stderr
     assert len(vs.load_profiles(folder / "out")) == 2
     assert not (folder / "tuning").exists()
+    assert "saved elsewhere and removed: tuning/p" in done.stderr

@@ -47,6 +47,21 @@ print("to the end")
 """
 
 
+PHASES = """
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 1))
+for trainable, size in ((False, 8), (True, 4)):
+    model[0].requires_grad_(trainable)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in range(3):
+        for batch in DataLoader(torch.ones(160, 8), batch_size=size):
+            model(batch).mean().backward()
+            optimizer.step()
+print("to the end")
+"""
+
 NOTHING_STAYS = """
 import time, torch
 from torch.utils.data import DataLoader
@@ -91,7 +106,7 @@ assert torch.load("last.ckpt", weights_only=False)["epoch"] == 2
 Line.load_from_checkpoint(trainer.checkpoint_callback.best_model_path)
 """
 
-TRAINER = """
+LINE = """
 import torch, transformers
 
 class Line(torch.nn.Module):
@@ -108,22 +123,66 @@ class Data(torch.utils.data.Dataset):
     def __getitem__(self, number):
         return {"x": torch.ones(8) * number / 1600, "labels": torch.ones(1)}
 
+"""
+
+TRAINER = (
+    LINE
+    + """
 options = transformers.TrainingArguments("out", num_train_epochs=50, per_device_train_batch_size=16, report_to=[],
                                          eval_strategy="epoch", save_strategy="epoch", disable_tqdm=True, use_cpu=True)
 trainer = transformers.Trainer(Line(), options, train_dataset=Data(), eval_dataset=Data())
 trainer.train()
 trainer.save_model("final")
 """
+)
+
+TRAINERS = (
+    LINE
+    + """
+import glob, os, safetensors.torch, threading
+
+os.makedirs("out/checkpoint-3")
+safetensors.torch.save_file(Line().state_dict(), "out/checkpoint-3/model.safetensors")
+callbacks = [transformers.TrainerControl()]
+state = transformers.TrainerState(global_step=3, train_batch_size=16, stateful_callbacks=callbacks)
+state.save_to_json("out/checkpoint-3/trainer_state.json")
+options = transformers.TrainingArguments("out", num_train_epochs=50, per_device_train_batch_size=16, report_to=[],
+                                         save_strategy="epoch", disable_tqdm=True, use_cpu=True)
+trainer = transformers.Trainer(Line(), options, train_dataset=Data())
+trainer.train(resume_from_checkpoint=True)
+print("steps", trainer.state.global_step)
+transformers.Trainer(Line(), train_dataset=Data()).train()
+
+class Broken(Line):
+    seen = 0
+    def forward(self, x=None, labels=None):
+        Broken.seen += 1
+        if Broken.seen == 4:
+            raise ValueError("mine")
+        return super().forward(x, labels)
+
+try:
+    transformers.Trainer(Broken(), options, train_dataset=Data()).train()
+except ValueError:
+    ours = [one.name for one in threading.enumerate() if "vmselect" in one.name]
+    print("failed", len(glob.glob("profiles/*.json")), ours)
+"""
+)
 
 PROBE = (*CLI, "probe", "--path", "p.json")
+SHORT = ("--steady-seconds", "0", "--steps", "6")
 RUNS = {
     "alone": (SCRIPT, [sys.executable, "plain.py", "1", "3"]),
     "watched": (SCRIPT, [*PROBE, "--watch", "plain.py", "1", "3"]),
-    "cut short": (SCRIPT, [*PROBE, "--steady-seconds", "0", "--steps", "6", "plain.py", "1", "50"]),
-    "cut short, accumulated": (SCRIPT, [*PROBE, "--steady-seconds", "0", "--steps", "6", "plain.py", "4", "50"]),
+    "cut short": (SCRIPT, [*PROBE, *SHORT, "plain.py", "1", "50"]),
+    "cut short, accumulated": (SCRIPT, [*PROBE, *SHORT, "plain.py", "4", "50"]),
+    "first phase": (PHASES, [*PROBE, *SHORT, "--name", "frozen", "plain.py"]),
+    "second phase": (PHASES, [*PROBE, *SHORT, "--fit", "2", "--name", "tuned", "plain.py"]),
+    "both phases": (PHASES, [*PROBE, *SHORT, "--fits", "2", "--name", "frozen", "--name", "tuned", "plain.py"]),
     "nothing stays": (NOTHING_STAYS, [sys.executable, "plain.py"]),
     "lightning": (LIGHTNING, [*PROBE, "--steady-seconds", "0", "--steps", "8", "plain.py"]),
     "transformers": (TRAINER, [*PROBE, "--steady-seconds", "0", "--steps", "8", "plain.py"]),
+    "trainers": (TRAINERS, [*CLI, "probe", "--path", "profiles", "--steady-seconds", "0", "--steps", "8", "plain.py"]),
 }
 
 
@@ -177,6 +236,25 @@ def test_cut_short_it_ends_after_two_epochs(name: str, accumulate: int, steps: i
     assert vs.estimate(profile, epochs=50).seconds > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "said", "profiles"),
+    [
+        ("first phase", (1, "frozen", 8), 1),
+        ("second phase", (2, "tuned", 4), 1),
+        ("both phases", (2, "tuned", 4), 2),
+    ],
+)
+def test_trainings_of_a_script_are_chosen_and_named(
+    name: str, said: object, profiles: int, ran: Callable[[str], Ran]
+) -> None:
+    folder, printed = ran(name)
+    profile = vs.Profile.load(folder / "p.json")
+    assert (profile.fit.number, profile.fit.name, profile.batch_size) == said
+    assert [epoch.steps for epoch in profile.timeline.epochs] == [7, 7]
+    assert "to the end" not in printed, "the script was ended"
+    assert printed.count("vmselect: ended the training") == profiles
+
+
 def test_nothing_stays_in_torch(ran: Callable[[str], Ran]) -> None:
     assert ran("nothing stays").said == "gone\n"
 
@@ -192,3 +270,32 @@ def test_what_trains_through_torch_is_measured_too(package: str, ran: Callable[[
     assert [epoch.steps for epoch in profile.timeline.epochs] == [9, 9]
     assert len(profile.timeline.validations) == 2
     assert vs.estimate(profile, epochs=50).seconds > 0
+
+
+@pytest.fixture(scope="module")
+def trainers(ran: Callable[[str], Ran]) -> Ran:
+    pytest.importorskip("transformers", reason="transformers is not installed: its trainings were left out")
+    return ran("trainers")
+
+
+def profile_of(fit: int, folder: Path) -> vs.Profile:
+    return next(one for one in vs.load_profiles(folder / "profiles") if one.fit.number == fit)
+
+
+def test_a_training_is_resumed_and_its_checkpoints_stay_as_they_were(trainers: Ran) -> None:
+    folder, said = trainers
+    assert "steps 21" in said, "three before, nine in each of two epochs"
+    assert {path.name for path in folder.iterdir()} == {"plain.py", "profiles", "out"}
+    kept = {path.name for path in (folder / "out").rglob("*")}
+    assert kept == {"checkpoint-3", "model.safetensors", "trainer_state.json"}
+    assert [(one.outcome, one.steps_per_epoch) for one in (profile_of(1, folder), profile_of(2, folder))] == [
+        ("stopped", 100),
+        ("stopped", 200),
+    ]
+
+
+def test_a_training_that_fails_is_recorded_at_once(trainers: Ran) -> None:
+    folder, said = trainers
+    assert "failed 3 []" in said, "a profile of each, and nothing is sampled any more"
+    failed = profile_of(3, folder)
+    assert (failed.outcome, failed.detail) == ("interrupted", "ValueError: mine")

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import processes
 
 LIGHTNING = """
-import json, lightning as L, torch, vmselect as vs
+import json, lightning as L, time, torch, vmselect as vs
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -33,11 +33,17 @@ class Line(L.LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
+class Slow(TensorDataset):
+    def __getitem__(self, number):
+        time.sleep(0.002)
+        return super().__getitem__(number)
+
 data = TensorDataset(torch.randn(1000, 8), torch.randn(1000, 1))
 train, test = DataLoader(data, batch_size=16), DataLoader(data, batch_size=100)
 
-def fit(name, **options):
-    probe = vs.LightningProbe(f"out/{name}.json", steps=6, verbose=0, sample=None, **options.pop("probe", {}))
+def fit(name, train=train, **options):
+    settings = {"steps": 6, "verbose": 0, "sample": None, **options.pop("probe", {})}
+    probe = vs.LightningProbe(f"out/{name}.json", **settings)
     options = {"logger": False, "enable_checkpointing": False, "max_epochs": 50, **options}
     options["callbacks"] = [*options.get("callbacks", []), probe]
     trainer = L.Trainer(accelerator="cpu", enable_progress_bar=False, enable_model_summary=False, **options)
@@ -54,6 +60,8 @@ kept = fit("accumulated", accumulate_grad_batches=4, check_val_every_n_epoch=2, 
 assert kept.min_epochs == 7
 fit("in_steps", max_epochs=-1, max_steps=100, val_check_interval=10)
 fit("watched", max_epochs=2, probe={"stop": False})
+loop = fit("slow", train=DataLoader(Slow(*data.tensors), batch_size=16), probe={"sample": 0.1}).fit_loop.epoch_loop
+assert not [name for name in vars(loop) if name.endswith("_fetch")]
 class Broken(Line):
     def training_step(self, batch, number):
         if number == 3:
@@ -67,7 +75,7 @@ except ValueError:
 """
 
 TRAINER = """
-import torch, transformers, vmselect as vs
+import threading, time, torch, transformers, vmselect as vs
 
 class Line(torch.nn.Module):
     def __init__(self):
@@ -85,22 +93,39 @@ class Data(torch.utils.data.Dataset):
     def __getitem__(self, number):
         return {"x": torch.ones(8) * number / 1600, "labels": torch.ones(1)}
 
-def train(name, kind=Line, **options):
-    probe = vs.HuggingFaceProbe(f"out/{name}.json", steps=6, verbose=0, sample=None, **options.pop("probe", {}))
+class Slow(Data):
+    def __getitem__(self, number):
+        time.sleep(0.002)
+        return super().__getitem__(number)
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return (Data(1000)[number] for number in range(1000))
+
+def new_probe(name, **options):
+    return vs.HuggingFaceProbe(f"out/{name}.json", **{"steps": 6, "verbose": 0, "sample": None, **options})
+
+def train(name, kind=Line, data=Data(1000), probe=None, **options):
+    probe = probe or new_probe(name)
     options = {"num_train_epochs": 50, "save_strategy": "no", **options}
     arguments = transformers.TrainingArguments("kept", per_device_train_batch_size=16, per_device_eval_batch_size=50,
                                                report_to=[], disable_tqdm=True, use_cpu=True, **options)
-    data = {"train_dataset": Data(1000), "eval_dataset": Data(200)}
-    trainer = transformers.Trainer(kind(), arguments, **data, callbacks=[probe])
+    trainer = transformers.Trainer(kind(), arguments, train_dataset=data, eval_dataset=Data(200), callbacks=[probe])
     try:
         trainer.train()
+        assert "get_batch_samples" not in vars(trainer)
     finally:
         assert arguments.output_dir == "kept", arguments.output_dir
 
 train("plain", eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True)
-train("accumulated", gradient_accumulation_steps=4)
+train("accumulated", gradient_accumulation_steps=4, save_strategy="steps")
 train("in_steps", max_steps=100, eval_strategy="steps", eval_steps=10)
-train("watched", num_train_epochs=2, eval_strategy="epoch", probe={"stop": False})
+train("watched", num_train_epochs=2, eval_strategy="epoch", probe=new_probe("watched", stop=False))
+train("half", num_train_epochs=0.5, gradient_accumulation_steps=4)
+train("and_a_half", num_train_epochs=2.5, eval_strategy="epoch")
+train("short_epochs", num_train_epochs=2.5, data=Data(80))
+train("streamed", max_steps=100, data=Stream())
+train("slow", data=Slow(1000), probe=new_probe("slow", sample=0.1), eval_strategy="epoch")
 
 class Broken(Line):
     seen = 0
@@ -114,6 +139,17 @@ try:
     train("broken", Broken, save_strategy="steps", save_steps=2)
 except ValueError:
     print("raised")
+
+again, kept, Broken.seen = new_probe("again", sample=0.1), None, 0
+try:
+    train("again", Broken, probe=again)
+except ValueError as error:
+    kept = error  # as a notebook does: all that was held is alive
+deadline = time.monotonic() + 10
+while (left := [one.name for one in threading.enumerate() if "vmselect" in one.name]) and time.monotonic() < deadline:
+    time.sleep(0.02)
+print("left", left)
+train("again", probe=again, save_strategy="steps", save_steps=2)
 """
 
 
@@ -182,6 +218,7 @@ def test_a_step_is_a_batch_and_a_reading_covers_those_of_an_update(folder: Path)
         assert [one.epoch for one in profile.timeline.validations] == [1, 3]
     else:
         assert not profile.timeline.validations
+        assert (profile.setup.saving, profile.setup.save_freq) == ("batches", 4 * 500)
 
 
 def test_a_training_counted_in_steps_is_one_epoch_of_them(folder: Path) -> None:
@@ -207,3 +244,42 @@ def test_an_exception_is_the_users_and_is_noted(folder: Path) -> None:
     assert profile.outcome == "interrupted"
     if folder.name.startswith("lightning"):  # Trainer has no event for exceptions
         assert profile.detail == "ValueError: mine"
+
+
+def test_how_long_steps_wait_for_data_is_learnt(folder: Path) -> None:
+    slow = load(folder, "slow")
+    assert slow.timeline.input_wait.share > 0.5
+    assert (slow.timeline.input_wait.steps, slow.timeline.input_wait.method) == (10, "trainer")
+    assert "input-bound" in [found.code for found in vs.diagnose(slow)]
+    assert load(folder, "plain").timeline.input_wait is None, "what is not sampled is not watched"
+
+
+@pytest.fixture(scope="module")
+def transformers_folder(ran: Callable[[str], Path]) -> Path:
+    pytest.importorskip("transformers", reason="transformers is not installed: its probe was left out")
+    return ran("transformers")
+
+
+def test_a_part_of_an_epoch_is_not_rounded_up(transformers_folder: Path) -> None:
+    half, more = load(transformers_folder, "half"), load(transformers_folder, "and_a_half")
+    assert (half.setup.epochs, half.steps_per_epoch) == (1, 32)
+    assert (more.setup.epochs, more.steps_per_epoch, more.setup.validations_per_epoch) == (1, 158, 3)
+
+
+def test_epochs_of_a_training_counted_in_steps_are_parts_of_it(transformers_folder: Path) -> None:
+    profile = load(transformers_folder, "short_epochs")
+    assert (profile.outcome, profile.setup.epochs, profile.steps_per_epoch) == ("stopped", 1, 13)
+    assert [(epoch.steps, epoch.complete) for epoch in profile.timeline.epochs] == [(5, False), (5, False)]
+
+
+def test_data_of_unknown_length(transformers_folder: Path) -> None:
+    profile = load(transformers_folder, "streamed")
+    assert (profile.outcome, profile.setup.epochs, profile.steps_per_epoch) == ("stopped", 1, 100)
+    assert (profile.batch_size, profile.setup.examples) == (16, None)
+
+
+def test_after_a_failure_sampling_ends_and_the_probe_serves_again(transformers_folder: Path) -> None:
+    assert "left []" in (transformers_folder / "said.txt").read_text()
+    profile = load(transformers_folder, "again")
+    assert profile.outcome == "stopped"
+    assert [epoch.steps for epoch in profile.timeline.epochs] == [7, 7]

@@ -7,7 +7,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError
-from vmselect.probe.input_wait import FetchClock, IteratorWatch, find_epoch_iterator
+from vmselect.probe.input_wait import FetchClock, IteratorWatch, find_epoch_iterator, time_fetches
 from vmselect.probe.keras.step_trace import StepTrace
 from vmselect.probe.tensorflow_trace import TensorFlowTrace, length_of_union
 
@@ -93,6 +93,47 @@ def test_no_seam_is_no_answer(owner):
     assert watch.detach() is None
 
 
+class Loop:
+    """A trainer's loop, which fetches in a function, or tells before and after it fetches."""
+
+    def __init__(self, clock):
+        self._wait = clock.tick
+
+    def fetch(self, seconds):
+        self._wait(seconds)
+        return seconds
+
+    def before(self):
+        self._wait(0)
+
+    after = before
+
+
+@pytest.mark.parametrize(("first", "last"), [("fetch", "fetch"), ("before", "after")])
+def test_fetches_of_a_trainer_are_timed_from_one_function_to_another(first, last):
+    clock = Clock()
+    loop, fetches = Loop(clock), FetchClock(clock=clock)
+    undo = time_fetches(fetches, loop, first, last)
+    for _ in range(10):
+        loop.before()
+        assert loop.fetch(0.3) == 0.3
+        loop.after()
+        clock.tick(0.1)
+    assert fetches.result("test").share == pytest.approx(0.75)
+    assert fetches.steps == 8
+    undo()
+    assert set(vars(loop)) == {"_wait"}
+
+
+def test_a_trainer_without_these_functions_is_left_alone():
+    loop = Loop(Clock())
+    assert time_fetches(FetchClock(), loop, "before", "nothing") is None
+    assert time_fetches(FetchClock(), None, "before", "after") is None
+    loop.fetch = len  # somebody else's
+    assert time_fetches(FetchClock(), loop, "fetch", "fetch") is None
+    assert set(vars(loop)) == {"_wait", "fetch"}
+
+
 def test_an_exception_of_the_data_passes_through():
     def broken():
         yield 1
@@ -174,19 +215,32 @@ def test_where_a_trace_in_passing_begins(wanted, last, at):
     assert StepTrace(FakeTrace()).plan_in_passing(wanted, last) == at
 
 
-def test_a_loop_learns_its_wait():
-    def slow():
-        for number in range(12):
-            clock.tick(0.3)
-            yield number
+def slow_batches(clock):
+    for number in range(12):
+        clock.tick(0.3)
+        yield number
 
+
+def test_a_loop_learns_its_wait():
     clock = Clock()
     with vs.probe_loop(batch_size=1, instance_type="x", verbose=0, stop=False) as probe:
         probe._recording.observation._fetches._clock = clock
-        for _ in probe.steps(slow()):
+        for _ in probe.steps(slow_batches(clock)):
             clock.tick(0.1)
     assert probe.profile.timeline.input_wait.share == pytest.approx(0.75)
     assert probe.profile.timeline.input_wait.method == "loop"
+
+
+def test_a_validation_between_the_steps_of_a_loop_is_no_step():
+    clock = Clock()
+    with vs.probe_loop(batch_size=1, instance_type="x", verbose=0, stop=False) as probe:
+        probe._recording.observation._fetches._clock = clock
+        for number in probe.steps(slow_batches(clock)):
+            clock.tick(0.1)
+            if number == 5:
+                with probe.validation():
+                    clock.tick(100)
+    assert probe.profile.timeline.input_wait.share == pytest.approx(0.75)
 
 
 def test_not_sampled_is_not_watched():

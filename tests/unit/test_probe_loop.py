@@ -128,3 +128,19 @@ def test_metrics_are_evaluated_at_the_end(tmp_path: Path) -> None:
     with vs.probe_loop(metrics={"loss": lambda: next(values), "n": 3}, verbose=0) as p:
         train(p, batches=range(3), epochs=1)
     assert p.profile.metrics == {"loss": 0.5, "n": 3.0}
+
+
+@pytest.mark.parametrize(("every", "said"), [(4, True), (None, False)])
+def test_validations_within_an_epoch_that_was_cut_short_are_said_to_be_incomplete(every, said) -> None:
+    with vs.probe_loop(steps=10, batch_size=8, instance_type="box", verbose=0) as p:
+        for _ in p.epochs(9):
+            for number, _ in enumerate(p.steps(range(100)), 1):
+                if every and number % every == 0:
+                    with p.validation():
+                        pass
+            if not every:
+                for _ in range(2):
+                    with p.validation():
+                        pass
+    found = vs.estimate(p.profile, epochs=9).findings
+    assert ("validations-within-epochs" in {finding.code for finding in found}) == said

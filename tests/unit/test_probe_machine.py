@@ -103,6 +103,20 @@ def test_worker_number_and_replicas() -> None:
     assert framework.count_replicas(None) == 1
 
 
+@pytest.mark.parametrize(
+    ("told", "workers", "here"),
+    [("8", 8, 8), ("8", 16, 8), ("1", 1, 1), (None, 8, None), ("", 8, None), ("8", 1, None), ("0", 8, None),
+     ("many", 8, None)],
+)  # fmt: skip
+def test_how_many_workers_share_the_machine(
+    told: str | None, workers: int, here: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if told is not None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", told)
+    assert framework.count_workers_here(workers) == here
+
+
 def test_a_model_that_counts_no_examples() -> None:
     for model in (None, SimpleNamespace(), SimpleNamespace(_loss_tracker=SimpleNamespace(count=None))):
         assert framework.count_examples(model, steps=None) is None

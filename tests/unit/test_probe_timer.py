@@ -147,6 +147,21 @@ def test_the_probes_own_work_is_left_out(timer: StepTimer, clock: Hand) -> None:
     assert timeline.cpu_seconds == pytest.approx(3.0)
 
 
+def test_a_training_that_began_before_its_record_and_ended_before_anybody_knew(timer: StepTimer, clock: Hand) -> None:
+    timer.start_earlier(2 * 10**9)
+    timer.begin_epoch(0)
+    timer.open(at=clock.now - 10**9)
+    clock.pass_seconds(0.5)
+    timer.end_step(0)
+    timer.end_epoch(complete=True)
+    clock.pass_seconds(4.0)
+    timer.finish(at=clock.now - 3 * 10**9)
+    timeline = build_timeline(timer, watched=True)
+    assert (timeline.fit_to_first_batch_seconds, timeline.steps.seconds) == (1.0, (1.5,))
+    assert [boundary.seconds for boundary in timeline.boundaries] == [1.0]
+    assert timeline.fit_seconds == 3.5
+
+
 def test_an_end_in_mid_epoch_keeps_what_was_seen(timer: StepTimer, clock: Hand) -> None:
     run_epoch(timer, clock, 0, [1.0, 1.0])
     timer.begin_epoch(1)

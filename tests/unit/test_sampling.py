@@ -297,6 +297,17 @@ def test_the_alarm_tells_once_until_it_was_quiet():
     assert "90%" in str(heard[0])
 
 
+def test_an_alarm_begins_anew_with_every_training():
+    heard = []
+    alarm = Alarm(heard.append, seconds=5)
+    for _ in range(2):
+        sampler = Sampler(60, readers=[], alarm=alarm)
+        sampler.start()
+        feed(alarm, [0.95] * 10)
+        sampler.stop()
+    assert len(heard) == 2
+
+
 def test_short_peaks_and_unknown_use_raise_no_alarm():
     heard = []
     feed(Alarm(heard.append, seconds=5), [0.95, 0.95, 0.2] * 10 + [None] * 10)

@@ -52,6 +52,37 @@ def test_secrets_are_hidden_wherever_they_come_from(monkeypatch: pytest.MonkeyPa
     assert number.hide("12345678 at 2222") == "*** at 2222"
 
 
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("sftp://me:hush@host/" + "a" * 2000, None),
+        ("sftp://me:hush@host/\ud800", None),
+        ("s3://b", "password=hush"),
+        ("s3://b", [("password", "hush")]),
+        ("s3://b", {"password=hush" + "a" * 200: 1}),
+    ],
+    ids=["long", "surrogate", "text", "pairs", "long name"],
+)
+def test_what_is_refused_is_not_shown(url: str, options: Any) -> None:
+    with pytest.raises(ArgumentError, match="must") as refused:
+        vs.probe_transfer(url, options=options)
+    assert "hush" not in str(refused.value)
+    assert refused.value.__suppress_context__
+
+
+@pytest.mark.parametrize("secret", ["hunter2\n", " hunter2", "-----BEGIN KEY-----\nMIIE\nabcd\n-----END KEY-----\n"])
+def test_a_secret_of_several_lines_is_hidden(secret: str) -> None:
+    address = read_address("sftp://h/x", {"password": secret})
+    assert address.hide(f"cannot log in with {secret}.") in ("cannot log in with ***.", "cannot log in with *** .")
+    shown = address.hide({"password": secret})
+    assert "hunter2" not in shown
+    assert "MIIE" not in shown
+
+
+def test_a_blank_secret_hides_nothing() -> None:
+    assert read_address("sftp://h/x", {"password": " \n \n "}).hide("no such host") == "no such host"
+
+
 def test_another_server_than_the_clouds_own_has_no_known_price() -> None:
     options = {"client_kwargs": {"endpoint_url": "http://localhost:9000"}}
     assert read_address("s3://bucket", options).store is None

@@ -14,9 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from vmselect._checks import check_count, maybe, several
+from vmselect._checks import check_count, check_name, maybe, several
+from vmselect._files import has_file
 from vmselect.cli.output import flag, say
-from vmselect.cli.trainings import EnoughFits, Trainings, after_import, redirected_tuners
+from vmselect.cli.trainings import EnoughFits, Trainings, after_import, redirect_tuners
 from vmselect.errors import ArgumentError
 from vmselect.units import list_some
 
@@ -90,8 +91,9 @@ def probe(
 
     The script is not changed and does not need to know vmselect. Our options stand before its name; everything after
     it is the script's own. Each fit stops after a few seconds of measuring, unless --watch is given, and what saving
-    callbacks, a keras-tuner project, Model.save or torch.save write meanwhile goes to a scratch folder. The exit code
-    is the script's; where that is 0 and no fit was measured, it is 1.
+    callbacks, a keras-tuner project, Model.save or torch.save write meanwhile goes to a scratch folder. A plain torch
+    script is ended after its first training; --fits or --fit asks for more. The exit code is the script's; where that
+    is 0 and no fit was measured, it is 1.
 
     Examples:
 
@@ -115,13 +117,14 @@ def probe(
             f"{script} is a notebook, and only scripts can be probed from outside. Put vmselect.IterationProbe() into "
             "the callbacks of its fit, or convert it first: jupyter nbconvert --to script."
         )
-    if not module and not Path(script).is_file():
+    if not module and not has_file(Path(script)):
         raise ArgumentError(f"{script} is not a file; give the path of a Python script.")
     target = choose_path(path) or Path("profiles")
     check_target(target, "training")
     wanted = several(check_count, "--fit", fit) if fit else ()
     last = maybe(check_count, "--fits", fits) or max(wanted, default=math.inf)
-    names = list(name or ())
+    given = [check_name("--name", one) for one in name or ()]
+    names = given.copy()
     notice = vmselect.Alarm(alarm, cpu=alarm_cpu, seconds=alarm_seconds) if alarm is not None else None
     after = ExitStack()
     looks: dict[str, Any] = {"sample": sample or None, "alarm": notice}
@@ -143,14 +146,14 @@ def probe(
         )  # fmt: skip
 
     new_probe(max(wanted, default=1))  # wrong options should fail now, not after the script has loaded its data
-    names = list(name or ())
+    names = given.copy()
     script_watch = TorchScript(
         Options.of(
             target, batch_size=batch_size, instance_type=instance_type, region=region, metrics=None, factors=None,
-            name=names[0] if names else None, verbose=int(not quiet), **looks,
+            name=None, verbose=int(not quiet), **looks,
         ),
         steps=steps, validations=validations, seconds=seconds, steady_seconds=steady_seconds, stop=not watch,
-        model=Path(script).stem,
+        model=Path(script).stem, names=names, wanted=wanted, last=last if fits or fit or watch else 1,
     )  # fmt: skip
     trainings = Trainings(new_probe, last=last, beside=script_watch.look_away)
     trainings.watch()
@@ -161,7 +164,7 @@ def probe(
         written: dict[str, None] = {}
         if not (watch or touch_files):
             saved = after.enter_context(saved_in_scratch(after_import)).redirected
-            after.enter_context(redirected_tuners())
+            redirect_tuners()
             places = (Path.cwd(), Path(script).parent)
             written = after.enter_context(
                 noted_writes(lambda: trainings.any_measured or script_watch.updates > 0, inside=places, but=target)
@@ -184,11 +187,11 @@ def probe(
             sooner = f" To end the script sooner: --fits {len(trainings.probes)}." if trainings.probes else ""
             say([f"vmselect: of a training that was cut short the script itself wrote {files}.{sooner}"])
     numbered = enumerate(trainings.probes, 1)
-    measured = [one for number, one in numbered if one.measured and (not wanted or number in wanted)]
-    if len(measured) > 1 and target.suffix == ".json":
-        many = f"{len(measured)} fits wrote to {target}, which now holds the last"
+    measured = sum(one.measured for number, one in numbered if not wanted or number in wanted) + script_watch.measured
+    if measured > 1 and target.suffix == ".json":
+        many = f"{measured} fits wrote to {target}, which now holds the last"
         say([f"vmselect: {many}. Give a folder to keep them all."])
-    if not measured and not script_watch.measured:
+    if not measured:
         say(
             [
                 "vmselect: no training was measured: no fit of Keras or Lightning, none of Hugging Face's Trainer or "

@@ -2,6 +2,7 @@
 
 On JAX and torch, Keras' loop asks an iterator for every batch: the time it takes to answer is the wait, because the
 step before has been waited for. On TensorFlow the fetch is inside the compiled step; see :mod:`.tensorflow_trace`.
+Trainers of other libraries have functions that fetch, or that they call before and after.
 These seams are not public. Where one is missing the wait is unknown, and the training goes on as without us.
 """
 
@@ -58,8 +59,8 @@ class FetchClock:
             while True:
                 yield self.fetch(batches)
 
-    def fetch(self, batches: Iterator[Any]) -> Any:
-        """The next batch."""
+    def begin(self) -> int:
+        """The next batch is asked for; returns when."""
         now = self._clock()
         if self._began is not None:
             if self._opening:
@@ -69,8 +70,18 @@ class FetchClock:
                 self.taken += now - self._began
                 self.steps += 1
         self._began = now
+        return now
+
+    def end(self) -> None:
+        """The batch is there."""
+        if self._began is not None:
+            self._fetch = self._clock() - self._began
+
+    def fetch(self, batches: Iterator[Any]) -> Any:
+        """The next batch."""
+        began = self.begin()
         batch = next(batches)
-        self._fetch = self._clock() - now
+        self._fetch = self._clock() - began
         return batch
 
     def result(self, method: str) -> InputWait | None:
@@ -120,6 +131,38 @@ class IteratorWatch:
         if wrapped is not None and vars(owner).get("_get_iterator") is wrapped:
             del owner._get_iterator
         return self._clock.result(self.METHOD)
+
+
+def time_fetches(clock: FetchClock, owner: Any, first: str, last: str) -> Callable[[], None] | None:
+    """Have ``clock`` run from a call of ``first``, a function of ``owner``, to the end of ``last``, perhaps the same.
+
+    Returns what undoes it; None where the seam is not there.
+    """
+    functions = {name: getattr(owner, name, None) for name in (first, last)}
+    if not all(callable(function) and name not in vars(owner) for name, function in functions.items()):
+        return None
+
+    def watch(name: str, function: Any) -> Callable[..., Any]:
+        def watched(*arguments: Any, **options: Any) -> Any:
+            if name == first:
+                clock.begin()
+            result = function(*arguments, **options)
+            if name == last:
+                clock.end()
+            return result
+
+        return watched
+
+    put = {name: watch(name, function) for name, function in functions.items()}
+    for name, watched in put.items():
+        setattr(owner, name, watched)
+
+    def undo() -> None:
+        for name, watched in put.items():
+            if vars(owner).get(name) is watched:
+                delattr(owner, name)
+
+    return undo
 
 
 def find_epoch_iterator(frame: FrameType | None) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_number, maybe, show
 from vmselect.errors import ArgumentError
-from vmselect.probe.input_wait import FetchClock, IteratorWatch, find_epoch_iterator
+from vmselect.probe.input_wait import FetchClock, IteratorWatch, find_epoch_iterator, time_fetches
 from vmselect.probe.sampling import Alarm, Sampler
 from vmselect.probe.tensorflow_trace import TensorFlowTrace
 
@@ -68,6 +68,7 @@ class Observation:
         self._sampler = None if sample is None else Sampler(sample, alarm=alarm)
         self._iterator: IteratorWatch | None = None
         self._fetches: FetchClock | None = None
+        self._untime: Callable[[], None] | None = None
         self._input_wait: InputWait | None = None
         self.trace: TensorFlowTrace | None = None
         """Traces steps where that is how the wait is learnt."""
@@ -78,8 +79,18 @@ class Observation:
             self._sampler.alive = alive
             self._sampler.start()
 
-    def begin(self, *, backend: str | None, frame: FrameType | None, waited_for: bool) -> None:
-        """The training begins, in the ``fit`` above ``frame``; ``waited_for`` says that every step's end is."""
+    def begin(
+        self,
+        *,
+        backend: str | None,
+        frame: FrameType | None,
+        waited_for: bool,
+        alive: Callable[[], bool] | None = None,
+    ) -> None:
+        """The training begins, in the ``fit`` above ``frame``; ``waited_for`` says that every step's end is.
+
+        Without a frame, ``alive`` says for how long it goes on.
+        """
         if self._sampler is None:
             return
         if frame is None:
@@ -90,7 +101,7 @@ class Observation:
             # Otherwise a device may be at work while the next batch is fetched, and nobody waits.
             watch = IteratorWatch(find_epoch_iterator(frame))
             self._iterator = watch if watch.attach() else None
-        self.start(None if frame is None else watch_call(frame))
+        self.start(alive if frame is None else watch_call(frame))
 
     def enter(self, phase: Phase) -> None:
         """The training is in ``phase`` from now on."""
@@ -98,17 +109,34 @@ class Observation:
             self._sampler.enter(phase)
         if self._iterator is not None:
             self._iterator.enter(phase)
+        if self._fetches is not None and phase not in ("first_step", "steady_steps"):
+            self._fetches.pause()
 
     def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The batches of a loop, fetched under the clock."""
         return iter(batches) if self._fetches is None else self._fetches.watch(batches)
+
+    def time_fetches(self, owner: Any, first: str, last: str) -> None:
+        """Have fetches timed that last from a call of ``first``, a function of ``owner``, to the end of ``last``."""
+        if self._fetches is not None:
+            self._untime = time_fetches(self._fetches, owner, first, last)
+
+    def fetcher(self) -> Callable[[Iterator[Any]], Any]:
+        """What fetches the batches of an epoch from now on, under the clock where there is one."""
+        if self._fetches is None:
+            return next
+        self._fetches.pause()
+        return self._fetches.fetch
 
     def end(self) -> None:
         """Stop watching."""
         if self._iterator is not None:
             self._input_wait, self._iterator = self._iterator.detach(), None
         if self._fetches is not None:
-            self._input_wait, self._fetches = self._fetches.result("loop"), None
+            method = "loop" if self._untime is None else "trainer"
+            self._input_wait, self._fetches = self._fetches.result(method), None
+        if self._untime is not None:
+            self._untime()
         if self._sampler is not None:
             self._sampler.stop()
 

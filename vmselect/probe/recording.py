@@ -19,9 +19,9 @@ from vmselect.probe.recorder.stopwatch import StepTimer
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from vmselect.records.training import Outcome, Profile, Setup
+    from vmselect.records.training import Outcome, Profile, Saving, Setup
 
 Kind = Literal["iteration", "epoch", "loop"]
 
@@ -66,7 +66,8 @@ class Recording:
             self.counted_examples: int | None = None
             self.validation_examples: int | None = None
             self.validations_per_epoch: float | None = None
-            self.saving: Literal["best", "batches"] | None = None
+            self.saving: Saving | None = None
+            self.save_freq: int | None = None
             self.redirected: list[str] = []
             """What other callbacks were kept from writing, for people."""
             self._read_facts(backend)
@@ -158,8 +159,9 @@ class Recording:
         finally:  # a faulty metric must not cost the times: they are written, then the fault is shown
             profile = self.build(outcome, detail=detail, metrics=measured)
             written = self._ahead.finish(profile)
-            if self.options.verbose and self.is_chief and outcome == "stopped":
-                sys.stdout.write(describe_stop(profile, written, self.redirected) + "\n")
+            told = outcome == "stopped" or (outcome == "watched" and self.redirected)
+            if self.options.verbose and self.is_chief and told:
+                sys.stdout.write(describe_end(profile, written, self.redirected) + "\n")
                 sys.stdout.flush()
         return profile
 
@@ -227,16 +229,21 @@ class Recording:
             validation_freq=frequency if isinstance(frequency, int) and frequency > 0 else 1,
             validations_per_epoch=self.validations_per_epoch,
             saving=self.saving,
+            save_freq=self.save_freq,
             self_tuning_input=self.fit.self_tuning_input,
             continuous_input=self.fit.continuous_input,
         )
 
-    def observe(self, frame: FrameType | None = None) -> None:
-        """Begin to watch what is not time, in the ``fit`` above ``frame``; whoever calls this ends the observation."""
+    def observe(self, frame: FrameType | None = None, *, alive: Callable[[], bool] | None = None) -> None:
+        """Begin to watch what is not time, in the ``fit`` above ``frame``; whoever calls this ends the observation.
+
+        Without a frame, ``alive`` says for how long the training goes on, where nobody may call.
+        """
         environment = self._environment
         # Without a hook at each batch nobody waits for a step's end; but on the CPU torch has done all when it returns.
         synchronous = environment.backend == "torch" and not environment.framework_gpus
-        self.observation.begin(backend=environment.backend, frame=frame, waited_for=self.kind != "epoch" or synchronous)
+        waited_for = self.kind != "epoch" or synchronous
+        self.observation.begin(backend=environment.backend, frame=frame, waited_for=waited_for, alive=alive)
         self.timer.enter = self.observation.enter
 
     def _open(self, target: Path | None) -> None:
@@ -247,6 +254,8 @@ class Recording:
             return self.build("interrupted", detail=KILLED, metrics=plain)
 
         self._pauses = PauseWatch(self.timer)
+        if self.kind == "epoch":  # a pause is a part of the whole epoch: there is no step to take it out of
+            self._pauses.stop()
         self._ahead = WriteAhead(target if self.is_chief else None, build, identity=self._id)
 
     def _read_facts(self, backend: str | None) -> None:
@@ -265,8 +274,8 @@ class Recording:
         self.fit = self.fit.times(feeders)
 
 
-def describe_stop(profile: Profile, written: Path | None, redirected: Sequence[str] = ()) -> str:
-    """The one line that a probe says when it has ended a training."""
+def describe_end(profile: Profile, written: Path | None, redirected: Sequence[str] = ()) -> str:
+    """The one line that a probe says when it has ended a training, or kept one that ended by itself from writing."""
     timeline = profile.timeline
     steps, epochs, validations = timeline.steps.steps, len(timeline.epochs), len(timeline.validations)
     seen = f"{steps} step{'s' * (steps != 1)}" if steps else f"{epochs} epoch{'s' * (epochs != 1)}"
@@ -274,4 +283,5 @@ def describe_stop(profile: Profile, written: Path | None, redirected: Sequence[s
         seen += f" and {validations} validation{'s' * (validations != 1)}"
     where = f"; profile in {written}" if written is not None else ""
     kept = f"; written elsewhere and removed: {', '.join(redirected)}" if redirected else ""
-    return f"vmselect: ended the training after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}"
+    ended = "ended the training" if profile.outcome == "stopped" else "the training ended by itself"
+    return f"vmselect: {ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}"

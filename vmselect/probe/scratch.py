@@ -172,28 +172,44 @@ _READING = frozenset("rbtU")
 
 
 class Scratch:
-    """Sends what ``writers`` write elsewhere until :meth:`close`; each comes with its attribute that says where."""
+    """Sends what ``writers`` write elsewhere until :meth:`put_back`; each comes with its attribute that says where.
 
-    def __init__(self, writers: Iterable[tuple[Any, str]]) -> None:
+    ``bind`` gives what else a writer must have in order to write to another place.
+    """
+
+    def __init__(
+        self, writers: Iterable[tuple[Any, str]], bind: Callable[[Any, str], dict[str, Any]] = lambda writer, place: {}
+    ) -> None:
+        self._bind = bind
         self._folders: list[tuple[str, str, Path]] = []
         self._paths: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
         self._unset: list[tuple[Any, str]] = []
+        self._away = True
         self.redirected: list[str] = []
         """What was redirected, for people."""
-        for writer, attribute in writers:
-            target = vars(writer).get(attribute)
-            if target is None:
-                self._unset.append((writer, attribute))  # made from other paths later
-            elif target and MARK not in str(target):
-                self._redirect(writer, str(target))
+        try:
+            for writer, attribute in writers:
+                given = vars(writer).get(attribute)
+                target = _read_path(given)
+                if given is None:
+                    self._unset.append((writer, attribute))  # made from other paths later
+                elif target and MARK not in target:
+                    self._redirect(writer, target)
+        except BaseException:  # such as a full disk
+            self.close()
+            raise
 
     def put_back(self) -> None:
-        """Give the writers their own paths again: for good, or until :meth:`send_away`."""
+        """Give the writers their own paths again, if they are away: for good, or until :meth:`send_away`."""
+        if not self._away:  # they may be another's by now
+            return
+        self._away = False
         for writer, before, _ in self._paths:
             vars(writer).update(before)
 
     def send_away(self) -> None:
         """Let the writers write elsewhere."""
+        self._away = True
         for writer, _, moved in self._paths:
             vars(writer).update(moved)
 
@@ -212,14 +228,16 @@ class Scratch:
 
     def _redirect(self, writer: Any, target: str) -> None:
         folder = make_scratch_folder(Path(target))
-        there = str(folder / (os.path.basename(target.rstrip("/\\")) or "files"))  # noqa: PTH119 - may be an address
+        there = str(folder / (Path(_absolute(target)).name or "files"))
         self._folders.append((target, there, folder))
+        start = target.rstrip("/" + os.sep)
         # Some keep further paths that were made from the first.
-        moved = {
-            name: there + value[len(target) :]
+        moved: dict[str, Any] = {
+            name: _alike(there + path[len(start) :], value)
             for name, value in vars(writer).items()
-            if isinstance(value, str) and (value == target or value.startswith((target + "/", target + os.sep)))
+            if (path := _read_path(value)) and f"{path}/".startswith((start + "/", start + os.sep))
         }
+        moved |= self._bind(writer, there)
         self._paths.append((writer, {name: vars(writer)[name] for name in moved}, moved))
         vars(writer).update(moved)
         self.redirected.append(f"{type(writer).__name__} ({target})")
@@ -240,13 +258,24 @@ def _wrap(function: Function, change: Callable[[str], str], module: Any) -> None
             return bare(*arguments, **options)
         bound = parameters.bind(*arguments, **options)
         path = bound.arguments.get(function.argument)
-        given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-        changed = change(given) if isinstance(given, str) else given
+        given = _read_path(path)
+        changed = change(given) if given is not None else None
         if changed is not None and changed != given:  # what stays where it is, is passed on as it came
-            bound.arguments[function.argument] = Path(changed) if isinstance(path, Path) else changed
+            bound.arguments[function.argument] = _alike(changed, path)
         return bare(*bound.args, **bound.kwargs)
 
     setattr(owner, function.name, classmethod(elsewhere) if isinstance(found, classmethod) else elsewhere)
+
+
+def _read_path(value: Any) -> str | None:
+    """A path as text, whichever way it was given; None for what is none."""
+    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    return path if isinstance(path, str) else None
+
+
+def _alike(path: str, given: Any) -> str | Path:
+    """``path`` in the way in which another was given."""
+    return Path(path) if isinstance(given, Path) else path
 
 
 def _absolute(path: str) -> str:

@@ -5,20 +5,28 @@ is and when the next batch is asked for. A pass with gradients in which an optim
 without gradients is a validation. A step is read from one request for a batch to the next, once the optimizer has
 stepped: with accumulated gradients a reading covers several batches. Epochs are cut short by telling the loop that
 there are no more batches.
+
+A training goes on as long as the same weights are trained and the same ones are frozen, from whatever loader: some
+loops make a new one for each epoch.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import math
 import sys
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vmselect.probe.base import Probe
 from vmselect.probe.ending import EndWatch
 from vmselect.probe.facts.framework import synchronise
+from vmselect.probe.facts.process import take_initialization
 from vmselect.probe.options import Options
 from vmselect.probe.recording import Recording
 
@@ -34,7 +42,12 @@ class EnoughSteps(BaseException):
 
 
 class TorchScript(Probe):
-    """Watches the trainings of this process once its two modules have been handed over; :meth:`close` ends it."""
+    """Watches the trainings of this process once its two modules have been handed over; :meth:`close` ends it.
+
+    Those whose numbers are ``wanted`` are measured, all if that is empty; each takes a name from the front of
+    ``names``. What need not be seen is hurried past, an epoch a step. After training number ``last`` the script is
+    ended.
+    """
 
     def __init__(
         self,
@@ -46,6 +59,9 @@ class TorchScript(Probe):
         steady_seconds: float | None = None,
         stop: bool = True,
         model: str | None = None,
+        names: list[str] | None = None,
+        wanted: Collection[int] = (),
+        last: float = math.inf,
     ) -> None:
         self._options = options
         self._steps_wanted = steps
@@ -54,24 +70,26 @@ class TorchScript(Probe):
         self._steady_seconds = steady_seconds
         self._stop = stop
         self._model = model
+        self._names = names or []
+        self._wanted = wanted
+        self._last = last
+        self._number = 0
+        self._weights: list[tuple[weakref.ref[Any], bool]] = []
         self._training: weakref.ref[_Pass] | None = None
         self._validation: _Pass | None = None
         self._epochs = 0
         self._whole = self._cut_short = False
         self._undo: list[Any] = []
-        self._looking_away = self._must_wait = False
+        self._looking_away = self._must_wait = self._new_pass = False
+        self._optimizer: weakref.ref[Any] | None = None
         self.updates = 0
-        self._parameters: int | None = None
+        self.measured = 0
+        """How many trainings have left a profile."""
 
     @property
     def profile(self) -> Profile | None:
-        """What was measured, once the training has ended."""
+        """What was measured last, once that training has ended."""
         return self._profile
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is a profile."""
-        return self._profile is not None
 
     # -- what torch tells ----------------------------------------------------------------------------------------------
 
@@ -115,37 +133,44 @@ class TorchScript(Probe):
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _on_update(self, optimizer: Any, *_: Any) -> None:
-        self.updates = updates = self.updates + 1
-        if updates == 1:
-            groups = optimizer.param_groups
-            self._parameters = sum(weight.numel() for group in groups for weight in group["params"])
+        self.updates += 1
+        if self._new_pass:
+            self._new_pass = False
+            self._optimizer = weakref.ref(optimizer)  # what it trains may be large, and is not ours to keep
 
     def _begin_pass(self, loader: Any, iterate: Any) -> Any:
         import torch
 
         self._end_validation()
+        running = self._running()
         if torch.is_grad_enabled():
-            running = self._training() if self._training is not None else None
             if running is not None and running.read and running.loader is not loader:
                 return iterate(loader)  # data that is read beside a training
             self._end_epoch()
-            recording = self._recording or self._start()
-            if self._stop and self._has_enough(recording):
-                self._cut_short = True
-                recording.timer.finish()
-                raise EnoughSteps
+            self._end_when_enough()
+            if self._recording is None and not self._number and self._is_wanted(1):
+                self._start()
             self._must_wait = torch.cuda.is_available()
-            begun = _Pass(self, loader, recording.timer.clock(), training=True)
+            begun = _Pass(self, loader, time.perf_counter_ns(), training=True)
             begun.start(iterate)
             self._training = weakref.ref(begun)
+            self._new_pass = True
             return begun
         if self._recording is None or not self._recording.saw_anything:
             return iterate(loader)
         synchronise()
         begun = self._validation = _Pass(self, loader, 0, training=False)
+        if running is not None:
+            running.end_step = None  # where the validation is left early, it ends with the next step
         self._recording.timer.begin_validation()
         begun.start(iterate)
         return begun
+
+    def _running(self) -> _Pass | None:
+        return self._training() if self._training is not None else None
+
+    def _is_wanted(self, number: int) -> bool:
+        return not self._wanted or number in self._wanted
 
     def _start(self) -> Recording:
         self._recording = recording = Recording("loop", backend="torch", options=self._options)
@@ -155,15 +180,48 @@ class TorchScript(Probe):
             recording.observe()
         return recording
 
-    def _claim(self, first: _Pass, recording: Recording) -> None:
+    def _recognise(self, now: _Pass) -> None:
         """An optimizer has stepped within this pass: it trains. Others may only have been looks at some batches."""
-        self._training = weakref.ref(first)
-        if not (self._stop or self._must_wait):
-            first.end_step = recording.timer.end_step
-        if recording.saw_anything:
+        self._training = weakref.ref(now)
+        optimizer = self._optimizer() if self._optimizer is not None else None
+        weights = [one for group in optimizer.param_groups for one in group["params"]] if optimizer is not None else []
+        same = len(weights) == len(self._weights) and all(
+            trained == one.requires_grad and weight() is one
+            for (weight, trained), one in zip(self._weights, weights, strict=True)
+        )
+        if not self._number or (weights and not same):
+            self._begin_training(now, weights)
+        # Where gradients of several batches are added up, nobody waits for a GPU after each of them.
+        if self._recording is not None and not (self._must_wait and now.batches > 1):
+            now.fetch = self._recording.observation.fetcher()
+
+    def _begin_training(self, first: _Pass, weights: Sequence[Any]) -> None:
+        """Weights are trained that were not before, or as they were not: the training before this one is over."""
+        since = time.perf_counter_ns() - first.began
+        if self._number:
+            if self._recording is not None:
+                self._recording.timer.finish(at=first.began)
+            self._close("stopped" if self._cut_short else "watched")
+            if self._number >= self._last:
+                raise EnoughSteps
+        self._number += 1
+        self._weights = [(weakref.ref(one), one.requires_grad) for one in weights]
+        self._epochs, self._cut_short = 0, False
+        if not self._is_wanted(self._number):
+            take_initialization()  # it counts nevertheless
             return
-        loader = first.loader
-        recording.parameters = self._parameters
+        recording = self._recording
+        if recording is None:
+            recording = self._start()
+            recording.timer.start_earlier(since)
+        self._describe(recording, first.loader, weights)
+
+    def _describe(self, recording: Recording, loader: Any, weights: Sequence[Any]) -> None:
+        recording.options = replace(recording.options, name=self._names.pop(0) if self._names else None)
+        if weights:
+            shapes = [(tuple(one.shape), bool(one.requires_grad)) for one in weights]
+            recording.parameters = sum(math.prod(shape) for shape, _ in shapes)
+            recording.structure = hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
         recording.steps = _length(loader)
         size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
         recording.counted_batch_size = size * recording.workers if isinstance(size, int) else None
@@ -172,30 +230,38 @@ class TorchScript(Probe):
 
     def next_step(self, now: _Pass) -> bool:
         """The next batch is asked for: what came before has ended. Whether the pass is to go on."""
-        recording = self._recording
         if not now.training:
-            if recording is not None:
-                recording.timer.end_validation_batch()
+            if self._recording is not None:
+                self._recording.timer.end_validation_batch()
             return True
         if self.updates == now.updates:
             return True
-        running = self._training() if self._training is not None else None
+        running = self._running()
         if running is not None and running is not now and running.read:
             return True  # read beside a training
         if self._must_wait:
             synchronise()
-        recording = recording or self._start()
-        timer = recording.timer
+        self._end_validation()
         if not now.read:
-            self._claim(now, recording)
+            before = time.perf_counter_ns()
+            self._recognise(now)
+            now.began += time.perf_counter_ns() - before
         read, now.read, now.updates = now.read, now.batches, self.updates
+        recording = self._recording
+        if recording is None:  # a training that is not to be measured, or was: past it, in a hurry
+            return not self._stop
+        timer = recording.timer
         if not read:
             timer.begin_epoch(self._epochs)
             timer.open(at=now.began)
         timer.end_step(now.read - 1, now.read - read)
         if not read and not self._epochs:
             recording.note()
-        return not self._stop or self._goes_on(now, recording)
+        if self._stop:
+            return self._goes_on(now, recording)
+        if not self._must_wait:
+            now.end_step = timer.end_step
+        return True
 
     def _goes_on(self, now: _Pass, recording: Recording) -> bool:
         """Whether an epoch that may be cut short is to go on."""
@@ -236,22 +302,33 @@ class TorchScript(Probe):
             self._epochs += 1
         self._whole = False
 
-    def _has_enough(self, recording: Recording) -> bool:
-        return self._epochs >= self._epochs_wanted or recording.is_late(self._seconds)
+    def _end_when_enough(self) -> None:
+        """Before another epoch: of a training that is to be cut short enough may have been seen."""
+        recording = self._recording
+        if recording is None or not (self._stop and recording.saw_anything):
+            return
+        if self._epochs >= self._epochs_wanted or recording.is_late(self._seconds):
+            self._cut_short = True
+            self._close("stopped")
+            if self._number >= self._last:
+                raise EnoughSteps
 
     def _close(self, outcome: Outcome, detail: str | None = None) -> None:
         self._end_validation()
         recording = self._recording
         if recording is not None and recording.timer.current is not None and outcome in ("stopped", "watched"):
             recording.timer.end_epoch(complete=self._whole)
+        before = self._profile
         super()._close(outcome, detail)
+        self.measured += self._profile is not before
 
 
 class _Pass:
     """One pass over a loader's data, as the loop sees it."""
 
     __slots__ = (
-        "__weakref__", "_batches", "_watch", "batches", "began", "end_step", "loader", "read", "training", "updates",
+        "__weakref__", "_batches", "_watch", "batches", "began", "end_step", "fetch", "loader", "read", "training",
+        "updates",
     )  # fmt: skip
 
     def __init__(self, watch: TorchScript, loader: Any, began: int, *, training: bool) -> None:
@@ -260,6 +337,7 @@ class _Pass:
         self.updates = watch.updates
         self.end_step: Callable[[int, int], None] | None = None
         """Reads a step after the first where nothing else is to be done at its end: every nanosecond here is paid."""
+        self.fetch: Callable[[Iterator[Any]], Any] = next
         self._watch = watch
         self._batches: Iterator[Any] = iter(())
 
@@ -282,7 +360,7 @@ class _Pass:
             self._watch.end_pass(self, whole=False)
             raise StopIteration
         try:
-            batch = next(self._batches)
+            batch = self.fetch(self._batches)
         except StopIteration:
             self._watch.end_pass(self, whole=True)
             raise

@@ -6,6 +6,7 @@ Nothing here imports a framework: whoever trains has imported it, and whoever ha
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import re
 import sys
@@ -30,6 +31,7 @@ def read_framework(model: Any, backend: str | None = None) -> dict[str, Any]:
         "replicas": count_replicas(model, backend),
         "worker_index": worker_index,
         "workers": workers,
+        "workers_per_machine": count_workers_here(workers),
         "framework_gpus": count_framework_gpus(backend),
     }
 
@@ -99,6 +101,12 @@ def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:
         if distributed.is_available() and distributed.is_initialized():
             return int(distributed.get_rank()), int(distributed.get_world_size())
     return 0, 1
+
+
+def count_workers_here(workers: int) -> int | None:
+    """How many of the workers share this machine, or None where what started them does not tell; torchrun does."""
+    count = _attempt(lambda: int(os.environ["LOCAL_WORLD_SIZE"]))
+    return count if count is not None and 1 <= count <= workers else None
 
 
 def _read_cluster(resolver: Any) -> tuple[int, int] | None:

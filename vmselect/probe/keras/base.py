@@ -14,7 +14,7 @@ from vmselect.errors import ProbeError
 from vmselect.probe.base import CallbackProbe
 from vmselect.probe.ending import EndWatch
 from vmselect.probe.keras.callback import Logs, PlainCallback
-from vmselect.probe.keras.writers import describe_saving, find_writers, take_back
+from vmselect.probe.keras.writers import bind_elsewhere, describe_saving, find_writers, take_back
 from vmselect.probe.options import Options
 from vmselect.probe.recorder.stopwatch import StepTimer
 from vmselect.probe.recording import Recording
@@ -31,6 +31,10 @@ THREADED = (
     "Keras would call this probe from worker threads, where step times mean nothing. "
     "Pass the probe in a list: model.fit(..., callbacks=[probe])."
 )
+
+TOLD = ("train", "epoch", "train_batch", "test", "test_batch")
+HOOKS = ("set_params", *(f"on_{what}_{when}" for what in TOLD for when in ("begin", "end")))
+"""By what a list tells its callbacks of a training, once they know their model."""
 
 
 class KerasProbe(CallbackProbe, PlainCallback):
@@ -122,7 +126,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
         watch.guard(self._model, "train_function")
         if callback_list is not None:
             self._untime = _time_epoch_ends(callback_list, recording.timer)
-            recording.saving = describe_saving(callback_list.callbacks)
+            recording.saving, recording.save_freq = describe_saving(callback_list.callbacks)
         return watch
 
     def _release(self) -> Recording | None:
@@ -139,7 +143,8 @@ def _time_epoch_ends(callback_list: Any, timer: StepTimer) -> Callable[[], None]
     Returns what undoes it.
     """
     own, reference = vars(callback_list), weakref.ref(callback_list)
-    tell = own.get("on_epoch_end") or functools.partial(_tell, type(callback_list).on_epoch_end, reference)
+    before = own.get("on_epoch_end")
+    tell = before or functools.partial(_tell, type(callback_list).on_epoch_end, reference)
 
     def on_epoch_end(epoch: int, logs: Logs = None) -> None:
         timer.begin_epoch_end()
@@ -149,29 +154,50 @@ def _time_epoch_ends(callback_list: Any, timer: StepTimer) -> Callable[[], None]
     def undo() -> None:
         here = reference()
         if here is not None and vars(here).get("on_epoch_end") is on_epoch_end:
-            del here.on_epoch_end
+            if before is None:
+                del here.on_epoch_end
+            else:
+                here.on_epoch_end = before
 
     callback_list.on_epoch_end = on_epoch_end
     return undo
 
 
 def _redirect_files(callback_list: Any) -> Scratch | None:
-    """Redirect what the callbacks write until all of them have been told that the training has ended, or it failed."""
-    scratch = Scratch(find_writers(callback_list.callbacks))
+    """Redirect what the callbacks write whenever they are told of something, until that is the end of the training.
+
+    Between that the paths are the user's own: ``fit`` may fail at any moment without a word to anybody, and a notebook
+    keeps all that it held.
+    """
+    scratch = Scratch(find_writers(callback_list.callbacks), bind_elsewhere)
     if not scratch.redirected:
         return None
-    reference = weakref.ref(callback_list)
+    own, reference = vars(callback_list), weakref.ref(callback_list)
     weakref.finalize(callback_list, scratch.close)
+    for name in HOOKS:
+        own[name] = functools.partial(_tell_elsewhere, scratch, getattr(type(callback_list), name), reference)
+    tell = own["on_train_end"]
 
     def on_train_end(logs: Logs = None) -> None:
-        here = reference()
-        if here is not None:
-            del here.on_train_end  # the list may serve another training
-            here.on_train_end(logs)
-        scratch.close()
+        try:
+            tell(logs)
+        finally:
+            scratch.close()
+            for name in HOOKS:
+                vars(reference()).pop(name, None)  # the list may serve another training
 
     callback_list.on_train_end = on_train_end
     return scratch
+
+
+def _tell_elsewhere(
+    scratch: Scratch, method: Callable[..., None], reference: weakref.ref[Any], *arguments: Any, **options: Any
+) -> None:
+    scratch.send_away()
+    try:
+        method(reference(), *arguments, **options)
+    finally:
+        scratch.put_back()
 
 
 def _tell(method: Callable[..., None], reference: weakref.ref[Any], *arguments: Any) -> None:

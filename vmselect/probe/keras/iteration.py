@@ -43,9 +43,9 @@ class IterationProbe(KerasProbe):
         sample: seconds between two looks at what the machine does; None does not look.
         alarm: a :class:`~vmselect.Alarm` to be given while the training runs.
         name: what to call this training among several of a program.
-        protect_files: if the probe will end the training, let ModelCheckpoint, BackupAndRestore, CSVLogger and
-            TensorBoard write to a scratch folder, so that nothing of yours is replaced.
-        verbose: 1 prints one line when the probe ends the training, 0 nothing.
+        protect_files: if the probe will end the training, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore,
+            CSVLogger and TensorBoard write to a scratch folder, so that nothing of yours is replaced.
+        verbose: 1 prints one line when the probe ends the training or has redirected files, 0 nothing.
 
     >>> import keras, numpy
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])

@@ -6,16 +6,22 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vmselect.records.training import Saving
 
 WRITERS = {
     "ModelCheckpoint": "filepath",
     "BackupAndRestore": "backup_dir",
     "CSVLogger": "filename",
     "TensorBoard": "log_dir",
+    "OrbaxCheckpoint": "directory",
     "SaveBestEpoch": "filepath",
 }
 """Callbacks that write, the last of them keras-tuner's, and which attribute says where; subclasses write there too."""
+
+_SAVES = tuple(WRITERS[name] for name in ("ModelCheckpoint", "BackupAndRestore", "OrbaxCheckpoint"))
 
 
 def find_writers(callbacks: Iterable[Any]) -> list[tuple[Any, str]]:
@@ -23,12 +29,20 @@ def find_writers(callbacks: Iterable[Any]) -> list[tuple[Any, str]]:
     return [(callback, attribute) for callback in callbacks if (attribute := _where_written(callback))]
 
 
-def describe_saving(callbacks: Iterable[Any]) -> Literal["best", "batches"] | None:
-    """How a checkpoint is saved that two short epochs do not show: by batches, or for the best epochs only."""
-    saving = [one for one in callbacks if _where_written(one) == WRITERS["ModelCheckpoint"]]
-    if any(isinstance(getattr(one, "save_freq", None), int) for one in saving):
-        return "batches"
-    return "best" if any(getattr(one, "save_best_only", False) for one in saving) else None
+def describe_saving(callbacks: Iterable[Any]) -> tuple[Saving | None, int | None]:
+    """When Keras' callbacks save the model, and after how many batches where that is so.
+
+    What a subclass does after an epoch is its own affair, so it is not said to save after each.
+    """
+    saving = [one for one in callbacks if _where_written(one) in _SAVES]
+    by_batches = [one.save_freq for one in saving if _saves_by_batches(one)]
+    after_epochs = [one for one in saving if getattr(one, "save_freq", None) == "epoch"]
+    freq = min(by_batches, default=None)
+    if any(getattr(one, "save_best_only", False) for one in after_epochs):
+        return "best", freq
+    if any(_is_known(type(one)) for one in after_epochs):
+        return "epochs", freq
+    return "batches" if by_batches else None, freq
 
 
 def take_back(callbacks: Iterable[Any]) -> list[Any]:
@@ -55,9 +69,28 @@ def take_back(callbacks: Iterable[Any]) -> list[Any]:
     return begun
 
 
+def bind_elsewhere(callback: Any, folder: str) -> dict[str, Any]:
+    """What a callback that is bound to its folder from the start must have instead in order to write to ``folder``."""
+    base = _find_base(callback)
+    if base is None or base.__name__ != "OrbaxCheckpoint":
+        return {}
+    return {"checkpointer": base(folder, max_to_keep=callback.max_to_keep).checkpointer}
+
+
 def _where_written(callback: Any) -> str | None:
-    frameworks = ("keras.", "keras_tuner.", "tf_keras.")
-    for base in type(callback).__mro__:
-        if base.__name__ in WRITERS and f"{base.__module__}.".startswith(frameworks):
-            return WRITERS[base.__name__]
-    return None
+    base = _find_base(callback)
+    return None if base is None else WRITERS[base.__name__]
+
+
+def _find_base(callback: Any) -> Any:
+    """The class of a framework that makes a callback one of those that write; None for others."""
+    return next((base for base in type(callback).__mro__ if _is_known(base)), None)
+
+
+def _is_known(kind: type) -> bool:
+    return kind.__name__ in WRITERS and f"{kind.__module__}.".startswith(("keras.", "keras_tuner.", "tf_keras."))
+
+
+def _saves_by_batches(callback: Any) -> bool:
+    freq = getattr(callback, "save_freq", None)
+    return isinstance(freq, int) and freq > 0  # False is for saving before the machine is taken away only

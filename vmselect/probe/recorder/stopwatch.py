@@ -126,6 +126,11 @@ class StepTimer:
         self._cpu_start = self._cpu_clock()
         self._start = self.mark = self._clock()
 
+    def start_earlier(self, by: int) -> None:
+        """The training had begun so many nanoseconds before :meth:`start`."""
+        self._start -= by
+        self.mark -= by
+
     def begin_epoch(self, epoch: int) -> None:
         """Epoch number ``epoch`` begins; its first step is still to come."""
         self.current = EpochTally(epoch, steps_before=self.steps, taken_before=self.steps_taken)
@@ -255,11 +260,11 @@ class StepTimer:
         self.pauses.append((self._number, batch, taken, whole_heap))
         self.mark += taken
 
-    def finish(self) -> None:
-        """The training has ended, or what was wanted of it has been seen. Later calls change nothing."""
+    def finish(self, at: int | None = None) -> None:
+        """The training has ended, now or ``at`` a time before, or enough of it was seen. Later calls change nothing."""
         if self.taken is not None:
             return
-        now = self._clock()
+        now = self._clock() if at is None else at
         if self.current is not None:  # ended in mid-epoch
             self._sum_up(self.current)
         elif self.previous is not None:

@@ -36,11 +36,15 @@ class Alarm:
         self.cpu = check_share("cpu", cpu)
         self.seconds = check_seconds("seconds", seconds)
         self.notify = _check_notify(notify)
-        self._above_since: float | None = None
-        self._told = False
+        self.reset()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_above_since": None, "_told": False}
+
+    def reset(self) -> None:
+        """A training begins, and with it the clock: what was seen before is forgotten."""
+        self._above_since: float | None = None
+        self._told = False
 
     def see(self, now: float, values: Mapping[str, float]) -> None:
         """A sample: the time since the start, and what was read."""

@@ -85,6 +85,8 @@ class Sampler:
             self._open_readers()
         else:
             self._readers = self._given
+        if self._alarm is not None:
+            self._alarm.reset()
         self._began = self._read_at = self._clock()
         self._start_thread()
         _RUNNING.add(self)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -85,8 +85,11 @@ class TrainerProbe(CallbackProbe):
 
     # -- what a subclass has to say --------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        """The training begins: nothing of it is known yet."""
+    def _begin(self, alive: Callable[[], bool] | None = None) -> None:
+        """The training begins: nothing of it is known yet.
+
+        ``alive`` says whether it goes on, where the trainer does not tell of every end.
+        """
         self._close("interrupted")  # one before this that ended without a word
         scratch = self._scratch
         self._reset()
@@ -94,7 +97,7 @@ class TrainerProbe(CallbackProbe):
         with recording.timer.leave_out():
             self._scratch = scratch
             self._watch = EndWatch(self._end_early, anchor=self)
-            recording.observe()
+            recording.observe(alive=alive)
 
     def _describe(
         self,
@@ -127,6 +130,11 @@ class TrainerProbe(CallbackProbe):
             data = getattr(loader, "dataset", None)
             if isinstance(data, Sized) and size and recording.workers == 1 and not getattr(loader, "drop_last", True):
                 recording.counted_examples = len(data) if math.ceil(len(data) / size) == steps else None
+
+    def _time_fetches(self, owner: Any, first: str, last: str) -> None:
+        """Learn the wait for data, which lasts from a call of ``first``, a function of ``owner``, to ``last``'s end."""
+        if self._recording is not None:
+            self._recording.observation.time_fetches(owner, first, last)
 
     def _begin_epoch(self) -> None:
         recording = self._recording
@@ -183,7 +191,7 @@ class TrainerProbe(CallbackProbe):
         recording = self._recording
         if recording is None or recording.timer.current is None:
             return False
-        whole = not self._cut_epoch
+        whole = not self._cut_epoch and recording.steps in (None, self._batches)
         if whole and recording.steps is None:
             recording.counted_steps = self._batches
         recording.timer.end_epoch(complete=whole)
@@ -191,13 +199,18 @@ class TrainerProbe(CallbackProbe):
         self._epochs += 1
         if not self.stop:
             return False
-        if recording.is_late(self.seconds):
-            return True
         seen = self._validations_seen >= self.validations or not self._validates
-        enough = self._epochs >= max(1, self.validations) and seen
-        if enough and (recording.epochs or self._epochs + 1) > self._epochs:
+        enough = (self._epochs >= max(1, self.validations) and seen) or recording.is_late(self.seconds)
+        if enough and self._has_more(recording):
             self._cut_short = True
         return enough
+
+    def _has_more(self, recording: Recording) -> bool:
+        """Whether the training would go on after this epoch. One that is counted in steps is recorded as one epoch."""
+        epochs, steps = recording.epochs, recording.steps
+        if epochs is None or steps is None:
+            return epochs is None or epochs > self._epochs
+        return recording.timer.steps < epochs * steps
 
     def _release(self) -> Recording | None:
         recording = super()._release()
@@ -205,7 +218,7 @@ class TrainerProbe(CallbackProbe):
             recording.redirected = self._scratch.redirected
         return recording
 
-    def _finish(self, error: BaseException | None = None) -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         """The training has come to its end, by itself, by the probe, or by an exception."""
         if error is not None:
             self._end_early(error, None)
@@ -222,6 +235,20 @@ class TrainerProbe(CallbackProbe):
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
+
+
+def count_batches(updates: int, accumulate: int, in_epoch: int | None) -> int:
+    """Batches of so many steps of the optimizer, each of ``accumulate``; the last of an epoch takes what is left.
+
+    >>> count_batches(40, 4, 63)
+    158
+    >>> count_batches(40, 4, None)
+    160
+    """
+    if not in_epoch:
+        return updates * accumulate
+    epochs, more = divmod(updates, math.ceil(in_epoch / accumulate))
+    return epochs * in_epoch + more * accumulate
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:

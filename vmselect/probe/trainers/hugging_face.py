@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+import sys
 from typing import Any
 
+from vmselect.probe.keras.fit import walk_up
+from vmselect.probe.observation import watch_call
 from vmselect.probe.scratch import Scratch
-from vmselect.probe.trainers.base import TrainerProbe
+from vmselect.probe.trainers.base import TrainerProbe, count_batches
 
 
 class HuggingFaceProbe(TrainerProbe):
@@ -14,7 +16,7 @@ class HuggingFaceProbe(TrainerProbe):
 
     It takes the arguments of :class:`~vmselect.IterationProbe`, but for ``validation_steps``. A step is a batch; with
     ``gradient_accumulation_steps`` a reading covers all batches up to the step of the optimizer. A training whose
-    length is given by ``max_steps`` is recorded as one epoch of so many.
+    length is given by ``max_steps``, or is no whole number of epochs, is recorded as one epoch of so many.
 
     ::
 
@@ -26,11 +28,19 @@ class HuggingFaceProbe(TrainerProbe):
     5
     """
 
+    _begun = False
+    """Whether a recording has begun whose training has not told of its own beginning yet."""
+
     def begin(self, arguments: Any) -> None:
-        """``train`` has been called; without this call the recording begins with the first event of the training."""
+        """``train`` has been called; without this call the recording begins with the first event of the training.
+
+        The trainer tells no callback when it fails: one before this may have ended without a word, and with another
+        output folder. While this one lasts, ``train`` is among the calls of this thread.
+        """
+        self._end_early(None, None)
         self.protect(arguments)
-        if self._recording is None:
-            self._begin()
+        self._begin(alive=watch_call(sys._getframe(), "train"))
+        self._begun = True
 
     def protect(self, arguments: Any) -> None:
         """Let checkpoints and logs go to a scratch folder, unless the training is watched whole."""
@@ -39,15 +49,26 @@ class HuggingFaceProbe(TrainerProbe):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """Everything is ready for the first epoch."""
-        self.begin(args)
+        if not self._begun or self._recording is None:
+            self.begin(args)
+        self._begun = False
+        saves = _word(args.save_strategy) == "steps" and 1 <= state.save_steps <= state.max_steps
+        if self._recording is not None and saves:
+            self._recording.saving = "batches"
+            self._recording.save_freq = int(state.save_steps) * args.gradient_accumulation_steps
         loader, accumulate = known.get("train_dataloader"), args.gradient_accumulation_steps
-        steps = len(loader) if isinstance(loader, Sized) else None
-        epochs: int | None = state.num_train_epochs
-        if args.max_steps > 0 and self.stop:
-            steps, epochs = args.max_steps * accumulate, 1
+        steps = in_epoch = _length(loader)
+        epochs: int | None = state.num_train_epochs if in_epoch else None
+        # The state holds epochs rounded up.
+        in_steps = self.stop and (args.max_steps > 0 or args.num_train_epochs != state.num_train_epochs)
+        if in_steps:
+            steps, epochs = count_batches(state.max_steps, accumulate, in_epoch), 1
         strategy = _word(args.eval_strategy)
         self._forced = strategy == "steps" and bool(state.eval_steps)
-        often = steps / accumulate / state.eval_steps if self._forced and steps else 1.0
+        if self._forced and steps:
+            often = steps / accumulate / state.eval_steps
+        else:
+            often = state.num_train_epochs if in_steps and in_epoch and strategy == "epoch" else 1.0
         self._describe(
             known["model"],
             loader,
@@ -55,8 +76,11 @@ class HuggingFaceProbe(TrainerProbe):
             epochs=epochs,
             validation_freq=max(1, round(1 / often)),
             validations_per_epoch=max(1.0, often),
-            validates=strategy in ("steps", "epoch") and not (often < 1 and args.max_steps > 0),
+            validates=strategy in ("steps", "epoch") and not (often < 1 and in_steps),
         )
+        calls = walk_up(sys._getframe())
+        trainer = next((local.get("self") for name, local in calls if name == "_inner_training_loop"), None)
+        self._time_fetches(trainer, "get_batch_samples", "get_batch_samples")
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """An epoch begins."""
@@ -108,11 +132,18 @@ class HuggingFaceProbe(TrainerProbe):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """The training has ended, and the best model has been loaded where that was wanted."""
-        self._finish()
+        self.finish()
 
     def _send_away(self) -> None:
         if self._scratch is not None:
             self._scratch.send_away()
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader) or None
+    except (TypeError, AttributeError):  # data of unknown length
+        return None
 
 
 def _word(strategy: Any) -> str:

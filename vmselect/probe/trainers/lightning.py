@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from vmselect.probe.scratch import Scratch
-from vmselect.probe.trainers.base import TrainerProbe
+from vmselect.probe.trainers.base import TrainerProbe, count_batches
 
 WHERE = ("_default_root_dir", "dirpath", "_root_dir", "_save_dir")
 """What trainer, checkpoints and loggers call the folder that they write to."""
@@ -65,7 +65,7 @@ class LightningProbe(TrainerProbe):
         accumulate = trainer.accumulate_grad_batches
         steps, epochs = batches, trainer.max_epochs if trainer.max_epochs not in (None, -1) else None
         if epochs is None and trainer.max_steps > 0 and self.stop:
-            steps, epochs = trainer.max_steps * accumulate, 1
+            steps, epochs = count_batches(trainer.max_steps, accumulate, batches), 1
         each = trainer.val_check_batch
         often = steps / each if steps and each and math.isfinite(each) and each < steps else 1.0
         self._describe(
@@ -77,6 +77,9 @@ class LightningProbe(TrainerProbe):
             validations_per_epoch=often,
             validates=bool(trainer.enable_validation),
         )
+        # Where gradients of several batches are added up, nobody waits for a GPU after each of them.
+        if accumulate == 1 or module.device.type == "cpu":
+            self._time_fetches(loop.epoch_loop, "_on_before_fetch", "_on_after_fetch")
         self._updates = trainer.global_step
         if self.stop:
             # A minimum that the user has set would keep the trainer from being ended.
@@ -118,13 +121,13 @@ class LightningProbe(TrainerProbe):
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
         """The training has failed."""
         self._restore(trainer)
-        self._finish(exception)
+        self.finish(exception)
 
     def teardown(self, trainer: Any, module: Any, stage: str) -> None:
         """The trainer is done."""
         if stage == "fit":
             self._restore(trainer)
-            self._finish()
+            self.finish()
 
     def _restore(self, trainer: Any) -> None:
         if self._limits is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -26,6 +27,7 @@ _OPEN_NAMES = ("host", "hostname", "username", "region_name")
 """Options that are no secrets, and that messages must be able to name."""
 
 SHORTEST_SECRET = 4
+LONGEST_URL = 2_000
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,15 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
     >>> read_address("sftp://me:hush@host/data?token=abc").shown
     'sftp://me@host/data'
     """
-    text = check_name("url", url, longest=2_000)
-    given = check_mapping("options", options) if options is not None else {}
+    with _saying_only(f"url must be a text of 1 to {LONGEST_URL} characters, such as protocol://host/folder."):
+        text = check_name("url", url, longest=LONGEST_URL)
+    with _saying_only("options must map names to values, such as {'anon': True}."):
+        given = check_mapping("options", options) if options is not None else {}
     if "::" in text:
         raise ArgumentError("url chains several file systems (::), of which only one can be measured. Give one.")
     # A file's path may hold any character; only what has a protocol is taken apart.
     if "://" not in text:
-        return Address(text, text, "file", given, _find_secrets(given))
+        return Address(text, text, "file", given, _as_in_a_line(_find_secrets(given)))
     try:
         parts = urlsplit(text)
         _ = parts.port
@@ -78,8 +82,7 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
     user, _, password = login.partition(":")
     shown = f"{parts.scheme}://{user + '@' if user else ''}{host}{parts.path}"
     hidden = [password, unquote(password), parts.query, *(pair.partition("=")[2] for pair in parts.query.split("&"))]
-    secrets = (*_find_secrets(given), *(secret for secret in hidden if len(secret) >= SHORTEST_SECRET))
-    return Address(text, shown, parts.scheme, given, tuple(sorted(set(secrets), key=len, reverse=True)))
+    return Address(text, shown, parts.scheme, given, _as_in_a_line({*_find_secrets(given), *hidden}))
 
 
 def is_secret_name(name: str) -> bool:
@@ -87,7 +90,16 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def _find_secrets(options: Mapping[str, Any]) -> tuple[str, ...]:
+@contextmanager
+def _saying_only(rule: str) -> Iterator[None]:
+    """Let a check say its ``rule``, without the value that it refused: that may hold a secret."""
+    try:
+        yield
+    except ArgumentError:
+        raise ArgumentError(rule) from None
+
+
+def _find_secrets(options: Mapping[str, Any]) -> set[str]:
     """Texts among the options, and in variables named like secrets, that no message may show."""
     found = {value for name, value in os.environ.items() if is_secret_name(name)}
     waiting: list[tuple[str, Any]] = list(options.items())
@@ -99,7 +111,13 @@ def _find_secrets(options: Mapping[str, Any]) -> tuple[str, ...]:
             continue
         elif isinstance(value, str) or is_secret_name(name):  # a number can be a password too
             found.add(str(value))
-    return tuple(sorted((text for text in found if len(text) >= SHORTEST_SECRET), key=len, reverse=True))
+    return found
+
+
+def _as_in_a_line(secrets: Iterable[str]) -> tuple[str, ...]:
+    """``secrets`` as a line of text holds them, plain or with the escapes of a repr; the longest first."""
+    lines = {" ".join(form.split()) for secret in secrets for form in (secret, repr(secret)[1:-1])}
+    return tuple(sorted((line for line in lines if len(line) >= SHORTEST_SECRET), key=len, reverse=True))
 
 
 def _names_a_server(options: Mapping[str, Any]) -> bool:
