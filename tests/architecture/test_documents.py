@@ -1,4 +1,4 @@
-"""Documents: links lead somewhere, and the README's commands are those that are tested."""
+"""Documents: links lead somewhere, tables hold what there is, the README's commands are those that are tested."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+
+from vmselect.cli import app
+from vmselect.records.convergence import FORMAT, ConvergenceRecord
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "pricing" / "README.md"]
@@ -33,6 +37,21 @@ def test_every_page_is_reachable_from_the_index() -> None:
             if not re.match(r"[a-z]+:", target) and linked.is_file():
                 waiting.append(linked)
     assert set(DOCUMENTS) <= seen
+
+
+def test_every_option_of_probe_is_in_its_table() -> None:
+    table = (ROOT / "docs/reference/command-line.md").read_text().partition("## Options of `probe`")[2]
+    command = get_command(app).commands["probe"]  # type: ignore[attr-defined]
+    options = {option.opts[0] for option in command.params if option.opts[0].startswith("-")}
+    assert {option for option in options if f"`{option}`" not in table.partition("\n## ")[0]} == set()
+
+
+def test_the_page_of_studies_lists_the_fields_that_are_written() -> None:
+    text = (ROOT / "docs/reference/convergence-study.md").read_text().partition("## File format ")[2]
+    assert text.startswith(f"{FORMAT}\n")
+    block = text.partition("```text\n")[2].partition("```")[0]
+    assert re.findall(r"^(\w+) ", block, flags=re.MULTILINE) == list(ConvergenceRecord.model_fields)
+    assert re.search(rf"^format +{FORMAT}$", block, flags=re.MULTILINE)
 
 
 def test_the_readme_prints_the_two_commands() -> None:

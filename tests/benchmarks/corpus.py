@@ -1,6 +1,6 @@
 """How well does it do on scripts as people write them? Each probed unchanged, then trained whole in another process.
 
-    python tests/benchmarks/corpus.py [--only NAME ...] [--out FOLDER] [--again] [--read FOLDER] [--markdown]
+    python tests/benchmarks/corpus.py [--only NAME ...] [--rounds N] [--out FOLDER] [--again] [--read FOLDER]
 
 The scripts in ``corpus/`` know nothing of vmselect. For each, in folders of its own:
 
@@ -9,7 +9,10 @@ The scripts in ``corpus/`` know nothing of vmselect. For each, in folders of its
 3. the profiles say what the script's fits take together (their steps, validations and so on; not the imports before);
 4. the script runs again in another process, with nothing of vmselect in it, and a clock around each fit says the truth.
 
-``--out`` keeps one small file and the profiles of each script, and a script that has them is not run again: a run that
+``--rounds`` does all of that several times, all scripts in turn, because no two trainings of one script take the same
+time: a prediction is judged by the training that follows it and by the median of all, and the trainings by one another.
+
+``--out`` keeps one small file and the profiles of each script and round, and what is there is not run again: a run that
 was broken off goes on where it was. How much of its cores other programs took meanwhile is written down too: where
 that was over a tenth, the row says so and counts for nothing, and ``--again`` makes it anew. ``--read`` prints the
 table of an earlier run, predicted anew from its profiles; ``--markdown`` as it stands in the docs; ``--probe-only``
@@ -21,14 +24,17 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
+import itertools
 import json
 import os
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +45,9 @@ CLI = [sys.executable, "-c", "from vmselect.cli import main; main()"]
 LIMIT_SECONDS = 300
 LONG_SECONDS = 10.0
 """A fit shorter than this does not count for the mean error."""
+
+FAR = 0.1
+"""A training this far outside its interval, as a share of its time, is one that a finding has to explain."""
 
 DISTURBED = 0.1
 """Share of the usable cores that other programs may take while a script runs; more, and its times mean nothing."""
@@ -69,12 +78,16 @@ LEFT_FROM_BEFORE = {
 }
 """What earlier trainings of a script have left, which a probe must not touch."""
 
+Results = dict[str, list[dict[str, Any]]]
+"""What came out, by script, round by round."""
+
 
 def main() -> None:
     """Run, read, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = sorted(path.stem for path in SCRIPTS.glob("*.py"))
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--rounds", type=int, default=1, help="how often each is probed and trained, in turn (1)")
     parser.add_argument("--out", type=Path, help="folder for the results; those that are there are not made again")
     parser.add_argument("--read", type=Path, help="print the table of the results in this folder")
     parser.add_argument("--markdown", action="store_true", help="print the table as it stands in the docs")
@@ -82,29 +95,34 @@ def main() -> None:
     parser.add_argument("--probe-only", action="store_true", help="leave out the whole trainings")
     given = parser.parse_args()
     folder = given.read or given.out
-    results: dict[str, Any] = {}
+    results: Results = {name: [] for name in given.only}
     try:
-        for number, name in enumerate(given.only, 1):
-            kept = folder / f"{name}.json" if folder else None
+        for round_, name in itertools.product(range(1, given.rounds + 1), given.only):
+            where = f"[round {round_} of {given.rounds}] {name}"
+            kept = folder / str(round_) / f"{name}.json" if folder else None
             if kept is not None and kept.is_file():
-                results[name] = json.loads(kept.read_text(encoding="utf-8"))
-                if "failed" not in results[name]:
-                    results[name] |= predict(name, kept.with_suffix(""))
-                if not (given.again and out_of_order(results[name])):
+                result = json.loads(kept.read_text(encoding="utf-8"))
+                if "failed" not in result:
+                    result |= predict(name, kept.with_suffix(""))
+                if given.read or not (given.again and out_of_order(result)):
+                    results[name].append(result)
                     continue
             if given.read:
                 continue
-            say(f"[{number}/{len(given.only)}] {name}: probing ...")
-            results[name] = run(name, whole=not given.probe_only, keep=kept and kept.with_suffix(""))
-            say(f"[{number}/{len(given.only)}] {name}: {describe(results[name])}")
+            say(f"{where}: probing ...")
+            result = run(name, whole=not given.probe_only, keep=kept and kept.with_suffix(""))
+            say(f"{where}: {describe(result)}")
+            results[name].append(result)
             if kept is not None and not given.probe_only:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 beside = kept.with_suffix(".part")
-                beside.write_text(json.dumps(results[name], indent=1), encoding="utf-8")
+                beside.write_text(json.dumps(result, indent=1), encoding="utf-8")
                 beside.replace(kept)
     except KeyboardInterrupt:
         say("broken off; what was finished is kept where --out says, and the same command goes on from there")
-    print_table(results, markdown=given.markdown)
+    print_table({name: rounds for name, rounds in results.items() if rounds}, markdown=given.markdown)
+    if folder and given.rounds > 1:
+        print(judge_together(results, folder))
 
 
 def say(line: str) -> None:
@@ -152,12 +170,12 @@ def probe(name: str, home: Path) -> dict[str, Any]:
         return {"failed": f"estimate: {type(wrong).__name__}: {wrong}"}
 
 
-def predict(name: str, profiles: Path) -> dict[str, Any]:
-    """What the fits take together, as ``vmselect estimate`` says, without the time before the first of them."""
+def predict(name: str, *profiles: Path) -> dict[str, Any]:
+    """What the fits take together, as ``vmselect estimate`` says of one or several probes, without what was before."""
     import vmselect as vs
     from vmselect.estimation import estimate_fits
 
-    measured = vs.load_profiles(profiles)
+    measured = vs.load_profiles(*profiles)
     asked = read_constants(name)
     options: dict[str, Any] = {}
     # What cannot be seen from outside is asked of the user, who looks into the script.
@@ -166,7 +184,7 @@ def predict(name: str, profiles: Path) -> dict[str, Any]:
     if any(one.steps_per_epoch is None for one in measured):
         options["steps_per_epoch"] = asked["STEPS_PER_EPOCH"]
     expected = estimate_fits(measured, **options)
-    before = sum(one.timeline.init_seconds or 0.0 for one in measured)
+    before = sum(fit.estimate.terms.get("initialization", 0.0) for fit in expected.fits)
     return {
         "fits": sum(fit.times for fit in expected.fits),
         "predicted": expected.seconds - before,
@@ -311,14 +329,56 @@ def describe(result: dict[str, Any]) -> str:
     return line + f"; {', '.join(result['findings']) or 'no findings'}"
 
 
-def error(result: dict[str, Any]) -> float:
-    """How far the prediction is from the truth, as a share of the truth."""
-    return float(result["predicted"] / result["true"] - 1)
+def error(result: dict[str, Any], true: float | None = None) -> float:
+    """How far the prediction is from its own training, or from what is ``true``, as a share of that."""
+    return float(result["predicted"] / (true or result["true"]) - 1)
 
 
 def outside(result: dict[str, Any]) -> float:
     """How far the truth lies outside the interval, as a share of the truth; 0 where it is inside."""
     return float(max(0.0, result["true"] - result["high"], result["low"] - result["true"]) / result["true"])
+
+
+HEADS = ("script", "backend", "fits", "probe s", "predicted s", "interval s", "true s", "error", "inside", "findings")
+
+
+def print_table(results: Results, *, markdown: bool) -> None:
+    """A row for each script, and what follows from them all."""
+    rows = [HEADS, *(describe_script(name, rounds) for name, rounds in results.items())]
+    if markdown:
+        print("| " + " | ".join(HEADS) + " |\n|" + "---|" * len(HEADS))
+        for row in rows[1:]:
+            print("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+        print()
+    else:
+        widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
+        for row in rows:
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    sum_up(results)
+
+
+def describe_script(name: str, rounds: list[dict[str, Any]]) -> tuple[str, ...]:
+    """The row of one script: what each round gave, in their order."""
+    failed = [one["failed"] for one in rounds if "failed" in one]
+    if failed:
+        return (name, *[""] * (len(HEADS) - 2), failed[0])
+
+    def each(write: Callable[[dict[str, Any]], str], of: list[dict[str, Any]] = rounds) -> str:
+        return ", ".join(map(write, of))
+
+    trained = [one for one in rounds if "true" in one]
+    return (
+        name,
+        rounds[0]["backend"] or "",
+        str(rounds[0]["fits"]),
+        each(lambda one: f"{one['probe_seconds']:.0f}"),
+        each(lambda one: f"{one['predicted']:.1f}"),
+        each(lambda one: f"{one['low']:.1f} to {one['high']:.1f}"),
+        each(lambda one: f"{one['true']:.1f}", trained),
+        each(lambda one: f"{error(one):+.1%}", trained),
+        each(judge, trained),
+        ", ".join(sorted({code for one in rounds for code in one["findings"]})),
+    )
 
 
 def judge(result: dict[str, Any]) -> str:
@@ -328,79 +388,53 @@ def judge(result: dict[str, Any]) -> str:
     return f"no, by {outside(result):.1%}" if outside(result) else "yes"
 
 
-def print_table(results: dict[str, Any], *, markdown: bool) -> None:
-    """A row for each script, and what follows from them all."""
-    heads = (
-        "script",
-        "backend",
-        "fits",
-        "probe s",
-        "predicted s",
-        "interval s",
-        "true s",
-        "error",
-        "inside",
-        "files",
-        "findings",
-    )
-    rows = [heads]
-    for name, one in results.items():
-        if "failed" in one:
-            rows.append((name, "", "", "", "", "", "", "", "", "", one["failed"]))
-            continue
-        known = "true" in one
-        rows.append(
-            (
-                name,
-                one["backend"] or "",
-                str(one["fits"]),
-                f"{one['probe_seconds']:.1f}",
-                f"{one['predicted']:.1f}",
-                f"{one['low']:.1f} to {one['high']:.1f}",
-                f"{one['true']:.1f}" if known else "",
-                f"{error(one):+.1%}" if known else "",
-                judge(one) if known else "",
-                "untouched"
-                if not (one["touched"] or one["scratch_left"])
-                else ", ".join(one["touched"]) or "scratch left",
-                ", ".join(one["findings"]),
-            )
-        )
-    if markdown:
-        print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
-        for row in rows[1:]:
-            print("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
-        print()
-    else:
-        widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-        for row in rows:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    sum_up([one for one in results.values() if "true" in one], failed=sum("failed" in one for one in results.values()))
-
-
-def sum_up(known: list[dict[str, Any]], *, failed: int) -> None:
+def sum_up(results: Results) -> None:
     """The numbers that the whole is judged by."""
-    disturbed = [one["name"] for one in known if out_of_order(one)]
-    if disturbed:
+    everything = [one for rounds in results.values() for one in rounds]
+    trained = [one for one in everything if "true" in one]
+    if disturbed := [one["name"] for one in trained if out_of_order(one)]:
         print(f"Disturbed by other programs, and left out below: {', '.join(disturbed)}.")
-    known = [one for one in known if not out_of_order(one)]
-    long = [one for one in known if one["true"] > LONG_SECONDS]
-    if long:
-        errors = sorted(abs(error(one)) for one in long)
-        inside = sum(not outside(one) for one in long)
-        print(
-            f"{len(long)} scripts whose fits take longer than {LONG_SECONDS:g} s: mean error "
-            f"{sum(errors) / len(errors):.1%}, median {errors[len(errors) // 2]:.1%}, largest {errors[-1]:.1%}; "
-            f"{inside} inside their interval."
-        )
-    far = [one["name"] for one in known if outside(one) > 0.1]
-    touched = [one["name"] for one in known if one["touched"] or one["scratch_left"]]
+    known = [one for one in trained if not out_of_order(one) and one["true"] > LONG_SECONDS]
+    trainings = {one["name"]: [other["true"] for other in known if other["name"] == one["name"]] for one in known}
+    if known:
+        inside = sum(not outside(one) for one in known)
+        print(f"{len(known)} probes of {len(trainings)} scripts whose fits take longer than {LONG_SECONDS:g} s.")
+        print(f"Against the training that followed: {describe_errors([error(one) for one in known])}; {inside} inside.")
+    if any(len(seconds) > 1 for seconds in trainings.values()):
+        middle = {name: statistics.median(seconds) for name, seconds in trainings.items()}
+        errors = [error(one, middle[one["name"]]) for one in known]
+        print(f"Against the median training of the script: {describe_errors(errors)}.")
+        pairs = [pair for seconds in trainings.values() for pair in itertools.permutations(seconds, 2)]
+        print(f"One training against another of the same script: {describe_errors([a / b - 1 for a, b in pairs])}.")
+    far = [f"{one['name']} ({', '.join(one['findings']) or 'no finding'})" for one in known if outside(one) > FAR]
+    touched = [one["name"] for one in everything if one.get("touched") or one.get("scratch_left")]
     counts = [one["name"] for one in known if one["fits"] != one["true_fits"]]
-    print(f"Outside by more than 10 %: {', '.join(far) or 'none'}. Files touched: {', '.join(touched) or 'none'}.")
+    print(f"Outside by more than {FAR:.0%}: {', '.join(far) or 'none'}. Files touched: {', '.join(touched) or 'none'}.")
     if counts:
         print(f"Fits counted differently by the probe and by the clock: {', '.join(counts)}.")
-    if failed:
+    if failed := sum("failed" in one for one in everything):
         print(f"Failed: {failed}.")
+
+
+def judge_together(results: Results, folder: Path) -> str:
+    """How far off the estimate from all probes of a script is, where each of its rounds counts."""
+    whole = {
+        name: rounds
+        for name, rounds in results.items()
+        if rounds and not any("true" not in one or out_of_order(one) for one in rounds)
+    }
+    errors = []
+    for name, rounds in whole.items():
+        kept = [folder / str(number) / name for number in range(1, len(rounds) + 1)]
+        errors.append(error(predict(name, *kept), statistics.median(one["true"] for one in rounds)))
+    return f"All probes of a script together, against its median training: {describe_errors(errors)}."
+
+
+def describe_errors(errors: list[float]) -> str:
+    """How large they are, whatever their sign."""
+    sizes = sorted(map(abs, errors))
+    mean, median = statistics.fmean(sizes), statistics.median(sizes)
+    return f"mean error {mean:.1%}, median {median:.1%}, largest {sizes[-1]:.1%}"
 
 
 if __name__ == "__main__":
