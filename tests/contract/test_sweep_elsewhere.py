@@ -357,7 +357,7 @@ def find_low_ports(count: int) -> tuple[int, ...]:
 
 
 def left_after(token: str, *, seconds: float) -> list[int]:
-    """Processes of a trial that are still there after ``seconds``: a guard that has told its outcome has yet to exit."""
+    """Processes of a trial that are there for ``seconds``: a guard that has told its outcome has yet to exit."""
     until = time.monotonic() + seconds
     while (left := holders([token], guards=True)) and time.monotonic() < until:
         time.sleep(0.05)

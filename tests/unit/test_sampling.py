@@ -7,11 +7,12 @@ import sys
 import threading
 import time
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
 from vmselect.errors import ArgumentError
-from vmselect.probe.sampling import Alarm, Sampler
+from vmselect.probe.sampling import Alarm, Sampler, machine
 from vmselect.probe.sampling import sampler as sampler_module
 from vmselect.probe.sampling.container import ContainerReader
 from vmselect.probe.sampling.machine import MachineReader
@@ -229,6 +230,33 @@ def test_the_work_of_children_is_the_process_s_own():
     reader.read(0.1)
     time.sleep(0.5)
     assert with_child > reader.read(0.5)["process_cores"] + 0.1
+
+
+def test_all_processes_are_looked_at_only_where_there_are_children(monkeypatch):
+    monkeypatch.setattr(machine, "has_children", lambda: False)
+    reader = MachineReader()
+    looked = []
+    monkeypatch.setattr(reader, "_process", SimpleNamespace(children=lambda recursive: looked.append(recursive) or []))
+    for _ in range(2 * machine.LOOK_FOR_CHILDREN_EVERY):
+        assert reader._count_children() == {}
+    assert not looked
+    monkeypatch.setattr(machine, "has_children", lambda: True)
+    reader._count_children()
+    assert looked == [True], "a child that is new is looked for at once"
+
+
+def test_asking_for_children_takes_none_from_who_waits_for_them():
+    script = """
+import subprocess, sys, time
+from vmselect.probe.sampling.machine import has_children
+print(has_children())
+child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])
+print(has_children())
+time.sleep(1)
+print(has_children(), child.wait(), has_children())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["False", "True", "True", "7", "False"]
 
 
 # -- containers --------------------------------------------------------------------------------------------------------

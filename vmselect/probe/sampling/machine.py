@@ -10,7 +10,7 @@ from typing import Any
 PRESSURE = Path("/proc/pressure")
 
 LOOK_FOR_CHILDREN_EVERY = 5
-"""Readings between two looks for new child processes, the one question that takes milliseconds."""
+"""Readings between two looks at all processes for more children, the one question that takes milliseconds."""
 
 MOST_CORES_ONE_BY_ONE = 512
 
@@ -81,7 +81,7 @@ class MachineReader:
         return counts | self._count_pressure()
 
     def _count_children(self) -> dict[str, float]:
-        if self._readings % LOOK_FOR_CHILDREN_EVERY == 0:
+        if has_children() and (not self._children or self._readings % LOOK_FOR_CHILDREN_EVERY == 0):
             try:
                 self._children = {child.pid: child for child in self._process.children(recursive=True)}
             except self._psutil.Error:
@@ -155,6 +155,20 @@ def usable_cores() -> frozenset[int]:
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))
+
+
+def has_children() -> bool:
+    """Whether this process has started any that it has not taken leave of; where nobody says, perhaps.
+
+    The system is asked for one that has ended, and told to keep it: whoever waits for it still finds it.
+    """
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    except (AttributeError, OSError):
+        return True
+    return True
 
 
 def read_pressure(file: Path) -> float | None:

@@ -67,6 +67,8 @@ class Sampler:
         self._clock = clock
         self._tally = Tally()
         self._limits: Limits | None = None
+        self._seen: Usage | None = None
+        """What was seen, once that is all."""
         self._phase: Phase = "initialization"
         self._changes: deque[tuple[float, Phase]] = deque(maxlen=MOST_CHANGES)
         self._began = self._read_at = 0.0
@@ -81,6 +83,7 @@ class Sampler:
 
         self._process = os.getpid()
         self._limits = Limits()
+        self._seen = None
         if self._given is None:
             self._open_readers()
         else:
@@ -105,7 +108,7 @@ class Sampler:
         """What has been seen until now."""
         from vmselect.records.usage import Limits
 
-        return self._tally.build(self.interval, self._limits or Limits())
+        return self._seen or self._tally.build(self.interval, self._limits or Limits())
 
     def stop(self) -> Usage | None:
         """Take a last sample, end, and give what was seen; None if that was nothing. Later calls change nothing."""
@@ -113,8 +116,8 @@ class Sampler:
             _RUNNING.discard(self)
             self._end_thread()
             self._close()
-        usage = self.usage()
-        return usage if usage.phases else None
+        self._seen = self.usage()
+        return self._seen if self._seen.phases else None
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
