@@ -208,13 +208,13 @@ def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profil
 
 def check_repetitions(
     profiles: Sequence[Profile], *, given: Collection[str] = (), error: type[VmselectError] = EstimateError
-) -> None:
+) -> tuple[Finding, ...]:
     """Raise ``error`` unless the profiles are repetitions of one setup on one machine.
 
-    ``given`` names what the caller says about the workload.
+    ``given`` names what the caller says about the workload. A finding says where validation was seen of some only.
     """
     if len(profiles) == 1:
-        return
+        return ()
     first = profiles[0]
     for what, found in _identities(profiles):
         raise error(
@@ -228,6 +228,7 @@ def check_repetitions(
                 f"{first.title}: its {len(profiles)} profiles are no repetitions of one setup; they differ in the "
                 f"{fact.name} ({list_values(values)}). {fact.remedy}"
             )
+    return _find_unvalidated(profiles, given)
 
 
 def check_comparable(
@@ -258,8 +259,7 @@ def check_comparable(
         _check_steps(profiles, lambda p: p.steps_per_epoch, "steps per epoch", "train", "examples", error)
     if VALIDATION.isdisjoint(given):
         _check_steps(profiles, _validation_steps, "validation steps", "validate", "validation_examples", error)
-        findings += _find_unvalidated(profiles)
-    return tuple(findings)
+    return (*findings, *_find_unvalidated(profiles, given))
 
 
 def list_values(values: Iterable[Any], *, most: int = 4) -> str:
@@ -272,21 +272,23 @@ def list_values(values: Iterable[Any], *, most: int = 4) -> str:
     return list_some([str(value)[:60] for value in ordered], most)
 
 
-def _find_unvalidated(profiles: Sequence[Profile]) -> list[Finding]:
+def _find_unvalidated(profiles: Sequence[Profile], given: Collection[str]) -> tuple[Finding, ...]:
     """Profiles without validation among others with it: their trainings have none, or were not seen that far."""
+    if not VALIDATION.isdisjoint(given):
+        return ()
     # Whole epochs that were given hold theirs, and a training that ran out of memory has no time.
     timed = [p for p in profiles if p.outcome != "out_of_memory" and not (p.outcome == "given" and p.timeline.epochs)]
     without = {profile.title for profile in timed if not _validates(profile)}
     if not without or not any(map(_validates, timed)):
-        return []
-    return [
+        return ()
+    return (
         Finding(
             "validation-differs",
             f"Some profiles hold validations and others none ({list_values(without)}), so their times are not those of "
             "one training.",
             "Probe all with validation data, or pass validation_examples= to count the same for all (0 counts none).",
-        )
-    ]
+        ),
+    )
 
 
 def _check_steps(

@@ -152,6 +152,14 @@ def test_a_time_without_validation_beside_one_with_it_is_a_doubt() -> None:
     assert finding in ranking.findings
 
 
+def test_repetitions_of_which_only_some_validated_are_not_merged_in_silence() -> None:
+    with_it, without = times("a", validation_seconds=[10.0, 9.0]), times("a")
+    both = vs.estimate([with_it, without], epochs=5)
+    assert "validation-differs" in {finding.code for finding in both.findings}
+    for one in (vs.estimate(with_it, epochs=5), vs.estimate([with_it, without], epochs=5, validation_examples=0)):
+        assert "validation-differs" not in {finding.code for finding in one.findings}
+
+
 def test_whole_epochs_that_were_given_and_machines_without_memory_miss_no_validation() -> None:
     with_it = times("b", validation_seconds=[10.0, 9.0])
     epochs = times("a", iteration_seconds=None, first_epoch_seconds=30.0, later_epoch_seconds=[20.0])

@@ -114,6 +114,7 @@ def codes(profile: Profile, gpu_count: float, gpu_model: str = "T4") -> set[str]
         (1, 1, 8, set()),  # one GPU has all of it
         (3, 4, 128, {"unused-gpus"}),
         (0, 4, 128, {"unused-gpus"}),
+        (0, 1, 128, {"unused-gpus"}),
         (0, 8, 128, {"unused-gpus", "thin-batch"}),  # where none is used, all that are paid for count
         (1, 0.5, 8, set()),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError
-from vmselect.ranking import Interruptions
+from vmselect.ranking import Interruptions, contenders
 from vmselect.ranking.assessment import pareto_front
 from vmselect.ranking.costs import MethodologyCost, SelectionCost
 from vmselect.ranking.measures import billed_seconds
@@ -91,6 +91,25 @@ def test_a_sequence_in_a_notebook_shows_a_hundred() -> None:
     assert "The first" not in Lazy(100, str)._repr_html_()
     more = Lazy(1_101, str)._repr_html_()
     assert (more.count("<li>"), more.endswith("<p>The first 100 of 1,101.</p>")) == (100, True)
+
+
+# What choosing cost
+
+
+@pytest.mark.parametrize(
+    ("times", "seen", "seconds"),
+    [
+        ({"iteration_seconds": [0.5] * 4, "first_iteration_seconds": 2.0, "validation_seconds": [3.0, 1.0]}, {}, 8.0),
+        ({"first_epoch_seconds": 5.0, "later_epoch_seconds": [4.0], "init_seconds": 1.5}, {}, 10.5),
+        ({"iteration_seconds": [0.5] * 4}, {"init_seconds": 1.0, "fit_to_first_batch_seconds": 0.25}, 3.25),
+        ({"iteration_seconds": [0.5] * 4}, {"fit_seconds": 20.0}, 20.0),
+        ({"iteration_seconds": [0.5] * 4, "init_seconds": 1.5}, {"fit_seconds": 20.0}, 21.5),
+    ],
+)
+def test_how_long_a_machine_was_in_use_for_a_probe(times: Any, seen: Any, seconds: float) -> None:
+    profile = Profile.from_times(batch_size=8, **times)
+    profile = profile.model_copy(update={"timeline": profile.timeline.model_copy(update=seen)})
+    assert contenders._probe_seconds(profile) == pytest.approx(seconds)
 
 
 # Moving data

@@ -61,12 +61,13 @@ def fit_runtime(
 
     def fit(some: Sequence[Profile], said: Workload) -> RuntimeModel:
         _check_usable(some)
-        check_repetitions(some, given=said.given)
+        doubts = check_repetitions(some, given=said.given)
         models = [
             METHODS[method](repeated, Workload.of(repeated[0], **said.given), confidence=confidence)
             for repeated in ([some, *([one] for one in some)] if len(some) > 1 else [some])
         ]
         model, *alone = (replace(model, method=method).with_boot(boot_seconds) for model in models)
+        model = replace(model, findings=(*model.findings, *doubts))
         return replace(model, repetitions=tuple(alone)) if model.has_interval else model
 
     size = wanted.batch_size
