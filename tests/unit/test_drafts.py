@@ -83,6 +83,7 @@ def test_the_end_gives_the_record_its_name_and_leaves_nothing(tmp_path: Path) ->
         draft = Draft(target, identity=first.id)
         draft.write(first)
         saved = draft.finish(last)
+        assert saved is not None
         assert vs.Profile.load(saved) == last
         assert names(saved.parent) == [saved.name]
     assert saved.name == "p.json"
@@ -129,6 +130,7 @@ def test_a_child_made_by_fork_neither_keeps_nor_ends_it(tmp_path: Path) -> None:
     child = os.fork()
     if not child:
         draft.write(make_profile(9.0))
+        draft.finish(make_profile(9.0))
         draft.discard()
         os.write(writing, b"1")
         time.sleep(600)

@@ -110,7 +110,10 @@ class EndWatch:
             self._signal_set = True
 
     def _on_signal(self, number: int, _frame: Any) -> None:
-        self._end(None, "SIGTERM")
+        if os.getpid() == self._process:
+            self._end(None, "SIGTERM")
+        else:  # a child made by fork has the handler too, and nothing to note
+            signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)  # the default action is back in force: end as without the probe
 
 

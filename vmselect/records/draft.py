@@ -74,10 +74,12 @@ class Draft:
             with suppress(OSError):
                 self._put(record)
 
-    def finish(self, record: Record) -> Path:
-        """Give ``record``, the last state, its final name, and return that."""
+    def finish(self, record: Record) -> Path | None:
+        """Give ``record``, the last state, its final name, and return that; None in a child made by fork."""
         from vmselect.records.folder import save_record
 
+        if os.getpid() != self._process:
+            return None
         if not self._into_folder:
             saved = save_record(record, self._path)
         else:
