@@ -117,6 +117,26 @@ def test_what_lies_before_the_validation_is_unknown_where_a_loop_does_not_tell(t
         (None, 0.5), (None, 0.5)]  # fmt: skip
 
 
+def test_steps_after_a_validation_in_mid_epoch_are_steady_again(timer: StepTimer, clock: Hand) -> None:
+    phases: list[str] = []
+    timer.enter = phases.append
+    for epoch in range(2):
+        timer.begin_epoch(epoch)
+        for batch in range(4):
+            timer.begin_step()
+            clock.pass_seconds(3.0 if batch == 0 else 1.0)
+            timer.end_step(batch)
+            if batch in (1, 3):  # the second one ends the epoch
+                timer.begin_validation()
+                timer.end_validation()
+        timer.end_epoch(complete=True)
+    steps = ["steady_steps", "validation", "boundary", "steady_steps", "validation", "boundary", "boundary"]
+    assert phases == ["first_step", *steps, "steady_steps", *steps]
+    timeline = build_timeline(timer)
+    assert [epoch.opening_seconds for epoch in timeline.epochs] == [3.0, 3.0]
+    assert timeline.steps.label.count("opening") == 1
+
+
 def test_the_probes_own_work_is_left_out(timer: StepTimer, clock: Hand) -> None:
     with timer.leave_out():
         clock.pass_seconds(100)

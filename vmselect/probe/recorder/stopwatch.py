@@ -101,7 +101,8 @@ class StepTimer:
         self.pauses: list[tuple[int, int, int, bool]] = []
         """Epoch, batch and nanoseconds of what was taken out of a step because its cause is known; whether it concerned
         the whole heap."""
-        self.opening = self._at_opening = False
+        self.opening = False
+        self._steady_next = False  # the end of the next step opens the steady ones: of an epoch, or after a validation
         self._validating: int | None = None
         self._batch_mark = self._batch_count = 0
         self._batch_readings: list[int] = []
@@ -154,7 +155,7 @@ class StepTimer:
             self.previous.boundary = now - self.mark
         self.mark = now
         self.opening = False
-        self._at_opening = True
+        self._steady_next = True
         self.enter("steady_steps" if self.previous or self.readings else "first_step")
 
     def end_step(self, batch: int, covers: int = 1) -> None:
@@ -168,8 +169,8 @@ class StepTimer:
         self.last = reading = (self._number, batch, taken, covers)
         if number >= self._sample.due:
             self._sample.offer(number, reading)
-        if self._at_opening:
-            self._end_opening(reading)
+        if self._steady_next:
+            self._enter_steady_steps(reading)
 
     def end_training(self, *, steps: int | None = None) -> None:
         """The training part of an epoch has ended whose steps were not watched one by one."""
@@ -177,7 +178,7 @@ class StepTimer:
         if self.current is not None:
             self.current.taken = now - self.mark
             self.current.steps = steps
-        self._at_opening = False
+        self._steady_next = False
         self.mark = now
         self.enter("boundary")
 
@@ -212,6 +213,7 @@ class StepTimer:
         self._validating = None
         self.mark += taken
         self.enter("boundary")
+        self._steady_next = self.current is not None  # unless the epoch ends here
         tally = self.current or self.previous
         if tally is not None:
             batches = self._batch_count or batches
@@ -221,7 +223,7 @@ class StepTimer:
         """The epoch has ended; ``complete`` unless it was cut short."""
         tally = self.current
         self.current = None
-        self.opening = self._at_opening = False
+        self.opening = self._steady_next = False
         if tally is None:
             return
         self.enter("boundary")
@@ -327,10 +329,10 @@ class StepTimer:
                 kept[id(tally)] = tally
         return sorted(kept.values(), key=lambda tally: (tally.epoch, tally.steps_before))
 
-    def _end_opening(self, reading: Reading) -> None:
-        self._at_opening = False
+    def _enter_steady_steps(self, reading: Reading) -> None:
+        self._steady_next = False
         self.enter("steady_steps")
-        if self.current is not None:
+        if self.current is not None and self.current.opening is None:
             self.current.opening = reading
             if self.epochs_ended < EDGE_EPOCHS:
                 self._edges.append(reading)
