@@ -2,8 +2,8 @@
 
 Three questions, one table of facts (:data:`FACTS`). Unknown facts agree with everything.
 
-* **Is it the same contender?** Records of one machine type, provider, batch size, number of machines and values of the
-  varied factors belong together (:func:`group_repetitions`).
+* **Is it the same contender?** Records of one machine type, provider, batch size, number of workers and machines and
+  values of the varied factors belong together (:func:`group_repetitions`).
 * **Are they repetitions?** Within a group everything in the table must be the same (:func:`check_repetitions`).
 * **Can groups be compared?** What was trained must be the same, or the numbers mean nothing (:func:`check_comparable`);
   where only the software differs, or validation was not seen of all, they can be compared, and a finding says so.
@@ -118,6 +118,12 @@ FACTS: tuple[Fact, ...] = (
         "run",
         remedy="Leave out the files made the way you will not train; their setup.saving tells.",
     ),
+    Fact(
+        "number of batches between saves",
+        lambda p: p.setup.save_freq,
+        "run",
+        remedy="Leave out the files made the way you will not train; their setup.save_freq tells.",
+    ),
 )
 
 
@@ -128,6 +134,7 @@ class Identity(NamedTuple):
     provider: str | None
     batch_size: int | None
     workers: int
+    machines: int
     factors: tuple[tuple[str, Any], ...]
 
 
@@ -168,11 +175,13 @@ def read_records(
 def identify(profile: Profile) -> Identity:
     """What ``profile`` is a measurement of."""
     varied = {name: value for name, value in profile.factors.items() if name not in KNOWN_FACTORS}
+    machines = count_machines(profile)
     return Identity(
         profile.instance_type,
         profile.provider,
         profile.batch_size,
-        count_machines(profile),
+        max(machines, profile.environment.workers),
+        machines,
         tuple(sorted(varied.items(), key=lambda item: item[0])),
     )
 

@@ -78,7 +78,12 @@ def test_other_ways_to_run_are_no_repetitions(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "first", "second"),
-    [("self_tuning_input", True, False), ("continuous_input", False, True), ("saving", "best", "batches")],
+    [
+        ("self_tuning_input", True, False),
+        ("continuous_input", False, True),
+        ("saving", "best", "batches"),
+        ("save_freq", 50, 5000),
+    ],
 )
 def test_other_inputs_and_savings_are_no_repetitions_and_say_which_files_to_leave_out(
     name: str, first: Any, second: Any

@@ -280,7 +280,17 @@ def test_workers_that_use_some_gpus_of_their_machine_leave_the_others_idle() -> 
     seen = Environment(workers=2, workers_per_machine=2, replicas=2, framework_gpus=1)
     pair = line("a", 360.0).model_copy(update={"environment": seen, "outcome": "stopped"})
     best = rank([pair], prices(("a", 2.0), gpu_count=8, gpu_model="T4")).best
-    assert "a, batch 64 trained on 2 of its 8 GPUs." in [finding.message for finding in best.findings]
+    assert "a, batch 64, workers 2 trained on 2 of its 8 GPUs." in [finding.message for finding in best.findings]
+
+
+@pytest.mark.parametrize(("batch_size", "said"), [(512, []), (384, ["384 over 16 GPUs is 24 examples each."])])
+def test_a_batch_is_spread_over_the_gpus_of_all_machines(batch_size: int, said: list[str]) -> None:
+    seen = Environment(workers=16, workers_per_machine=8, replicas=16, framework_gpus=1)
+    one = line("a", 360.0)
+    setup = one.setup.model_copy(update={"batch_size": batch_size})
+    several = one.model_copy(update={"environment": seen, "outcome": "stopped", "setup": setup})
+    best = rank([several], prices(("a", 2.0), gpu_count=8, gpu_model="T4")).best
+    assert [f.message.partition("a batch of ")[2] for f in best.findings if f.code == "thin-batch"] == said
 
 
 def test_a_profile_of_one_step_has_no_second() -> None:

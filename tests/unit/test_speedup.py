@@ -115,3 +115,39 @@ def test_a_sweep_the_command_line_and_the_page_say_the_same(tmp_path: Path) -> N
     # Every node costs here, too.
     cost = vs.compare(records, by="nodes", metric="cost", epochs=50, catalog=catalog)
     assert cost.groups["mean"][1] / cost.groups["mean"][0] == pytest.approx(row.cost_ratio)
+
+
+def launched(workers: int, per_machine: int, step: float) -> vs.Profile:
+    """As torchrun starts them: so many workers, of which each machine has its share."""
+    seen = {"workers": workers, "workers_per_machine": per_machine, "replicas": workers}
+    made = probed(1, step, batch=256)
+    environment = made.environment.model_copy(update=seen)
+    return made.model_copy(update={"factors": {}, "environment": environment, "outcome": "watched"})
+
+
+def test_workers_that_share_a_machine_count_as_workers_and_pay_for_one_machine() -> None:
+    found = vs.scaling([launched(1, 1, 0.8), launched(8, 8, 0.2), launched(16, 8, 0.1)], epochs=50)
+    assert [(row.nodes, row.unit, row.worker_batch_size) for row in found.rows] == [
+        (8, "worker", 32),
+        (16, "worker", 16),
+    ]
+    for row, machines in zip(found.rows, (1, 2), strict=True):
+        assert row.efficiency == pytest.approx(row.speedup / row.nodes)
+        assert row.cost_ratio == pytest.approx(machines / row.speedup)
+    assert "8 workers are 4.0" in found.verdict
+
+
+def test_several_machines_of_several_workers_are_compared_with_one_such_machine() -> None:
+    (row,) = vs.scaling([launched(8, 8, 0.2), launched(16, 8, 0.125)], epochs=50).rows
+    assert (row.nodes, row.unit, row.worker_batch_size) == (2, "machine", 16)
+    assert row.efficiency == pytest.approx(row.speedup / 2)
+    assert row.cost_ratio == pytest.approx(2 / row.speedup)
+    assert "2 machines are 1.6" in str(row)
+
+
+def test_one_and_eight_workers_of_one_machine_are_two_contenders_at_one_price() -> None:
+    offer = {"provider": "p", "instance_type": "m", "region": "r", "usd_per_hour": 2.0}
+    ranking = vs.rank([launched(1, 1, 0.8), launched(8, 8, 0.2)], epochs=5,
+                      catalog=vs.Catalog.embedded().with_offers([offer]))  # fmt: skip
+    assert [(row.factors.get("workers", 1), row.usd_per_hour) for row in ranking.rows] == [(8, 2.0), (1, 2.0)]
+    assert "m (p, r, on_demand), batch 256, workers 8" in str(ranking.best)

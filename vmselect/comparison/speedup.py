@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 SAME_BATCH, SAME_SHARE = "same batch", "same batch per worker"
 COLUMNS = (
-    "setup", "nodes", "batch_size", "worker_batch_size", "runs", "base", "seconds", "seconds_low", "seconds_high",
-    "speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high",
-    "cost_ratio", "cost_ratio_low", "cost_ratio_high",
+    "setup", "nodes", "unit", "batch_size", "worker_batch_size", "runs", "base",
+    "seconds", "seconds_low", "seconds_high", "speedup", "speedup_low", "speedup_high",
+    "efficiency", "efficiency_low", "efficiency_high", "cost_ratio", "cost_ratio_low", "cost_ratio_high",
 )  # fmt: skip
 
 
@@ -37,12 +37,15 @@ COLUMNS = (
 class Speedup:
     """One setup with several workers against the same with one.
 
-    ``base`` says with which one: that of the ``same batch`` in all, or of the ``same batch per worker``.
-    ``efficiency`` is the speed-up of each worker, ``cost_ratio`` the cost in times of what one worker costs.
+    ``base`` says with which one: that of the ``same batch`` in all, or of the ``same batch per worker``. The ``unit``
+    of ``nodes`` is the worker, or the machine where several workers share one and none was measured alone.
+    ``efficiency`` is the speed-up of each unit, ``cost_ratio`` the cost in times of what one unit costs: workers that
+    share a machine pay for it once.
     """
 
     setup: str
     nodes: int
+    unit: str
     batch_size: int | None
     worker_batch_size: int | None
     runs: int
@@ -65,7 +68,7 @@ class Speedup:
         used = f"efficiency {self.efficiency:.0%} ({self.efficiency_low:.0%} to {self.efficiency_high:.0%})"
         batch = f" with the {self.base}" if self.base == SAME_SHARE else ""
         cost = f"{self.cost_ratio:.2f} times the cost"
-        return printable(f"{self.setup}: {self.nodes} workers are {ratio}{batch}, {used}, {cost}")
+        return printable(f"{self.setup}: {self.nodes} {self.unit}s are {ratio}{batch}, {used}, {cost}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,26 +151,33 @@ def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | 
 
 
 def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> list[Speedup]:
-    """Every setup with several workers against its like with one."""
+    """Every setup with several workers against its like with one; failing that, several machines against one."""
     rows = []
     for identity, (estimated, runs) in times.items():
-        share = identity.batch_size // identity.workers if identity.batch_size else None
-        bases = {SAME_BATCH: identity._replace(workers=1), SAME_SHARE: identity._replace(workers=1, batch_size=share)}
-        for base, alone in bases.items():
-            if identity.workers == 1 or alone not in times or (base == SAME_SHARE and identity.batch_size is None):
-                continue
-            value, low, high = _ratio(times[alone][0], estimated)
-            count = identity.workers
-            rows.append(
-                Speedup(
-                    setup=_name(identity), nodes=count, batch_size=identity.batch_size, worker_batch_size=share,
-                    runs=runs, base=base, seconds=estimated.seconds, seconds_low=estimated.low,
-                    seconds_high=estimated.high, speedup=value, speedup_low=low, speedup_high=high,
-                    efficiency=value / count, efficiency_low=low / count, efficiency_high=high / count,
-                    cost_ratio=count / value, cost_ratio_low=count / high,
-                    cost_ratio_high=count / low if low else math.inf,
-                )
-            )  # fmt: skip
+        size, machines = identity.batch_size, identity.machines
+        units = {
+            "worker": (identity.workers, identity._replace(workers=1, machines=1)),
+            "machine": (machines, identity._replace(workers=identity.workers // machines, machines=1)),
+        }
+        for base in (SAME_BATCH, SAME_SHARE) if size else (SAME_BATCH,):
+            for unit, (count, alone) in units.items():
+                share = size // count if size else None
+                one = times.get(alone if base == SAME_BATCH else alone._replace(batch_size=share))
+                if count == 1 or one is None:
+                    continue
+                value, low, high = _ratio(one[0], estimated)
+                rows.append(
+                    Speedup(
+                        setup=_name(identity), nodes=count, unit=unit, batch_size=size,
+                        worker_batch_size=size // identity.workers if size else None, runs=runs, base=base,
+                        seconds=estimated.seconds, seconds_low=estimated.low, seconds_high=estimated.high,
+                        speedup=value, speedup_low=low, speedup_high=high,
+                        efficiency=value / count, efficiency_low=low / count, efficiency_high=high / count,
+                        cost_ratio=machines / value, cost_ratio_low=machines / high,
+                        cost_ratio_high=machines / low if low else math.inf,
+                    )
+                )  # fmt: skip
+                break
     return sorted(rows, key=lambda row: (row.setup, row.base, row.nodes, row.batch_size or 0))
 
 
@@ -194,19 +204,24 @@ def _doubts(rows: Sequence[Speedup], times: Mapping[Identity, tuple[RuntimeEstim
         if row.efficiency_low > 1:
             yield Finding(
                 "more-than-linear",
-                f"{row.setup}: {row.nodes} workers are {row.speedup:.2f} times as fast as one, more than their number "
-                "explains.",
-                "Look whether one worker was short of memory or did other work: more data, more steps, a busy machine.",
+                f"{row.setup}: {row.nodes} {row.unit}s are {row.speedup:.2f} times as fast as one, more than their "
+                "number explains.",
+                "Look whether the one was short of memory or did other work: more data, more steps, a busy machine.",
             )
         if row.base == SAME_SHARE:
             yield Finding(
                 "batch-grows",
-                f"{row.setup}: with the same batch per worker, {row.nodes} workers make fewer, larger steps than one.",
+                f"{row.setup}: with the same batch per worker, {row.nodes} {row.unit}s make fewer, larger steps than "
+                "one.",
                 "Larger batches may need more epochs: vmselect.select with a convergence study counts them.",
                 severity="note",
             )
     done = {(row.setup, row.nodes) for row in rows}
-    lonely = [_name(one) for one in times if one.workers > 1 and (_name(one), one.workers) not in done]
+    lonely = [
+        _name(one)
+        for one in times
+        if one.workers > 1 and done.isdisjoint((_name(one), count) for count in (one.workers, one.machines))
+    ]
     if lonely:
         yield Finding(
             "no-single-worker",

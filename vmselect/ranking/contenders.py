@@ -36,7 +36,7 @@ class Contender:
     instance_type: str
     provider: str | None = None
     factors: Mapping[str, Any] = field(default_factory=dict)
-    """What tells it from others of its type: batch size, number of machines, and whatever was varied."""
+    """What tells it from others of its type: batch size, machines, workers that share one, and whatever was varied."""
     runtime: RuntimeModel
     basis: Basis = "measured"
     records: tuple[Profile, ...] = field(default=(), repr=False)
@@ -147,7 +147,9 @@ class Measured:
 
     def _measure(self, identity: Identity, group: list[Profile], given: Sequence[str]) -> None:
         factors = {"batch_size": identity.batch_size} if identity.batch_size else {}
-        factors |= ({"nodes": identity.workers} if identity.workers > 1 else {}) | dict(identity.factors)
+        factors |= {"nodes": identity.machines} if identity.machines > 1 else {}
+        factors |= {"workers": identity.workers} if identity.workers > identity.machines else {}
+        factors |= dict(identity.factors)
         failed = next((p for p in group if p.outcome == "out_of_memory"), None)
         one = Contender(
             instance_type=identity.instance_type or "", provider=identity.provider, factors=factors,

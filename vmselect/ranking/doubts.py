@@ -86,7 +86,7 @@ def _use_of_gpus(one: Contender, gpu_count: float | None) -> Iterator[Finding]:
             f"{one.title} trained on {used} of its {gpu_count:g} GPUs.",
             "Use a distribution strategy, or rent a smaller machine of the same kind.",
         )
-    spread_over = used if used else gpu_count
+    spread_over = (used if used else gpu_count) * one.machines
     if one.batch_size and spread_over > 1 and one.batch_size / spread_over < THIN_BATCH:
         yield Finding(
             "thin-batch",
