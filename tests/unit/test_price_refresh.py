@@ -82,6 +82,13 @@ def test_a_market_that_lost_more_than_half_is_doubted(left, doubted) -> None:
     assert found == ([said] if doubted else [])
 
 
+def test_a_shorter_list_of_another_source_has_lost_nothing() -> None:
+    cloud = Cloud(rows=[{"instance_type": f"t{n}", "source": "skypilot"} for n in range(6)])
+    run(cloud, source="skypilot")
+    cloud.rows = [{"instance_type": "t0", "source": "lab API"}]
+    assert run(cloud, max_age_hours=0).findings == ()
+
+
 def test_the_first_prices_of_a_region_have_lost_nothing() -> None:
     assert run(Cloud()).findings == ()
 
@@ -212,6 +219,9 @@ def test_refreshed_prices_are_old_after_ninety_days(days, old) -> None:
 
 def test_no_name_of_a_region_leads_out_of_the_cache(tmp_path) -> None:
     assert store.part_path("lab", "../../../up").parent == tmp_path / "prices"
+    alike = ["US, TX", "US TX", "US__TX", "\uc11c\uc6b8, KR", "\ubd80\uc0b0, KR", "x" * 150, "x" * 151]
+    assert len({store.part_path("vast", region) for region in alike}) == len(alike)
+    assert store.part_path("aws", "us-east-1").name == "aws_us-east-1.csv"
     cloud = Cloud(rows=[])
     cloud.region_pattern = ".+"
     with pytest.raises(RefreshError, match="no VM price"):

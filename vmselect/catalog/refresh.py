@@ -118,7 +118,8 @@ def refresh_prices(
             end(Progress(name, region, "failed", str(failure)))
         else:
             fresh.append(frame)
-            findings += [*left_out, *_describe_losses(name, region, kept, frame)]
+            before = kept if kept is not None and _is_from(kept, via) else None
+            findings += [*left_out, *_describe_losses(name, region, before, frame)]
             findings += _describe_unpriced(opened[name], region, frame)
             end(Progress(name, region, "fetched", "", len(frame)))
     findings += [finding for name in wanted for finding in getattr(opened[name], "findings", ())]

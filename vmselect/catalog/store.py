@@ -5,6 +5,7 @@ A part is replaced in one step, so a refresh that fails, is killed, or runs twic
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
@@ -42,7 +43,11 @@ def _platform_folder() -> Path:
 
 def part_path(provider: str, region: str) -> Path:
     """The file of one provider's prices in one region, whatever a region is called."""
-    return cache_folder() / "prices" / f"{safe_name(f'{provider}_{region}')}.csv"
+    said = f"{provider}_{region}"
+    name = safe_name(said)
+    if name != said:  # two regions may have the same safe name
+        name += "-" + hashlib.sha256(said.encode()).hexdigest()[:12]
+    return cache_folder() / "prices" / f"{name}.csv"
 
 
 def age_hours(provider: str, region: str) -> float | None:
