@@ -60,6 +60,15 @@ def test_saves_that_were_seen_twice_are_in_the_steps(steps: int, per_epoch: floa
     assert Saves(per_epoch=2.5, longest=4.0, now_and_then=1.0).seconds == 11.0
 
 
+@pytest.mark.parametrize(
+    ("ending", "saving", "longest"), [(0.1, "batches", 0.0), (0.11, "batches", 0.11), (0.1, "epochs", 0.1)]
+)
+def test_what_takes_no_longer_than_a_step_is_no_save_by_batches(ending: float, saving: str, longest: float) -> None:
+    seen = Readings(first_endings=[ending], later_endings=[ending])
+    found = find_unseen_saves(probed(saving=saving, save_freq=20), seen, step=STEP, steps_per_epoch=50.0)
+    assert found == Saves(by_batches=True, per_epoch=2.5, longest=longest)
+
+
 # Waits
 
 

@@ -289,3 +289,17 @@ def test_a_size_too_far_away_says_how_far_one_can_tell() -> None:
 def test_steps_that_take_no_time_take_none_at_another_size() -> None:
     model = fit_runtime_at([profile(32, 0.0), profile(128, 0.0)], 64)
     assert model.seconds(5) == pytest.approx(5.0)  # the start, and the first step
+
+
+def test_a_size_that_was_probed_needs_no_line_through_others() -> None:
+    """Another size of which no validation was seen is a doubt about a line, and none about this size."""
+
+    def at(batch_size: int, **more: Any) -> vs.Profile:
+        return vs.Profile.from_times(
+            instance_type="a", batch_size=batch_size, steps_per_epoch=100, iteration_seconds=[0.1] * 20, **more
+        )
+
+    both = [at(32, validation_seconds=[2.0, 1.0]), at(128)]
+    assert vs.estimate(both, epochs=5, batch_size=32).seconds == vs.estimate(both[0], epochs=5).seconds
+    with pytest.raises(vs.errors.EstimateError, match="do not make one line"):
+        vs.estimate(both, epochs=5, batch_size=64)

@@ -269,6 +269,9 @@ def test_an_epoch_of_the_dissertation_holds_its_validation_and_the_way_to_it() -
     found = vs.estimate(profile.model_copy(update={"timeline": timeline}), epochs=4, method="malta-epoch")
     later = ((6.0 + 1.0 + 0.5) + (8.0 + 1.0 + 0.25)) / 2
     assert found.seconds == pytest.approx(3.0 + 1.0 + 12.0 + 3 * later)
+    test = Validation(epoch=2, seconds=30.0)  # when all is done: once, whichever method adds it up
+    tested = profile.model_copy(update={"timeline": timeline.model_copy(update={"validations": (*checks, test)})})
+    assert vs.estimate(tested, epochs=4, method="malta-epoch").seconds == pytest.approx(found.seconds + 30.0)
     given = vs.Profile.from_times(first_epoch_seconds=12.0, later_epoch_seconds=[7.0], validation_seconds=[2.0, 1.0])
     assert vs.estimate(given, epochs=4, method="malta-epoch").seconds == pytest.approx(12.0 + 3 * 7.0)
 

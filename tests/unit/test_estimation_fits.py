@@ -106,6 +106,15 @@ def test_one_fit_that_cannot_be_estimated_does_not_hide_the_others() -> None:
     assert lacking.startswith("The sum lacks fit 2. p3.2xlarge, batch 32: the training ran out of memory")
     assert str(others).endswith(", without fit 2")
     assert json.loads(json.dumps(others.to_dict()))["left_out"] == [2]
+    page = others._repr_html_()
+    assert "<tr><td>1</td>" in page
+    assert "<tr><td>3</td>" in page
+
+
+def test_a_workload_says_the_batch_size_as_an_option_does() -> None:
+    runs = [*two_phases(32, "1-a", 0.1), *two_phases(64, "2-b", 0.2)]
+    for said in ({"batch_size": 64}, {"workload": vs.Workload(batch_size=64)}):
+        assert [fit.batch_size for fit in estimate_fits(runs, **said).fits] == [64, 64]
 
 
 def test_a_program_of_which_no_fit_can_be_estimated_is_refused() -> None:
@@ -189,6 +198,16 @@ def test_a_run_that_ended_early_is_one_of_the_program(tmp_path: Path) -> None:
     assert [(row["fit"], row["repetitions"]) for row in rows] == [(1, 2), (2, 1), ("all", None)]
 
 
+def test_a_training_of_another_model_is_not_one_of_the_program(tmp_path: Path) -> None:
+    def of(model: str, number: int, process: str) -> vs.Profile:
+        made = profile(0.1, number, process=process)
+        return made.model_copy(update={"setup": made.setup.model_copy(update={"structure": None, "model": model})})
+
+    save(tmp_path, of("vae", 1, "1-a"), of("gan", 2, "1-a"), of("bert", 1, "2-b"))
+    rows = json.loads(run(tmp_path, "--format", "json"))
+    assert [(row["fit"], row["model"]) for row in rows] == [(1, "vae"), (2, "gan"), ("all", None), (None, "bert")]
+
+
 def test_two_records_of_one_fit_are_no_program(tmp_path: Path) -> None:
     save(tmp_path, profile(0.1, 1), profile(0.1, 1))
     (row,) = json.loads(run(tmp_path, "--format", "json"))
@@ -229,6 +248,17 @@ def test_phases_on_the_command_line(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(app, [str(tmp_path / "base.json"), "--phase", "often"])
     assert isinstance(wrong.exception, vs.errors.ArgumentError)
     assert "10:1.5" in str(wrong.exception)
+
+
+def test_a_number_of_validation_batches_is_not_carried_over_to_phases_of_another_batch_size() -> None:
+    def at(batch_size: int) -> vs.Profile:
+        made = vs.Profile.from_times(instance_type="a", batch_size=batch_size, steps_per_epoch=100,
+                                     iteration_seconds=[0.1] * 20, validation_seconds=[2.0, 1.0])  # fmt: skip
+        return made.model_copy(update={"setup": made.setup.model_copy(update={"validation_steps": 3200 // batch_size})})
+
+    small, large, said = at(64), at(128), vs.Workload(validation_steps=50)
+    with pytest.raises(vs.errors.EstimateError, match=r"different batch sizes.*validation_examples="):
+        vs.estimate(small, workload=said, phases=[(10, 1.0), (5, large)])
 
 
 def test_several_validations_in_an_epoch_are_all_counted() -> None:
@@ -317,6 +347,13 @@ def test_saves_by_batches_of_which_none_was_seen(freq: int | None) -> None:
     assert found.high == with_endings(0.0, 0.0).high
     (message,) = told(found)
     assert "No save was seen" in message
+
+
+def test_ends_of_epochs_shorter_than_a_step_are_no_saves_by_batches() -> None:
+    found = with_endings(0.05, 0.05, saving="batches", save_freq=15)
+    assert found.high == with_endings(0.05, 0.05).high
+    (message,) = told(found)
+    assert "the interval does not allow for them" in message
 
 
 def test_the_high_end_allows_for_saves_every_few_epochs() -> None:

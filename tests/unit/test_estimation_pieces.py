@@ -188,6 +188,22 @@ def test_validations_stand_together_by_epoch(epochs: list[int], often: float | N
     assert [[one.seconds for one in epoch] for epoch in found] == grouped
 
 
+@pytest.mark.parametrize(
+    ("epochs", "grouped"),
+    [
+        ([0, 0, 1], [[0, 1]]),
+        ([0, 0, 1, 1, 2], [[0, 1], [2, 3]]),
+        ([0, 0, 1, 1], [[0, 1], [2, 3]]),
+        ([0], [[0]]),
+        ([0, 1, 1], [[0, 2], [1]]),
+    ],
+)
+def test_an_epoch_that_was_interrupted_between_its_validations_tells_nothing(epochs: list[int], grouped: Any) -> None:
+    seen = tuple(Validation(epoch=epoch, seconds=float(number)) for number, epoch in enumerate(epochs))
+    found = group_validations(probed(timeline={"validations": seen}).model_copy(update={"outcome": "interrupted"}))
+    assert [[one.seconds for one in epoch] for epoch in found] == grouped
+
+
 # Readings
 
 

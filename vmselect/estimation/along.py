@@ -163,7 +163,9 @@ def _nearest(sizes: Sequence[int], batch_size: int) -> list[int]:
 def group_by_batch_size(
     profiles: Sequence[Profile], batch_size: int, *, given: Collection[str] = ()
 ) -> dict[int, list[Profile]]:
-    """Usable profiles by batch size; raises when memory forbids ``batch_size`` or nothing is known of any size.
+    """Usable profiles by batch size; raises where memory forbids ``batch_size`` or nothing is known of any size.
+
+    Where that size was not probed, the others must make one line.
 
     ``given`` names what the caller says about the workload.
     """
@@ -175,8 +177,7 @@ def group_by_batch_size(
             "profiles of one."
         )
     machine = profiles[0].instance_type or "unknown machine"
-    for differs in check_comparable(profiles, given=given, error=EstimateError):
-        raise EstimateError(f"{machine}: {differs.message} Such times do not make one line. {differs.remedy}")
+    differences = check_comparable(profiles, given=given, error=EstimateError)
     too_large = [p.batch_size for p in profiles if p.outcome == "out_of_memory" and p.batch_size]
     if too_large and batch_size >= min(too_large):
         raise EstimateError(
@@ -191,6 +192,8 @@ def group_by_batch_size(
         raise EstimateError(
             f"{machine}: no profile with a known batch size was given. Probe, or pass batch_size= to the probe."
         )
+    for differs in differences if batch_size not in groups else ():
+        raise EstimateError(f"{machine}: {differs.message} Such times do not make one line. {differs.remedy}")
     return dict(sorted(groups.items()))
 
 

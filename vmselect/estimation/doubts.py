@@ -72,7 +72,7 @@ def find_doubts(
             "If few epochs will be the best so far, expect a time towards the low end.",
             "note",
         )
-    yield from _unseen_saves(profiles[0], readings, saves, step=step, epoch_seconds=epoch_seconds)
+    yield from _unseen_saves(profiles[0], readings, saves, epoch_seconds=epoch_seconds)
     waiting = boundaries.waiting
     if waiting.longest > LONG_WAIT * epoch_seconds:
         each, most, epoch = (format_seconds(x) for x in (waiting.each.value, waiting.longest, epoch_seconds))
@@ -97,14 +97,12 @@ def find_doubts(
     yield from _changing_epochs(title, profiles)
 
 
-def _unseen_saves(
-    profile: Profile, readings: Readings, saves: Saves, *, step: Level, epoch_seconds: float
-) -> Iterator[Finding]:
+def _unseen_saves(profile: Profile, readings: Readings, saves: Saves, *, epoch_seconds: float) -> Iterator[Finding]:
     """Saves that the estimate does not hold, and what the interval allows for."""
     setup = profile.setup
     if saves.by_batches:
         allowed = "No save was seen, so the interval does not allow for them either."
-        if saves.per_epoch and (saves.longest > step.value or setup.saving != "batches"):
+        if saves.per_epoch and saves.longest:
             allowed = (
                 f"The high end of the interval allows for {saves.per_epoch:.3g} of them an epoch, "
                 f"{format_seconds(saves.longest)} each: the longest that callbacks worked after an epoch, or that a "

@@ -68,9 +68,9 @@ class FitsEstimate:
 
     def _repr_html_(self) -> str:
         rows = ""
-        for number, fit in enumerate(self.fits, 1):
+        for fit in self.fits:
             one, name = fit.estimate, escape(fit.name or fit.model or "")
-            rows += f"<tr><td>{number}</td><td><bdi>{name}</bdi></td><td>{fit.times}</td><td>{one.epochs}</td>"
+            rows += f"<tr><td>{fit.number}</td><td><bdi>{name}</bdi></td><td>{fit.times}</td><td>{one.epochs}</td>"
             rows += "".join(f"<td>{format_seconds(seconds)}</td>" for seconds in (one.seconds, one.low, one.high))
             rows += "</tr>"
         head = "".join(f"<th>{name}</th>" for name in ("", "fit", "times", "epochs", "time", "low", "high"))
@@ -101,6 +101,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
             f"The fits come from {len(machines)} different machines or setups, so they are no single program. "
             "Estimate each machine by itself."
         )
+    said = options.get("batch_size") or getattr(options.get("workload"), "batch_size", None)
     fits: list[FitEstimate] = []
     left_out: dict[int, EstimateError] = {}
     before: object = None
@@ -117,7 +118,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
             times=1,
             name=same[0].fit.name if same[0].fit else None,
             model=same[0].model,
-            batch_size=options.get("batch_size") or same[0].batch_size,
+            batch_size=said or same[0].batch_size,
             repetitions=len(same),
             estimate=predicted,
         )
@@ -196,6 +197,7 @@ def _agree(program: Sequence[Profile], run: Sequence[Profile], *, across_sizes: 
     return (
         bool(pairs)
         and machine_of(program[0]) == machine_of(run[0])
+        and not differ(lambda one: one.model)
         and not differ(lambda one: one.setup.structure)
         and (across_sizes or not differ(lambda one: one.batch_size))
     )

@@ -96,8 +96,9 @@ def _epoch_times(profile: Profile) -> tuple[float, float, float]:
         )
     inside = profile.outcome == "given"
     validations: dict[int, float] = {}
-    for one in () if inside else timeline.validations:
-        validations[one.epoch] = validations.get(one.epoch, 0.0) + one.seconds
+    for passes in [] if inside else group_validations(profile):
+        epoch = passes[0].epoch
+        validations[epoch] = validations.get(epoch, 0.0) + math.fsum(one.seconds for one in passes)
     boundaries = {one.epoch + 1: one.seconds for one in timeline.boundaries if not one.final}
     seconds = [e.seconds + validations.get(e.epoch, 0.0) + boundaries.get(e.epoch, 0.0) for e in whole]
     init = (timeline.init_seconds or 0.0) + (timeline.fit_to_first_batch_seconds or 0.0)

@@ -136,6 +136,11 @@ def estimate(
             )
         # A phase has its own batch size and thus its own number of steps; the data and their validation stay the same.
         said = Workload.saying(workload, {"examples": examples, "validation_examples": validation_examples})
+        if said.validation_steps is not None and one.batch_size != measured[0].batch_size:
+            raise EstimateError(
+                f"{one.title}: the phases have different batch sizes, so one number of validation batches is not the "
+                "same validation. Pass validation_examples= instead of validation_steps."
+            )
         data = replace(said, steps_per_epoch=None, batch_size=None, partial_batch=None)
         return fit_runtime(one, workload=data, method=method, confidence=confidence)
 

@@ -110,7 +110,8 @@ def group_validations(profile: Profile) -> list[list[Validation]]:
     """Validations by epoch: a program may pass over several sets of data after each.
 
     Where it is known how often a validation comes in an epoch, each stands by itself. What only the last epoch has, a
-    test when all is done, comes once: it is put with the first.
+    test when all is done, comes once: it is put with the first. A last epoch that was interrupted between two of its
+    sets tells nothing.
     """
     seen = profile.timeline.validations
     if profile.setup.validations_per_epoch is not None:
@@ -118,6 +119,8 @@ def group_validations(profile: Profile) -> list[list[Validation]]:
     epochs = [list(passes) for _, passes in groupby(seen, key=lambda one: one.epoch)]
     if len(epochs) > 1:
         usual = len(epochs[-2])
+        if profile.outcome == "interrupted" and len(epochs[-1]) < usual:
+            return epochs[:-1]
         epochs[0] += epochs[-1][usual:]
         del epochs[-1][usual:]
     return epochs

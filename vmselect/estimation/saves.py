@@ -24,8 +24,8 @@ class Saves:
     """Saves that are not counted: ``per_epoch`` by batches, and perhaps some after a few of the epochs.
 
     ``by_batches`` says that there are such saves, even where their number is not known. ``longest`` is the longest that
-    callbacks worked at the end of an epoch, or that a step stood out by. ``now_and_then`` is what an epoch takes on
-    average if what came after the first one comes again.
+    callbacks worked at the end of an epoch, or that a step stood out by; 0 where no save was seen. ``now_and_then`` is
+    what an epoch takes on average if what came after the first one comes again.
     """
 
     by_batches: bool = False
@@ -47,7 +47,10 @@ def find_unseen_saves(profile: Profile, readings: Readings, *, step: Level, step
     first, later = max(readings.first_endings, default=0.0), max(readings.later_endings, default=0.0)
     # The first save of Keras' own callbacks is slow once, so it says nothing about later ones.
     seldom = bool(readings.later_endings) and setup.saving is None and first > SELDOM * later
-    saves = Saves(longest=max(first, later, step.stall), now_and_then=SELDOM_SHARE * first if seldom else 0.0)
+    longest = max(first, later, step.stall)
+    if setup.saving == "batches" and longest <= step.value:  # nothing that was seen can have been a save
+        longest = 0.0
+    saves = Saves(longest=longest, now_and_then=SELDOM_SHARE * first if seldom else 0.0)
     if setup.save_freq is None:
         return replace(saves, by_batches=setup.saving == "batches")
     if profile.timeline.steps.steps >= SEEN_TWICE * setup.save_freq:
