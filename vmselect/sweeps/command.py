@@ -98,7 +98,9 @@ def check_script(arguments: Sequence[str], folder: Path) -> None:
     """Raise where the command's script is not in ``folder``, from which it will run."""
     script = script_of(arguments)
     if script is not None and not has_file(folder / script):
-        raise PlanError(f"The script {script} is not in {folder}. Start the sweep in the folder where it is.")
+        raise PlanError(
+            f"The script {script} is not in {folder}, or may not be looked at. Start the sweep in the folder where it is."
+        )
 
 
 def _in_shell_text(arguments: Sequence[str]) -> str | None:
