@@ -118,7 +118,7 @@ def probe(
             "the callbacks of its fit, or convert it first: jupyter nbconvert --to script."
         )
     if not module and not has_file(Path(script)):
-        raise ArgumentError(f"{script} is not a file; give the path of a Python script.")
+        raise ArgumentError(f"{script} is not a file, or may not be looked at; give the path of a Python script.")
     target = choose_path(path) or Path("profiles")
     check_target(target, "training")
     wanted = several(check_count, "--fit", fit) if fit else ()

@@ -99,7 +99,8 @@ def check_script(arguments: Sequence[str], folder: Path) -> None:
     script = script_of(arguments)
     if script is not None and not has_file(folder / script):
         raise PlanError(
-            f"The script {script} is not in {folder}, or may not be looked at. Start the sweep in the folder where it is."
+            f"The script {script} is not in {folder}, or may not be looked at. Start the sweep in the folder where it "
+            "is."
         )
 
 

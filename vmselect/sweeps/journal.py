@@ -75,7 +75,9 @@ def read_journal(folder: Path) -> list[Event]:
     """The events so far; half a line, which a crash may leave, is passed over."""
     path = folder / NAME
     if not has_file(path):
-        raise SweepError(f"{folder}: no sweep was started here, or it may not be looked at ({NAME} is missing). Check the folder.")
+        raise SweepError(
+            f"{folder}: no sweep was started here ({NAME} is missing), or it may not be looked at. Check the folder."
+        )
     events = []
     for line in read_bytes(path, noun="journal", limit=LIMIT_BYTES, error=SweepError).split(b"\n"):
         try:
