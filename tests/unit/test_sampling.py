@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 from vmselect.errors import ArgumentError
 from vmselect.probe.sampling import Alarm, Sampler, machine
 from vmselect.probe.sampling import sampler as sampler_module
+from vmselect.probe.sampling import tally as tally_module
 from vmselect.probe.sampling.container import ContainerReader
 from vmselect.probe.sampling.machine import MachineReader
 from vmselect.probe.sampling.tally import KEPT_PER_PHASE, Tally
@@ -88,6 +90,59 @@ def test_single_cores_make_no_series():
 def test_columns_that_differ_in_length_are_refused():
     with pytest.raises(ValueError, match="differ in length"):
         Usage(interval_seconds=1.0, seconds=(1.0,), phase=())
+
+
+@pytest.fixture
+def half_added(monkeypatch):
+    """A tally to which a thread is adding its first sample, and what lets that go on."""
+    tally, began, go_on = Tally(), threading.Event(), threading.Event()
+    add = tally_module._Sum.add
+
+    def add_slowly(*given):
+        began.set()
+        go_on.wait(60)
+        add(*given)
+
+    monkeypatch.setattr(tally_module._Sum, "add", add_slowly)
+    adding = threading.Thread(target=tally.add, args=("steady_steps", 1.0, 1.0, {"cpu_share": 0.5, "steal_share": 0.0}))
+    adding.start()
+    assert began.wait(60)
+    yield tally, go_on
+    go_on.set()
+    adding.join()
+
+
+def test_a_record_that_is_built_while_a_sample_is_added_waits_for_it(half_added):
+    tally, go_on = half_added
+    threading.Timer(0.2, go_on.set).start()
+    assert tally.build(1.0, Limits()).series == {"cpu_share": (0.5,), "steal_share": (0.0,)}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_child_does_not_wait_for_a_thread_that_it_does_not_have(half_added):
+    tally, _ = half_added
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        with tally._alone():
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_signal_while_a_record_is_built_may_build_another(monkeypatch):
+    tally = Tally()
+    tally.add("steady_steps", 1.0, 1.0, {"cpu_share": 0.5})
+    build, built = tally._build, []
+
+    def interrupted(*given):
+        monkeypatch.setattr(tally, "_build", build)
+        built.append(tally.build(*given))
+        return build(*given)
+
+    monkeypatch.setattr(tally, "_build", interrupted)
+    assert [tally.build(1.0, Limits())] == built
 
 
 # -- the thread --------------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -72,19 +74,25 @@ class PhaseTally:
 
 
 class Tally:
-    """All samples of a training, by phase."""
+    """All samples of a training, by phase. One thread may add while others build."""
 
     def __init__(self) -> None:
         self._phases: dict[Phase, PhaseTally] = {}
+        self._lock, self._process = threading.RLock(), os.getpid()
 
     def add(self, phase: Phase, at: float, seconds: float, values: Mapping[str, float]) -> None:
         """A sample of ``phase`` that ended ``at`` and covers ``seconds``; what is no finite number is left out."""
         sound = {name: float(value) for name, value in values.items() if math.isfinite(value)}
         if seconds > 0 and sound:
-            self._phases.setdefault(phase, PhaseTally()).add(at, seconds, sound)
+            with self._alone():
+                self._phases.setdefault(phase, PhaseTally()).add(at, seconds, sound)
 
     def build(self, interval: float, limits: Limits) -> Usage:
         """What a record keeps of it."""
+        with self._alone():
+            return self._build(interval, limits)
+
+    def _build(self, interval: float, limits: Limits) -> Usage:
         from vmselect.records.usage import PHASES, Usage
 
         rows = sorted(
@@ -102,6 +110,12 @@ class Tally:
                 name: tuple(_short(values[name]) if name in values else None for *_, values in rows) for name in names
             },
         )
+
+    def _alone(self) -> threading.RLock:
+        """The lock. A signal may interrupt its holder to build a record, hence one that can be taken twice."""
+        if self._process != os.getpid():  # a child: whoever held the lock when it was forked does not live here
+            self._lock, self._process = threading.RLock(), os.getpid()
+        return self._lock
 
 
 def _percentile(ordered: list[float], share: float) -> float:
