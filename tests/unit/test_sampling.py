@@ -8,8 +8,10 @@ import sys
 import threading
 import time
 import warnings
+from itertools import pairwise
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from vmselect.errors import ArgumentError
@@ -287,17 +289,163 @@ def test_the_work_of_children_is_the_process_s_own():
     assert with_child > reader.read(0.5)["process_cores"] + 0.1
 
 
-def test_all_processes_are_looked_at_only_where_there_are_children(monkeypatch):
-    monkeypatch.setattr(machine, "has_children", lambda: False)
+class Worker:
+    """A made-up process: what it has worked, what those whose leave it took have, and who is below it."""
+
+    def __init__(self, worked=0.0, *, began=0.0):
+        self.worked, self.taken_over, self.began = worked, 0.0, time.time() + began
+        self.below, self.ended = [], False
+
+    def cpu_times(self):
+        if self.ended:
+            raise psutil.NoSuchProcess(1)
+        return SimpleNamespace(user=self.worked, system=0.0, children_user=self.taken_over, children_system=0.0)
+
+    def create_time(self):
+        return self.began
+
+    def children(self, recursive):
+        return [one for child in self.below for one in (child, *child.children(recursive))]
+
+    def start(self, child):
+        self.below.append(child)
+        return child
+
+    def lose(self, child):
+        self.below.remove(child)
+        child.ended = True
+
+    def take_leave_of(self, child):
+        self.lose(child)
+        self.taken_over += child.worked + child.taken_over
+
+
+@pytest.fixture
+def family(monkeypatch):
+    """A reader of a made-up process, what that one has worked between two readings, and a clock that is fed."""
+    me = Worker(5.0, began=-100.0)
+    monkeypatch.setattr(machine, "has_children", lambda: bool(me.below))
     reader = MachineReader()
+    monkeypatch.setattr(reader, "_process", me)
+    now, told = [0.0], [reader._count_work()]
+    reader._clock = lambda: now[0]
+
+    def worked():
+        now[0] += 1.0
+        told.append(reader._count_work())
+        return told[-1] - told[-2]
+
+    return SimpleNamespace(me=me, reader=reader, worked=worked)
+
+
+def test_a_child_counts_from_its_beginning_to_its_end_once(family):
+    me = family.me
+    loader = me.start(Worker(7.0))
+    assert family.worked() == 7
+    family.reader._look_again = 2.5  # the next look is late
+    helper = me.start(Worker(2.0))
+    loader.worked += 1
+    assert family.worked() == 1
+    me.worked += 0.5
+    assert family.worked() == 2.5, "what it did before it was seen"
+    helper.worked += 1
+    me.take_leave_of(helper)
+    assert family.worked() == 1, "what it did after it was last seen"
+    loader.start(Worker(3.0))
+    assert family.worked() == 3
+    loader.take_leave_of(loader.below[0])
+    assert family.worked() == 0
+    me.start(Worker(4.0))
+    me.take_leave_of(me.below[-1])
+    assert family.worked() == 4, "never seen at all"
+    me.take_leave_of(loader)
+    assert family.worked() == 0
+
+
+def test_what_a_child_did_before_sampling_began_does_not_count(family):
+    old = family.me.start(Worker(50.0, began=-10.0))
+    assert family.worked() == 0
+    old.worked += 1
+    assert family.worked() == 1
+    family.me.take_leave_of(old)
+    assert family.worked() == 0
+
+
+def test_a_child_whose_time_nobody_takes_over_takes_none_away(family):
+    child = family.me.start(Worker(9.0))
+    assert family.worked() == 9
+    family.me.lose(child)
+    family.me.worked += 1
+    assert family.worked() == 1
+    family.me.worked += 1
+    assert family.worked() == 1
+
+
+def test_a_child_that_ends_between_two_questions_counts_once(family):
+    child = family.me.start(Worker(9.0))
+    assert family.worked() == 9
+    child.ended = True  # after its parent was asked, before it was
+    assert family.worked() == 0
+    family.me.take_leave_of(child)
+    family.me.worked += 1
+    assert family.worked() == 1
+
+
+def test_short_lived_children_beside_one_that_stays_are_no_other_programs():
+    stays = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        reader = MachineReader()
+        reader._look_again = float("inf")
+        before, began = os.times(), time.monotonic()
+        for _ in range(5):
+            subprocess.run([sys.executable, "-c", "sum(range(5_000_000))"], check=True)
+        taken, after = time.monotonic() - began, os.times()
+    finally:
+        stays.communicate(b"\n")
+    worked = sum(after[:4]) - sum(before[:4])
+    assert worked > 0.2
+    assert reader.read(taken)["process_cores"] * taken == pytest.approx(worked, rel=0.1, abs=0.1)
+
+
+def test_others_are_right_in_the_mean_where_a_child_is_seen_late(monkeypatch):
+    """Two cores, on both of which a child works that is seen at the second reading."""
+    reader = MachineReader()
+    monkeypatch.setattr(reader, "_usable", frozenset({0, 1}))
+    idle = {"idle0": 0.0, "idle1": 0.0}
+    counts = [{"busy0": n, "busy1": n, "own": own} | idle for n, own in ((0.0, 0.0), (1.0, 0.0), (2.0, 4.0))]
+    others = []
+    for before, now in pairwise(counts):
+        values = {}
+        reader._read_processors(before, now, 1.0, values)
+        others.append(values["other_cores"])
+    assert sum(others) == 0
+
+
+def test_all_processes_are_looked_at_only_where_there_are_children(family, monkeypatch):
     looked = []
-    monkeypatch.setattr(reader, "_process", SimpleNamespace(children=lambda recursive: looked.append(recursive) or []))
-    for _ in range(2 * machine.LOOK_FOR_CHILDREN_EVERY):
-        assert reader._count_children() == {}
+    monkeypatch.setattr(family.me, "children", lambda recursive: looked.append(recursive) or list(family.me.below))
+    for _ in range(10):
+        family.worked()
     assert not looked
-    monkeypatch.setattr(machine, "has_children", lambda: True)
-    reader._count_children()
+    family.me.start(Worker())
+    family.worked()
     assert looked == [True], "a child that is new is looked for at once"
+
+
+def test_looks_at_all_processes_take_a_thousandth_of_the_time(family, monkeypatch):
+    now = [0.0]
+    family.reader._clock = lambda: now[0]
+    child = family.me.start(Worker())
+
+    def children(recursive):
+        now[0] += 0.02
+        return [child]
+
+    monkeypatch.setattr(family.me, "children", children)
+    for _ in range(100):
+        family.reader._count_work()
+        now[0] += 1.0
+    assert 100 < now[0] <= 100 + 6 * 0.02
 
 
 def test_asking_for_children_takes_none_from_who_waits_for_them():

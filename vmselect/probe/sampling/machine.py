@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 PRESSURE = Path("/proc/pressure")
 
-LOOK_FOR_CHILDREN_EVERY = 5
-"""Readings between two looks at all processes for more children, the one question that takes milliseconds."""
+LOOKING_SHARE = 0.001
+"""Share of the time that may go into looks at all processes for more children, the one question of milliseconds."""
+
+EARLIER_SECONDS = 1.0
+"""A process that began this much before is older: systems tell the time of their own start in whole seconds."""
 
 MOST_CORES_ONE_BY_ONE = 512
 
@@ -27,8 +31,14 @@ class MachineReader:
         self._psutil = psutil
         self._process = psutil.Process()
         self._usable = usable_cores()
-        self._children: dict[int, Any] = {}
-        self._readings = 0
+        self._clock = time.perf_counter
+        self._began = time.time()
+        self._children: set[Any] = set()
+        self._look_again = 0.0
+        self._times: dict[Any, tuple[float, float]] = {}
+        """Of this process and its children at the last reading: their own time, and that of children they took leave
+        of."""
+        self._worked = self._missing = 0.0
         # Where a container hides its counters, psutil would warn in the middle of somebody's training.
         root = getattr(psutil, "PROCFS_PATH", None)
         self._counts_swap = root is None or Path(root, "vmstat").is_file()
@@ -56,9 +66,7 @@ class MachineReader:
             # Guests' time is part of user time.
             busy = core.user + core.system + sum(getattr(core, n, 0.0) for n in ("nice", "irq", "softirq"))
             counts |= {f"busy{index}": busy, f"idle{index}": idle, f"steal{index}": steal}
-        own = self._process.cpu_times()
-        counts["own"] = own.user + own.system
-        counts |= self._count_children()
+        counts["own"] = self._count_work()
         swap = self._ask("swap_memory") if self._counts_swap else None
         if swap is not None:
             counts["swap_bytes_per_second_total"] = swap.sin + swap.sout
@@ -80,22 +88,43 @@ class MachineReader:
             pass
         return counts | self._count_pressure()
 
-    def _count_children(self) -> dict[str, float]:
-        if has_children() and (not self._children or self._readings % LOOK_FOR_CHILDREN_EVERY == 0):
+    def _count_work(self) -> float:
+        """Seconds of processors that this process and its children have worked; it only ever grows.
+
+        The time of a child goes over to its parent when that takes leave of it, the rest of its time and all of a child
+        that was never seen with it.
+        """
+        self._look_for_children()
+        before, self._times = self._times, {}
+        worked = handed_over = 0.0
+        for process in (self._process, *self._children):
             try:
-                self._children = {child.pid: child for child in self._process.children(recursive=True)}
-            except self._psutil.Error:
-                self._children = {}
-        self._readings += 1
-        counts = {}
-        for pid, child in list(self._children.items()):
-            try:
-                times = child.cpu_times()
+                times = process.cpu_times()
+                older = process not in before and process.create_time() < self._began - EARLIER_SECONDS
             except self._psutil.Error:  # it has ended
-                del self._children[pid]
+                self._children.discard(process)
                 continue
-            counts[f"child{pid}"] = times.user + times.system
-        return counts
+            own, children = now = (times.user + times.system, times.children_user + times.children_system)
+            own_before, children_before = now if older else before.get(process, (0.0, 0.0))
+            worked += max(0.0, own - own_before)
+            handed_over += children - children_before
+            self._times[process] = now
+        handed_over -= sum(sum(last) for process, last in before.items() if process not in self._times)
+        # Less than was known of those who ended: one of them did between two questions, and the next reading has its
+        # time; or nobody took leave of it, and its time is in no reading.
+        self._worked += worked + max(0.0, handed_over + self._missing)
+        self._missing = min(0.0, handed_over)
+        return self._worked
+
+    def _look_for_children(self) -> None:
+        now = self._clock()
+        if not has_children() or (self._children and now < self._look_again):
+            return
+        try:
+            self._children = set(self._process.children(recursive=True))
+        except self._psutil.Error:
+            return
+        self._look_again = now + (self._clock() - now) / LOOKING_SHARE
 
     def _count_pressure(self) -> dict[str, float]:
         counts = {}
@@ -136,9 +165,9 @@ class MachineReader:
         values["busiest_core_share"] = max(busy for busy, _ in shares.values())
         values["usable_cpu_share"] = sum(shares[core][0] for core in usable) / len(usable)
         values["steal_share"] = sum(shares[core][1] for core in usable) / len(usable)
-        own = passed("own") + sum(passed(name) for name in now if name.startswith("child"))
-        values["process_cores"] = own / seconds
-        values["other_cores"] = max(0.0, values["usable_cpu_share"] * len(usable) - values["process_cores"])
+        values["process_cores"] = passed("own") / seconds
+        # Below zero where a child is seen late: its time was taken for others' before, and the mean is right.
+        values["other_cores"] = values["usable_cpu_share"] * len(usable) - values["process_cores"]
         for core in list(shares)[:MOST_CORES_ONE_BY_ONE]:
             values[f"core{core}_share"] = shares[core][0]
 
