@@ -1,17 +1,19 @@
 """The charts of a machine's use and of a training's course: the numbers first, then that they draw."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 
 import vmselect as vs
 from vmselect.errors import RankingError
+from vmselect.probe.sampling.tally import Tally
 from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve
 from vmselect.records.rule import StoppingRule
 from vmselect.records.usage import Limits, Usage
 from vmselect.report.content import MOST_SAMPLED_SHOWN, page_content
 from vmselect.report.course import course_chart, course_lines, course_points
-from vmselect.report.usage import MOST_SAMPLES, usage_chart, usage_lines, usage_points
+from vmselect.report.usage import MOST_BANDS, MOST_SAMPLES, usage_chart, usage_lines, usage_points
 
 USAGE = Usage(
     interval_seconds=1.0,
@@ -48,6 +50,27 @@ def test_usage_as_numbers(profile):
         {"phase": "steady steps", "begin": 2.0, "end": 4.0},
         {"phase": "validation", "begin": 4.0, "end": 5.0},
     ]
+
+
+@pytest.mark.parametrize(("steady", "validation"), [(290.0, 10.0), (60.0, 60.0), (30.0, 0.4), (100.0, 200.0)])
+def test_phases_keep_their_share_of_a_long_training_however_they_were_thinned_out(profile, steady, validation):
+    tally, at, lasted = Tally(), 0.0, {"steady steps": 0.0, "validation": 0.0}
+    while at < 10 * 3600:
+        for phase, seconds in (("steady_steps", steady), ("validation", validation)):
+            lasted[phase.replace("_", " ")] += seconds
+            end = at + seconds
+            while at < end:
+                taken = min(1.0, end - at)
+                at += taken
+                tally.add(phase, at, taken, {"usable_cpu_share": 0.5})
+    usage = tally.build(1.0, Limits())
+    chart = usage_points(profile.model_copy(update={"usage": usage}))["phases"].to_dict("records")
+    for bands in (chart, usage_lines("m", usage)["phases"]):
+        drawn = dict.fromkeys(lasted, 0.0)
+        for band in bands:
+            drawn[band["phase"]] += band["end"] - band["begin"]
+        assert drawn == pytest.approx(lasted, rel=0.03)
+        assert all(before["end"] == after["begin"] for before, after in pairwise(bands))
 
 
 def test_usage_draws(profile, tmp_path):
@@ -121,7 +144,7 @@ def test_what_the_page_holds_is_bounded(profile):
     )
     lines = usage_lines("m", long)
     assert len(lines["quantities"][0]["points"]) <= MOST_SAMPLES
-    assert len(lines["phases"]) <= MOST_SAMPLES
+    assert len(lines["phases"]) <= MOST_BANDS
     many = [
         vs.Profile.from_times(instance_type=f"m{i}", first_epoch_seconds=40, later_epoch_seconds=[30.0] * count)
         for i in range(9)

@@ -22,7 +22,7 @@ Phase = Literal[
     "upload", "download",
 ]  # fmt: skip
 """Of a training, of calls to something that answers, of a transfer. ``boundary`` is the time between the last step of
-an epoch and the first of the next, outside its validation."""
+an epoch and the first of the next, outside its validation; after one in mid-epoch, until the next step has ended."""
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 WORK: tuple[Phase, ...] = ("steady_steps", "calls", "upload", "download")

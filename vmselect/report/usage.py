@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from vmselect.report.drawing import SERIES, altair, themed
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
     from vmselect.records import InferenceRecord, Profile, TransferRecord, Usage
+    from vmselect.records.usage import Phase
 
 PHASES = {
     "initialization": ("initialization", "#e9ecef"),
@@ -31,6 +34,11 @@ PHASES = {
 
 MOST_SAMPLES = 200
 """Samples of one profile that the page holds."""
+MOST_BANDS = 1_000
+"""Runs of one phase that it holds: all of a training, since 240 samples of each phase are kept."""
+
+SLACK = 1.01
+"""Of the last samples none may be kept where they are thinned out: the others stand for a little more than a share."""
 
 
 def usage_points(profile: Profile | InferenceRecord | TransferRecord) -> dict[str, Any]:
@@ -68,7 +76,7 @@ def usage_lines(title: str, usage: Usage, *, most: int = MOST_SAMPLES) -> dict[s
     return {
         "title": title,
         "interval_seconds": usage.interval_seconds,
-        "phases": _merged(_phases(usage), most),
+        "phases": _merged(_phases(usage), MOST_BANDS),
         "quantities": quantities,
     }
 
@@ -103,16 +111,36 @@ def _mean(values: tuple[float | None, ...]) -> float | None:
 
 
 def _phases(usage: Usage) -> list[dict[str, Any]]:
-    """Begin and end of each run of samples of one phase; a sample reaches back to the one before."""
+    """Begin and end of each run of samples of one phase; a sample reaches back to the one before, if it can.
+
+    Each phase is thinned out for itself. So where a sample stands for less than the time since the one before, what is
+    missing was thinned out: it goes to the phase whose samples could not reach back as far as they stand for.
+    """
+    kept = Counter(usage.phase)
+    seen = {phase: max(found.values(), key=lambda one: one.seconds) for phase, found in usage.phases.items() if found}
+    owed = {phase: 0.0 for phase, whole in seen.items() if whole.count > kept[phase] > 0}
     bands: list[dict[str, Any]] = []
-    begin = 0.0
-    for at, phase in zip(usage.seconds, usage.phase, strict=True):
+
+    def shade(phase: Phase, begin: float, end: float) -> None:
         name = PHASES[phase][0]
         if bands and bands[-1]["phase"] == name:
-            bands[-1]["end"] = at
+            bands[-1]["end"] = end
         else:
-            bands.append({"phase": name, "begin": begin, "end": at})
-        begin = at
+            bands.append({"phase": name, "begin": begin, "end": end})
+
+    before = 0.0
+    for at, phase in zip(usage.seconds, usage.phase, strict=True):
+        begin = before
+        reach = SLACK * seen[phase].seconds / kept[phase] if phase in seen else math.inf
+        if owed and at - reach - before > usage.interval_seconds / 2:  # not all samples are equally long
+            begin = round(at - reach, 3)
+            missing = max(owed, key=lambda one: owed[one])
+            shade(missing, before, begin)
+            owed[missing] -= begin - before
+        shade(phase, begin, at)
+        if phase in owed:
+            owed[phase] += reach - (at - begin)
+        before = at
     return bands
 
 
