@@ -178,6 +178,36 @@ def test_changes_of_phase_are_sampled_but_not_too_often():
     assert 5 <= reader.readings <= 10
 
 
+def test_short_epochs_are_sampled_no_oftener_than_others_for_long():
+    now = [0.0]
+    reader = Counter()
+    sampler = Sampler(1.0, readers=[reader], clock=lambda: now[0])
+    sampler._readers = sampler._given
+    for _ in range(1_000):  # epochs of 45 ms, for 45 seconds
+        now[0] += 0.040
+        sampler.enter("boundary")
+        sampler._tick()
+        now[0] += 0.005
+        sampler.enter("steady_steps")
+        sampler._tick()
+    assert 45 <= reader.readings <= 45 + sampler_module.MOST_EARLY
+
+
+def test_a_short_phase_has_three_samples_of_its_own():
+    now = [0.0]
+    sampler = Sampler(10.0, readers=[Counter()], clock=lambda: now[0])
+    sampler._readers = sampler._given
+    sampler.enter("steady_steps")
+    for _ in range(20):
+        for phase, seconds in (("validation", 7.3), ("steady_steps", 0.2)):
+            now[0] += seconds
+            sampler.enter(phase)
+            sampler._tick()
+    usage = sampler.usage()
+    assert usage.summary("seen_share", "validation").count == 3
+    assert usage.summary("seen_share", "validation").seconds == pytest.approx(3 * 0.2)
+
+
 def test_it_ends_with_a_last_sample_and_closes_what_it_reads():
     reader = Counter()
     sampler = Sampler(60.0, readers=[reader])

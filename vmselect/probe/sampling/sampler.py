@@ -1,8 +1,8 @@
 """The thread that samples: started and ended by a probe, told of every change of phase.
 
-It reads once an interval and at changes of phase, so that short phases have a sample of their own. All reading is done
-in the thread; whoever tells it of a phase pays for a look at the clock. Before the process is forked the thread ends,
-and afterwards it is started again in the parent: a child must not inherit half a thread.
+It reads once an interval, and at the first changes to and from each phase, so that short phases have samples of their
+own. All reading is done in the thread; whoever tells it of a phase pays for a look at the clock. Before the process is
+forked the thread ends, and afterwards it is started again in the parent: a child must not inherit half a thread.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 SHORTEST_SECONDS = 0.1
 """Systems count processor time in hundredths of a second: shorter samples would be mostly noise."""
+
+MOST_EARLY = 6
+"""Changes to and from a phase at which a sample is taken before the interval is over: three stays in it. With epochs
+shorter than the interval there would be ten a second, for as long as the training goes on."""
 
 MOST_CHANGES = 10_000
 PATIENCE_SECONDS = 2.0
@@ -71,6 +75,9 @@ class Sampler:
         """What was seen, once that is all."""
         self._phase: Phase = "initialization"
         self._changes: deque[tuple[float, Phase]] = deque(maxlen=MOST_CHANGES)
+        self._early: dict[Phase, int] = {}
+        self._due = False
+        """Whether a sample is to be taken before the interval is over."""
         self._began = self._read_at = 0.0
         self._wake = threading.Event()
         self._ending = False
@@ -100,8 +107,14 @@ class Sampler:
             return
         now = self._clock()
         self._changes.append((now, phase))
+        both = (self._phase, phase)
         self._phase = phase
-        if now - self._read_at >= SHORTEST_SECONDS:
+        if self._due or now - self._read_at < SHORTEST_SECONDS:
+            return
+        if any(self._early.get(one, 0) < MOST_EARLY for one in both):
+            for one in both:
+                self._early[one] = self._early.get(one, 0) + 1
+            self._due = True
             self._wake.set()
 
     def usage(self) -> Usage:
@@ -166,8 +179,8 @@ class Sampler:
             return None
         now = self._clock()
         since = now - self._read_at
-        changed = bool(self._changes)
-        if since >= self.interval or (since >= SHORTEST_SECONDS and (changed or self._ending)):
+        if since >= self.interval or (since >= SHORTEST_SECONDS and (self._due or self._ending)):
+            self._due = False
             self._read(now, since)
             since = 0.0
         return None if self._ending else max(0.01, self.interval - since)
