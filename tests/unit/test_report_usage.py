@@ -92,11 +92,11 @@ def test_what_was_not_sampled_cannot_be_drawn(profile):
         usage_points(profile.model_copy(update={"usage": None}))
 
 
-def study(instance_type, values):
+def study(instance_type, values, monitor="val_accuracy"):
     run = ConvergenceRun(
         created=datetime.now(UTC),
         batch_size=64,
-        rule=StoppingRule(monitor="val_accuracy", patience=5, min_delta=0.0, mode="max"),
+        rule=StoppingRule(monitor=monitor, patience=5, min_delta=0.0, mode="max"),
         epochs_run=float(len(values)),
         curve=Curve.of(dict(enumerate(values, 1))),
         instance_type=instance_type,
@@ -161,6 +161,22 @@ def test_what_the_page_holds_is_bounded(profile):
 def test_repetitions_of_a_machine_are_one_line(profile):
     again = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=44, later_epoch_seconds=[32, 31])
     assert course_lines([profile, again])["times"][0]["points"] == [[1, 42.0], [2, 31.0], [3, 31.0]]
+
+
+def test_the_chart_draws_repetitions_as_one_line_and_one_metric_as_the_page_does(profile):
+    again = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=44, later_epoch_seconds=[32, 31])
+    studies = [study("m", [0.5, 0.7]), study("m", [0.75, 0.7]), study("m", [3.0, 2.0], monitor="val_loss")]
+    plan = course_chart([profile, again, *studies]).to_dict()
+    drawn = {}
+    for panel in plan["hconcat"]:
+        y = panel["encoding"]["y"]
+        drawn[y["title"]] = [[row["epoch"], row[y["field"]]] for row in plan["datasets"][panel["data"]["name"]]]
+    assert drawn == {
+        "Seconds of training in the epoch": [[1, 42.0], [2, 31.0], [3, 31.0]],
+        "val_accuracy": [[1, 0.625], [2, 0.7]],
+    }
+    page = course_lines([profile, again, *studies])
+    assert [page["times"][0]["points"], page["metrics"][0]["points"]] == list(drawn.values())
 
 
 def test_what_waits_for_data_says_so_beside_the_machine(profile):

@@ -57,14 +57,20 @@ def course_points(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] =
 
 def course_lines(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = ()) -> dict[str, Any]:
     """The same for the page: a line for each of the first machines, each thinned to what can be seen."""
-    points = course_points(records, runs=runs)
-    metrics = points["metrics"]
+    times, metrics, monitor = _medians(course_points(records, runs=runs))
+    return {"times": _lines(times, "seconds"), "metric": monitor, "metrics": _lines(metrics, "value")}
+
+
+def _medians(points: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame, str | None]:
+    """What is drawn: times, the values of one metric, its name; of a machine's repetitions the median of each epoch."""
+    times, metrics = points["times"], points["metrics"]
     monitor = next(iter(metrics["metric"]), None)  # one scale holds one metric
-    return {
-        "times": _lines(points["times"], "seconds"),
-        "metric": monitor,
-        "metrics": _lines(metrics[metrics["metric"] == monitor], "value"),
-    }
+    return _median(times, "seconds"), _median(metrics[metrics["metric"] == monitor], "value"), monitor
+
+
+def _median(frame: pd.DataFrame, value: str) -> pd.DataFrame:
+    grouped = frame.astype({value: float}).groupby(["machine", "epoch"], sort=False)
+    return grouped[value].median().reset_index()
 
 
 def _lines(frame: pd.DataFrame, value: str) -> list[dict[str, Any]]:
@@ -72,19 +78,19 @@ def _lines(frame: pd.DataFrame, value: str) -> list[dict[str, Any]]:
     for machine, some in frame.groupby("machine", sort=False):
         if len(lines) == MOST_LINES:
             break
-        # Repetitions of one machine are one line: the median of each epoch.
-        epochs = some.groupby("epoch")[value].median()
-        kept = epochs.iloc[:: -(-len(epochs) // MOST_POINTS)]
-        points = [[int(epoch), float(f"{seen:.5g}")] for epoch, seen in zip(kept.index, kept, strict=True)]
+        kept = some.sort_values("epoch").iloc[:: -(-len(some) // MOST_POINTS)]
+        points = [[int(epoch), float(f"{seen:.5g}")] for epoch, seen in zip(kept["epoch"], kept[value], strict=True)]
         lines.append({"name": str(machine), "points": points})
     return lines
 
 
 def course_chart(records: Iterable[Record]) -> Any:
-    """Seconds of each epoch on the left, the metric after it on the right; a line for each machine."""
+    """Seconds of each epoch on the left, the metric after it on the right; a line for each machine.
+
+    Repetitions of a machine are one line, the median of each epoch; of several metrics the first is drawn.
+    """
     alt = altair()
-    points = course_points(records)
-    times, metrics = points["times"], points["metrics"]
+    times, metrics, monitor = _medians(course_points(records))
     if times.empty and metrics.empty:
         raise RankingError("There is no whole epoch to draw: probe with EpochProbe, or with stop=False.")
     machines = list(dict.fromkeys([*times["machine"], *metrics["machine"]]))
@@ -107,5 +113,5 @@ def course_chart(records: Iterable[Record]) -> Any:
     if not times.empty:
         panels.append(panel(times, "seconds", "Seconds of training in the epoch"))
     if not metrics.empty:
-        panels.append(panel(metrics, "value", ", ".join(dict.fromkeys(metrics["metric"]))))
+        panels.append(panel(metrics, "value", str(monitor)))
     return styled(alt.hconcat(*panels).properties(title="Epoch by epoch"))
