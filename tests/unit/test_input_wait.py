@@ -1,12 +1,14 @@
 """How long steps wait for input: the clock around a fetch, the seam in Keras, the trace; and doing without them."""
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError
+from vmselect.probe import tensorflow_trace
 from vmselect.probe.input_wait import FetchClock, IteratorWatch, find_epoch_iterator, time_fetches
 from vmselect.probe.keras.step_trace import StepTrace
 from vmselect.probe.tensorflow_trace import TensorFlowTrace, length_of_union
@@ -169,6 +171,24 @@ def test_a_profiler_that_is_in_use_is_left_alone(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "tensorflow", stand_in)
     assert not TensorFlowTrace().begin()
+
+
+def test_a_trace_that_cannot_be_read_leaves_the_wait_unknown(monkeypatch):
+    struct = pytest.importorskip("google.protobuf.struct_pb2")
+    folders = []
+
+    def stop():
+        folders[-1].joinpath("host.xplane.pb").write_bytes(b"cut off")
+
+    experimental = SimpleNamespace(
+        start=lambda folder, options: folders.append(Path(folder)), stop=stop, ProfilerOptions=lambda **options: options
+    )
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(profiler=SimpleNamespace(experimental=experimental)))
+    monkeypatch.setattr(tensorflow_trace, "_load_protobuf", lambda: SimpleNamespace(XSpace=struct.Struct))
+    trace = TensorFlowTrace()
+    assert trace.begin()
+    assert trace.end(5) is None
+    assert not folders[-1].exists()
 
 
 def test_replicas_fetch_at_the_same_time():

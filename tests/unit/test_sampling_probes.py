@@ -143,6 +143,25 @@ def test_no_such_call_is_no_end() -> None:
     assert watch_call(sys._getframe(), "no such function") is None
 
 
+def test_a_call_that_is_over_is_not_taken_for_one_of_the_same_name_around_it() -> None:
+    def inner() -> Callable[[], bool]:
+        def fit() -> Callable[[], bool]:
+            watched = watch_call(sys._getframe())
+            assert watched is not None
+            assert watched()
+            return watched
+
+        return fit()
+
+    def fit() -> list[bool]:
+        around = watch_call(sys._getframe())
+        assert around is not None
+        watched = inner()
+        return [around(), watched()]
+
+    assert fit() == [True, False]
+
+
 def test_what_is_alive_is_sampled_on() -> None:
     sampler = Sampler(0.1, readers=[], alive=lambda: True)
     sampler.start()

@@ -39,13 +39,16 @@ def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None
     """A function that tells whether a call of ``name`` above ``frame`` goes on; None where there is no such call.
 
     Keras calls no hook when ``fit`` raises, and a notebook keeps the traceback, and with it all that ``fit`` held: that
-    no such call is on the thread's stack any more is the one sign that is always there. It is read as text, as the
-    interpreter prints it after a crash: to walk over the frames of a thread that goes on meanwhile can crash it.
+    fewer such calls than now are on the thread's stack is the one sign that is always there (a search over settings has
+    a ``fit`` of its own, which goes on). It is read as text, as the interpreter prints it after a crash: to walk over
+    the frames of a thread that goes on meanwhile can crash it.
     """
+    calls = 0
     above: FrameType | None = frame
-    while above is not None and above.f_code.co_name != name:
+    while above is not None:
+        calls += above.f_code.co_name == name
         above = above.f_back
-    if above is None:
+    if not calls:
         return None
     heading, ending = f" 0x{threading.get_ident():016x} ", f" in {name}"
 
@@ -56,7 +59,8 @@ def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None
             stacks = told.read().decode("ascii", "replace").split("\n\n")
         # What is left out for its length, of one stack or of all of them, may hold the call.
         mine = next((stack for stack in stacks if heading in stack), "..." if "..." in stacks[-1] else "")
-        return any(line.endswith(ending) or line.strip() == "..." for line in mine.splitlines())
+        lines = mine.splitlines()
+        return sum(line.endswith(ending) for line in lines) >= calls or any(line.strip() == "..." for line in lines)
 
     return goes_on
 
