@@ -92,6 +92,66 @@ def test_preparing_data_on_busy_processors_is_told_apart_from_slow_data():
     assert "preparing data" in found[0].remedy
 
 
+@pytest.mark.parametrize(
+    ("usage", "bound"),
+    [
+        ({"usable_cpu_share": 0.97, "process_cores": 7.8}, ""),  # the wait is the processors' own work
+        ({"usable_cpu_share": 0.14, "process_cores": 1.02}, ""),  # the work of one of them
+        ({"usable_cpu_share": 0.05, "process_cores": 0.3}, "a faster processor gains at most 1.1x here"),
+        (None, ""),  # nobody knows
+    ],
+)
+def test_without_a_gpu_the_bound_is_given_only_where_the_processors_idle(usage, bound):
+    found = vs.diagnose(profile_of(0.9, cores=8, usage=usage and HEALTHY | usage))[0]
+    assert (found.code, found.bound) == ("input-bound", bound)
+    assert ("device_gain_at_most" in found.evidence) == ("at most" in found.message) == bool(bound)
+    assert "up to 10x" in found.message
+    with_gpu = profile_of(0.9, cores=8, usage=usage and HEALTHY | usage, environment=GPUS)
+    assert vs.diagnose(with_gpu)[0].bound == "a faster GPU gains at most 1.1x here"
+
+
+def test_data_that_one_core_prepares_are_told_apart_from_slow_data():
+    def remedy(**usage):
+        return vs.diagnose(profile_of(0.9, cores=8, usage=HEALTHY | usage))[0].remedy
+
+    one = remedy(usable_cpu_share=0.14, process_cores=1.02)
+    assert "1.0 of 8 cores, as if one of them prepared all the data" in one
+    assert "more workers" in one
+    assert "nearer" not in one
+    several = remedy(usable_cpu_share=0.4, process_cores=3.1)
+    assert "3.1 of 8 cores: prepare data on more of them" in several
+    slow = remedy(usable_cpu_share=0.14, process_cores=0.2)
+    assert "14% busy, so the data come too slowly, not the work on them" in slow
+
+
+QUOTA = {"container_cores": 4.0}
+USED_UP = HEALTHY | {"usable_cpu_share": 0.06, "process_cores": 3.9, "other_cores": 0.0}
+
+
+def test_what_a_container_allows_is_what_can_be_busy():
+    healthy = profile_of(0.0, cores=64, usage=USED_UP, limits=QUOTA, environment={"cpu_cores": 64})
+    assert codes(healthy) == ["cpu-limited", "compute-bound"]
+    assert "4 of the machine's 64 cores" in vs.diagnose(healthy)[0].message
+    found = vs.diagnose(profile_of(0.6, cores=64, usage=USED_UP, limits=QUOTA))
+    assert [one.code for one in found] == ["input-bound", "cpu-saturated"]
+    assert "The container's 4 cores are 98% busy with preparing data" in found[0].remedy
+    assert found[0].remedy.endswith("give the container more cores.")
+    assert found[1].remedy.startswith("Give the container more cores")
+    assert found[1].evidence == {"process_cores": 3.9, "container_cores": 4.0}
+    # A limit above what there is, is none.
+    assert codes(profile_of(0.6, cores=2, usage=HEALTHY, limits=QUOTA)) == ["input-bound", "cpu-saturated"]
+    assert (
+        "The processors are 97% busy" in vs.diagnose(profile_of(0.6, cores=2, usage=HEALTHY, limits=QUOTA))[1].message
+    )
+
+
+def test_neighbours_of_a_container_are_counted_on_all_the_cores():
+    usage = HEALTHY | {"usable_cpu_share": 0.95, "process_cores": 3.0, "other_cores": 57.8}
+    found = vs.diagnose(profile_of(0.0, cores=64, usage=usage, limits=QUOTA))
+    assert [one.code for one in found] == ["noisy-neighbour"]
+    assert "90% of the 64 cores" in found[0].message
+
+
 @pytest.mark.parametrize(("share", "expected"), [(0.29, []), (0.3, ["input-bound"]), (0.1, [])])
 def test_the_threshold_of_the_wait(share, expected):
     assert codes(profile_of(share)) == expected
@@ -235,7 +295,7 @@ def test_the_command_shows_it(tmp_path):
 
     from vmselect.cli import app
 
-    profile_of(0.77, usage=HEALTHY).save(tmp_path / "slow.json")
+    profile_of(0.77, usage=HEALTHY, environment=GPUS).save(tmp_path / "slow.json")
     shown = CliRunner().invoke(app, ["check", str(tmp_path), "--format", "json"])
     assert "input-bound" in shown.output
     assert "gains at most 1.3x" in shown.output

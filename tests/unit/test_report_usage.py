@@ -184,9 +184,11 @@ def test_what_waits_for_data_says_so_beside_the_machine(profile):
     from vmselect.report import to_html
 
     wait = InputWait(seconds=7.7, wall_seconds=10.0, steps=20, method="test")
-    waiting = profile.model_copy(update={"timeline": profile.timeline.model_copy(update={"input_wait": wait})})
+    on_gpu = profile.environment.model_copy(update={"framework_gpus": 1})
+    timeline = profile.timeline.model_copy(update={"input_wait": wait})
+    waiting = profile.model_copy(update={"timeline": timeline, "environment": on_gpu})
     ranking = vs.rank([waiting], epochs=10)
-    bound = "a faster processor gains at most 1.3x here"
+    bound = "a faster GPU gains at most 1.3x here"
     assert ranking.best.bound == bound
     assert bound in str(ranking)
     assert bound in to_html(ranking)

@@ -543,9 +543,9 @@ def test_no_container_is_no_limit(tmp_path, content):
 # -- the alarm ---------------------------------------------------------------------------------------------------------
 
 
-def feed(alarm, shares):
+def feed(alarm, shares, limits=None, name="usable_cpu_share"):
     for second, share in enumerate(shares):
-        alarm.see(float(second), {} if share is None else {"usable_cpu_share": share})
+        alarm.see(float(second), {} if share is None else {name: share}, limits)
     for thread in threading.enumerate():
         if thread.name == "vmselect-alarm":
             thread.join(30)
@@ -556,6 +556,30 @@ def test_the_alarm_tells_once_until_it_was_quiet():
     feed(Alarm(heard.append, seconds=5), [0.95] * 20 + [0.5] + [0.99] * 10)
     assert [finding.code for finding in heard] == ["cpu-saturated"] * 2
     assert "90%" in str(heard[0])
+
+
+def test_the_alarm_of_a_container_is_about_what_it_allows():
+    heard = []
+    limits = Limits(cores=64, container_cores=4.0)
+    feed(Alarm(heard.append, seconds=5), [3.9] * 10, limits, "process_cores")
+    assert "The container's 4 cores have been more than 90% busy for 5 s, now 98%" in str(heard[0])
+    feed(Alarm(heard.append, seconds=5), [3.5] * 10, limits, "process_cores")
+    feed(Alarm(heard.append, seconds=5), [0.95] * 10, limits)  # the work of the process is unknown
+    assert len(heard) == 1
+    feed(Alarm(heard.append, seconds=5), [0.95] * 10, Limits(cores=2, container_cores=4.0))
+    assert len(heard) == 2
+
+
+def test_the_alarm_is_told_what_the_process_may_use():
+    now, heard = [0.0], []
+    alarm = Alarm(lambda finding: heard.append(finding), seconds=0)
+    sampler = Sampler(1.0, readers=[SimpleNamespace(read=lambda seconds: {"process_cores": 0.5})], alarm=alarm)
+    sampler._clock, sampler._readers = lambda: now[0], sampler._given
+    sampler._limits = Limits(cores=2, container_cores=0.5)
+    now[0] = 1.0
+    sampler._tick()
+    feed(alarm, [])
+    assert len(heard) == 1
 
 
 def test_an_alarm_begins_anew_with_every_training():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vmselect.findings import Finding
 
@@ -54,10 +54,47 @@ def steady_mean(profile: Profile, quantity: str) -> float | None:
     return None if summary is None or summary.seconds < SEEN_SECONDS else summary.mean
 
 
-def count_cores(profile: Profile) -> int | None:
-    """The cores that the process may use."""
+def usable_cores(profile: Profile) -> int | None:
+    """The cores that the process may run on."""
     limits = None if profile.usage is None else profile.usage.limits
     return (limits.cores if limits else None) or profile.environment.usable_cores or profile.environment.cpu_cores
+
+
+def container_cores(profile: Profile) -> float | None:
+    """How many cores' worth of time a container allows, where that is less than the cores; None is no such limit."""
+    limit, cores = None if profile.usage is None else profile.usage.limits.container_cores, usable_cores(profile)
+    return limit if limit is not None and (cores is None or limit < cores) else None
+
+
+def count_cores(profile: Profile) -> float | None:
+    """The cores' worth of time that the process may use."""
+    return container_cores(profile) or usable_cores(profile)
+
+
+class Busy(NamedTuple):
+    """How busy the processors are that the process may use: a share, in words, its evidence, and how to get more."""
+
+    share: float
+    said: str
+    evidence: dict[str, float]
+    more: str
+
+
+def busy_processors(profile: Profile) -> Busy | None:
+    """How busy the processors are in steady steps; None where that was not seen.
+
+    Where a container allows less than all cores' time, that is what counts: it can be used up while most cores idle.
+    """
+    limit, used = container_cores(profile), steady_mean(profile, "process_cores")
+    if limit is not None and used is not None:
+        share = min(1.0, used / limit)
+        said = f"The container's {limit:g} core{' is' if limit == 1 else 's are'} {share:.0%} busy"
+        return Busy(share, said, {"process_cores": used, "container_cores": limit}, "give the container more cores")
+    seen = steady_mean(profile, "usable_cpu_share")
+    if limit is not None or seen is None:
+        return None
+    said = f"The processors are {seen:.0%} busy"
+    return Busy(seen, said, {"usable_cpu_share": seen}, "take a machine with more cores")
 
 
 def device(profile: Profile) -> str:

@@ -8,6 +8,7 @@ from vmselect.diagnosis.base import (
     HARDLY,
     Causes,
     Diagnosis,
+    busy_processors,
     count_cores,
     device,
     input_share,
@@ -24,6 +25,9 @@ BUSY = 0.8
 IDLE = 0.7
 """Share of the cores' time under which they wait for something else than themselves."""
 
+ONE_CORE = 0.7
+"""Work, in cores, from which it may be one core that prepares all the data: the others idle, and the wait is work."""
+
 
 def find_input_bound(profile: Profile) -> Causes:
     """Steps that wait for data. The bound: were everything else free, the wait would be left."""
@@ -31,15 +35,20 @@ def find_input_bound(profile: Profile) -> Causes:
     if share is None or not waits_for_input(profile):
         return
     gain, other = 1 / share, 1 / max(1e-3, 1 - share)
-    busy = steady_mean(profile, "usable_cpu_share")
-    bound = f"a faster {device(profile)} gains at most {_times(gain)} here"
+    busy = busy_processors(profile)
+    # What does the computing may be what prepares the data: then a faster one shortens the wait as well.
+    bound = ""
+    if profile.environment.framework_gpus or _idle(profile):
+        bound = f"a faster {device(profile)} gains at most {_times(gain)} here"
+    gains = f"{bound}, faster input up to" if bound else "faster input gains up to"
     yield Diagnosis(
         "input-bound",
-        f"The steps wait for their data {share:.0%} of the time: {bound}, faster input up to {_times(other)}.",
-        _input_remedy(busy),
+        f"The steps wait for their data {share:.0%} of the time: {gains} {_times(other)}.",
+        _input_remedy(profile),
         "note",
-        {"input_wait_share": share, "device_gain_at_most": gain, "input_gain_at_most": other}
-        | ({} if busy is None else {"usable_cpu_share": busy}),
+        {"input_wait_share": share, "input_gain_at_most": other}
+        | ({"device_gain_at_most": gain} if bound else {})
+        | ({} if busy is None else busy.evidence),
         bound,
     )
 
@@ -63,17 +72,29 @@ def find_compute_bound(profile: Profile) -> Causes:
     )
 
 
-def _input_remedy(busy: float | None) -> str:
-    if busy is None:
+def _idle(profile: Profile) -> bool:
+    """Whether the processors are known to have time left, and not because one of them has all the work."""
+    busy, used = busy_processors(profile), steady_mean(profile, "process_cores")
+    return busy is not None and used is not None and busy.share < IDLE and used < ONE_CORE
+
+
+def _input_remedy(profile: Profile) -> str:
+    busy, used, cores = busy_processors(profile), steady_mean(profile, "process_cores"), count_cores(profile)
+    if busy is None or used is None or cores is None:
         return "Read ahead and in parallel, or keep the data nearer to the machine."
-    if busy < IDLE:
+    if busy.share >= IDLE:
         return (
-            f"The processors are {busy:.0%} busy, so the data come too slowly, not the work on them: read ahead and in "
-            "parallel (prefetch, more workers), or keep the data nearer to the machine."
+            f"{busy.said} with preparing data: prepare it once and keep it, do less for each example, or {busy.more}."
         )
+    if _idle(profile):
+        return (
+            f"{busy.said}, so the data come too slowly, not the work on them: read ahead and in parallel (prefetch, "
+            "more workers), or keep the data nearer to the machine."
+        )
+    alone = ", as if one of them prepared all the data" if used < 2 * ONE_CORE else ""
     return (
-        f"The processors are {busy:.0%} busy with preparing data: prepare it once and keep it, do less for each "
-        "example, or take a machine with more cores."
+        f"The training uses {used:.1f} of {cores:g} cores{alone}: prepare data on more of them (parallel calls, more "
+        "workers) and ahead (prefetch), or once and for all."
     )
 
 

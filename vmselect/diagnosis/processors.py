@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vmselect.diagnosis.base import Causes, Diagnosis, count_cores, steady_mean, waits_for_input
+from vmselect.diagnosis.base import (
+    Causes,
+    Diagnosis,
+    busy_processors,
+    count_cores,
+    steady_mean,
+    usable_cores,
+    waits_for_input,
+)
 
 if TYPE_CHECKING:
     from vmselect.records import Profile
@@ -31,17 +39,17 @@ def find_saturation(profile: Profile, threshold: float | None = None) -> Causes:
 
     Where they do the computing, busy is what they ought to be; with a ``threshold`` given it is said all the same.
     """
-    busy = steady_mean(profile, "usable_cpu_share")
-    if busy is None or busy <= (CPU_THRESHOLD if threshold is None else threshold):
+    busy = busy_processors(profile)
+    if busy is None or busy.share <= (CPU_THRESHOLD if threshold is None else threshold):
         return
     if threshold is None and not profile.environment.framework_gpus and not waits_for_input(profile):
         return
     yield Diagnosis(
         "cpu-saturated",
-        f"The processors are {busy:.0%} busy during steady steps.",
-        "Take a machine with more cores, or give them less to do: prepare data once, and run nothing beside.",
+        f"{busy.said} during steady steps.",
+        f"{busy.more.capitalize()}, or give them less to do: prepare data once, and run nothing beside.",
         "note",
-        {"usable_cpu_share": busy},
+        busy.evidence,
     )
 
 
@@ -63,10 +71,10 @@ def find_limit(profile: Profile) -> Causes:
             return
         yield Diagnosis(
             "cpu-limited",
-            f"The process may use {cores} of the machine's {profile.environment.cpu_cores} cores, and uses "
+            f"The process may use {cores:g} of the machine's {profile.environment.cpu_cores} cores, and uses "
             f"{used / cores:.0%} of that.",
             "Let it use all cores (taskset, the batch system, the container), or price the machine as one of "
-            f"{cores} cores.",
+            f"{cores:g} cores.",
             "note",
             {"usable_cores": float(cores), "cpu_cores": float(profile.environment.cpu_cores), "process_cores": used},
         )
@@ -83,7 +91,7 @@ def find_neighbours(profile: Profile) -> Causes:
             "doubt",
             {"steal_share": steal},
         )
-    cores, others = count_cores(profile), steady_mean(profile, "other_cores")
+    cores, others = usable_cores(profile), steady_mean(profile, "other_cores")
     busy = steady_mean(profile, "usable_cpu_share")
     # The other workers of one training are no neighbours.
     if not cores or others is None or busy is None or profile.environment.workers > 1:

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_seconds, check_share, show
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.units import format_seconds
+
+if TYPE_CHECKING:
+    from vmselect.records.usage import Limits
 
 
 class Alarm:
@@ -23,7 +26,8 @@ class Alarm:
         notify: a function that takes the :class:`~vmselect.Finding`, or a command: a list of words, or a line that is
             split as a shell would, without being given to one. A command finds the text in the environment variable
             ``VMSELECT_ALARM``. It runs beside the training, which never waits for it and never fails with it.
-        cpu: the share of the cores that the process may use, above which they are too busy.
+        cpu: the share of the cores that the process may use, above which they are too busy. Where a container allows
+            fewer cores' worth of time, of those.
         seconds: for how long they must be.
 
     >>> import vmselect as vs
@@ -46,9 +50,13 @@ class Alarm:
         self._above_since: float | None = None
         self._told = False
 
-    def see(self, now: float, values: Mapping[str, float]) -> None:
-        """A sample: the time since the start, and what was read."""
-        share = values.get("usable_cpu_share")
+    def see(self, now: float, values: Mapping[str, float], limits: Limits | None = None) -> None:
+        """A sample: the time since the start, what was read, and what the process may use."""
+        share, who = values.get("usable_cpu_share"), "The processors have"
+        allowed = None if limits is None else limits.container_cores
+        if limits is not None and allowed is not None and (limits.cores is None or allowed < limits.cores):
+            who = f"The container's {allowed:g} core{' has' if allowed == 1 else 's have'}"
+            share = min(1.0, values["process_cores"] / allowed) if "process_cores" in values else None
         if share is None:
             return
         if share <= self.cpu:
@@ -61,8 +69,7 @@ class Alarm:
             self._tell(
                 Finding(
                     "cpu-saturated",
-                    f"The processors have been more than {self.cpu:.0%} busy for {format_seconds(self.seconds)}, "
-                    f"now {share:.0%}.",
+                    f"{who} been more than {self.cpu:.0%} busy for {format_seconds(self.seconds)}, now {share:.0%}.",
                     "Use more cores, or give them less to do: fewer other programs, cheaper preprocessing.",
                     "note",
                 )

@@ -193,7 +193,7 @@ class Sampler:
         self._read_at = now
         self._tally.add(phase, now - self._began, since, values)
         if self._alarm is not None:
-            self._alarm.see(now - self._began, values)
+            self._alarm.see(now - self._began, values, self._limits)
 
     def _longest_phase(self, now: float) -> Phase:
         """The phase that took most of the time since the last reading; the changes until now are used up."""
