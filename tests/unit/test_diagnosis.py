@@ -181,7 +181,9 @@ def test_limits():
     assert "cpu-limited" in codes(profile_of(0.0, cores=1, usage=HEALTHY | pinned))
     assert "cpu-limited" not in codes(profile_of(0.8, cores=1, usage=HEALTHY | pinned | {"process_cores": 0.2}))
     held = HEALTHY | {"container_throttled_share": 0.4}
-    assert "cpu-limited" in codes(profile_of(0.0, usage=held, limits={"container_cores": 0.5}))
+    found = vs.diagnose(profile_of(0.0, usage=held, limits={"container_cores": 0.5}))
+    assert found[0].code == "cpu-limited"
+    assert "held back in 40% of the scheduler's periods" in found[0].message
 
 
 @pytest.mark.parametrize(

@@ -511,24 +511,45 @@ def test_limits_of_version_2(tmp_path):
         cpu__max="max 100000",
         memory__max="4000",
         memory__current="3000",
-        cpu__stat="usage_usec 5\nthrottled_usec 1000000\n",
+        cpu__stat="usage_usec 5\nnr_periods 100\nnr_throttled 10\nthrottled_usec 1000000\n",
     )
     reader = ContainerReader(mount=mount, membership=membership)
     assert (reader.cores, reader.memory_bytes) == (1.5, 4000)
-    write(mount / "jobs" / "mine", cpu__stat="usage_usec 5\nthrottled_usec 1500000\n")
+    more = "usage_usec 5\nnr_periods 120\nnr_throttled 15\nthrottled_usec 9500000\n"
+    write(mount / "jobs" / "mine", cpu__stat=more)
     assert reader.read(2.0) == {"container_memory_share": 0.75, "container_throttled_share": 0.25}
 
 
 def test_limits_of_version_1(tmp_path):
     mount, membership = tmp_path / "cgroup", tmp_path / "self"
     membership.write_text("5:cpu,cpuacct:/mine\n4:memory:/mine\n0::/\n")
-    write(mount / "cpu" / "mine", cpu__cfs_quota_us="50000", cpu__cfs_period_us="100000", cpu__stat="throttled_time 0")
+    write(
+        mount / "cpu" / "mine",
+        cpu__cfs_quota_us="50000",
+        cpu__cfs_period_us="100000",
+        cpu__stat="nr_periods 0 nr_throttled 0",
+    )
     write(mount / "memory", memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes="1")
     write(mount / "memory" / "mine", memory__limit_in_bytes="1000", memory__usage_in_bytes="900")
     reader = ContainerReader(mount=mount, membership=membership)
     assert (reader.cores, reader.memory_bytes) == (0.5, 1000)
-    write(mount / "cpu" / "mine", cpu__stat="throttled_time 500000000")
+    write(mount / "cpu" / "mine", cpu__stat="nr_periods 10\nnr_throttled 5\nthrottled_time 500000000")
     assert reader.read(1.0) == {"container_memory_share": 0.9, "container_throttled_share": 0.5}
+
+
+def test_the_group_that_holds_back_the_most_counts_however_long_another_was_held_back_before(tmp_path):
+    mount, membership = tmp_path / "cgroup", tmp_path / "self"
+    membership.write_text("0::/jobs/mine\n")
+    write(mount, cgroup__controllers="cpu")
+    write(mount / "jobs", cpu__stat="nr_periods 90000\nnr_throttled 80000\nthrottled_usec 900000000\n")
+    write(mount / "jobs" / "mine", cpu__max="400000 100000", cpu__stat="nr_periods 10\nnr_throttled 0\n")
+    reader = ContainerReader(mount=mount, membership=membership)
+    # Sixteen run queues were held back for half a second each: eight seconds of one.
+    write(mount / "jobs" / "mine", cpu__stat="nr_periods 20\nnr_throttled 8\nthrottled_usec 8000000\n")
+    assert reader.read(1.0) == {"container_throttled_share": 0.8}
+    assert reader.read(1.0) == {"container_throttled_share": 0.0}
+    (mount / "jobs" / "mine" / "cpu.stat").unlink()
+    assert reader.read(1.0) == {"container_throttled_share": 0.0}
 
 
 @pytest.mark.parametrize("content", [None, "", "nonsense", "0::/not/there\n"])

@@ -198,14 +198,16 @@ def test_a_container_of_version_2_that_holds_back(machine: Machine, tmp_path: Pa
     (own / "cpu.max").write_text("50000 100000")
     (own / "memory.max").write_text(str(2**30))
     (own / "memory.current").write_text(str(2**29))
-    held = [0]
+    periods = [0]
 
     def act() -> None:
-        held[0] += 400_000
-        (own / "cpu.stat").write_text(f"usage_usec 1\nnr_throttled 3\nthrottled_usec {held[0]}\n")
+        periods[0] += 10
+        (own / "cpu.stat").write_text(
+            f"usage_usec 1\nnr_periods {periods[0]}\nnr_throttled {periods[0] * 4 // 10}\nthrottled_usec 7\n"
+        )
         machine.pass_second(busy=0.25)
 
-    (own / "cpu.stat").write_text("throttled_usec 0\n")
+    (own / "cpu.stat").write_text("nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n")
     container = ContainerReader(mount=mount, membership=membership)
     limits = Limits(cores=2, container_cores=container.cores, container_memory_bytes=container.memory_bytes)
     usage = sample([MachineReader(), container], act, 5, limits)

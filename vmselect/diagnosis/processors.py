@@ -61,7 +61,7 @@ def find_limit(profile: Profile) -> Causes:
     if held is not None and limit is not None and held >= HELD_BACK:
         yield Diagnosis(
             "cpu-limited",
-            f"The container may use {limit:g} cores and was held back {held:.0%} of the time.",
+            f"The container may use {limit:g} cores and was held back in {held:.0%} of the scheduler's periods.",
             "Give the container more cores, or judge the machine without that limit.",
             "doubt",
             {"container_cores": limit, "container_throttled_share": held},

@@ -27,7 +27,7 @@ class ContainerReader:
         self._throttled = self._count_throttled()
 
     def read(self, seconds: float) -> dict[str, float]:
-        """The share of the allowed memory that is used, and of the time in which processors were held back."""
+        """The share of the allowed memory that is used, and of the scheduler's periods that ended held back."""
         values = {}
         if self.memory_bytes and self._memory_file is not None:
             used = _number(self._memory_file)
@@ -35,7 +35,9 @@ class ContainerReader:
                 values["container_memory_share"] = used / self.memory_bytes
         if self.cores is not None:
             before, self._throttled = self._throttled, self._count_throttled()
-            values["container_throttled_share"] = max(0.0, self._throttled - before) / seconds
+            values["container_throttled_share"] = max(
+                (_share(before[file], now) for file, now in self._throttled.items() if file in before), default=0.0
+            )
         return values
 
     def _folders(self, controller: str) -> Iterator[Path]:
@@ -79,18 +81,25 @@ class ContainerReader:
         smallest = min(found, default=None, key=lambda pair: pair[0])
         return (None, None) if smallest is None else (int(smallest[0]), smallest[1])
 
-    def _count_throttled(self) -> float:
-        """Seconds in which a group of this process was held back, the longest of them."""
-        seconds = [0.0]
+    def _count_throttled(self) -> dict[Path, tuple[float, float]]:
+        """Of each group of this process, its periods, and those in which it had used up its time and was held back.
+
+        The time that it was held back is of no use: it is the sum over all cores.
+        """
+        counts = {}
         for file in self._stat_files:
             words = _words(file)
             named = dict(zip(words[::2], words[1::2], strict=False))
             try:
-                seconds.append(float(named.get("throttled_usec", 0)) / 1e6)
-                seconds.append(float(named.get("throttled_time", 0)) / 1e9)
-            except ValueError:
+                counts[file] = (float(named["nr_periods"]), float(named["nr_throttled"]))
+            except (KeyError, ValueError):  # the topmost group has none
                 continue
-        return max(seconds)
+        return counts
+
+
+def _share(before: tuple[float, float], now: tuple[float, float]) -> float:
+    periods, throttled = now[0] - before[0], now[1] - before[1]
+    return min(1.0, max(0.0, throttled / periods)) if periods > 0 else 0.0
 
 
 def read_membership(file: Path) -> dict[str, str]:
