@@ -251,6 +251,10 @@ def test_throttling():
     found = vs.diagnose(profile_of(usage=usage, environment=GPUS))
     assert found[0].code == "throttled"
     assert "because of heat in 50% of the samples at 88 degrees; 2 GPUs" in found[0].message
+    usage = HEALTHY | cards(busy_share=0.9, throttled_by_hardware_share=0.5, temperature_celsius=88.0)
+    found = vs.diagnose(profile_of(usage=usage, environment=GPUS))
+    assert found[0].code == "throttled"
+    assert "by its hardware, because of heat or power, in 50% of the samples at 88 degrees" in found[0].message
     usage = HEALTHY | cards(busy_share=0.9, throttled_by_power_share=0.05)
     assert "throttled" not in codes(profile_of(usage=usage, environment=GPUS))
 

@@ -84,12 +84,16 @@ def test_a_card_that_vanishes(driver):
 
 
 def test_throttling(driver):
-    heat_and_power = {0x00: (0, 0), 0x01: (0, 0), 0x04: (0, 1), 0x20: (1, 0), 0x40: (1, 0), 0x80: (0, 1), 0x44: (1, 1)}
-    later = [keep(driver, f"{reasons}.txt", CARD | {"reasons": reasons}) for reasons in heat_and_power]
+    expected = {
+        0x00: (0, 0, 0), 0x01: (0, 0, 0), 0x04: (0, 1, 0), 0x20: (1, 0, 0), 0x40: (1, 0, 0), 0x80: (0, 1, 0),
+        0x44: (1, 1, 0), 0x08: (0, 0, 1), 0x48: (1, 0, 0), 0x28: (1, 0, 0), 0x88: (0, 1, 0), 0x0C: (0, 1, 1),
+    }  # fmt: skip
+    later = [keep(driver, f"{reasons}.txt", CARD | {"reasons": reasons}) for reasons in expected]
     driver.answer(CARD)
     _, *reads, _again, _closed, _cards = ask(driver, *later)
-    found = [(read["gpu0_throttled_by_heat_share"], read["gpu0_throttled_by_power_share"]) for read in reads]
-    assert dict(zip(heat_and_power, found, strict=True)) == heat_and_power
+    causes = ("heat", "power", "hardware")
+    found = [tuple(read[f"gpu0_throttled_by_{cause}_share"] for cause in causes) for read in reads]
+    assert dict(zip(expected, found, strict=True)) == expected
 
 
 def test_no_driver(tmp_path):

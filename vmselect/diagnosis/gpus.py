@@ -93,20 +93,33 @@ def find_memory(profile: Profile) -> Causes:
 
 
 def find_throttling(profile: Profile) -> Causes:
-    """Cards whose clocks are held down because of heat or power."""
-    for cause, remedy in (
-        ("heat", "See to the cooling, or take another machine; times will vary with the temperature."),
-        ("power", "The card has reached its power limit: raise it if you may, or take these times as they are."),
+    """Cards whose clocks are held down because of heat or power, or of one of them that is not told."""
+    for cause, why, remedy in (
+        (
+            "heat",
+            "because of heat",
+            "See to the cooling, or take another machine; times will vary with the temperature.",
+        ),
+        (
+            "power",
+            "because of power",
+            "The card has reached its power limit: raise it if you may, or take these times as they are.",
+        ),
+        (
+            "hardware",
+            "by its hardware, because of heat or power,",
+            "See to the cooling and the power supply, or take another machine.",
+        ),
     ):
         shares = {card: steady_mean(profile, f"gpu{card}_throttled_by_{cause}_share") for card in used_cards(profile)}
         held = {card: share for card, share in shares.items() if share is not None and share >= THROTTLED}
         if held:
             worst = max(held, key=lambda card: held[card])
             heat = steady_mean(profile, f"gpu{worst}_temperature_celsius")
-            at = f" at {heat:.0f} degrees" if cause == "heat" and heat is not None else ""
+            at = f" at {heat:.0f} degrees" if cause != "power" and heat is not None else ""
             yield Diagnosis(
                 "throttled",
-                f"GPU {worst} was slowed down because of {cause} in {held[worst]:.0%} of the samples{at}"
+                f"GPU {worst} was slowed down {why} in {held[worst]:.0%} of the samples{at}"
                 + (f"; {len(held)} GPUs in all." if len(held) > 1 else "."),
                 remedy,
                 "doubt",

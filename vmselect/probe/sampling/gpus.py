@@ -11,8 +11,10 @@ from typing import Any
 
 HEAT = 0x20 | 0x40
 """Bits of the reasons why clocks are held down: slowed in software, in hardware, because of heat."""
-POWER = 0x04 | 0x08 | 0x80
-"""The same because of power: the power cap, the hardware's slowdown, the power brake."""
+POWER = 0x04 | 0x80
+"""The same because of power: the power cap, the power brake."""
+HARDWARE, ITS_CAUSES = 0x08, HEAT | 0x80
+"""The hardware's slowdown: because of heat or of power, which other bits tell, or none."""
 
 GONE = ("NVMLError_GpuIsLost", "NVMLError_Uninitialized", "NVMLError_InvalidArgument", "NVMLError_NotFound")
 
@@ -67,6 +69,7 @@ class GpuReader:
         if reasons is not None:
             values["throttled_by_heat_share"] = float(bool(reasons & HEAT))
             values["throttled_by_power_share"] = float(bool(reasons & POWER))
+            values["throttled_by_hardware_share"] = float(bool(reasons & HARDWARE and not reasons & ITS_CAUSES))
         return values
 
     def _ask(self, index: int, question: Callable[[Any, Any], Any], name: str) -> Any:
