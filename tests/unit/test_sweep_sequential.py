@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import vmselect as vs
 from vmselect.cli import app
+from vmselect.records import Gpu
 from vmselect.sweeps import read_state, session
 from vmselect.sweeps.figures import Figures, figures_of, figures_used, speed_up
 from vmselect.sweeps.journal import read_journal
@@ -93,6 +94,21 @@ def test_a_training_that_its_input_holds_up_bounds_nothing() -> None:
     assert figures_used(small, [slowing]) is None
     unused = good.model_copy(update={"environment": good.environment.model_copy(update={"framework_gpus": 0})})
     assert figures_used(small, [unused]) is None
+
+
+@pytest.mark.parametrize("held", [0.1, 0.97])
+def test_how_full_the_memory_of_a_gpu_is_holds_no_training_up(held: float) -> None:
+    plan = vs.Plan("python t.py", factors={"instance_type": ["g5.xlarge"]}, seed=None)
+    figures = figures_of(plan.trials[0], vs.Catalog.embedded("2026-08-22"))
+    measured = make_profile(plan.trials[0], 0.1)
+    facts = {
+        "framework_gpus": 1, "gpus": (Gpu(name="A10G", memory_bytes=24 * 2**30),),
+        "peak_gpu_memory_bytes": int(held * 24 * 2**30),
+    }  # fmt: skip
+    profile = measured.model_copy(update={"environment": measured.environment.model_copy(update=facts)})
+    assert {cause.code for cause in vs.diagnose(profile)} & {"gpu-memory-empty", "gpu-memory-full"}
+    assert figures is not None
+    assert figures_used(figures, [profile]) == figures
 
 
 def test_single_precision_on_tensor_cores_counts_where_only_one_of_the_two_has_it() -> None:

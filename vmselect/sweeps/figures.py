@@ -22,6 +22,9 @@ _WITHOUT_TENSOR_CORES = ("Kepler", "Maxwell", "Pascal")
 _WITHOUT_TF32 = (*_WITHOUT_TENSOR_CORES, "Volta", "Turing")
 """NVIDIA's later architectures compute single precision on tensor cores too, at half the rate of half precision."""
 
+_HOLDS_NOTHING_UP = ("gpu-memory-empty", "gpu-memory-full")
+"""What is said about the memory of GPUs, which slows no step down."""
+
 
 @dataclass(frozen=True)
 class Figures:
@@ -97,7 +100,8 @@ def figures_used(published: Figures | None, profiles: Sequence[Profile]) -> Figu
     if published is None:
         return None
     for profile in profiles:
-        if profile.environment.framework_gpus == 0 or find_causes(profile):
+        held_up = any(cause.code not in _HOLDS_NOTHING_UP for cause in find_causes(profile))
+        if profile.environment.framework_gpus == 0 or held_up:
             return None
         if published.tf32_tflops is None and "bfloat16" in (profile.environment.precision or ""):
             return None  # computed by other means there than on later GPUs
