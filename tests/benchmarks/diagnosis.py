@@ -41,6 +41,27 @@ IDLE_SHARE = 0.1
 
 SPIN = "while True: pass"
 HOLD = "import time; held = bytearray(2**31); held[::4096] = b'x' * len(held[::4096]); time.sleep(600)"
+FILL = """
+import re, time
+
+def available():
+    found = dict(re.findall(r"(Mem\\w+): +(\\d+) kB", open("/proc/meminfo").read()))
+    return int(found["MemAvailable"]) / int(found["MemTotal"]), int(found["MemTotal"]) * 1024
+
+with open("/proc/self/oom_score_adj", "w") as file:
+    file.write("1000")  # if the system has to end somebody, then this program
+held = []
+while True:
+    share, total = available()
+    if share > 0.04:
+        block = bytearray(min(2**28, max(2**22, int((share - 0.035) * total))))
+        block[::4096] = b"x" * len(block[::4096])
+        held.append(block)
+    elif share < 0.025 and held:
+        held.pop()
+    else:
+        time.sleep(0.02)
+"""
 WRITE = """
 import mmap, os, sys
 # Past the cache, so that it takes the disk's time and hardly the processor's.
@@ -92,6 +113,8 @@ def beside(case: str, own: list[int], others: list[int], folder: Path) -> Iterat
         programs = [[*bound_to(others[:1]), sys.executable, "-c", SPIN]]
     elif case == "memory held by another":
         programs = [[sys.executable, "-c", HOLD]]
+    elif case == "memory filled by another":
+        programs = [[sys.executable, "-c", FILL]]
     elif case == "disk written by another":
         programs = [[sys.executable, "-c", WRITE, str(folder / "other.bin")]]
     started = [subprocess.Popen(program) for program in programs]

@@ -49,11 +49,14 @@ CASES: dict[str, Case] = {
     "heavy preparation on one core": Case(
         _codes("input-bound", "cpu-saturated"), _codes("cpu-limited"), cores=ONE_CORE, slow=True
     ),
+    "heavy DataLoader workers": Case(_codes("input-bound"), _codes("cpu-saturated"), slow=True),
     "heavy tf.data map": Case(_codes("input-bound"), _codes("cpu-saturated"), slow=True),
     "spinning neighbours": Case(_codes("noisy-neighbour")),
     "spinning neighbour on one core": Case(_codes("noisy-neighbour"), _codes("cpu-limited"), cores=ONE_CORE),
     "neighbour on the other core": Case(also=_codes("cpu-limited"), cores=ONE_CORE),
     "memory held by another": Case(),
+    # What of programs and libraries is kept in memory has to give way, and is read again.
+    "memory filled by another": Case(_codes("memory-full"), _codes("disk-busy", "noisy-neighbour")),
     "disk written by another": Case(_codes("disk-busy"), _codes("noisy-neighbour")),
     "disk written in steps": Case(_codes("disk-busy"), slow=True),
     "sleep between epochs": Case(_codes("slow-boundaries")),
@@ -186,7 +189,9 @@ def make_data(name: str, setting: Setting, x: np.ndarray, y: np.ndarray) -> tupl
     if name == "heavy tf.data map":
         return _tf_data(setting, x, y, sleep=False), None
     if name == "sleeping DataLoader":
-        return _loader(setting, x, y), None
+        return _loader(setting, x, y, time.sleep), None
+    if name == "heavy DataLoader workers":
+        return _loader(setting, x, y, lambda seconds: work_for(4 * seconds, x[0]), workers=2), None
     return x, y
 
 
@@ -233,7 +238,9 @@ def _rounds(tf: Any, seconds: float) -> int:
     return max(1, int(50 * seconds / (time.perf_counter() - began)))
 
 
-def _loader(setting: Setting, x: np.ndarray, y: np.ndarray) -> Any:
+def _loader(
+    setting: Setting, x: np.ndarray, y: np.ndarray, work: Callable[[float], object], *, workers: int = 0
+) -> Any:
     import torch
 
     class Slow(torch.utils.data.Dataset):
@@ -241,10 +248,10 @@ def _loader(setting: Setting, x: np.ndarray, y: np.ndarray) -> Any:
             return len(x)
 
         def __getitem__(self, index: int) -> Any:
-            time.sleep(setting.sleep_seconds / setting.batch)
+            work(setting.sleep_seconds / setting.batch)
             return x[index], y[index]
 
-    return torch.utils.data.DataLoader(Slow(), batch_size=setting.batch)
+    return torch.utils.data.DataLoader(Slow(), batch_size=setting.batch, num_workers=workers)
 
 
 def make_callbacks(name: str, folder: Path) -> list[Any]:
