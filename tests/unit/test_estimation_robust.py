@@ -581,6 +581,7 @@ def test_a_lone_slow_epoch_counts_once() -> None:
 
     assert predict(10.0, 10.0, 11.0) == pytest.approx(12.0 + 99 * 10.0 + 1.0)
     assert predict(10.0, 10.0, 10.4) == pytest.approx(12.0 + 99 * 30.4 / 3)  # noise
+    assert predict(10.0, 10.0, 10.6) == pytest.approx(12.0 + 99 * 10.0 + 0.6)  # from a twentieth on it is none
     assert predict(10.0, 11.0) == pytest.approx(12.0 + 99 * 10.5)  # which of two is the slow one?
     assert predict(10.0, 10.0, 10.0, 11.0, 11.0) == pytest.approx(12.0 + 99 * 10.4)  # it recurs
 

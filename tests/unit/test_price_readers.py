@@ -285,6 +285,8 @@ def machine(name: str = "x.large", **accelerators: Any) -> dict[str, Any]:
         ({"GpuInfo": {"Gpus": [device(Name="Big New Chip", MemoryInfo={})]}}, "Big-New-Chip", 1, None),
         ({"GpuInfo": {"Gpus": [device(Count=0, LogicalGpuCount=2, GpuPartitionSize=0.25)]}}, "T4", 0.5, 16),
         ({"GpuInfo": {"Gpus": [device(Count=0)]}}, "", 0, None),
+        ({"GpuInfo": {"Gpus": [device(Count=0, LogicalGpuCount=2)]}}, "", 0, None),
+        ({"GpuInfo": {"Gpus": [device(Count=0, GpuPartitionSize=0.25)]}}, "", 0, None),
         ({"NeuronInfo": {"NeuronDevices": [device(Name="Trainium", Count=16)]}}, "Trainium", 16, 16),
         ({"InferenceAcceleratorInfo": {"Accelerators": [device(Name="Inferentia")]}}, "Inferentia", 1, 16),
     ],

@@ -178,6 +178,8 @@ def test_a_skypilot_summary_becomes_a_profile(tmp_path: Path) -> None:
     assert profile.timeline.steps.label == ("first", "steady")
     assert profile.timeline.steps.seconds == (4.0, 2.0)
     assert profile.timeline.steps.covers == (1, 10)
+    assert (profile.timeline.steps.epoch, profile.timeline.steps.batch) == ((0, 0), (0, 10))
+    assert profile.created.microsecond == 0
     assert profile.setup.steps_per_epoch == 500
     assert Profile.load(profile.save(tmp_path / "profile.json")) == profile
 

@@ -335,6 +335,9 @@ def test_rows_that_are_made_when_looked_at_are_a_sequence_like_any_other() -> No
 def test_a_bill_shows_a_range_only_where_there_is_one() -> None:
     assert str(vs.Bill.of(disk=1.5)) == "$1.50: disk $1.50"
     assert str(vs.Bill.of(disk=(1.0, 1.5, 2.0))) == "$1.50 ($1.00 to $2.00): disk $1.50"
+    for wrong in ((1.0, 1.5), (1.0, 1.5, 2.0, 2.5)):
+        with pytest.raises(ArgumentError, match=r"has no cost.*least, likely, most"):
+            vs.Bill.of(disk=wrong)
     row = rank(HOUR, DOLLAR).best
     (part,) = vs.Bill.of(training=row).parts
     assert (part.usd, part.low, part.high, part.detail) == (2.0, row.cost_low, row.cost_high, "a")
