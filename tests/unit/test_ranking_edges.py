@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -341,6 +342,8 @@ def test_a_bill_shows_a_range_only_where_there_is_one() -> None:
     row = rank(HOUR, DOLLAR).best
     (part,) = vs.Bill.of(training=row).parts
     assert (part.usd, part.low, part.high, part.detail) == (2.0, row.cost_low, row.cost_high, "a")
+    (hour,) = vs.Bill.of(endpoint=SimpleNamespace(hourly_usd=0.5, instance_type="b")).parts
+    assert (hour.usd, hour.low, hour.high, hour.detail) == (0.5, 0.5, 0.5, "b")
     with pytest.raises(ArgumentError, match="not in order"):
         vs.Bill.of(disk=(1.0, 0.9, 2.0))
     with pytest.raises(ArgumentError, match="not in order"):
