@@ -128,3 +128,15 @@ def test_a_label_keeps_the_machine_and_the_market(scripts: Scripts) -> None:
     tight = "shortLabel({ ...one, label: `${one.instance_type} · ${market}` }, most)"
     assert scripts.call(tight, one=one, market="spot", most=24) == "Standard_…A100_v4 · spot"
     assert scripts.call(tight, one=one, market="on demand", most=12) == "Stand…_v4 · on demand"
+
+
+def test_a_label_of_two_lines_keeps_what_tells_candidates_apart(scripts: Scripts) -> None:
+    def lines(most: int, *told: str) -> list[str]:
+        label = " · ".join(("Standard_NC24ads_A100_v4", *told))
+        return list(scripts.call("labelLines({ label }, most)", label=label, most=most))
+
+    assert lines(24, "on demand", "batch 128") == ["Standard_NC24ads_A100_v4", "on demand · batch 128"]
+    assert lines(21, "on demand", "batch 128") == ["Standard_NC…s_A100_v4", "on demand · batch 128"]
+    assert lines(24, "on demand", "batch 128", "westeurope") == ["Standard_NC24ads_A100_v4", "on demand · batch 128"]
+    assert lines(60, "spot") == ["Standard_NC24ads_A100_v4 · spot"]
+    assert lines(24) == ["Standard_NC24ads_A100_v4"]

@@ -3,6 +3,7 @@
 const MOST_POINTS = 400;
 const MOST_LINES = 7;
 const MOST_BARS = 10;
+const LINE = 13; // pixels from one line of a label to the next
 
 function machine(row) {
   return row.candidate.label;
@@ -15,6 +16,12 @@ function describe(row) {
     `${formatUsd(row.cost_usd)} (${formatUsd(row.cost_low)} – ${formatUsd(row.cost_high)})`,
     `${formatUsd(row.candidate.usd_per_hour)} an hour · rank ${row.rank}`,
   ];
+}
+
+/** A label of one line or more, in the middle of which is `y`. */
+function labelText({ x, y, ...more }, lines) {
+  const at = (line) => y + LINE * (line - (lines.length - 1) / 2);
+  return s("text", { ...more, class: "label" }, ...lines.map((line, i) => s("tspan", { x, y: at(i) }, line)));
 }
 
 /** Time against cost with intervals; the Pareto front joined. */
@@ -115,7 +122,9 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
     s("line", { x1: now, x2: now, y1: box.top, y2: box.bottom, class: "now" }),
     s("text", { x: now, y: box.top - 6, "text-anchor": "middle", class: "label" }, `${formatCount(settings.epochs)} epochs`),
   );
-  const ends = spreadApart(lines.map(({ points }) => y.scale(points.at(-1)[field])), 15, [box.top + 4, box.bottom - 2]);
+  const names = lines.map(({ candidate }) => labelLines(candidate, narrow ? 21 : 24));
+  const gap = names.some((name) => name.length > 1) ? 2 * LINE + 2 : LINE + 2;
+  const ends = spreadApart(lines.map(({ points }) => y.scale(points.at(-1)[field])), gap, [box.top + 4, box.bottom - 2]);
   lines.forEach(({ candidate, points }, i) => {
     const at = (point, key) => `${x.scale(point.epochs)},${y.scale(point[key])}`;
     const group = s("g", { class: `line c${slotOf(candidate)}${candidate === best ? " best" : ""}` });
@@ -129,7 +138,7 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
     group.append(
       s("path", { d: path, class: "stroke" }), s("path", { d: path, class: "reach" }),
       s("line", { x1: box.right, x2: box.right + 8, y1: y.scale(end), y2: ends[i], class: "leader" }),
-      s("text", { x: box.right + 11, y: ends[i] + 4, class: "label" }, shortLabel(candidate, narrow ? 21 : 24)),
+      labelText({ x: box.right + 11, y: ends[i] + 4 }, names[i]),
     );
     const said = (value, epochs) => `${format(value)} at ${formatCount(epochs)} epochs`;
     const here = () => said(evaluate(candidate, settings)[field], settings.epochs);
@@ -190,7 +199,7 @@ function drawTerms(host, rows, field, terms) {
     const labelAt = narrow ? { x: 0, y: top - 5 } : { x: box.left - 10, y: middle + 4, "text-anchor": "end" };
     group.append(
       s("line", { x1: x(row[low]), x2: x(row[high]), y1: middle, y2: middle, class: "whisker" }),
-      s("text", { ...labelAt, class: "label" }, shortLabel(row.candidate, narrow ? 40 : 28)),
+      labelText(labelAt, narrow ? [shortLabel(row.candidate, 40)] : labelLines(row.candidate, 28)),
       s("text", { x: x(row[high]) + 8, y: middle + 4, class: "label value" }, format(row[field])),
     );
     svg.append(group);

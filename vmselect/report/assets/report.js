@@ -89,6 +89,14 @@ function shortLabel(candidate, most) {
   return [...whole].length <= most ? whole : shorten(parts[0], Math.max(9, most - market.length)) + market;
 }
 
+/** The label in one line of `most` letters, or in two: the machine; the market and what else tells it from others. */
+function labelLines(candidate, most) {
+  if ([...candidate.label].length <= most) return [candidate.label];
+  const [name, ...rest] = candidate.label.split(" · ");
+  while (rest.length > 1 && [...rest.join(" · ")].length > most) rest.pop();
+  return [shorten(name, most), ...(rest.length ? [rest.join(" · ")] : [])];
+}
+
 function readSettings(given) {
   const markets = given.markets;
   return {
