@@ -9,6 +9,8 @@ SECONDS_PER_HOUR = 3600.0
 BYTES_PER_MB = 1_000_000
 """Networks and stores are measured and billed in decimal units."""
 BYTES_PER_GB = 1_000_000_000
+SMALLEST_DIGITS = 7
+"""Amounts of money that need more digits behind the point are written with an exponent."""
 
 
 def hours(seconds: float) -> float:
@@ -55,15 +57,19 @@ def format_seconds(seconds: float) -> str:
 def format_usd(usd: float) -> str:
     """An amount of money, with as many digits as it deserves.
 
-    >>> [format_usd(u) for u in (0.0, 0.00123, 0.26, 12.5, 1234.5)]
-    ['$0.00', '$0.0012', '$0.26', '$12.50', '$1,234.50']
+    >>> [format_usd(u) for u in (0.0, 0.000084, 0.00123, 0.26, 12.5, 1234.5)]
+    ['$0.00', '$0.000084', '$0.0012', '$0.26', '$12.50', '$1,234.50']
     """
     if not math.isfinite(usd):
         return "unknown"
     if usd < 0:
         return "-" + format_usd(-usd)
     if 0 < usd < 0.0995:
-        return f"${usd:.2g}" if usd >= 1e-4 else f"${usd:.1e}"
+        if usd >= 1e-4:
+            return f"${usd:.2g}"
+        brief = f"{usd:.1e}"
+        digits = 1 - int(brief.partition("e")[2])
+        return f"${usd:.{digits}f}" if digits <= SMALLEST_DIGITS else f"${brief}"
     return f"${usd:,.2f}"
 
 

@@ -130,6 +130,7 @@ def test_many_faults_are_counted_and_a_few_shown(write) -> None:
         (HEADER.encode(), r"no usable price row"),
         (b"provider,instance_type\naws,x\n", r"region, market, usd_per_hour is not there"),
         (f"{HEADER},gpu_modle\n".encode(), r"'gpu_modle' .*Did you mean 'gpu_model'"),
+        (HEADER.replace("usd_per_hour", "price").encode(), r"'price' .*Did you mean 'usd_per_hour'"),
         (HEADER.replace(",", ";").encode(), r"Separate the columns by commas"),
         (f"{HEADER},gpu|modle\n".encode(), r"'gpu\|modle' that a price file does not have\. Did you mean"),
         (f"{HEADER},date\n{GOOD},2026-W34-6\n".encode(), r"'2026-W34-6' is not a day written as"),

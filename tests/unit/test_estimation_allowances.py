@@ -98,28 +98,33 @@ def test_the_mean_of_waits_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu", "wall", "cores", "sampled", "rise"),
+    ("cpu", "wall", "cores", "sampled", "crowded"),
     [
+        (5.0, 10.0, 1, None, 0.5),
         (10.0, 10.0, 2, None, 0.0),
-        (20.0, 10.0, 2, None, 3.0),
-        (90.0, 10.0, 2, None, 3.0),
-        (4.0, 10.0, 4, None, -2.4),
-        (None, 10.0, 4, None, 3.0),
-        (4.0, 10.0, None, None, 3.0),
+        (15.0, 10.0, 2, None, 0.5),
+        (20.0, 10.0, 2, None, 1.0),
+        (90.0, 10.0, 2, None, 1.0),
+        (4.0, 10.0, 4, None, 0.0),
+        (None, 10.0, 4, None, 1.0),
+        (4.0, 10.0, None, None, 1.0),
+        (4.0, 10.0, None, 0.25, 0.25),
         (4.0, 10.0, 4, 0.35, 0.0),
-        (4.0, 10.0, 4, 0.6, 1.0),
-        (4.0, 10.0, 4, 1.7, 2.6),
-        (4.0, 10.0, 4, 0.0, -1.4),
+        (4.0, 10.0, 4, 0.8125, 0.25),
+        (4.0, 10.0, 4, 1.7, 1.0),
+        (4.0, 10.0, 4, 0.0, 0.0),
     ],
 )
-def test_how_often_a_busy_processor_waits(cpu: Any, wall: float, cores: Any, sampled: Any, rise: float) -> None:
+def test_how_often_a_processor_without_a_free_core_waits(
+    cpu: Any, wall: float, cores: Any, sampled: Any, crowded: float
+) -> None:
     usage = None
     if sampled is not None:
         one = Summary(count=3, seconds=1.0, mean=sampled, maximum=2.0, p50=0.0, p95=0.0)
         usage = Usage(interval_seconds=1.0, phases={"steady_steps": {"usable_cpu_share": one}})
     timeline = {"cpu_seconds": cpu, "wall_seconds": wall}
     profile = probed(timeline=timeline, environment={"usable_cores": cores}, usage=usage)
-    assert expect_share(profile) == pytest.approx(1 / (1 + math.exp(-rise)))
+    assert expect_share(profile) == pytest.approx(max(0.02, 0.9 * crowded**0.65))
 
 
 def test_what_waits_take_in_all_and_cost() -> None:

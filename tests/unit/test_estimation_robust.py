@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import vmselect as vs
+from vmselect.cli import app
 from vmselect.errors import EstimateError
 from vmselect.estimation import fit_runtime
 from vmselect.estimation.location import locate
@@ -345,6 +349,17 @@ def waiting(*, truncated: bool = True, busy: float = 1.0, boundary: float = 0.01
     return profile.model_copy(update={"timeline": timeline, "environment": environment})
 
 
+def test_check_tells_what_an_estimate_finds_about_the_training_itself(tmp_path: Path) -> None:
+    sleeping, steady = waiting(), waiting(self_tuning_input=False)
+    codes = {}
+    for name, profile in (("sleeping", sleeping), ("steady", steady)):
+        profile.save(tmp_path / f"{name}.json")
+        shown = CliRunner().invoke(app, ["check", str(tmp_path / f"{name}.json"), "--format", "json"])
+        codes[name] = {row["code"]: row["remedy"] for row in json.loads(shown.stdout)}
+    assert "from_tensor_slices((x, y))" in codes["sleeping"].pop("waits-between-epochs")
+    assert codes["sleeping"] == codes["steady"]
+
+
 WAIT = 20.47 - 12.0
 """How long an epoch of 12 s waits, if it does."""
 
@@ -366,8 +381,9 @@ def test_waits_of_a_self_tuning_input_are_counted_by_how_busy_the_processor_was(
         )
         idle = fit_runtime(waiting(busy=busy)).idle_seconds
         assert f"Over 100 epochs that is {format_seconds(100 * idle)}." in finding.message
-    assert share[0.1] < 0.1 < share[0.5] < share[1.0] < 1.0
-    assert share[0.5] == pytest.approx(0.5, abs=0.05)  # of epochs that are not all of one length
+        assert finding.severity == "doubt"
+    assert 0.1 < share[0.1] < 0.3 < share[0.5] < share[1.0] < 1.0
+    assert share[0.5] == pytest.approx(0.57, abs=0.05)  # of epochs that are not all of one length
     assert "waits-between-epochs" not in {f.code for f in without.findings}
 
 
@@ -393,6 +409,18 @@ def test_how_busy_all_programs_kept_the_processor_counts_where_it_was_sampled() 
         usage = Usage(interval_seconds=1.0, phases={"steady_steps": {"usable_cpu_share": summary}})
         idle[share] = fit_runtime(profile.model_copy(update={"usage": usage})).idle_seconds
     assert idle[0.1] < fit_runtime(profile).idle_seconds < idle[0.9]
+
+
+def test_where_a_core_is_always_free_waits_are_hardly_counted_and_no_doubt() -> None:
+    """As on the machines of most GPUs, whose processors have little to do."""
+    one = waiting(busy=0.9)
+    two = one.model_copy(update={"environment": one.environment.model_copy(update={"usable_cores": 2})})
+    without = vs.estimate(waiting(self_tuning_input=False), epochs=100)
+    estimate = vs.estimate(two, epochs=100)
+    assert 0 < estimate.seconds - without.seconds < 0.03 * 100 * WAIT
+    assert estimate.high - without.high > 0.05 * 100 * WAIT
+    (finding,) = (f for f in estimate.findings if f.code == "waits-between-epochs")
+    assert finding.severity == "note"
 
 
 def test_a_wait_that_was_seen_is_replaced_by_that_of_a_whole_epoch() -> None:
@@ -445,7 +473,7 @@ def test_data_without_an_end_wait_once_when_the_training_ends() -> None:
     (finding,) = (f for f in estimate.findings if f.code == "waits-at-the-end")
     assert "autotune.enabled = False" in finding.remedy
     of_unknown_length = vs.estimate(endless, epochs=10)
-    share = 0.95  # of a processor that is busy all the time
+    share = 0.9  # of a processor that is busy all the time
     assert of_unknown_length.seconds - without.seconds == pytest.approx(share * 30, abs=3.0)  # a look a minute
 
 

@@ -148,9 +148,21 @@ def name_gpu(name: str, memory_gib: float | None = None) -> str:
     return known if memory_gib is None else _GPU_SIZES_GIB.get((known, memory_gib), known)
 
 
+MEANT = {
+    **dict.fromkeys(("price", "usd", "cost", "price_per_hour", "hourly", "hourly_price", "price_usd"), "usd_per_hour"),
+    **dict.fromkeys(("type", "machine", "machine_type", "vm", "vm_type", "name", "instance"), "instance_type"),
+    **dict.fromkeys(("cloud", "vendor"), "provider"),
+    **dict.fromkeys(("location", "zone"), "region"),
+    **dict.fromkeys(("gpu", "accelerator"), "gpu_model"),
+}
+"""Other words for columns, which do not look like them."""
+
+
 def describe_column(name: object) -> str:
     """The column that ``name`` was probably meant to be, else all there are."""
-    near = get_close_matches(str(name), COLUMNS, n=1)
+    near = [MEANT[word] for word in [str(name).strip().lower()] if word in MEANT] or get_close_matches(
+        str(name), COLUMNS, n=1
+    )
     return f"Did you mean {near[0]!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
 
 

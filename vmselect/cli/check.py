@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vmselect.cli.output import Format, FormatOption, emit, say
 from vmselect.cli.wording import in_options
+from vmselect.errors import VmselectError
 
+if TYPE_CHECKING:
+    from vmselect.findings import Finding
+    from vmselect.records import Profile
+
+OF_THE_TRAINING = ("waits-between-epochs", "waits-at-the-end", "changing-speed")
 COLUMNS = ("file", "instance_type", "batch_size", "model", "outcome", "severity", "code", "message", "remedy")
 
 
@@ -44,7 +50,8 @@ def check(
             "model": profile.model,
             "outcome": profile.outcome,
         }
-        found = [about | vars(finding) | {"remedy": in_options(finding.remedy)} for finding in profile.findings]
+        said = [*profile.findings, *_of_the_training(profile)]
+        found = [about | vars(finding) | {"remedy": in_options(finding.remedy)} for finding in said]
         rows += found or [about | {"severity": "fine"}]
     emit(rows, COLUMNS, format=format)
     say(unreadable)
@@ -52,3 +59,13 @@ def check(
         raise typer.Exit(2)
     if any(row["severity"] == "doubt" for row in rows):
         raise typer.Exit(1)
+
+
+def _of_the_training(profile: Profile) -> list[Finding]:
+    """What an estimate would find about the training itself, and not about the estimate."""
+    from vmselect.estimation import fit_runtime
+
+    try:
+        return [finding for finding in fit_runtime(profile).findings if finding.code in OF_THE_TRAINING]
+    except VmselectError:  # what cannot be estimated is said by who estimates it
+        return []

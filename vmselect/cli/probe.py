@@ -19,7 +19,7 @@ from vmselect._files import has_file
 from vmselect.cli.output import flag, say
 from vmselect.cli.trainings import EnoughFits, Trainings, after_import, redirect_tuners
 from vmselect.errors import ArgumentError
-from vmselect.units import list_some
+from vmselect.units import format_seconds, list_some
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Everything after the script's name belongs to the script."""
@@ -39,6 +39,10 @@ EXTRAS = {
 STEADY_SECONDS = 2.0
 """How long steady steps are measured in each epoch, in a process that has taken seconds to start: a computer's speed
 changes from one second to the next, and twenty short steps would see one moment of it."""
+
+
+OURS = ("--instance-type", "--fits", "--watch", "--touch-files", "--steady-seconds", "--alarm", "--alarm-cpu")
+"""Options that a script hardly has: behind its name they are probably meant for us."""
 
 
 class Interrupted(BaseException):
@@ -114,11 +118,17 @@ def probe(
 
     if script.endswith(".ipynb"):
         raise ArgumentError(
-            f"{script} is a notebook, and only scripts can be probed from outside. Put vmselect.IterationProbe() into "
-            "the callbacks of its fit, or convert it first: jupyter nbconvert --to script."
+            f"{script} is a notebook, and only scripts can be probed from outside. Put "
+            'vmselect.IterationProbe("profiles/") into the callbacks of its fit, or convert it first: '
+            "jupyter nbconvert --to script."
         )
+    if script.startswith("-"):
+        raise ArgumentError(f"{script} is no option of vmselect probe. See vmselect probe --help.")
     if not module and not has_file(Path(script)):
         raise ArgumentError(f"{script} is not a file, or may not be looked at; give the path of a Python script.")
+    if misplaced := [one for one in arguments or () if one.partition("=")[0] in OURS]:
+        told = f"{', '.join(misplaced)} stands after {script} and goes to it"
+        say([f"vmselect: {told}; options of vmselect stand before the script's name."])
     target = choose_path(path) or Path("profiles")
     check_target(target, "training")
     wanted = several(check_count, "--fit", fit) if fit else ()
@@ -188,6 +198,10 @@ def probe(
             say([f"vmselect: of a training that was cut short the script itself wrote {files}.{sooner}"])
     numbered = enumerate(trainings.probes, 1)
     measured = sum(one.measured for number, one in numbered if not wanted or number in wanted) + script_watch.measured
+    for one in trainings.probes if watch and not quiet else ():
+        if one.measured and one.profile is not None and one.profile.timeline.fit_seconds is not None:
+            took = format_seconds(one.profile.timeline.fit_seconds)
+            say([f"vmselect: {one.profile.title} was watched to its end: fit took {took}; written to {target}."])
     if measured > 1 and target.suffix == ".json":
         many = f"{measured} fits wrote to {target}, which now holds the last"
         say([f"vmselect: {many}. Give a folder to keep them all."])

@@ -27,15 +27,11 @@ from vmselect.units import count_epochs, format_seconds, format_usd
 FIRST_LOOK, LONGEST_PERIOD = 0.01, 60.0
 """Seconds from one look to the next, which double from the first to the longest (TensorFlow 2.21)."""
 
-OWN_RISE, OWN_HALF = 6.0, 0.5
-"""How the chance of a wait rises with the process' own share of the processor, compiling included, and the share where
-it is one half. Both were chosen by likelihood on trainings whose steps sleep, as when a GPU works, and on four models
-that keep the processor busy (``tests/benchmarks/waiting.py``: "busy 0.0", "busy 0.3", mlp, conv, rnn, wide), on one
-core and on two, most of them on an otherwise idle machine..."""
-
-SAMPLED_RISE, SAMPLED_HALF = 4.0, 0.35
-"""...and the same for the share that all programs took during steady steps, on the same cases and on two cores that
-other programs kept busy..."""
+MOST_OFTEN, BEND, LEAST_OFTEN = 0.9, 0.65, 0.02
+"""How often an epoch is followed by a wait: where no core is ever free, and where one always is; between them it grows
+with that power of the share of the time in which none is. Chosen by likelihood on trainings whose steps sleep, as when
+a GPU works, and on four models that keep the processor busy (``tests/benchmarks/waiting.py``: all but those of
+``--check``), on one core, on two with nothing else to do, and on two that other programs kept busy..."""
 
 USUAL_WEIGHT = 2.0
 """...how many waits that expectation counts for..."""
@@ -184,15 +180,22 @@ def _wait_of_who_waits(waits: Sequence[float]) -> tuple[float, float, float]:
 
 
 def expect_share(profile: Profile) -> float:
-    """The share of epochs after which to expect a wait, by how busy the processor was; where unknown, it was busy."""
-    sampled = profile.usage.phases.get("steady_steps", {}).get("usable_cpu_share") if profile.usage else None
+    """The share of epochs after which to expect a wait, by how seldom a core was free; where unknown, none was."""
+    return max(LEAST_OFTEN, MOST_OFTEN * math.pow(_without_free_core(profile), BEND))
+
+
+def _without_free_core(profile: Profile) -> float:
+    """The share of the time in which no core was free, by the mean: what was busy beyond all cores but one."""
+    usage, timeline = profile.usage, profile.timeline
+    cores = profile.environment.usable_cores or (usage.limits.cores if usage else None) or 1
+    sampled = usage.phases.get("steady_steps", {}).get("usable_cpu_share") if usage else None
     if sampled is not None and sampled.count:
-        return 1 / (1 + math.exp(-SAMPLED_RISE * (min(1.0, max(0.0, sampled.mean)) - SAMPLED_HALF)))
-    timeline, cores = profile.timeline, profile.environment.usable_cores
-    own = 1.0
-    if timeline.cpu_seconds and timeline.wall_seconds and cores:
-        own = min(1.0, timeline.cpu_seconds / timeline.wall_seconds / cores)
-    return 1 / (1 + math.exp(-OWN_RISE * (own - OWN_HALF)))
+        busy = sampled.mean * cores
+    elif timeline.cpu_seconds and timeline.wall_seconds and profile.environment.usable_cores:
+        busy = timeline.cpu_seconds / timeline.wall_seconds
+    else:
+        busy = float(cores)
+    return min(1.0, max(0.0, busy - (cores - 1)))
 
 
 def price_waits(

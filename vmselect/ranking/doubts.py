@@ -81,11 +81,12 @@ def _use_of_gpus(one: Contender, gpu_count: float | None) -> Iterator[Finding]:
         return
     used = one.gpus_used
     if used is not None and used < gpu_count:
-        yield Finding(
-            "unused-gpus",
-            f"{one.title} trained on {used} of its {gpu_count:g} GPUs.",
-            "Use a distribution strategy, or rent a smaller machine of the same kind.",
+        remedy = (
+            "Use a distribution strategy, or rent a smaller machine of the same kind."
+            if used
+            else "Install the driver and the framework's build for GPUs and probe again, or rent one without them."
         )
+        yield Finding("unused-gpus", f"{one.title} trained on {used} of its {gpu_count:g} GPUs.", remedy)
     spread_over = (used if used else gpu_count) * one.machines
     if one.batch_size and spread_over > 1 and one.batch_size / spread_over < THIN_BATCH:
         yield Finding(

@@ -47,10 +47,16 @@ function inTwoUnits(count, large, small) {
   return rest ? `${whole} ${rest} ${small}` : whole;
 }
 
+const SMALLEST_DIGITS = 7; // smaller amounts are written with an exponent
+
 function formatUsd(usd) {
   if (!Number.isFinite(usd)) return "unknown";
   if (usd < 0) return "-" + formatUsd(-usd);
-  if (usd > 0 && usd < 1e-4) return "$" + usd.toExponential(1).replace(/e([+-])(\d)$/, "e$10$2");
+  if (usd > 0 && usd < 1e-4) {
+    const brief = usd.toExponential(1);
+    const digits = 1 - Number(brief.split("e")[1]);
+    return "$" + (digits <= SMALLEST_DIGITS ? usd.toFixed(digits) : brief.replace(/e([+-])(\d)$/, "e$10$2"));
+  }
   if (usd > 0 && usd < 0.0995) return `$${significant(usd, 2)}`;
   return `$${grouped(fixed(usd, 2))}`;
 }
