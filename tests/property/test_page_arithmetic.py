@@ -137,6 +137,9 @@ def test_a_label_of_two_lines_keeps_what_tells_candidates_apart(scripts: Scripts
 
     assert lines(24, "on demand", "batch 128") == ["Standard_NC24ads_A100_v4", "on demand · batch 128"]
     assert lines(21, "on demand", "batch 128") == ["Standard_NC…s_A100_v4", "on demand · batch 128"]
-    assert lines(24, "on demand", "batch 128", "westeurope") == ["Standard_NC24ads_A100_v4", "on demand · batch 128"]
+    name = "Standard_NC24ads_A100_v4"
+    assert lines(24, "on demand", "batch 128", "westeurope") == [name, "on demand", "batch 128 · westeurope"]
+    assert lines(24, "reserved for 1 year", "batch 128") == [name, "reserved for 1 year", "batch 128"]
+    assert lines(24, "spot", "batch 128", "westeurope", "another") == [name, "spot", "batch 128 · westeurope"]
     assert lines(60, "spot") == ["Standard_NC24ads_A100_v4 · spot"]
     assert lines(24) == ["Standard_NC24ads_A100_v4"]

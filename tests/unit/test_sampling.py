@@ -422,19 +422,56 @@ def test_a_child_that_ends_between_two_questions_counts_once(family):
 
 
 def test_short_lived_children_beside_one_that_stays_are_no_other_programs():
-    stays = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    script = "print('here', flush=True); input()"
+    stays = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        stays.stdout.readline()  # what starting it took is no part of this
         reader = MachineReader()
         reader._look_again = float("inf")
         before, began = os.times(), time.monotonic()
         for _ in range(5):
             subprocess.run([sys.executable, "-c", "sum(range(5_000_000))"], check=True)
         taken, after = time.monotonic() - began, os.times()
+        counted = reader.read(taken)["process_cores"] * taken
     finally:
         stays.communicate(b"\n")
     worked = sum(after[:4]) - sum(before[:4])
     assert worked > 0.2
-    assert reader.read(taken)["process_cores"] * taken == pytest.approx(worked, rel=0.1, abs=0.1)
+    assert counted == pytest.approx(worked, rel=0.1, abs=0.1)
+
+
+def test_where_nobody_tells_of_children_looks_are_limited_all_the_same(monkeypatch):
+    monkeypatch.setattr(machine, "has_children", lambda: None)
+    reader = MachineReader()
+    looked = []
+    monkeypatch.setattr(reader, "_process", SimpleNamespace(children=lambda recursive: looked.append(1) or []))
+    reader._look_again = float("inf")
+    reader._look_for_children()
+    assert not looked
+    reader._look_again = 0.0
+    reader._look_for_children()
+    assert looked == [1]
+
+
+def test_a_change_during_a_sample_has_one_of_its_own_soon():
+    now = [0.0]
+
+    class Changing(Counter):
+        def read(self, seconds):
+            if self.readings == 0:
+                sampler.enter("steady_steps")  # while this sample is being taken
+            return super().read(seconds)
+
+    reader = Changing()
+    sampler = Sampler(10.0, readers=[reader], clock=lambda: now[0])
+    sampler._readers = [reader]
+    now[0] = 0.5
+    sampler.enter("validation")
+    now[0] = 0.6
+    assert sampler._tick() == pytest.approx(sampler_module.SHORTEST_SECONDS)
+    now[0] = 0.75
+    assert sampler._tick() == pytest.approx(10.0)
+    assert reader.readings == 2
 
 
 def test_others_are_right_in_the_mean_where_a_child_is_seen_late(monkeypatch):

@@ -14,6 +14,7 @@ import vmselect as vs
 from vmselect.cli import app
 from vmselect.comparison.speedup import SAME_BATCH, SAME_SHARE
 from vmselect.report.content import page_content
+from vmselect.report.drawing import labels
 from vmselect.sweeps.result import SweepResult
 
 
@@ -151,3 +152,5 @@ def test_one_and_eight_workers_of_one_machine_are_two_contenders_at_one_price() 
                       catalog=vs.Catalog.embedded().with_offers([offer]))  # fmt: skip
     assert [(row.factors.get("workers", 1), row.usd_per_hour) for row in ranking.rows] == [(8, 2.0), (1, 2.0)]
     assert "m (p, r, on_demand), batch 256, workers 8" in str(ranking.best)
+    assert sorted(labels(ranking.candidates, (0, 1)).values()) == ["m", "m · workers 8"]
+    assert {one["varied"] for one in page_content(ranking)["candidates"]} == {None, "workers 8"}

@@ -26,7 +26,7 @@ EFFECT_COLUMNS = (
     "metric", "factor", "level", "count", "mean", "effect", "low", "high", "percent", "percent_low", "percent_high",
     "p_value", "share",
 )  # fmt: skip
-SCALING_TABLE = ("setup", "nodes", "batch per worker", "runs", "base", "time", "speed-up", "efficiency", "cost")
+SCALING_TABLE = ("setup", "nodes", "unit", "batch per worker", "runs", "base", "time", "speed-up", "efficiency", "cost")
 EFFECT_TABLE = ("factor", "level", "runs", "mean", "effect", "share", "p")
 
 
@@ -181,6 +181,7 @@ def _print_scaling(found: Scaling, format: Format) -> None:  # noqa: A002
             {
                 "setup": row.setup,
                 "nodes": row.nodes,
+                "unit": row.unit,
                 "batch per worker": row.worker_batch_size,
                 "runs": row.runs,
                 "base": row.base,

@@ -126,7 +126,8 @@ def probe(
         raise ArgumentError(f"{script} is no option of vmselect probe. See vmselect probe --help.")
     if not module and not has_file(Path(script)):
         raise ArgumentError(f"{script} is not a file, or may not be looked at; give the path of a Python script.")
-    if misplaced := [one for one in arguments or () if one.partition("=")[0] in OURS]:
+    misplaced = [one for one in arguments or () if one.partition("=")[0] in OURS]
+    if misplaced and not quiet:
         told = f"{', '.join(misplaced)} stands after {script} and goes to it"
         say([f"vmselect: {told}; options of vmselect stand before the script's name."])
     target = choose_path(path) or Path("profiles")
@@ -198,10 +199,12 @@ def probe(
             say([f"vmselect: of a training that was cut short the script itself wrote {files}.{sooner}"])
     numbered = enumerate(trainings.probes, 1)
     measured = sum(one.measured for number, one in numbered if not wanted or number in wanted) + script_watch.measured
-    for one in trainings.probes if watch and not quiet else ():
-        if one.measured and one.profile is not None and one.profile.timeline.fit_seconds is not None:
-            took = format_seconds(one.profile.timeline.fit_seconds)
-            say([f"vmselect: {one.profile.title} was watched to its end: fit took {took}; written to {target}."])
+    if watch and not quiet:
+        chosen = [one for number, one in enumerate(trainings.probes, 1) if not wanted or number in wanted]
+        for profile in [*(one.profile for one in chosen if one.measured), script_watch.profile]:
+            if profile is not None and profile.timeline.fit_seconds is not None:
+                took = format_seconds(profile.timeline.fit_seconds)
+                say([f"vmselect: {profile.title} was watched to its end; the training took {took}."])
     if measured > 1 and target.suffix == ".json":
         many = f"{measured} fits wrote to {target}, which now holds the last"
         say([f"vmselect: {many}. Give a folder to keep them all."])

@@ -226,5 +226,5 @@ def _doubts(rows: Sequence[Speedup], times: Mapping[Identity, tuple[RuntimeEstim
         yield Finding(
             "no-single-worker",
             f"Without a measurement of one worker there is no speed-up to tell for: {'; '.join(sorted(set(lonely)))}.",
-            "Probe the same setup with nodes 1.",
+            "Probe the same setup with one worker.",
         )

@@ -18,10 +18,8 @@ FEW_READINGS = 3
 LONG_WAIT = 0.05
 """Share of an epoch beyond which waiting after it is worth a word."""
 
-TURN_OFF = (
-    "options = tf.data.Options(); options.autotune.enabled = False; model.fit(data.with_options(options)), where "
-    "arrays x and y become data = tf.data.Dataset.from_tensor_slices((x, y)).batch(n)"
-)
+TURN_OFF = "options = tf.data.Options(); options.autotune.enabled = False; model.fit(data.with_options(options))"
+ARRAYS = "arrays x and y become data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(n)"
 
 PART, UNSTEADY = 10, 0.2
 """How many steps a part of a probe has at least, and how far the middle ones of its parts may lie apart, as a share."""
@@ -85,7 +83,7 @@ def find_doubts(
             f"{title}: its tf.data pipeline tunes itself, and TensorFlow may idle up to {most} after each epoch of "
             f"{epoch}. By how seldom a core was free, it does so after {waiting.share:.0%} of them: {each} an epoch "
             f"are counted, {bill:.0%} of the time and of the bill.",
-            f"Turn it off ({TURN_OFF}) and probe again, or watch whole epochs with EpochProbe.",
+            f"Turn it off ({TURN_OFF}; {ARRAYS}) and probe again, or watch whole epochs with EpochProbe.",
             "doubt" if bill > LONG_WAIT else "note",
         )
     last, epochs = boundaries.last_waiting, profiles[0].setup.epochs or 1

@@ -82,7 +82,7 @@ class Candidates:
         """Who the candidate is, in plain values."""
         one, at = self.of(candidate), self.offer[candidate]
         offer = {name: plain(column[at]) for name, column in self._offer_columns.items()}
-        return {"instance_type": one.instance_type, "batch_size": one.batch_size, **offer}
+        return {"instance_type": one.instance_type, "batch_size": one.batch_size, "varied": one.varied, **offer}
 
     def title(self, candidate: int) -> str:
         """The candidate in words."""

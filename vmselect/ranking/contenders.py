@@ -53,6 +53,13 @@ class Contender:
         return self.factors.get("batch_size")
 
     @property
+    def varied(self) -> str | None:
+        """What else than its type and batch size tells it from others, in words; None where nothing does."""
+        several = [f"{self.machines} machines"] if self.machines > 1 else []
+        others = [f"{name} {value}" for name, value in self.factors.items() if name not in ("batch_size", "nodes")]
+        return ", ".join([*several, *others]) or None
+
+    @property
     def machines(self) -> int:
         """How many machines it is rented on at once."""
         return int(self.factors.get("nodes", 1))

@@ -95,7 +95,14 @@ def labels(candidates: Candidates, which: Iterable[int]) -> dict[int, str]:
     On demand goes without saying.
     """
     who = {int(i): candidates.identity(int(i)) for i in which}
-    telling = {"batch_size": "batch {}", "region": "{}", "service": "{}", "provider": "{}", "market": "{}"}
+    telling = {
+        "batch_size": "batch {}",
+        "varied": "{}",
+        "region": "{}",
+        "service": "{}",
+        "provider": "{}",
+        "market": "{}",
+    }
     varying = [(name, words) for name, words in telling.items() if len({one[name] for one in who.values()}) > 1]
     repeated = Counter(one["instance_type"] for one in who.values())
     named = {}

@@ -132,7 +132,8 @@ def _phases(usage: Usage) -> list[dict[str, Any]]:
     for at, phase in zip(usage.seconds, usage.phase, strict=True):
         begin = before
         reach = SLACK * seen[phase].seconds / kept[phase] if phase in seen else math.inf
-        if owed and at - reach - before > usage.interval_seconds / 2:  # not all samples are equally long
+        # Not all samples are equally long.
+        if max(owed.values(), default=0.0) > 0 and at - reach - before > usage.interval_seconds / 2:
             begin = round(at - reach, 3)
             missing = max(owed, key=lambda one: owed[one])
             shade(missing, before, begin)

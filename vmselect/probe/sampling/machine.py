@@ -118,7 +118,8 @@ class MachineReader:
 
     def _look_for_children(self) -> None:
         now = self._clock()
-        if not has_children() or (self._children and now < self._look_again):
+        there_are = has_children()
+        if there_are is False or ((self._children or there_are is None) and now < self._look_again):
             return
         try:
             self._children = set(self._process.children(recursive=True))
@@ -186,8 +187,8 @@ def usable_cores() -> frozenset[int]:
     return frozenset(range(os.cpu_count() or 1))
 
 
-def has_children() -> bool:
-    """Whether this process has started any that it has not taken leave of; where nobody says, perhaps.
+def has_children() -> bool | None:
+    """Whether this process has started any that it has not taken leave of; None where nobody says.
 
     The system is asked for one that has ended, and told to keep it: whoever waits for it still finds it.
     """
@@ -196,7 +197,7 @@ def has_children() -> bool:
     except ChildProcessError:
         return False
     except (AttributeError, OSError):
-        return True
+        return None
     return True
 
 

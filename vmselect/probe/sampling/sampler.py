@@ -183,7 +183,10 @@ class Sampler:
             self._due = False
             self._read(now, since)
             since = 0.0
-        return None if self._ending else max(0.01, self.interval - since)
+        if self._ending:
+            return None
+        # A change that came while the last sample was taken has one of its own, when that is long enough.
+        return max(0.01, (SHORTEST_SECONDS if self._due else self.interval) - since)
 
     def _read(self, now: float, since: float) -> None:
         phase = self._longest_phase(now)

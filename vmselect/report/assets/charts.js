@@ -123,7 +123,7 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
     s("text", { x: now, y: box.top - 6, "text-anchor": "middle", class: "label" }, `${formatCount(settings.epochs)} epochs`),
   );
   const names = lines.map(({ candidate }) => labelLines(candidate, narrow ? 21 : 24));
-  const gap = names.some((name) => name.length > 1) ? 2 * LINE + 2 : LINE + 2;
+  const gap = Math.max(...names.map((name) => name.length)) * LINE + 2;
   const ends = spreadApart(lines.map(({ points }) => y.scale(points.at(-1)[field])), gap, [box.top + 4, box.bottom - 2]);
   lines.forEach(({ candidate, points }, i) => {
     const at = (point, key) => `${x.scale(point.epochs)},${y.scale(point[key])}`;
@@ -199,7 +199,7 @@ function drawTerms(host, rows, field, terms) {
     const labelAt = narrow ? { x: 0, y: top - 5 } : { x: box.left - 10, y: middle + 4, "text-anchor": "end" };
     group.append(
       s("line", { x1: x(row[low]), x2: x(row[high]), y1: middle, y2: middle, class: "whisker" }),
-      labelText(labelAt, narrow ? [shortLabel(row.candidate, 40)] : labelLines(row.candidate, 28)),
+      labelText(labelAt, narrow ? [shortLabel(row.candidate, 52)] : labelLines(row.candidate, 28)),
       s("text", { x: x(row[high]) + 8, y: middle + 4, class: "label value" }, format(row[field])),
     );
     svg.append(group);

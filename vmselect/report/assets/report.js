@@ -25,7 +25,7 @@ function readReport(payload) {
   };
 }
 
-const SEARCHED = ["instance_type", "provider", "service", "region", "gpu_model", "batch_size"];
+const SEARCHED = ["instance_type", "provider", "service", "region", "gpu_model", "batch_size", "varied"];
 
 /** That no interruptions were given is said once, at the top, rather than beside every spot machine. */
 function isDoubt({ severity, code }) {
@@ -62,7 +62,7 @@ function metricWords(study, batchSize) {
 }
 
 const TELLING = {
-  batch_size: (value) => `batch ${value}`, region: String, service: String, provider: String,
+  batch_size: (value) => `batch ${value}`, varied: String, region: String, service: String, provider: String,
 };
 
 /** Short names: the machine first, the market always, and between them whatever else tells these candidates apart. */
@@ -89,12 +89,18 @@ function shortLabel(candidate, most) {
   return [...whole].length <= most ? whole : shorten(parts[0], Math.max(9, most - market.length)) + market;
 }
 
-/** The label in one line of `most` letters, or in two: the machine; the market and what else tells it from others. */
+/**
+ * The label in one line of `most` letters, or in two or three: the machine; the market; what else tells it from others,
+ * of which the end gives way.
+ */
 function labelLines(candidate, most) {
-  if ([...candidate.label].length <= most) return [candidate.label];
+  const fits = (text) => [...text].length <= most;
+  if (fits(candidate.label)) return [candidate.label];
   const [name, ...rest] = candidate.label.split(" · ");
-  while (rest.length > 1 && [...rest.join(" · ")].length > most) rest.pop();
-  return [shorten(name, most), ...(rest.length ? [rest.join(" · ")] : [])];
+  if (rest.length < 2 || fits(rest.join(" · "))) return [shorten(name, most), rest.join(" · ")].filter(Boolean);
+  const [market, ...told] = rest;
+  while (told.length > 1 && !fits(told.join(" · "))) told.pop();
+  return [shorten(name, most), market, shorten(told.join(" · "), most)];
 }
 
 function readSettings(given) {

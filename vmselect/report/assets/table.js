@@ -23,7 +23,7 @@ function machineCell(row) {
   const { candidate } = row;
   const where = [
     candidate.provider, candidate.region, marketName(candidate.market),
-    candidate.batch_size ? `batch ${candidate.batch_size}` : null,
+    candidate.batch_size ? `batch ${candidate.batch_size}` : null, candidate.varied,
     candidate.studied ? `${formatEpochs(row.epochs)} epochs` : null,
     candidate.metric,
   ];
