@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -119,11 +120,25 @@ def beside(case: str, own: list[int], others: list[int], folder: Path) -> Iterat
         programs = [[sys.executable, "-c", WRITE, str(folder / "other.bin")]]
     started = [subprocess.Popen(program) for program in programs]
     try:
+        if case == "memory filled by another":
+            wait_until_full()
         yield
     finally:
         for process in started:
             process.kill()
             process.wait()
+
+
+def wait_until_full() -> None:
+    """Until hardly any memory is free, which takes its time."""
+    import psutil
+
+    until = time.monotonic() + MOST_SECONDS
+    while time.monotonic() < until:
+        memory = psutil.virtual_memory()
+        if memory.available < 0.045 * memory.total:
+            return
+        time.sleep(0.2)
 
 
 def bound_to(cores: list[int]) -> list[str]:
