@@ -130,6 +130,19 @@ def test_a_label_keeps_the_machine_and_the_market(scripts: Scripts) -> None:
     assert scripts.call(tight, one=one, market="on demand", most=12) == "Stand…_v4 · on demand"
 
 
+def test_what_is_said_of_the_winner_with_its_price_is_not_said_again_without(scripts: Scripts) -> None:
+    said = [
+        ("waits", "a idles. Over 9 epochs that is 1 s."),
+        ("waits", "a idles."),
+        ("waits", "b idles."),
+        ("x", "a idles."),
+    ]
+    findings = [{"code": code, "message": message, "severity": "doubt"} for code, message in said]
+    payload = {"findings": findings, "ranking_findings": [0]}
+    found = scripts.call("readFindings(payload, []).map((one) => one.number)", payload=payload)
+    assert found == [0, 2, 3]
+
+
 def test_a_label_of_two_lines_keeps_what_tells_candidates_apart(scripts: Scripts) -> None:
     def lines(most: int, *told: str) -> list[str]:
         label = " · ".join(("Standard_NC24ads_A100_v4", *told))

@@ -263,18 +263,18 @@ def _cells(frame: Any) -> dict[str, Any]:
     ("platform", "variables", "folder"),
     [
         ("linux", {"XDG_CACHE_HOME": "/x/cache"}, "/x/cache/vmselect"),
-        ("linux", {"XDG_CACHE_HOME": ""}, "/x/home/.cache/vmselect"),
-        ("darwin", {}, "/x/home/Library/Caches/vmselect"),
+        ("linux", {"XDG_CACHE_HOME": ""}, "/x/me/.cache/vmselect"),
+        ("darwin", {}, "/x/me/Library/Caches/vmselect"),
         ("win32", {"LOCALAPPDATA": "/x/Local"}, "/x/Local/vmselect"),
-        ("win32", {"LOCALAPPDATA": ""}, "/x/home/AppData/Local/vmselect"),
-        ("linux", {"VMSELECT_CACHE_DIR": "~/own"}, "/x/home/own"),
+        ("win32", {"LOCALAPPDATA": ""}, "/x/me/AppData/Local/vmselect"),
+        ("linux", {"VMSELECT_CACHE_DIR": "~/own"}, "/x/me/own"),
     ],
 )
 def test_where_refreshed_prices_are_kept(
     monkeypatch: pytest.MonkeyPatch, platform: str, variables: dict[str, str], folder: str
 ) -> None:
     monkeypatch.delenv("VMSELECT_CACHE_DIR", raising=False)
-    monkeypatch.setenv("HOME", "/x/home")
+    monkeypatch.setenv("HOME", "/x/me")
     monkeypatch.setattr("sys.platform", platform)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -130,11 +130,14 @@ function readFindings(payload, candidates) {
   const title = ({ instance_type, batch_size }) => (several ? `${instance_type}, batch ${batch_size}` : instance_type);
   candidates.forEach((candidate) => candidate.findings.forEach((i) => about[i].add(title(candidate))));
   const whole = new Set(payload.ranking_findings);
+  // What is said of the winner goes on with what it costs.
+  const more = [...whole].map((number) => payload.findings[number]);
+  const goesOn = ({ code, message }) => more.some((one) => one.code === code && one.message.startsWith(message));
   return payload.findings
     .map((finding, number) => {
       const others = [...about[number]].filter((who) => !finding.message.includes(who));
       return { ...finding, number, about: others, whole: whole.has(number) };
     })
-    .filter(({ code }) => code !== "old-prices")
+    .filter((finding) => finding.code !== "old-prices" && (finding.whole || !goesOn(finding)))
     .sort((a, b) => (a.severity === b.severity ? 0 : a.severity === "doubt" ? -1 : 1));
 }
