@@ -140,7 +140,7 @@ def time_fits(pairs: int, steps: int, kinds: Sequence[str]) -> dict[str, list[fl
 
 
 def summarise(backend: str, seconds: dict[str, list[float]], steps: int) -> list[str]:
-    """Rows of the table: each kind's median step, and its ratios to the fits beside it."""
+    """Rows of the table: each kind's median step, its ratios to the fits beside it, and how much longer it took."""
     rows = []
     for kind in seconds:
         step = statistics.median(seconds[kind]) / steps * 1e3
@@ -151,7 +151,8 @@ def summarise(backend: str, seconds: dict[str, list[float]], steps: int) -> list
                 continue
             ratios = sorted(mine / its for mine, its in zip(seconds[kind], seconds[other], strict=True))
             low, middle, high = statistics.quantiles(ratios, n=4)
-            cells.append(f"{middle:.3f} ({low:.3f} to {high:.3f})")
+            more = statistics.median(mine - its for mine, its in zip(seconds[kind], seconds[other], strict=True))
+            cells.append(f"{middle:.3f} ({low:.3f} to {high:.3f}), {more * 1e3:+.1f} ms")
         rows.append("| " + " | ".join(cells) + " |")
     return rows
 
