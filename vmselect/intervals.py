@@ -1,0 +1,42 @@
+"""A value with the interval in which it is expected to lie: a single number, or arrays of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Value = TypeVar("Value")
+
+
+class Interval(NamedTuple, Generic[Value]):
+    """A value and the bounds of its interval. All three are numbers, or all three are arrays of one shape.
+
+    >>> value, low, high = Interval(3.0, 2.0, 5.0)
+    >>> Interval(3.0, 2.0, 5.0).contains(4.5)
+    True
+    """
+
+    value: Value
+    low: Value
+    high: Value
+
+    def contains(self, value: Any) -> Any:
+        """Whether ``value`` lies between the bounds, element by element."""
+        return (self.low <= value) & (value <= self.high)
+
+    def overlaps(self, other: Interval[Any]) -> Any:
+        """Whether the two intervals have a point in common, element by element."""
+        return (self.low <= other.high) & (other.low <= self.high)
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Interval[Any]:
+        """The intervals of the chosen rows of arrays."""
+        return Interval(*(part[rows] for part in self))  # type: ignore[index]
+
+    def where(self, chosen: npt.NDArray[np.bool_], other: Interval[Any]) -> Interval[Any]:
+        """These intervals where ``chosen`` is true, those of ``other`` elsewhere."""
+        import numpy as np
+
+        return Interval(*(np.where(chosen, mine, its) for mine, its in zip(self, other, strict=True)))
