@@ -1,4 +1,4 @@
-"""A doubt about a number: what is odd, why it matters, what to do."""
+"""Findings: warnings and information about measurements and results, each with a remedy."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from vmselect.units import printable_lines
 
 @dataclass(frozen=True)
 class Finding:
-    """One doubt: a short ``code`` for programs, a ``message`` with the fact, a ``remedy``, and how grave it is.
+    """A ``code`` for programs, a ``message`` with the fact, a ``remedy`` and a ``severity``.
 
-    A ``doubt`` can make the numbers wrong; a ``note`` is worth knowing.
+    A ``warning`` can make the numbers wrong; an ``info`` cannot.
     """
 
     code: str
     message: str
     remedy: str
-    severity: Literal["doubt", "note"] = "doubt"
+    severity: Literal["warning", "info"] = "warning"
 
     def __str__(self) -> str:
         return printable_lines(f"{self.message} {self.remedy}")
 
 
-def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Each finding once, doubts before notes, otherwise in the order given."""
-    return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "doubt"))
+def warnings_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each finding once, warnings first, otherwise in the order given."""
+    return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "warning"))
 
 
 def findings_html(findings: Iterable[Finding]) -> str:

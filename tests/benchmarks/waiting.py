@@ -158,7 +158,7 @@ def watch(name: str, epochs: int, train: Callable[[Any], float]) -> dict[str, An
 def describe(row: dict[str, Any]) -> str:
     """One case: how many of the later boundaries waited, and what the estimate says."""
     import vmselect as vs
-    from vmselect.estimation.waiting import next_look
+    from vmselect.estimation.waiting import next_wake_up
 
     probe, whole = (vs.Profile.model_validate_json(json.dumps(row[part])) for part in ("probe", "whole"))
     timeline = whole.timeline
@@ -169,7 +169,7 @@ def describe(row: dict[str, Any]) -> str:
     for boundary in timeline.boundaries[1:]:
         wrap_up = boundary.before_validation_seconds or 0.0
         ends = lengths[boundary.epoch] + wrap_up
-        wait = next_look(ends) - ends
+        wait = next_wake_up(ends) - ends
         if not boundary.final and wait > TELLING:
             told, waited = told + 1, waited + (boundary.seconds - wrap_up > wait / 2)
             seen.append(f"{boundary.seconds - wrap_up:.2f} of {wait:.2f}")

@@ -164,7 +164,7 @@ def test_check_tells_doubts_by_its_exit_code(folder: Path) -> None:
     odd.save(folder / "odd.json")
     doubtful = runner.invoke(app, ["check", str(folder), "--format", "json"])
     assert doubtful.exit_code == 1
-    (row,) = [row for row in json.loads(doubtful.stdout) if row["severity"] == "doubt"]
+    (row,) = [row for row in json.loads(doubtful.stdout) if row["severity"] == "warning"]
     assert (row["code"], Path(row["file"]).name) == ("threaded-dispatch", "odd.json")
     (folder / "broken.json").write_text("{", encoding="utf-8")
     damaged = runner.invoke(app, ["check", str(folder)])

@@ -137,7 +137,7 @@ def test_what_is_said_of_the_winner_with_its_price_is_not_said_again_without(scr
         ("waits", "b idles."),
         ("x", "a idles."),
     ]
-    findings = [{"code": code, "message": message, "severity": "doubt"} for code, message in said]
+    findings = [{"code": code, "message": message, "severity": "warning"} for code, message in said]
     payload = {"findings": findings, "ranking_findings": [0]}
     found = scripts.call("readFindings(payload, []).map((one) => one.number)", payload=payload)
     assert found == [0, 2, 3]

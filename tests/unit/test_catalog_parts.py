@@ -30,7 +30,7 @@ def test_accelerators_apart_are_counted_and_left_out(tmp_path: Path) -> None:
 def test_eight_parts_that_make_no_machine_are_named(tmp_path: Path) -> None:
     rows = ["n1-standard-4,4,15,,,r1,a,1,", *(f",,,Z{n},1,r1,a,1,1" for n in range(10))]
     (finding,) = load(tmp_path / "vms.csv", SKYPILOT, *rows, provider="gcp").findings
-    assert finding.severity == "note"
+    assert finding.severity == "info"
     assert [n for n in range(10) if f"1 x Z{n}" in finding.message] == list(range(8))
 
 

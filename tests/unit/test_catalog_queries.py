@@ -181,7 +181,7 @@ def test_age_is_said_when_above_ninety_days_or_mixed() -> None:
     assert str(describe_age(["2026-08-21"], today=day)).startswith("Prices are of 2026-08-21, 91 days old.")
     mixed = describe_age(["2026-11-01", "2026-11-02"], today=day)
     assert mixed is not None
-    assert (mixed.code, mixed.severity) == ("mixed-price-dates", "note")
+    assert (mixed.code, mixed.severity) == ("mixed-price-dates", "info")
     assert describe_age([]) is None
     offer = vs.Offer(**NEGOTIATED, date="2026-08-21")
     assert offer.is_stale(day)

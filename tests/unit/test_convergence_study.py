@@ -49,18 +49,18 @@ def test_repetitions_that_disagree_widen_it() -> None:
 
 def test_between_two_sizes_the_rate_of_learning_is_interpolated() -> None:
     found = vs.ConvergenceStudy.from_epochs({64: 10, 256: 30}).epochs(128)
-    assert found.source == "between"
+    assert found.source == "interpolated"
     assert found.value == pytest.approx(2 / (1 / 10 + 1 / 30))
     assert found.findings == ()
 
 
 def test_beyond_the_largest_size_the_bracket_is_stated() -> None:
     found = vs.ConvergenceStudy.from_epochs({64: 10, 256: 20}).epochs(512)
-    assert (found.source, found.value) == ("beyond", 20)
+    assert (found.source, found.value) == ("extrapolated", 20)
     assert found.low < 20
     assert found.high > 40
     (finding,) = found.findings
-    assert finding.code == "epochs-beyond"
+    assert finding.code == "epochs-extrapolated"
     assert "20 epochs (constant) .. 40 (growing in proportion)" in finding.message
 
 

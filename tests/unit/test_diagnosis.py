@@ -63,7 +63,7 @@ def codes(profile, **options):
 def test_a_healthy_run_raises_nothing():
     healthy = profile_of(0.02, usage=HEALTHY)
     assert codes(healthy) == ["compute-bound"]
-    assert vs.diagnose(healthy)[0].severity == "note"
+    assert vs.diagnose(healthy)[0].severity == "info"
     assert not {found.code for found in healthy.findings} & {"compute-bound", "contention", "input-bound"}
 
 
@@ -173,7 +173,7 @@ def test_neighbours():
     stolen = profile_of(0.0, usage=HEALTHY | {"steal_share": 0.2})
     assert "noisy-neighbour" in codes(stolen)
     assert "steal" in vs.diagnose(stolen)[0].message
-    assert vs.diagnose(stolen)[0].severity == "doubt"
+    assert vs.diagnose(stolen)[0].severity == "warning"
 
 
 def test_limits():

@@ -38,7 +38,7 @@ def test_between_two_sizes_an_affine_machine_is_met_exactly() -> None:
     truth = fit_runtime_at([profile(64)], 64)
     for epochs in (1, 5, 50):
         assert model.seconds(epochs) == pytest.approx(truth.seconds(epochs), rel=1e-3)
-    assert [f.code for f in model.findings if f.code.startswith("batch-size")] == ["batch-size-between"]
+    assert [f.code for f in model.findings if f.code.startswith("batch-size")] == ["batch-size-interpolated"]
 
 
 def test_a_size_that_was_probed_is_taken_as_it_is() -> None:
@@ -98,7 +98,7 @@ def test_beyond_all_sizes_the_interval_grows_with_the_distance(wanted: int) -> N
     times = {6: 1.0, 64: 4.0}
     found = interpolate_time(times, wanted)
     near = 6 if wanted < 6 else 64
-    assert found.source == "beyond"
+    assert found.source == "extrapolated"
     assert found.below == found.above
     assert found.above == pytest.approx(BEYOND_PER_OCTAVE * abs(math.log2(wanted / near)))
     bent = interpolate_time(times | {20: 3.0}, wanted)
@@ -111,8 +111,8 @@ def test_a_larger_batch_that_took_less_time_widens_the_interval() -> None:
 
 def test_up_to_twice_the_largest_is_flagged_and_beyond_refused() -> None:
     profiles = [profile(32), profile(128)]
-    assert "batch-size-beyond" in {f.code for f in fit_runtime_at(profiles, 256).findings}
-    assert "batch-size-beyond" in {f.code for f in fit_runtime_at(profiles, 16).findings}
+    assert "batch-size-extrapolated" in {f.code for f in fit_runtime_at(profiles, 256).findings}
+    assert "batch-size-extrapolated" in {f.code for f in fit_runtime_at(profiles, 16).findings}
     for size in (257, 15):
         with pytest.raises(EstimateError, match=f"Probe at {size}"):
             fit_runtime_at(profiles, size)
@@ -208,7 +208,7 @@ def test_an_interpolated_time_is_positive_and_between_its_neighbours(known: dict
     assert found.value > 0
     assert found.below >= 0
     assert found.above >= 0
-    if found.source == "between":
+    if found.source == "interpolated":
         below, above = max(s for s in known if s < size), min(s for s in known if s > size)
         assert min(known[below], known[above]) * (1 - 1e-9) <= found.value
         assert found.value <= max(known[below], known[above]) * (1 + 1e-9)
@@ -280,8 +280,8 @@ def test_a_size_too_far_away_says_how_far_one_can_tell() -> None:
         interpolate_time({33: 1.0, 100: 2.0}, 201)
     with pytest.raises(EstimateError, match=r"those probed \(16 to 64\): times are given from 8 to 128"):
         interpolate_time({16: 1.0, 32: 2.0, 64: 3.0}, 129)
-    assert interpolate_time({33: 1.0, 100: 2.0}, 200).source == "beyond"
-    assert interpolate_time({33: 1.0, 100: 2.0}, 17).source == "beyond"
+    assert interpolate_time({33: 1.0, 100: 2.0}, 200).source == "extrapolated"
+    assert interpolate_time({33: 1.0, 100: 2.0}, 17).source == "extrapolated"
     with pytest.raises(EstimateError, match="too far"):
         interpolate_time({33: 1.0, 100: 2.0}, 16)
 

@@ -8,7 +8,7 @@ import pytest
 
 from vmselect.errors import EstimateError
 from vmselect.estimation.along import _count_steps, _curvature, _nearest
-from vmselect.estimation.doubts import find_doubts
+from vmselect.estimation.doubts import find_warnings
 from vmselect.estimation.location import Level
 from vmselect.estimation.overheads import Boundaries
 from vmselect.estimation.readings import Block, Readings
@@ -37,7 +37,7 @@ def doubts(
     if endings:
         readings.first_endings, readings.later_endings = [endings[0]], [endings[1]]
     profile = Profile(outcome="stopped", setup=Setup(**setup), timeline=Timeline())
-    found = find_doubts(
+    found = find_warnings(
         [profile],
         readings,
         step=step,

@@ -158,7 +158,7 @@ def test_what_of_a_boundary_was_a_wait(lost: float, wait: float, waited: bool | 
 
 def test_where_the_wait_is_unknown_or_too_short_to_tell() -> None:
     assert split_wait(5.0, None) == (0.0, None)
-    assert split_wait(0.05, 1.22) == (0.0, None)  # 0.05 s to the next look
+    assert split_wait(0.05, 1.22) == (0.0, None)  # 0.05 s to the next wake-up
     assert split_wait(0.08, 1.19)[1] is True
 
 

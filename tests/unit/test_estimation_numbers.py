@@ -19,7 +19,7 @@ from vmselect.convergence.epochs import predict_epochs
 from vmselect.errors import VmselectError
 from vmselect.estimation import METHODS, fit_runtime
 from vmselect.estimation.along import interpolate_time
-from vmselect.estimation.waiting import next_look
+from vmselect.estimation.waiting import next_wake_up
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
 from vmselect.records.training import Step
 
@@ -121,7 +121,7 @@ def compute() -> dict[str, Any]:
         times = [{32: 0.2, 128: 0.5}, {32: 0.2, 64: 0.21, 128: 0.5}, {32: 0.3, 128: 0.2}, {32: 0.1, 128: 9.0}]
         numbers[f"time at {size}"] = [vars(interpolate_time(one, size)) for one in times]
         numbers[f"epochs at {size}"] = list(predict_epochs({32: [10, 12], 128: [20.0]}, size))
-    numbers["looks"] = [next_look(seconds) for seconds in (0.001, 0.02, 3.0, 81.0, 90.0, 500.0)]
+    numbers["looks"] = [next_wake_up(seconds) for seconds in (0.001, 0.02, 3.0, 81.0, 90.0, 500.0)]
     return numbers
 
 

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from tests.support.probed_profile import probed
-from vmselect.estimation.location import Level, _block_means, _block_variance, find_mood, locate, predict_once, quantile
+from vmselect.estimation.location import (
+    Level,
+    _block_means,
+    _block_variance,
+    find_drift,
+    locate,
+    predict_once,
+    quantile,
+)
 from vmselect.estimation.overheads import time_boundaries, time_partial_batch
 from vmselect.estimation.readings import Opening, Readings, _epoch_aggregates, _pipeline_seconds, group_validations
 from vmselect.estimation.validation import _assume, _later_from_first, _repeat, _whole_seconds
@@ -83,7 +91,7 @@ def test_so_many_of_a_level_are_as_far_off_as_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "mood"),
+    ("values", "drift"),
     [
         ([1.0] * 5 + [1.2] * 5, 0.0),  # two blocks do not tell
         ([1.0] * 5 + [1.2] * 5 + [1.4] * 4, 0.0),
@@ -92,8 +100,8 @@ def test_so_many_of_a_level_are_as_far_off_as_each() -> None:
         ([0.0] * 15, 0.0),
     ],
 )
-def test_the_mood_of_a_machine(values: list[float], mood: float) -> None:
-    assert find_mood(values) == pytest.approx(mood, abs=1e-9)
+def test_drift_within_a_run(values: list[float], drift: float) -> None:
+    assert find_drift(values) == pytest.approx(drift, abs=1e-9)
 
 
 @pytest.mark.parametrize(("count", "size", "blocks"), [(4, 5, 0), (5, 5, 1), (14, 5, 2), (15, 5, 3), (48, 6, 8)])
@@ -145,7 +153,7 @@ def test_later_validations_from_the_first() -> None:
     each = locate([0.5, 0.5])
     assert numbers(later) == pytest.approx([2.5, each.low * 5, each.high * 5, 0.0, 0.0])
     assert "only the first validation was seen; later ones are taken from its batches" in finding.message
-    assert (finding.code, finding.severity) == ("one-validation", "note")
+    assert (finding.code, finding.severity) == ("one-validation", "info")
     later, finding = _later_from_first(profile, [[check(more=3.0)], [check(more=4.0), check(more=1.0)]], 10, 0.9)
     assert numbers(later) == pytest.approx([4.0, 2.8, 0.8, 0.0, 0.0])
     assert "taken to be as slow, and may be much faster" in finding.message

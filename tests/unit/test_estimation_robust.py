@@ -18,7 +18,7 @@ from vmselect.cli import app
 from vmselect.errors import EstimateError
 from vmselect.estimation import fit_runtime
 from vmselect.estimation.location import locate
-from vmselect.estimation.waiting import next_look, split_wait
+from vmselect.estimation.waiting import next_wake_up, split_wait
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
 from vmselect.records.base import Fact
 from vmselect.records.usage import Summary, Usage
@@ -381,7 +381,7 @@ def test_waits_of_a_self_tuning_input_are_counted_by_how_busy_the_processor_was(
         )
         idle = fit_runtime(waiting(busy=busy)).idle_seconds
         assert f"Over 100 epochs that is {format_seconds(100 * idle)}." in finding.message
-        assert finding.severity == "doubt"
+        assert finding.severity == "warning"
     assert 0.1 < share[0.1] < 0.3 < share[0.5] < share[1.0] < 1.0
     assert share[0.5] == pytest.approx(0.57, abs=0.05)  # of epochs that are not all of one length
     assert "waits-between-epochs" not in {f.code for f in without.findings}
@@ -420,7 +420,7 @@ def test_where_a_core_is_always_free_waits_are_hardly_counted_and_no_doubt() -> 
     assert 0 < estimate.seconds - without.seconds < 0.03 * 100 * WAIT
     assert estimate.high - without.high > 0.05 * 100 * WAIT
     (finding,) = (f for f in estimate.findings if f.code == "waits-between-epochs")
-    assert finding.severity == "note"
+    assert finding.severity == "info"
 
 
 def test_a_wait_that_was_seen_is_replaced_by_that_of_a_whole_epoch() -> None:
@@ -460,7 +460,7 @@ def test_epochs_without_validation_wait_by_their_own_length() -> None:
 
 
 def test_data_without_an_end_wait_once_when_the_training_ends() -> None:
-    """One pipeline for ten epochs of 12 s: the next look after 120 s is at 141.91 s, if epochs last just as long."""
+    """One pipeline for ten epochs of 12 s: the next wake-up after 120 s is at 141.91 s, if epochs last just as long."""
     without = vs.estimate(waiting(self_tuning_input=False), epochs=10)
     endless = waiting(continuous_input=True)
     profile = endless.model_copy(update={"setup": endless.setup.model_copy(update={"epochs": 10})})
@@ -474,7 +474,7 @@ def test_data_without_an_end_wait_once_when_the_training_ends() -> None:
     assert "autotune.enabled = False" in finding.remedy
     of_unknown_length = vs.estimate(endless, epochs=10)
     share = 0.9  # of a processor that is busy all the time
-    assert of_unknown_length.seconds - without.seconds == pytest.approx(share * 30, abs=3.0)  # a look a minute
+    assert of_unknown_length.seconds - without.seconds == pytest.approx(share * 30, abs=3.0)  # a wake-up each minute
 
 
 def spread_over(profile: Profile, replicas: int) -> Profile:
@@ -491,10 +491,10 @@ def test_pipelines_of_several_devices_wait_one_after_the_other() -> None:
 
 
 def test_what_pipelines_of_several_devices_waited_is_taken_out_of_what_was_seen() -> None:
-    """After the probe's own 2.22 s the looks come at 2.55, 5.11 and 10.23 s: a boundary of 2.89 s is a wait for two."""
+    """After the probe's own 2.22 s the wake-ups are at 2.55, 5.11 and 10.23 s: a boundary of 2.89 s waits for two."""
     assert split_wait(3.11, 2.0, pipelines=3) == (pytest.approx(3.11), True)
     assert split_wait(0.0, 2.0, pipelines=3) == (0.0, False)
-    assert split_wait(2.0, 2.0, pipelines=3) == (0.0, None)  # between two looks: not told
+    assert split_wait(2.0, 2.0, pipelines=3) == (0.0, None)  # between two wake-ups: unknown
     seen = vs.estimate(spread_over(waiting(boundary=2.89), 2), epochs=100)
     idle = fit_runtime(spread_over(waiting(boundary=2.89), 2)).idle_seconds
     assert seen.terms["epoch_boundaries"] == pytest.approx(100 * idle, abs=0.5)
@@ -502,12 +502,12 @@ def test_what_pipelines_of_several_devices_waited_is_taken_out_of_what_was_seen(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "look"),
+    ("seconds", "wake_up"),
     [(0.011, 0.03), (12.6, 20.47), (20.47, 20.47), (20.48, 40.95), (82.0, 141.91), (1_000, 1_041.91)],
 )
-def test_when_the_thread_looks(seconds: float, look: float) -> None:
+def test_when_the_thread_wakes_up(seconds: float, wake_up: float) -> None:
     """At 0.01, 0.03, 0.07 ... 81.91 s, then every minute."""
-    assert next_look(seconds) == pytest.approx(look)
+    assert next_wake_up(seconds) == pytest.approx(wake_up)
 
 
 def with_parts(profile: Profile, *endings: float, pauses: Sequence[float] = (), boundary: float = 4.0) -> Profile:
@@ -556,7 +556,7 @@ def test_a_machine_that_changed_its_speed_while_probed_is_named_and_slow_steps_a
 
 
 def test_many_readings_of_a_changing_speed_are_no_surer_than_few() -> None:
-    """Its mood lasts for seconds: a thousand short steps of two speeds know no more than forty long ones."""
+    """Autocorrelation lasts for seconds: a thousand short steps of two speeds know no more than forty long ones."""
 
     def width(readings: int) -> float:
         estimate = vs.estimate(make([[STEP] * readings, [1.2 * STEP] * readings], steps_per_epoch=5000), epochs=10)
@@ -571,9 +571,9 @@ def test_a_machine_whose_speed_changed_within_seconds_may_run_the_training_at_an
         estimate = vs.estimate(make([epochs[0] + epochs[1], epochs[2] + epochs[3]], steps_per_epoch=5000), epochs=10)
         return 1 - estimate.low / estimate.seconds, estimate.high / estimate.seconds - 1
 
-    calm, moody = widths(1.0, 1.0, 1.0, 1.0), widths(0.9, 1.1, 1.1, 0.9)
+    calm, drifting = widths(1.0, 1.0, 1.0, 1.0), widths(0.9, 1.1, 1.1, 0.9)
     # It may be that of its fastest tenth or of its slowest, which each epoch as a whole does not show.
-    assert min(moody) > 0.15 > max(calm)
+    assert min(drifting) > 0.15 > max(calm)
 
 
 def test_pauses_over_the_whole_heap_and_those_of_compiling_count_once() -> None:

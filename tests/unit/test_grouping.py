@@ -148,7 +148,7 @@ def times(machine: str, **given: Any) -> Profile:
 def test_a_time_without_validation_beside_one_with_it_is_a_doubt() -> None:
     with_it, without = times("b", validation_seconds=[10.0, 9.0]), times("a")
     (finding,) = grouping.check_comparable([with_it, without])
-    assert (finding.code, finding.severity) == ("validation-differs", "doubt")
+    assert (finding.code, finding.severity) == ("validation-differs", "warning")
     assert "(a, batch 64)" in finding.message
     assert grouping.check_comparable([with_it, without], given=["validation_examples"]) == ()
     assert grouping.check_comparable([without, times("c")]) == ()

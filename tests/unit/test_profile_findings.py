@@ -93,7 +93,7 @@ def test_a_gpu_at_work_is_not_contention() -> None:
 
 def test_doubts_come_before_notes() -> None:
     profile = measured(timeline={"validations": ()}, setup={"batch_size": None})
-    assert [finding.severity for finding in profile.findings] == ["doubt", "note"]
+    assert [finding.severity for finding in profile.findings] == ["warning", "info"]
 
 
 def test_a_notebook_is_told_about_mark_start() -> None:

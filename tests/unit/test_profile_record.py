@@ -134,7 +134,7 @@ def test_a_table_of_many_profiles_shows_a_hundred() -> None:
     assert page.count("<tr>") == 101  # with the head
     assert "<p>The first 100 of 101 profiles.</p>" in page
     assert "The first" not in table_html([profile] * 100)
-    doubts = sum(finding.severity == "doubt" for finding in profile.findings)
+    doubts = sum(finding.severity == "warning" for finding in profile.findings)
     assert table_html([profile]).count(f"<td>{doubts or ''}</td>") == 1
 
 

@@ -251,7 +251,7 @@ def test_one_name_at_two_clouds_is_two_machines() -> None:
     profiles = [steps("one", 32, 0.1), steps("one", 128, 0.4), steps("two", 32, 1.0), steps("two", 128, 4.0)]
     rows = {row.provider: row for row in rank(profiles, catalog, method="robust", batch_size=64)}
     assert rows["two"].seconds == pytest.approx(10 * rows["one"].seconds)
-    assert {row.basis for row in rows.values()} == {"between"}
+    assert {row.basis for row in rows.values()} == {"interpolated"}
 
 
 @pytest.mark.parametrize(("workers", "title"), [(1, "a, batch 64"), (2, "2 x a, batch 64"), (3, "3 x a, batch 64")])

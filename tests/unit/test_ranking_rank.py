@@ -478,7 +478,7 @@ def test_a_tie_prefers_what_no_other_beats_by_much_and_says_what_is_given_up() -
 def test_a_study_a_workload_and_sizes_between_go_through_rank() -> None:
     pair = [profile("small", 0.1 * size / 64, batch_size=size, steps_per_epoch=6400 // size) for size in (64, 256)]
     (row,) = rank(pair, batch_size=128)
-    assert (row.batch_size, row.basis) == (128, "between")
+    assert (row.batch_size, row.basis) == (128, "interpolated")
     study = vs.ConvergenceStudy.from_epochs({64: 10, 256: 20})
     assert rank(pair, epochs=study).to_frame().equals(vs.select(pair, study, catalog=CATALOG).to_frame())
     longer = rank([pair[0]], workload=vs.Workload(steps_per_epoch=200))
@@ -538,4 +538,4 @@ def test_a_time_with_a_zone_and_one_without_are_ranked_together(instance_type: s
 def test_print_shows_what_was_left_out_and_the_winners_doubts() -> None:
     text = str(rank([profile("small"), profile("unheard-of")], market="spot"))
     assert "Left out: 1 candidate no price" in text
-    assert "Doubt: Spot times and costs assume" in text
+    assert "Warning: Spot times and costs assume" in text

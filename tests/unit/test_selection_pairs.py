@@ -69,7 +69,7 @@ def test_a_size_without_a_probe_is_interpolated_and_says_so() -> None:
     selection = vs.select(machines(128, 512), STUDY, catalog=PRICES)
     between = [row for row in selection if row.batch_size == 256]
     assert len(between) == 2
-    assert all("batch-size-between" in {f.code for f in row.findings} for row in between)
+    assert all("batch-size-interpolated" in {f.code for f in row.findings} for row in between)
     measured = vs.select(machines(128, 256, 512), STUDY, catalog=PRICES)
     truth = {row.instance_type: row.seconds for row in measured if row.batch_size == 256}
     assert all(row.seconds == pytest.approx(truth[row.instance_type], rel=1e-3) for row in between)

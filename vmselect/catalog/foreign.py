@@ -119,7 +119,7 @@ def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]
             "price-rows-left-out",
             f"Accelerators or hosts that are priced apart and make no machine that we know: {list_some(names, 8)}.",
             "Take these machines from the embedded prices, or bring your own.",
-            "note",
+            "info",
         )
     ]
 

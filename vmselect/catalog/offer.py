@@ -151,7 +151,7 @@ def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Findi
         "old-prices" if old else "mixed-price-dates",
         f"Prices are of {several if len(days) > 1 else f'{days[0]}, {age} days old.'}",
         "Run `vmselect prices refresh`." if old else "Look at the date of each price before comparing them.",
-        "doubt" if old else "note",
+        "warning" if old else "info",
     )
 
 

@@ -94,7 +94,7 @@ def refresh_prices(
         if reason := opened[name].missing():
             if providers is not None:
                 raise RefreshError(f"{name} prices cannot be fetched. {reason}")
-            findings.append(Finding("provider-left-out", f"{name} prices were not fetched.", reason, "note"))
+            findings.append(Finding("provider-left-out", f"{name} prices were not fetched.", reason, "info"))
             end(Progress(name, "", "skipped", reason))
             tasks = [task for task in tasks if task[0] != name]
     for name, region in tasks:
@@ -283,7 +283,7 @@ def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterat
         "types-without-price",
         f"{source.provider} {region} gave no price on demand of {len(missing)} types that ship with one: {told}.",
         "The older prices of these stay in use.",
-        "note",
+        "info",
     )
 
 

@@ -76,7 +76,7 @@ def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
     try:
         paths = sorted((cache_folder() / "prices").glob("[!.]*.csv"))
     except (CatalogError, OSError) as unknown:  # the shipped prices do without it
-        return [], [Finding("refreshed-unreadable", f"No refreshed prices: {unknown}", "", "note")]
+        return [], [Finding("refreshed-unreadable", f"No refreshed prices: {unknown}", "", "info")]
     for path in paths:
         name = path.stem.replace("_", " ")
         try:

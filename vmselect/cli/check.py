@@ -57,7 +57,7 @@ def check(
     say(unreadable)
     if unreadable:
         raise typer.Exit(2)
-    if any(row["severity"] == "doubt" for row in rows):
+    if any(row["severity"] == "warning" for row in rows):
         raise typer.Exit(1)
 
 

@@ -153,7 +153,7 @@ def _doubts(same: list[Profile]) -> Iterable[Finding]:
     seen: set[str] = set()
     for profile in same:
         for doubt in profile.findings:
-            if doubt.severity == "doubt" and doubt.code not in seen:
+            if doubt.severity == "warning" and doubt.code not in seen:
                 seen.add(doubt.code)
                 yield replace(doubt, message=f"{profile.title}: {doubt.message}")
 

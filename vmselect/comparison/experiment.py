@@ -91,7 +91,7 @@ def _study(found: Runs, *, scale: str, confidence: float) -> Effects:
     findings = [*(finding for finding in found.findings if finding.code not in ("mixed-settings", "confounded"))]
     if fixed:
         findings.append(
-            Finding("not-varied", f"{', '.join(fixed)}: the same in every run.", "Vary it to learn its effect.", "note")
+            Finding("not-varied", f"{', '.join(fixed)}: the same in every run.", "Vary it to learn its effect.", "info")
         )
     study = Effects(found, fit, tuple(names), tuple(rows), scale, tuple(findings))
     return Effects(found, fit, tuple(names), tuple(rows), scale, (*findings, *_doubts(study)))
@@ -335,7 +335,7 @@ def _doubts(study: Effects) -> list[Finding]:
                 "no-repetitions",
                 "No combination was repeated: what three and more factors do together is taken for the error.",
                 "Repeat them to know how far runs differ.",
-                "note",
+                "info",
             )
         )
     spreads = [sd for sd in study.cells["sd"] if sd == sd and sd > 0]
@@ -345,7 +345,7 @@ def _doubts(study: Effects) -> list[Finding]:
                 "uneven-spread",
                 f"Repetitions differ {max(spreads) / min(spreads):.0f} times as much in some cells as in others.",
                 "Use scale='log', where an effect is a percentage.",
-                "note",
+                "info",
             )
         )
     return found

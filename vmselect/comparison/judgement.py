@@ -139,6 +139,6 @@ def _few(groups: Mapping[str, Sequence[Run]], unit: str) -> list[Finding]:
     fewest = min(len(runs) for runs in groups.values())
     if fewest < LEAST_FOR_INTERVAL + 1:
         return [
-            Finding("few-runs", f"A group has only {fewest} runs.", "Measure each group at least five times.", "note")
+            Finding("few-runs", f"A group has only {fewest} runs.", "Measure each group at least five times.", "info")
         ]
     return []

@@ -284,7 +284,7 @@ def _repeated(given: Sequence[Record], unique: Sequence[Record]) -> list[Finding
         return []
     return [
         Finding(
-            "copies", f"{copies} records are copies of others.", "A copy is no repetition; each counts once.", "note"
+            "copies", f"{copies} records are copies of others.", "A copy is no repetition; each counts once.", "info"
         )
     ]
 
@@ -345,7 +345,7 @@ def _settings(parts: Mapping[tuple[Any, ...], Sequence[Profile]], names: Sequenc
                 "confounded",
                 f"The groups differ in {listed} too, so a difference may be due to that.",
                 "Measure all groups alike, or group by it as well.",
-                "doubt" if grave else "note",
+                "warning" if grave else "info",
             )
         )
     return found

@@ -1,6 +1,6 @@
 """Readings in the order they were taken: how far neighbours resemble each other, and blocks that no longer do.
 
-Steps of one run share the machine's mood: a slow one is followed by slow ones. A test that takes them for independent
+Steps of one run are autocorrelated: a slow one is followed by slow ones. A test that takes them for independent
 finds differences where there are none. Means of blocks that are several times as long as the resemblance lasts are
 nearly independent, and can be tested.
 """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vmselect._checks import check_count, check_indent, check_name, check_share, maybe
 from vmselect.errors import ComparisonError, EstimateError
 from vmselect.estimation import RuntimeEstimate, estimate
-from vmselect.findings import Finding, gravest_first
+from vmselect.findings import Finding, warnings_first
 from vmselect.grouping import Identity, check_comparable, group_repetitions, read_records
 from vmselect.records import Profile
 from vmselect.units import printable, printable_lines
@@ -147,7 +147,7 @@ def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | 
             "No setup was measured with one worker and with several, so there is no speed-up to tell. The numbers of "
             f"workers are: {counts}. Probe the same setup with one, too."
         )
-    return Scaling(tuple(rows), epochs, confidence, gravest_first([*findings, *_doubts(rows, times)]))
+    return Scaling(tuple(rows), epochs, confidence, warnings_first([*findings, *_doubts(rows, times)]))
 
 
 def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> list[Speedup]:
@@ -214,7 +214,7 @@ def _doubts(rows: Sequence[Speedup], times: Mapping[Identity, tuple[RuntimeEstim
                 f"{row.setup}: with the same batch per worker, {row.nodes} {row.unit}s make fewer, larger steps than "
                 "one.",
                 "Larger batches may need more epochs: vmselect.select with a convergence study counts them.",
-                severity="note",
+                severity="info",
             )
     done = {(row.setup, row.nodes) for row in rows}
     lonely = [

@@ -30,7 +30,7 @@ USUAL_SPREAD_WEIGHT = 8
 INTERPOLATION_SPREAD = 0.1
 """Additional spread of a batch size that lies between two that were tried."""
 
-Source = Literal["measured", "between", "beyond", "unknown"]
+Source = Literal["measured", "interpolated", "extrapolated", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def predict_epochs(
 
     >>> estimate = predict_epochs({256: [13], 1024: [13]}, 512)
     >>> estimate.source, round(estimate.value, 9)
-    ('between', 13.0)
+    ('interpolated', 13.0)
     """
     confidence = check_number("confidence", confidence, above=0, most=0.9999)
     batch_size = check_count("batch_size", batch_size)
@@ -120,7 +120,7 @@ def _between(
     rate = (1 - weight) / statistics.fmean(epochs[below]) + weight / statistics.fmean(epochs[above])
     repetitions = min(len(epochs[below]), len(epochs[above]))
     half, doubt = spread.widths(repetitions, confidence, INTERPOLATION_SPREAD)
-    return _estimate(batch_size, 1 / rate, half, half, "between", doubt)
+    return _estimate(batch_size, 1 / rate, half, half, "interpolated", doubt)
 
 
 def _beyond(
@@ -136,13 +136,15 @@ def _beyond(
     else:
         bracket = f"{value / ratio:.3g} epochs (shrinking in proportion) .. {value * ratio:.3g} (growing in proportion)"
     finding = Finding(
-        "epochs-beyond",
+        "epochs-extrapolated",
         f"Batch size {batch_size} lies beyond those whose epochs were measured ({sizes[0]} to {sizes[-1]}); "
         f"the truth may be anywhere in {bracket}.",
         f"Train once at batch size {batch_size} with ConvergenceProbe.",
     )
     below = half if larger else half + math.log(ratio)
-    return _estimate(batch_size, value, below, half + math.log(ratio), "beyond", doubt + math.log(ratio), (finding,))
+    return _estimate(
+        batch_size, value, below, half + math.log(ratio), "extrapolated", doubt + math.log(ratio), (finding,)
+    )
 
 
 def _estimate(

@@ -54,7 +54,7 @@ def diagnose(profile: Profile, *, cpu_threshold: float | None = None) -> tuple[D
         find_pauses(profile),
         find_compute_bound(profile),
     )
-    return tuple(sorted(found, key=lambda cause: cause.severity != "doubt"))
+    return tuple(sorted(found, key=lambda cause: cause.severity != "warning"))
 
 
 def find_causes(profile: Profile) -> tuple[Diagnosis, ...]:

@@ -41,7 +41,7 @@ def find_pauses(profile: Profile) -> Causes:
         f"Between two epochs {format_seconds(pause)} pass in which nothing is trained, {share:.0%} of an epoch's time.",
         "Look at what callbacks do at the end of an epoch (saving, logging), and let tf.data tune itself no more "
         "(options.autotune.enabled = False).",
-        "note",
+        "info",
         {"boundary_seconds": pause, "epoch_seconds": epoch, "boundary_share": share},
     )
 
@@ -61,7 +61,7 @@ def find_growth(profile: Profile) -> Causes:
         f"Epochs take longer and longer: {format_seconds(seconds[0])} for the second, {format_seconds(seconds[-1])} "
         f"for the last of the {len(seconds) + 1} seen, {growth:.0%} more.",
         "Look for data, logs or memory that grow as the training goes on: a prediction from early epochs is too low.",
-        "doubt",
+        "warning",
         {"second_epoch_seconds": seconds[0], "last_epoch_seconds": seconds[-1], "growth_share": growth},
     )
 

@@ -58,7 +58,7 @@ def find_underfed(profile: Profile) -> Causes:
         f"{who} {busy:.0%} busy{batch}, though steps wait for data only {share:.0%}.",
         "Give each more to do at once: a larger batch, several steps per execution, compiled steps; or rent a smaller "
         "GPU.",
-        "note",
+        "info",
         {"gpu_busy_share": busy, "gpus": float(cards), "input_wait_share": share},
     )
 
@@ -76,7 +76,7 @@ def find_memory(profile: Profile) -> Causes:
             "gpu-memory-full",
             f"The training holds {format_bytes(peak)} of the GPU's {format_bytes(whole)} at its peak ({share:.0%}).",
             "A larger batch will not fit; use mixed precision, a smaller batch, or a GPU with more memory.",
-            "note",
+            "info",
             evidence,
         )
     elif share <= EMPTY:
@@ -87,7 +87,7 @@ def find_memory(profile: Profile) -> Causes:
             f"The training holds {format_bytes(peak)} of the GPU's {format_bytes(whole)} at its peak "
             f"({share:.0%}){fits}.",
             "Try a larger batch, or rent a GPU with less memory.",
-            "note",
+            "info",
             evidence | ({"batch_size_that_fits": float(batch)} if batch else {}),
         )
 
@@ -122,7 +122,7 @@ def find_throttling(profile: Profile) -> Causes:
                 f"GPU {worst} was slowed down {why} in {held[worst]:.0%} of the samples{at}"
                 + (f"; {len(held)} GPUs in all." if len(held) > 1 else "."),
                 remedy,
-                "doubt",
+                "warning",
                 {f"gpu{card}_throttled_by_{cause}_share": share for card, share in held.items()},
             )
 

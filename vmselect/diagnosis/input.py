@@ -45,7 +45,7 @@ def find_input_bound(profile: Profile) -> Causes:
         "input-bound",
         f"The steps wait for their data {share:.0%} of the time: {gains} {_times(other)}.",
         _input_remedy(profile),
-        "note",
+        "info",
         {"input_wait_share": share, "input_gain_at_most": other}
         | ({"device_gain_at_most": gain} if bound else {})
         | ({} if busy is None else busy.evidence),
@@ -67,7 +67,7 @@ def find_compute_bound(profile: Profile) -> Causes:
         f"The steps wait for their data {share:.0%} of the time and the {faster} is {busy:.0%} busy: faster input "
         f"gains at most {_times(1 / (1 - share))} here.",
         f"Nothing is wrong: a faster {faster}, or more of them, is what makes this training faster.",
-        "note",
+        "info",
         {"input_wait_share": share, "device_busy_share": busy, "input_gain_at_most": 1 / (1 - share)},
     )
 

@@ -48,7 +48,7 @@ def find_saturation(profile: Profile, threshold: float | None = None) -> Causes:
         "cpu-saturated",
         f"{busy.said} during steady steps.",
         f"{busy.more.capitalize()}, or give them less to do: prepare data once, and run nothing beside.",
-        "note",
+        "info",
         busy.evidence,
     )
 
@@ -63,7 +63,7 @@ def find_limit(profile: Profile) -> Causes:
             "cpu-limited",
             f"The container may use {limit:g} cores and was held back in {held:.0%} of the scheduler's periods.",
             "Give the container more cores, or judge the machine without that limit.",
-            "doubt",
+            "warning",
             {"container_cores": limit, "container_throttled_share": held},
         )
     elif cores and used is not None and profile.environment.cpu_cores and cores < profile.environment.cpu_cores:
@@ -75,7 +75,7 @@ def find_limit(profile: Profile) -> Causes:
             f"{used / cores:.0%} of that.",
             "Let it use all cores (taskset, the batch system, the container), or price the machine as one of "
             f"{cores:g} cores.",
-            "note",
+            "info",
             {"usable_cores": float(cores), "cpu_cores": float(profile.environment.cpu_cores), "process_cores": used},
         )
 
@@ -88,7 +88,7 @@ def find_neighbours(profile: Profile) -> Causes:
             "noisy-neighbour",
             f"The host gave {steal:.0%} of the processors' time to other machines (steal time).",
             "Probe again, at another time or on another machine of this type; dedicated hosts have no neighbours.",
-            "doubt",
+            "warning",
             {"steal_share": steal},
         )
     cores, others = usable_cores(profile), steady_mean(profile, "other_cores")
@@ -103,7 +103,7 @@ def find_neighbours(profile: Profile) -> Causes:
             f"Other programs took {others / cores:.0%} of the {cores} core{'s' * (cores != 1)} that the training may "
             f"use, while {busy:.0%} of their time was in use.",
             "End the other programs, then probe again.",
-            "doubt",
+            "warning",
             {"other_cores": others, "usable_cores": float(cores), "usable_cpu_share": busy}
             | ({} if pressure is None else {"cpu_pressure_share": pressure}),
         )

@@ -26,7 +26,7 @@ def find_swapping(profile: Profile) -> Causes:
             "swapping",
             f"The machine moved {format_bytes(int(rate))} a second between memory and disk during steady steps.",
             "Use less memory (a smaller batch, less read ahead, fewer programs), or a machine with more of it.",
-            "doubt",
+            "warning",
             {"swap_bytes_per_second": rate},
         )
 
@@ -42,7 +42,7 @@ def find_full_memory(profile: Profile) -> Causes:
             "memory-full",
             f"Only {free:.0%} of the machine's memory was free during steady steps.",
             remedy,
-            "doubt",
+            "warning",
             {"memory_available_share": free, "memory_pressure_share": pressure},
         )
     elif used is not None and used > FULL_CONTAINER and pressure >= MEMORY_PRESSURE:
@@ -52,7 +52,7 @@ def find_full_memory(profile: Profile) -> Causes:
             f"The container used {used:.0%} of the memory that it may, and programs waited for memory {pressure:.0%} "
             "of the time.",
             remedy,
-            "doubt",
+            "warning",
             {"container_memory_share": used, "memory_pressure_share": pressure},
         )
 
@@ -72,6 +72,6 @@ def find_busy_disk(profile: Profile) -> Causes:
         "Read and write less during steps (keep data in memory, save less often), or use a faster disk."
         if mine
         else "End what else uses the disk, then probe again.",
-        "note",
+        "info",
         {"io_pressure_share": pressure, "disk_bytes_per_second": rate, "process_bytes_per_second": own},
     )

@@ -45,7 +45,7 @@ other halves and Zeus' epoch times are for the report (docs/explanation/when-met
 BATCHES = ("steady_iterations", "partial_batch")
 """The terms that make up the passing of the training data."""
 
-Source = Literal["measured", "between", "beyond"]
+Source = Literal["measured", "interpolated", "extrapolated"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def interpolate_time(times: Mapping[int, float], batch_size: int) -> TimeAt:
     >>> interpolate_time({16: 1.0, 64: 2.5}, 32).value
     1.5
     >>> interpolate_time({16: 1.0, 64: 2.5}, 128).source
-    'beyond'
+    'extrapolated'
     """
     if batch_size in times:
         return TimeAt(times[batch_size], 0.0, 0.0, "measured")
@@ -89,12 +89,12 @@ def interpolate_time(times: Mapping[int, float], batch_size: int) -> TimeAt:
         hinge = min(value, max(times[smaller], times[larger] * batch_size / larger))
         width = math.hypot(BETWEEN_PER_OCTAVE * math.log2(larger / smaller), odd)
         below = math.hypot(width, HINGE_BETWEEN * _over(value, hinge) * hinge / value if value > 0 else 0.0)
-        return TimeAt(value, below, math.hypot(width, _over(line, value)), "between")
+        return TimeAt(value, below, math.hypot(width, _over(line, value)), "interpolated")
     near = smaller if batch_size < smaller else larger
     slope = min(max(rise, 0.0), times[near] / near)  # neither part of the affine time is negative
     value = times[near] + slope * (batch_size - near)
     width = math.hypot(BEYOND_PER_OCTAVE * abs(math.log2(batch_size / near)), odd)
-    return TimeAt(value, width, width, "beyond")
+    return TimeAt(value, width, width, "extrapolated")
 
 
 def _over(value: float, base: float) -> float:
@@ -291,8 +291,8 @@ def _widen(first: Quadratic, second: Quadratic, per_epoch: float) -> Quadratic:
 def _explain(around: Sequence[int], batch_size: int, machine: str, source: Source) -> Finding:
     sizes = ", ".join(str(size) for size in around)
     remedy = f"Probe at batch size {batch_size} to be sure."
-    if source == "between":
+    if source == "interpolated":
         message = f"{machine}: the time at batch size {batch_size} is interpolated between probes at {sizes}."
-        return Finding("batch-size-between", message, remedy, "note")
+        return Finding("batch-size-interpolated", message, remedy, "info")
     message = f"{machine}: the time at batch size {batch_size} is extrapolated beyond probes at {sizes}."
-    return Finding("batch-size-beyond", message, remedy)
+    return Finding("batch-size-extrapolated", message, remedy)

@@ -28,7 +28,7 @@ CHANGE = 0.1
 """Share by which later epochs must differ from earlier ones to be called another recipe."""
 
 
-def find_doubts(
+def find_warnings(
     profiles: Sequence[Profile],
     readings: Readings,
     *,
@@ -53,7 +53,7 @@ def find_doubts(
             f"{title}: one {readings.unit} took longer than all others, and what may not recur of it counts once; if "
             "such stalls do recur, the training takes longer, which the high end of the interval allows for.",
             "Probe more steps to see whether it recurs.",
-            "note",
+            "info",
         )
     yield from _changing_speed(title, readings)
     if boundaries.shortened:
@@ -62,7 +62,7 @@ def find_doubts(
             f"{title}: the one opening of a later epoch that was seen took over {LONE_BOUNDARY_STEPS:.0f} steps; every "
             "other counts as that many, and the high end of the interval allows for part of the rest.",
             "Probe twice and estimate from both profiles: what recurs is then believed.",
-            "note",
+            "info",
         )
     if profiles[0].setup.saving == "best" and boundaries.ending.value > LONG_WAIT * epoch_seconds:
         yield Finding(
@@ -71,7 +71,7 @@ def find_doubts(
             f"{format_seconds(boundaries.ending.value)} for what callbacks do at its end; the low end of the interval "
             "allows for none.",
             "If few epochs will be the best so far, expect a time towards the low end.",
-            "note",
+            "info",
         )
     yield from _unseen_saves(profiles[0], readings, saves, epoch_seconds=epoch_seconds)
     waiting = boundaries.waiting
@@ -84,7 +84,7 @@ def find_doubts(
             f"{epoch}. By how seldom a core was free, it does so after {waiting.share:.0%} of them: {each} an epoch "
             f"are counted, {bill:.0%} of the time and of the bill.",
             f"Turn it off ({TURN_OFF}; {ARRAYS}) and probe again, or watch whole epochs with EpochProbe.",
-            "doubt" if bill > LONG_WAIT else "note",
+            "warning" if bill > LONG_WAIT else "info",
         )
     last, epochs = boundaries.last_waiting, profiles[0].setup.epochs or 1
     if last.longest > LONG_WAIT * epochs * epoch_seconds:
@@ -94,7 +94,7 @@ def find_doubts(
             f"{title}: its tf.data pipeline goes on through all epochs and tunes itself; when fit returns, TensorFlow "
             f"may idle up to {most} until it can be taken down. {once} are counted for that, once.",
             f"Turn it off: {TURN_OFF}.",
-            "note",
+            "info",
         )
     yield from _changing_epochs(title, profiles)
 
@@ -124,7 +124,7 @@ def _unseen_saves(profile: Profile, readings: Readings, saves: Saves, *, epoch_s
             "ones. The first counts once. If it was a save that comes every few epochs, or when the model is the best "
             "so far, the training takes longer; the high end of the interval allows for one after every second epoch.",
             "Watch more epochs with stop=False to see whether it recurs.",
-            "note",
+            "info",
         )
 
 

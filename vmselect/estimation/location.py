@@ -36,7 +36,7 @@ or shorter in other processes of the same training (``tests/benchmarks/accuracy.
 
 BLOCK, BLOCKS = 5, 8
 """Neighbouring readings that are averaged before their spread is taken, at least, and how many such blocks are made of
-many readings: neighbours share the machine's mood, and a mood lasts for seconds, however short the steps are."""
+many readings: neighbouring steps are correlated, and that lasts for seconds, however short the steps are."""
 
 FEWEST_BLOCKS = 3
 
@@ -154,10 +154,10 @@ def _take_lone_stall(values: list[float], weights: list[int], stall: float, doub
     return 0.0
 
 
-def find_mood(values: Sequence[float]) -> float:
+def find_drift(values: Sequence[float]) -> float:
     """Relative spread between the means of neighbouring readings, beyond what chance makes of the single ones.
 
-    >>> find_mood([1.0, 1.1] * 20), round(find_mood([1.0] * 20 + [1.2] * 20), 2)
+    >>> find_drift([1.0, 1.1] * 20), round(find_drift([1.0] * 20 + [1.2] * 20), 2)
     (0.0, 0.1)
     """
     size, means = _block_means(values)

@@ -17,7 +17,7 @@ NO_INTERVAL = Finding(
     "no-interval",
     "The dissertation's equations give one number and no interval.",
     'Use method="robust" for an interval.',
-    "note",
+    "info",
 )
 
 

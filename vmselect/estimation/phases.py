@@ -25,7 +25,7 @@ def estimate_phases(
     """The sum over phases, each (epochs, profile of that phase) or (epochs, factor on the epochs of ``base``).
 
     A phase with a profile of its own compiles anew, so it pays its own first iteration and first validation; a factor
-    scales what an ordinary epoch takes. Half-widths add up in full: phases share the machine and its mood.
+    scales what an ordinary epoch takes. Half-widths add up in full: phases share the machine and its drift.
     """
     title = base.title
     pairs = _read_pairs(phases, title)

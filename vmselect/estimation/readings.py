@@ -13,7 +13,7 @@ from vmselect.records.warmup import count_warmup
 
 FIRST_RUN_SECONDS = 0.12
 """How long a step of TensorFlow that has just been compiled runs beyond an ordinary one. Chosen on six probes of
-scripts (``tests/benchmarks/corpus.py``) that waited after their first epoch: there the next look was so much nearer."""
+scripts (``tests/benchmarks/corpus.py``) that waited after their first epoch: there the next wake-up was nearer."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from itertools import islice
 from operator import truediv
 
 from vmselect.errors import EstimateError
-from vmselect.estimation.doubts import find_doubts
-from vmselect.estimation.location import Level, find_mood, locate, predict_once, quantile
+from vmselect.estimation.doubts import find_warnings
+from vmselect.estimation.location import Level, find_drift, locate, predict_once, quantile
 from vmselect.estimation.overheads import time_boundaries, time_partial_batch
 from vmselect.estimation.pauses import time_pauses
 from vmselect.estimation.readings import Readings, collect
@@ -100,8 +100,8 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     priors = (DRIFT_FASTER, DRIFT_SLOWER) if readings.unit == "step" else (EPOCH_DRIFT, EPOCH_DRIFT)
     rates = [math.fsum(block.seconds) / sum(block.covers) for block in readings.blocks if len(block.seconds) > 2]
     runs = max(1, len(readings.first))
-    mood = find_mood([*map(truediv, *readings.steady)]) if readings.unit == "step" else 0.0
-    faster, slower = (_drift(rates, prior, mood, runs, confidence) * moving for prior in priors)
+    within_run = find_drift([*map(truediv, *readings.steady)]) if readings.unit == "step" else 0.0
+    faster, slower = (_drift(rates, prior, within_run, runs, confidence) * moving for prior in priors)
     spread.add_sides(faster, slower, per_epoch=1.0)
     return RuntimeModel(
         title=title,
@@ -116,7 +116,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
         idle_seconds=idle.value,
         findings=(
             *validation.findings,
-            *find_doubts(profiles, readings, step=step, boundaries=boundaries, saves=saves, epoch_seconds=inside),
+            *find_warnings(profiles, readings, step=step, boundaries=boundaries, saves=saves, epoch_seconds=inside),
         ),
     )
 
@@ -181,14 +181,14 @@ def _first_iteration(readings: Readings, step: Level, units: float, confidence: 
     return predict_once(first, confidence=confidence)
 
 
-def _drift(rates: Sequence[float], prior: float, mood: float, runs: int, confidence: float) -> float:
+def _drift(rates: Sequence[float], prior: float, within_run: float, runs: int, confidence: float) -> float:
     """Relative half-width for a machine whose speed over the whole run is not that of the probe.
 
-    ``rates`` are seconds per step of the epochs that the probes saw, in so many ``runs``. A machine whose ``mood``
-    changed within seconds changes as much from one run to the next: what disturbs it does so at every scale.
+    ``rates`` are seconds per step of the epochs that the probes recorded in ``runs`` runs. ``within_run`` is the drift
+    within seconds; it is assumed to be as large from one run to the next.
     """
     squares, freedom = DRIFT_BLOCKS * prior**2, DRIFT_BLOCKS
     if len(rates) > 1 and (centre := statistics.median(rates)) > 0:
         squares += math.fsum((rate / centre - 1) ** 2 for rate in rates)
         freedom += len(rates) - 1
-    return quantile(confidence, freedom) * math.sqrt((squares / freedom + mood**2) * (1 + 1 / runs) / 2)
+    return quantile(confidence, freedom) * math.sqrt((squares / freedom + within_run**2) * (1 + 1 / runs) / 2)

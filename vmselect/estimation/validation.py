@@ -126,7 +126,7 @@ def _later_from_first(
         "one-validation",
         f"{profile.title}: only the first validation was seen; {how}.",
         "Probe with validations=2.",
-        "note",
+        "info",
     )
     return later, finding
 

@@ -1,14 +1,14 @@
 """How long a self-tuning tf.data pipeline keeps TensorFlow waiting after an epoch, and how often.
 
-A thread tunes the pipeline: it looks at it 10 ms after its first batch, then after 20 ms more, after 40 ms more, and
+A thread tunes the pipeline: it wakes up 10 ms after its first batch, then after 20 ms more, after 40 ms more, and
 so on up to once a minute. At the end of an epoch TensorFlow takes the pipeline down and wakes the thread to end it. If
-that fails, and on a busy processor it often does, TensorFlow waits for the next look. A pipeline runs from the first
+that fails, and on a busy processor it often does, TensorFlow waits for the next wake-up. A pipeline runs from the first
 batch of an epoch until after its validation, so the length of the wait follows from the length of the epoch; whether it
 waits is a matter of chance. docs/explanation/measuring-honestly.md shows both.
 
 Two kinds of input differ. Data without an end (``steps_per_epoch`` over a generator, say) are one pipeline for all
 epochs, which is taken down once, when ``fit`` returns. And a strategy that spreads batches over several devices has
-several pipelines, taken down one after the other: where one has waited, the next may wait for the look after that.
+several pipelines, taken down one after the other: where one has waited, the next may wait for the wake-up after that.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from vmselect.findings import Finding
 from vmselect.records import Profile
 from vmselect.units import count_epochs, format_seconds, format_usd
 
-FIRST_LOOK, LONGEST_PERIOD = 0.01, 60.0
-"""Seconds from one look to the next, which double from the first to the longest (TensorFlow 2.21)."""
+FIRST_PERIOD, LONGEST_PERIOD = 0.01, 60.0
+"""Seconds from one wake-up to the next, which double from the first to the longest (TensorFlow 2.21)."""
 
 MOST_OFTEN, BEND, LEAST_OFTEN = 0.9, 0.65, 0.02
 """How often an epoch is followed by a wait: where no core is ever free, and where one always is; between them it grows
@@ -44,7 +44,7 @@ TELLING_SECONDS = 0.06
 """Waits shorter than this cannot be told from other work between epochs: the longest boundary without one took half."""
 
 LENGTH_SPREAD = 0.1
-"""Relative spread of the length of an epoch around its prediction, which decides which look is the next: that of 27
+"""Relative spread of the length of an epoch around its prediction, which decides which wake-up is next: that of 27
 trainings in other processes than their probe's (``tests/benchmarks/accuracy.py --parts cross-run``)."""
 
 MOST_PIPELINES = 3
@@ -54,7 +54,7 @@ WAITS_ON = 0.5
 """...and how often another waits after one that has: the processor idles then. Chosen on trainings with two devices."""
 
 UNKNOWN_SECONDS = 3600.0
-"""How long a pipeline lasts that goes on through an unknown number of epochs: long enough for a look a minute."""
+"""How long a pipeline lasts that goes on through an unknown number of epochs: long enough for a wake-up each minute."""
 
 LENGTHS = tuple(statistics.NormalDist(1.0, LENGTH_SPREAD).inv_cdf((k + 0.5) / 40) for k in range(40))
 
@@ -77,16 +77,16 @@ WAITS = "waits-between-epochs"
 """The code of the finding that says so."""
 
 
-def next_look(seconds: float) -> float:
-    """When, after ``seconds`` of a pipeline's life, its thread looks next.
+def next_wake_up(seconds: float) -> float:
+    """When, after ``seconds`` of a pipeline's life, its thread wakes up next.
 
-    >>> [round(next_look(seconds), 2) for seconds in (0.2, 2.0, 12.6, 3600.0)]
+    >>> [round(next_wake_up(seconds), 2) for seconds in (0.2, 2.0, 12.6, 3600.0)]
     [0.31, 2.55, 20.47, 3621.91]
     """
-    doublings = math.ceil(math.log2(LONGEST_PERIOD / FIRST_LOOK))
-    doubled = FIRST_LOOK * (2.0**doublings - 1)
+    doublings = math.ceil(math.log2(LONGEST_PERIOD / FIRST_PERIOD))
+    doubled = FIRST_PERIOD * (2.0**doublings - 1)
     if seconds <= doubled:
-        return FIRST_LOOK * (2.0 ** max(1, math.ceil(math.log2(seconds / FIRST_LOOK + 1))) - 1)
+        return FIRST_PERIOD * (2.0 ** max(1, math.ceil(math.log2(seconds / FIRST_PERIOD + 1))) - 1)
     return doubled + LONGEST_PERIOD * math.ceil((seconds - doubled) / LONGEST_PERIOD)
 
 
@@ -102,10 +102,10 @@ def list_waits(pipeline_seconds: float, pipelines: int) -> list[float]:
     >>> [round(seconds, 2) for seconds in list_waits(1.0, 3)]
     [0.0, 0.27, 1.55, 4.11]
     """
-    waits, look = [0.0], pipeline_seconds
+    waits, wake_up = [0.0], pipeline_seconds
     for _ in range(pipelines):
-        look = next_look(look * (1 + 1e-9))
-        waits.append(look - pipeline_seconds)
+        wake_up = next_wake_up(wake_up * (1 + 1e-9))
+        waits.append(wake_up - pipeline_seconds)
     return waits
 
 
@@ -119,8 +119,8 @@ def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: i
     """
     if pipeline_seconds is None:
         return 0.0, None
-    # How long a pipeline lived is known but for its first batch, so it may just have missed the look that seems next.
-    missed = next_look(pipeline_seconds) < pipeline_seconds * (1 + 2 * LENGTH_SPREAD)
+    # The lifetime of a pipeline is known except for its first batch, so it may just have missed the next wake-up.
+    missed = next_wake_up(pipeline_seconds) < pipeline_seconds * (1 + 2 * LENGTH_SPREAD)
     waits = list_waits(pipeline_seconds, pipelines + missed)
     waited = max(number for number, wait in enumerate(waits) if lost_seconds >= wait / 2)
     wait, told = waits[waited], waits[max(1, waited)]

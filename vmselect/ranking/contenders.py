@@ -21,7 +21,7 @@ from vmselect.grouping import Identity, check_repetitions, group_repetitions
 from vmselect.ranking.rows import Excluded
 from vmselect.records import Profile
 
-Basis = Literal["measured", "between", "beyond", "predicted"]
+Basis = Literal["measured", "interpolated", "extrapolated", "predicted"]
 """What a runtime rests on: a probe of just this, probes at batch sizes around it, probes on one side of it, or a
 prediction for a machine that was never probed."""
 
@@ -213,9 +213,9 @@ class Measured:
             runtime = self._fit(self._records[key], size)
         except EstimateError as impossible:
             return Excluded.unestimated(other.title, impossible)
-        beyond = any(finding.code == "batch-size-beyond" for finding in runtime.findings)
+        beyond = any(finding.code == "batch-size-extrapolated" for finding in runtime.findings)
         records = tuple(record for one in known.values() for record in one.records)
-        basis: Basis = "beyond" if beyond else "between"
+        basis: Basis = "extrapolated" if beyond else "interpolated"
         return replace(other, runtime=runtime, basis=basis, records=records, findings=runtime.findings)
 
 

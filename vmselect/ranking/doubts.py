@@ -72,7 +72,7 @@ def _several_machines(one: Contender) -> Iterator[Finding]:
             f"{one.title}: its workers are taken to be on {one.machines} machines, so the price is "
             f"{one.machines} times that of one.",
             "If they were on fewer, give the number of machines as the factor nodes (VMSELECT_FACTORS).",
-            "note",
+            "info",
         )
 
 
@@ -94,7 +94,7 @@ def _use_of_gpus(one: Contender, gpu_count: float | None) -> Iterator[Finding]:
             f"{one.title}: a batch of {one.batch_size} over {spread_over:g} GPUs is "
             f"{one.batch_size / spread_over:.3g} examples each.",
             "Use a larger batch on this machine, or one with fewer GPUs.",
-            "note",
+            "info",
         )
 
 
@@ -110,5 +110,5 @@ def _spot(settings: Settings) -> Finding:
         f"Spot times and costs are expectations: {settings.interruptions.factor:.3g} times the uninterrupted run, "
         "without the wait for a new one.",
         "Check the interruption rate of this machine type and region.",
-        "note",
+        "info",
     )

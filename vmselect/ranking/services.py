@@ -73,7 +73,7 @@ def gather_services(
             where = (record.instance_type, record.provider or "", record.region or "")
             groups[*where, record.batch_size or 1, record.setup.clients].append(record)
     # What saturates a machine is how its capacity is found, and no fault of the record.
-    doubts = [f for record in records for f in record.findings if f.severity == "doubt" and f.code != "saturated"]
+    doubts = [f for record in records for f in record.findings if f.severity == "warning" and f.code != "saturated"]
     return [_sum_up(*key, group) for key, group in sorted(groups.items())], excluded, doubts
 
 

@@ -21,7 +21,7 @@ from vmselect._checks import (
 )
 from vmselect.catalog import MARKETS, Catalog
 from vmselect.errors import ArgumentError, RankingError
-from vmselect.findings import Finding, gravest_first
+from vmselect.findings import Finding, warnings_first
 from vmselect.grouping import read_records
 from vmselect.ranking.candidates import explain_no_price
 from vmselect.ranking.rows import Excluded, only_finite
@@ -94,7 +94,7 @@ class ServingRanking:
         self.objective = objective
         self.percent = percent
         self.instances = instances
-        self.findings = gravest_first(findings)
+        self.findings = warnings_first(findings)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -317,7 +317,7 @@ def _assess(
                 items_per_usd=1e6 / million[0] if million[0] else float("inf"), load=load, instances=instances,
                 hourly_usd=instances * price, latency_seconds=latency, score=0.0, tied_with_best=False,
                 price_date=offer["date"],
-                findings=tuple(f for record in service.records for f in record.findings if f.severity == "doubt"),
+                findings=tuple(f for record in service.records for f in record.findings if f.severity == "warning"),
             )
         )  # fmt: skip
     return rows, list(dict.fromkeys(excluded))

@@ -1,12 +1,12 @@
-"""Doubts that a profile gives reason for by itself."""
+"""Warnings about a single profile."""
 
 from __future__ import annotations
 
-import importlib
 import statistics
 from collections.abc import Callable, Iterator
 
-from vmselect.findings import Finding, gravest_first
+from vmselect._hooks import hook
+from vmselect.findings import Finding, warnings_first
 from vmselect.records.training import Profile
 
 UNSTABLE_SPREAD = 0.25
@@ -21,9 +21,9 @@ SHORT_STEP_SECONDS = 0.005
 """Under this, Keras' threaded dispatch on JAX and torch made a difference when it was measured."""
 
 
-def find_doubts(profile: Profile) -> tuple[Finding, ...]:
-    """Every doubt that the profile itself gives reason for, gravest first."""
-    return gravest_first(finding for check in _CHECKS for finding in check(profile))
+def find_warnings(profile: Profile) -> tuple[Finding, ...]:
+    """All findings about the profile, warnings first."""
+    return warnings_first(finding for check in _CHECKS for finding in check(profile))
 
 
 def _outcome(profile: Profile) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def _direct_dispatch(profile: Profile) -> Iterator[Finding]:
             "Steps are so short that watching them changes them: a batch hook turns Keras' threaded dispatch off, and "
             f"the probed steps may be faster than unprobed ones on {environment.backend}.",
             "If nothing else watches batches in the real training, compare with EpochProbe, which leaves steps alone.",
-            "note",
+            "info",
         )
 
 
@@ -105,8 +105,7 @@ def _contention(profile: Profile) -> Iterator[Finding]:
 
 
 def _causes(profile: Profile) -> Iterator[Finding]:
-    # What explains a record stands above it and imports it, so it is looked up when it is asked for.
-    yield from importlib.import_module("vmselect.diagnosis").find_causes(profile)
+    yield from hook("find_causes")(profile)
 
 
 def _unknown_setup(profile: Profile) -> Iterator[Finding]:
@@ -137,7 +136,7 @@ def _initialization(profile: Profile) -> Iterator[Finding]:
         "unknown-initialization",
         f"{why}, so initialization counts as zero.",
         "Call vmselect.mark_start() where the program's own work begins, or give init_seconds=.",
-        "note",
+        "info",
     )
 
 
@@ -147,7 +146,7 @@ def _validation(profile: Profile) -> Iterator[Finding]:
             "no-validation",
             "No validation was seen.",
             "If the real training validates, probe with validation data and validations=2.",
-            "note",
+            "info",
         )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from vmselect.errors import ArgumentError
-from vmselect.findings import Finding, gravest_first
+from vmselect.findings import Finding, warnings_first
 from vmselect.records.base import (
     Count,
     Name,
@@ -294,7 +294,7 @@ class InferenceRecord(Record):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Doubts about this record, each with a remedy."""
-        return gravest_first(_find(self))
+        return warnings_first(_find(self))
 
 
 def _find(record: InferenceRecord) -> list[Finding]:
@@ -332,7 +332,7 @@ def _find(record: InferenceRecord) -> list[Finding]:
                 "few-calls",
                 f"{calls.total} calls are too few for a 99th percentile: it is their slowest.",
                 "Give more inputs, or calls= to repeat them.",
-                "note",
+                "info",
             )
         )
     typical = calls.percentile(50)
@@ -343,7 +343,7 @@ def _find(record: InferenceRecord) -> list[Finding]:
                 f"The slowest call took {calls.longest_seconds / typical:.0f} times the median; in a closed loop the "
                 "calls that would have waited behind it were not made.",
                 "Measure at a given rate (rate=) before trusting its percentiles.",
-                "note",
+                "info",
             )
         )
     return found

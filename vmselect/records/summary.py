@@ -76,7 +76,7 @@ def table_html(profiles: Sequence[Profile], *, most: int = MOST_ROWS) -> str:
     body = "".join(
         "<tr>"
         + "".join(f"<td {left}><bdi>{html.escape(row.get(name, ''))}</bdi></td>" for name in shown)
-        + f"<td>{sum(finding.severity == 'doubt' for finding in one.findings) or ''}</td></tr>"
+        + f"<td>{sum(finding.severity == 'warning' for finding in one.findings) or ''}</td></tr>"
         for row, one in zip(summaries, profiles, strict=False)
     )
     more = f"<p>The first {most} of {len(profiles):,} profiles.</p>" if len(profiles) > most else ""

@@ -305,9 +305,9 @@ class Profile(Record):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Doubts about this profile, each with a remedy."""
-        from vmselect.records.doubts import find_doubts
+        from vmselect.records.doubts import find_warnings
 
-        return find_doubts(self)
+        return find_warnings(self)
 
     @property
     def file_stem(self) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from vmselect.errors import ArgumentError
-from vmselect.findings import Finding, gravest_first
+from vmselect.findings import Finding, warnings_first
 from vmselect.records.base import Count, Name, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
 from vmselect.records.usage import Usage
 from vmselect.units import BYTES_PER_MB
@@ -178,10 +178,10 @@ class TransferRecord(Record):
                     "brief-transfer",
                     "All files were moved in less than a second, in which a connection hardly gets up to speed.",
                     "Move more: raise megabytes=.",
-                    "note",
+                    "info",
                 )
             )
-        return gravest_first(found)
+        return warnings_first(found)
 
 
 def _given_direction(seconds: list[float], size: int) -> Direction:

@@ -57,7 +57,7 @@ def _gpu_words(row: Row) -> str:
 
 
 def _remarks(row: Row) -> str:
-    doubts = any(finding.severity == "doubt" for finding in row.findings)
+    doubts = any(finding.severity == "warning" for finding in row.findings)
     told = [
         ("tied", row.tied_with_best and row.rank > 1),
         ("Pareto", row.pareto),

@@ -103,7 +103,7 @@ def spared_findings(state: State) -> tuple[Finding, ...]:
             "not-probed",
             f"The sweep left out {len(sure)} of its trials, which could not win ({shown}{more}); {saved}.",
             f"To run them all the same: vmselect sweep resume {state.folder} --run-all",
-            "note",
+            "info",
         ),
     )
 

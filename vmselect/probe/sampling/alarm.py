@@ -71,7 +71,7 @@ class Alarm:
                     "cpu-saturated",
                     f"{who} been more than {self.cpu:.0%} busy for {format_seconds(self.seconds)}, now {share:.0%}.",
                     "Use more cores, or give them less to do: fewer other programs, cheaper preprocessing.",
-                    "note",
+                    "info",
                 )
             )
 

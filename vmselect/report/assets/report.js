@@ -28,8 +28,8 @@ function readReport(payload) {
 const SEARCHED = ["instance_type", "provider", "service", "region", "gpu_model", "batch_size", "varied"];
 
 /** That no interruptions were given is said once, at the top, rather than beside every spot machine. */
-function isDoubt({ severity, code }) {
-  return severity === "doubt" && code !== "spot-uninterrupted";
+function isWarning({ severity, code }) {
+  return severity === "warning" && code !== "spot-uninterrupted";
 }
 
 function readCandidate(given, payload) {
@@ -44,7 +44,7 @@ function readCandidate(given, payload) {
     minimum_seconds: given.billing_minimum_seconds,
     increment_seconds: given.billing_increment_seconds,
     price_date: given.date,
-    doubts: given.findings.some((i) => isDoubt(payload.findings[i])),
+    warnings: given.findings.some((i) => isWarning(payload.findings[i])),
     bound: given.findings.map((i) => payload.findings[i].bound).find(Boolean) ?? null,
     searchable: SEARCHED.map((field) => given[field] ?? "").concat(marketName(given.market)).join(" ").toLowerCase(),
   };
@@ -139,5 +139,5 @@ function readFindings(payload, candidates) {
       return { ...finding, number, about: others, whole: whole.has(number) };
     })
     .filter((finding) => finding.code !== "old-prices" && (finding.whole || !goesOn(finding)))
-    .sort((a, b) => (a.severity === b.severity ? 0 : a.severity === "doubt" ? -1 : 1));
+    .sort((a, b) => (a.severity === b.severity ? 0 : a.severity === "warning" ? -1 : 1));
 }

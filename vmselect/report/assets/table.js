@@ -30,7 +30,7 @@ function machineCell(row) {
   const badges = [
     row.tied && row.rank > 1 ? h("span", { class: "badge tie" }, "tied") : null,
     row.pareto ? h("span", { class: "badge front" }, "Pareto") : null,
-    candidate.doubts ? h("span", { class: "badge doubt" }, "see findings") : null,
+    candidate.warnings ? h("span", { class: "badge warning" }, "see findings") : null,
   ];
   // The spaces are for copying and reading aloud.
   const below = h("span", { class: "sub", dir: "auto" }, where.filter(Boolean).join(" · "));

@@ -1,0 +1,33 @@
+"""The only calls from a lower layer to a higher one, such as ``ranking.report()``, which the report package implements.
+
+Lower layers do not import higher ones. A method of a low layer that users expect where they have the object calls
+``hook(name)`` instead. ``HOOKS`` lists every such call; no other module may import ``vmselect`` modules by a string.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+HOOKS: Mapping[str, str] = {
+    "find_causes": "vmselect.diagnosis:find_causes",
+    "ranking_chart": "vmselect.report:chart",
+    "ranking_page": "vmselect.report:write_page",
+    "ranking_html": "vmselect.report:to_html",
+    "serving_chart": "vmselect.report.serving:chart",
+    "comparison_page": "vmselect.report.comparisons:write_comparisons",
+    "comparison_chart": "vmselect.report.boxes:comparison_chart",
+    "comparison_html": "vmselect.report.tables:comparison_html",
+    "effects_chart": "vmselect.report.effects:effects_chart",
+    "effects_html": "vmselect.report.tables:effects_html",
+    "scores_html": "vmselect.report.tables:scores_html",
+}
+"""Name of the hook to the module and function that it calls. The module is imported at the first call."""
+
+
+def hook(name: str) -> Callable[..., Any]:
+    """The function of a higher layer that ``HOOKS`` lists under ``name``."""
+    module, function = HOOKS[name].split(":")
+    implementation: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return implementation
