@@ -72,7 +72,7 @@ def test_boxes_hold_every_run_and_its_summary() -> None:
         assert row["edges"] == pytest.approx([1e3 * summary[name] for name in names])
     assert [row["value"] for row in differences["rows"]] == pytest.approx(c.groups["percent"].tolist())
     assert [row["low"] for row in differences["rows"]][1:] == pytest.approx(c.groups["percent_low"].tolist()[1:])
-    assert differences["rows"][0]["text"] == [c.baseline, "the base"]
+    assert differences["rows"][0]["text"] == [c.baseline, "the baseline"]
 
 
 def test_effects_have_intervals_and_lines() -> None:
@@ -89,6 +89,7 @@ def test_a_level_shift_is_drawn() -> None:
     plots = comparison_plots(vs.compare(vs.Profile.from_times(instance_type="a", iteration_seconds=steps)))
     assert [plot["kind"] for plot in plots] == ["boxes", "series"]
     assert {point["level"] for point in plots[1]["points"]} == {10.0, 20.0}
+    assert [point["level"] for point in plots[1]["points"]].index(20.0) == 30
 
 
 def test_many_runs_are_thinned_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

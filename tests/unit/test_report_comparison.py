@@ -10,8 +10,6 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError, ComparisonError
-from vmselect.report.boxes import box_points, difference_points, series_points
-from vmselect.report.effects import interaction_points, main_points
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
@@ -24,21 +22,6 @@ def records() -> list[vs.Profile]:
         profile(rng, level=0.01 * size / 64, instance_type=name, batch_size=size, factors={"machine": name})
         for name in ("a", "b") for size in (64, 128) for _ in range(3)
     ]  # fmt: skip
-
-
-def test_every_run_is_a_point_of_the_boxes() -> None:
-    c = vs.compare(records(), by=["instance_type", "batch_size"])
-    points = box_points(c)
-    assert len(points) == 12
-    assert points["offset"].abs().max() <= 0.5
-    assert difference_points(c)["percent"].iloc[0] == 0
-
-
-def test_a_series_shows_its_levels() -> None:
-    steps = [0.010, 0.0101, 0.0099] * 10 + [0.020, 0.0201, 0.0199] * 20
-    points = series_points(vs.compare(vs.Profile.from_times(instance_type="a", iteration_seconds=steps)))
-    assert points["level"].unique().tolist() == [0.010, 0.020]
-    assert len(series_points(vs.compare(records()), most=50)) <= 60
 
 
 @pytest.mark.parametrize("kind", ["boxes", "differences", "series"])
@@ -54,8 +37,6 @@ def test_effects_are_drawn(kind: str, tmp_path: Path) -> None:
     target = tmp_path / f"{kind}.svg"
     e.chart(kind, path=target)
     assert "<svg" in target.read_text()
-    assert len(main_points(e)) == 4
-    assert len(interaction_points(e)) == 4
 
 
 def test_what_cannot_be_drawn_is_said() -> None:

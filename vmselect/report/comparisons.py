@@ -16,7 +16,7 @@ from vmselect import _files
 from vmselect._checks import list_items, show
 from vmselect.comparison import Comparison, Effects, Scores
 from vmselect.errors import ArgumentError
-from vmselect.report.boxes import axis_title
+from vmselect.report.drawing import capitalize
 from vmselect.report.files import check_target
 from vmselect.report.page import assemble
 from vmselect.report.plots import comparison_plots, effects_plots
@@ -66,7 +66,7 @@ def _title(part: Part) -> str:
         return part.title
     words = ", ".join(part.by if isinstance(part, Comparison) else part.names).replace("_", " ")
     how = "by" if isinstance(part, Comparison) else "and what changes it:"
-    return axis_title(f"{part.metric.noun} {how} {words}", "")
+    return capitalize(f"{part.metric.noun} {how} {words}")
 
 
 def _subject(parts: Iterable[Part]) -> list[str]:
@@ -88,7 +88,7 @@ def _hero(parts: Sequence[Part], titles: Sequence[str]) -> str:
         f'<li><a href="#part{number}" dir="auto">{escape(title)}</a></li>' for number, title in enumerate(titles, 1)
     )
     contents = f'<ul class="contents">{links}</ul>' if len(parts) > 1 else ""
-    verdict = escape(axis_title(parts[0].verdict, ""))
+    verdict = escape(capitalize(parts[0].verdict))
     return f'<section class="hero"><h1 id="verdict" dir="auto">{verdict}</h1>{contents}</section>'
 
 

@@ -24,12 +24,35 @@ SERIES = ("#0072b2", "#d55e00", "#00876c", "#b04e8a", "#a67c00", "#3f9bd1", "#5b
 """Colours that stay apart for colour-blind readers and on paper."""
 
 WIDTH, HEIGHT = 560, 360
+SECONDS_UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (180.0, 1.0, "s"), (10_800.0, 1 / 60, "min"))
+"""Units of time on an axis: largest value below this limit, factor from seconds, name. Above all limits: hours."""
+
 SUFFIXES = (".png", ".svg", ".json", ".html")
 
 
 def altair() -> Any:
     """The drawing package, or the command that installs it."""
     return require("altair", extra="plots", needed_by="A chart")
+
+
+def axis_unit(largest: float, unit: str) -> tuple[float, str]:
+    """The factor to multiply values by, and the unit that they then have.
+
+    >>> axis_unit(0.02, "s"), axis_unit(7, "examples/s")
+    ((1000.0, 'ms'), (1.0, 'examples/s'))
+    """
+    if unit != "s":
+        return 1.0, unit
+    return next(((factor, name) for limit, factor, name in SECONDS_UNITS if largest < limit), (1 / 3600, "h"))
+
+
+def capitalize(text: str, unit: str = "") -> str:
+    """``text`` with a capital first letter, followed by its unit; other letters stay as they are.
+
+    >>> capitalize("transfer rate", "MB/s")
+    'Transfer rate, MB/s'
+    """
+    return f"{text[:1].upper()}{text[1:]}{f', {unit}' if unit else ''}"
 
 
 def require_some(ranking: Ranking, shown: Sized) -> None:

@@ -1,7 +1,8 @@
-"""What the charts of the page of comparisons draw, as plain values; ``assets/plots.js`` draws them.
+"""Data of the comparison charts as plain values, drawn by ``boxes.py``, ``effects.py`` and ``assets/plots.js``.
 
-A plot is ``kind`` (boxes, intervals, lines or series), ``title``, ``lede``, ``label`` (spoken), and its numbers. Values
-are in the unit that the axis names; ``text`` is what a mark says.
+Each chart is a dictionary: ``kind`` (boxes, intervals, lines or series), ``title``, ``lede`` (the text below the
+title), ``label`` (for screen readers), ``axis`` and its numbers in the unit that the axis names. ``text`` is the
+tooltip of a mark.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ import pandas as pd
 
 from vmselect.comparison.differences import summarise
 from vmselect.comparison.wording import format_percent, format_value
-from vmselect.report.boxes import axis_title, difference_points, drawing_unit, series_points
-from vmselect.report.effects import interaction_points, main_points
+from vmselect.report.drawing import axis_unit, capitalize
 
 if TYPE_CHECKING:
     from vmselect.comparison import Comparison, Effects
@@ -25,40 +25,44 @@ MOST_GROUPS = 60
 MOST_POINTS = 2_000
 MOST_ROWS = 60
 MOST_PANELS = 6
+MOST_LINES = 7
 MOST_SERIES, MOST_READINGS = 6, 400
 
 Plot = dict[str, Any]
 
 
 def comparison_plots(comparison: Comparison) -> list[Plot]:
-    """Boxes with every point, differences against the base, and the runs inside which the level changed."""
-    noun = comparison.metric.noun
-    by = ", ".join(comparison.by).replace("_", " ")
-    plots = [_boxes(comparison.members, noun, comparison.metric.unit, label=f"{noun} by {by}, every run a point")]
-    if len(comparison.members) > 1:
-        plots.append(_differences(comparison))
-    return [*plots, *_series(comparison)]
+    """Boxes with every run, differences from the baseline, and the runs in which the level changed."""
+    differences = [differences_plot(comparison)] if len(comparison.members) > 1 else []
+    shifted = comparison.shifts[["group", "run"]].drop_duplicates().head(MOST_SERIES)
+    series = [series_plot(comparison, group, run) for group, run in shifted.itertuples(index=False)]
+    return [boxes_plot(comparison), *differences, *series]
 
 
 def effects_plots(effects: Effects) -> list[Plot]:
     """Main effects, interactions as lines and with their intervals, and the cells with every run."""
+    return [main_plot(effects), *interaction_plots(effects), *_combinations_plot(effects), _cells_plot(effects)]
+
+
+def boxes_plot(comparison: Comparison) -> Plot:
+    """Every run of each group, with minimum, quartiles, median and maximum."""
+    noun, by = comparison.metric.noun, ", ".join(comparison.by).replace("_", " ")
+    return _boxes(comparison.members, noun, comparison.metric.unit, label=f"{noun} by {by}, every run a point")
+
+
+def _cells_plot(effects: Effects) -> Plot:
     cells: dict[str, list[Run]] = {}
     for position, run in zip(effects.positions, effects.runs.runs, strict=True):
         levels = [effects.fit.levels[i][at] for i, at in enumerate(position)]
         cells.setdefault(", ".join(f"{n} = {v}" for n, v in zip(effects.names, levels, strict=True)), []).append(run)
-    noun, unit = effects.metric.noun, effects.metric.unit
-    plots = [_main(effects), *_lines(effects)]
-    together = _interactions(effects)
-    return [*plots, *together, _boxes(dict(sorted(cells.items())), noun, unit, label=f"{noun} of every combination")]
-
-
-# -- one each ----------------------------------------------------------------------------------------------------------
+    noun = effects.metric.noun
+    return _boxes(dict(sorted(cells.items())), noun, effects.metric.unit, label=f"{noun} of every combination")
 
 
 def _boxes(members: Mapping[str, Sequence[Run]], noun: str, unit: str, *, label: str) -> Plot:
     shown = dict(itertools.islice(members.items(), MOST_GROUPS))
     runs = [run for some in shown.values() for run in some]
-    factor, named = drawing_unit(max(abs(run.value) for run in runs), unit)
+    factor, named = axis_unit(max(abs(run.value) for run in runs), unit)
     stride = -(-len(runs) // MOST_POINTS)
     rows = []
     for name, some in shown.items():
@@ -67,55 +71,58 @@ def _boxes(members: Mapping[str, Sequence[Run]], noun: str, unit: str, *, label:
         points = [
             {
                 "value": run.value * factor,
-                # A fixed pattern instead of chance: the same picture for the same data.
+                # A fixed pattern instead of random jitter: the same picture for the same data.
                 "offset": ((i * 7) % 11 - 5) / 11,
                 "text": [name, format_value(run.value, unit), *(part for part in (run.title, run.date) if part)],
             }
             for i, run in enumerate(some[::stride])
         ]
         rows.append({"name": name, "edges": [edge * factor for edge in edges], "points": points})
-    left = [f"the first {MOST_GROUPS} of {len(members)} groups"] if len(members) > len(shown) else []
-    left += [f"every {stride}th of {len(runs):,} runs"] if stride > 1 else []
+    shown_part = [f"the first {MOST_GROUPS} of {len(members)} groups"] if len(members) > len(shown) else []
+    shown_part += [f"every {stride}th of {len(runs):,} runs"] if stride > 1 else []
     return {
         "kind": "boxes",
         "title": "Every run",
-        "lede": "The box is the middle half of the runs, its line the median; the thin line goes from least to most."
-        + (f" Shown: {', '.join(left)}." if left else ""),
+        "lede": "The box is the middle half of the runs, its line the median; the thin line spans minimum to maximum."
+        + (f" Shown: {', '.join(shown_part)}." if shown_part else ""),
         "label": label,
-        "axis": axis_title(noun, named),
+        "axis": capitalize(noun, named),
         "rows": rows,
     }
 
 
-def _differences(comparison: Comparison) -> Plot:
-    rows = difference_points(comparison).head(MOST_ROWS).to_dict("records")
+def differences_plot(comparison: Comparison) -> Plot:
+    """The difference of each group from the baseline in percent, with its interval."""
+    rows = comparison.groups.head(MOST_ROWS).to_dict("records")
     return {
         "kind": "intervals",
         "title": f"Against {comparison.baseline}",
-        "lede": "The bars are intervals: one that reaches 0 is no difference that these runs show.",
-        "label": f"Difference of each group against {comparison.baseline} in percent",
+        "lede": "Bars are intervals. Where a bar reaches 0, these runs show no difference.",
+        "label": f"Difference of each group from {comparison.baseline} in percent",
         "axis": "Percent",
         "rows": [
-            _interval(row["group"], row, slot=0) | ({"text": [row["group"], "the base"]} if row["baseline"] else {})
+            _interval(row["group"], row) | ({"text": [row["group"], "the baseline"]} if row["baseline"] else {})
             for row in rows
         ],
     }
 
 
-def _main(effects: Effects) -> Plot:
-    rows = main_points(effects).head(MOST_ROWS).to_dict("records")
-    slots = {name: i for i, name in enumerate(effects.names)}
+def main_plot(effects: Effects) -> Plot:
+    """The effect of each level in percent of the average, with its interval."""
+    rows = effects.main.head(MOST_ROWS).to_dict("records")
     return {
         "kind": "intervals",
-        "title": "What each level does",
-        "lede": "Against the average over all settings of the other factors; the bars are intervals.",
+        "title": "Effect of each level",
+        "lede": "Against the average over all settings of the other factors. Bars are intervals.",
         "label": f"Effect of each level on the {effects.metric.noun} in percent of the average",
         "axis": "Percent of the average",
-        "rows": [_interval(row["label"], row, slot=slots[row["factor"]]) for row in rows],
+        "rows": [
+            _interval(f"{row['factor']} = {row['level']}", row, slot=effects.names.index(row["factor"])) for row in rows
+        ],
     }
 
 
-def _interactions(effects: Effects) -> list[Plot]:
+def _combinations_plot(effects: Effects) -> list[Plot]:
     rows = effects.interactions.head(MOST_ROWS).to_dict("records")
     if not rows:
         return []
@@ -123,9 +130,10 @@ def _interactions(effects: Effects) -> list[Plot]:
     return [
         {
             "kind": "intervals",
-            "title": "What combinations do beyond that",
-            "lede": "Beyond what each of the two levels does by itself; a bar that reaches 0 shows no interaction.",
-            "label": "Effect of each combination of two levels beyond their own, in percent of the average",
+            "title": "Interaction effects",
+            "lede": "What a combination of two levels adds to their separate effects. A bar that reaches 0 shows no "
+            "interaction.",
+            "label": "Interaction effect of each combination of two levels, in percent of the average",
             "axis": "Percent of the average",
             "rows": [
                 _interval(
@@ -139,86 +147,73 @@ def _interactions(effects: Effects) -> list[Plot]:
     ]
 
 
-def _interval(name: str, row: Mapping[Any, Any], *, slot: int) -> Plot:
-    sides = {side: None if pd.isna(row[f"percent_{side}"]) else row[f"percent_{side}"] for side in ("low", "high")}
-    known = not pd.isna(row["percent"])
+def _interval(name: str, row: Mapping[Any, Any], *, slot: int = 0) -> Plot:
+    value, low, high = (
+        None if pd.isna(row[column]) else row[column] for column in ("percent", "percent_low", "percent_high")
+    )
     return {
-        "name": name,
-        "slot": slot % 7,
-        "value": row["percent"] if known else None,
-        **sides,
-        "text": [name, format_percent(row) if known else "unknown"],
-    }
+        "name": name, "slot": slot % MOST_LINES, "value": value, "low": low, "high": high,
+        "text": [name, format_percent(row)],
+    }  # fmt: skip
 
 
-def _lines(effects: Effects) -> list[Plot]:
-    """For each pair of factors the averages of their levels: where lines are not parallel, factors interact."""
-    data = interaction_points(effects)
+def interaction_plots(effects: Effects) -> list[Plot]:
+    """For each pair of factors the average of each pair of levels. Lines that are not parallel show an interaction."""
+    cells = effects.cells[effects.cells["count"] > 0]
     noun, unit = effects.metric.noun, effects.metric.unit
-    if not len(data):
-        return []
-    factor, named = drawing_unit(float(data["mean"].abs().max()), unit)
     plots = []
-    for pair, some in itertools.islice(data.groupby("pair", sort=False), MOST_PANELS):
-        names = list(dict.fromkeys(some["line"]))[:7]
+    for first, second in itertools.islice(itertools.combinations(effects.names, 2), MOST_PANELS):
+        means = cells.groupby([first, second], sort=False)["mean"].mean()
+        factor, named = axis_unit(float(means.abs().max()), unit)
+        lines: dict[str, list[Plot]] = {}
+        for (level, other), mean in means.items():
+            name = f"{second} = {other}"
+            point = {"level": str(level), "value": mean * factor, "text": [name, str(level), format_value(mean, unit)]}
+            lines.setdefault(name, []).append(point)
         plots.append(
             {
                 "kind": "lines",
                 "narrow": True,
-                "title": str(pair),
+                "title": f"{first} x {second}",
                 "lede": "",
-                "label": f"Average {noun} by {pair}",
-                "axis": axis_title(noun, named),
-                "levels": list(dict.fromkeys(some["level"])),
+                "label": f"Average {noun} by {first} x {second}",
+                "axis": capitalize(noun, named),
+                "factor": first,
+                "levels": list(dict.fromkeys(str(level) for level, _ in means.index)),
                 "lines": [
-                    {
-                        "name": name,
-                        "slot": slot,
-                        "points": [
-                            {
-                                "level": row["level"],
-                                "value": row["mean"] * factor,
-                                "text": [name, str(row["level"]), format_value(row["mean"], unit)],
-                            }
-                            for row in some[some["line"] == name].to_dict("records")
-                        ],
-                    }
-                    for slot, name in enumerate(names)
+                    {"name": name, "slot": slot, "points": points}
+                    for slot, (name, points) in enumerate(itertools.islice(lines.items(), MOST_LINES))
                 ],
             }
         )
     return plots
 
 
-def _series(comparison: Comparison) -> list[Plot]:
-    """Readings of the runs whose level changed on the way."""
-    shifted = comparison.shifts[["group", "run"]].drop_duplicates().head(MOST_SERIES).to_dict("records")
-    if not shifted:
-        return []
-    points = series_points(comparison, most=MOST_READINGS * sum(map(len, comparison.members.values())))
+def series_plot(comparison: Comparison, group: str, run: int) -> Plot:
+    """The readings of one run in order, with the median of each part between two level shifts."""
     noun, unit = comparison.metric.noun, comparison.metric.unit
-    plots = []
-    for where in shifted:
-        some = points[(points["group"] == where["group"]) & (points["run"] == where["run"])]
-        some = some.iloc[:: -(-len(some) // MOST_READINGS)]
-        factor, named = drawing_unit(float(some["value"].quantile(0.98)), unit)
-        plots.append(
+    series = pd.Series(comparison.members[group][run - 1].series)
+    shifts = comparison.shifts
+    after = shifts[(shifts["group"] == group) & (shifts["run"] == run)]["after"]
+    part = pd.cut(series.index, [-1, *(int(edge) - 1 for edge in after), len(series)], labels=False)
+    levels = series.groupby(part).transform("median")
+    factor, named = axis_unit(float(series.quantile(0.98)), unit)
+    return {
+        "kind": "series",
+        "narrow": True,
+        "title": f"{group}, run {run}",
+        "lede": "The level changed during this run. The line is the median of each part.",
+        "label": f"{noun} of {group}, run {run}, reading by reading",
+        "axis": capitalize(noun, named),
+        "points": [
             {
-                "kind": "series",
-                "narrow": True,
-                "title": f"{where['group']}, run {where['run']}",
-                "lede": "The level changed inside this run; the line is the median of each part.",
-                "label": f"{noun} of {where['group']}, run {where['run']}, reading by reading",
-                "axis": axis_title(noun, named),
-                "points": [
-                    {
-                        "position": row["reading"],
-                        "value": row["value"] * factor,
-                        "level": row["level"] * factor,
-                        "text": [format_value(row["value"], unit), f"reading {row['reading']:,}"],
-                    }
-                    for row in some.to_dict("records")
-                ],
+                "position": i + 1,
+                "value": value * factor,
+                "level": level * factor,
+                "text": [format_value(value, unit), f"reading {i + 1:,}"],
             }
-        )
-    return plots
+            for i, value, level in list(zip(series.index, series, levels, strict=True))[
+                :: -(-len(series) // MOST_READINGS)
+            ]
+        ],
+    }
