@@ -2,8 +2,8 @@
 
 Three questions, one table of facts (:data:`FACTS`). Unknown facts agree with everything.
 
-* **Is it the same contender?** Records of one machine type, provider, batch size, number of workers and machines and
-  values of the varied factors belong together (:func:`group_repetitions`).
+* **Is it the same machine estimate?** Records of one machine type, provider, batch size, number of workers and nodes
+  and values of the varied factors belong together (:func:`group_repetitions`).
 * **Are they repetitions?** Within a group everything in the table must be the same (:func:`check_repetitions`).
 * **Can groups be compared?** What was trained must be the same, or the numbers mean nothing (:func:`check_comparable`);
   where only the software differs, or validation was not seen of all, they can be compared, and a finding says so.
@@ -27,7 +27,7 @@ from vmselect.units import list_some
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 KNOWN_FACTORS = frozenset({"instance_type", "machine", "provider", "region", "market", "batch_size", "nodes"})
-"""Factors that a record tells by itself; the others are part of what makes a contender."""
+"""Factors that a record tells by itself; the others are part of what makes a machine estimate."""
 
 
 class Fact(NamedTuple):
@@ -128,13 +128,13 @@ FACTS: tuple[Fact, ...] = (
 
 
 class Identity(NamedTuple):
-    """What makes a contender: records that share it are measurements of the same thing."""
+    """What makes a machine estimate: records that share it are measurements of the same thing."""
 
     instance_type: str | None
     provider: str | None
     batch_size: int | None
     workers: int
-    machines: int
+    nodes: int
     factors: tuple[tuple[str, Any], ...]
 
 
@@ -175,18 +175,18 @@ def read_records(
 def identify(profile: Profile) -> Identity:
     """What ``profile`` is a measurement of."""
     varied = {name: value for name, value in profile.factors.items() if name not in KNOWN_FACTORS}
-    machines = count_machines(profile)
+    nodes = count_nodes(profile)
     return Identity(
         profile.instance_type,
         profile.provider,
         profile.batch_size,
-        max(machines, profile.environment.workers),
-        machines,
+        max(nodes, profile.environment.workers),
+        nodes,
         tuple(sorted(varied.items(), key=lambda item: item[0])),
     )
 
 
-def count_machines(profile: Profile) -> int:
+def count_nodes(profile: Profile) -> int:
     """Machines that trained together: the factor ``nodes`` where it was varied, else as many as the workers need.
 
     Where it is not known how many workers share a machine, each has its own.

@@ -72,7 +72,7 @@ def make_ranking(types: int, regions: int, batch_sizes: int, counts: int) -> tup
     marks = [time.perf_counter()]
     measured = Measured(profiles, lambda some, _: fit_runtime(some))
     marks.append(time.perf_counter())
-    candidates, _ = join_offers(measured.contenders, catalog, settings)
+    candidates, _ = join_offers(measured.machine_estimates, catalog, settings)
     marks.append(time.perf_counter())
     ranking = Ranking(candidates, settings)
     marks.append(time.perf_counter())

@@ -66,7 +66,7 @@ def agree(scripts: Scripts, expected: vs.Ranking, found: dict[str, Any]) -> None
         assert {name: seconds for name, seconds in terms.items() if seconds} == pytest.approx(here.terms, abs=1e-6)
     assert found["verdict"] == expected.verdict
     told = [(one["candidate"], one["reason_code"], one["reason"]) for one in found["left"]]
-    assert told == [(one.candidate, one.reason_code, one.reason) for one in expected.left_out]
+    assert told == [(one.candidate, one.reason_code, one.reason) for one in expected.deciding_excluded]
 
 
 @settings(max_examples=40, deadline=None)

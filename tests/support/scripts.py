@@ -38,7 +38,7 @@ class Scripts:
                 const leaders = Object.fromEntries(report.studied ? [] : MEASURES.map(({ name, fields: [field] }) =>
                     [name, findLeaders(view.everyone.map((row) => row.candidate), settings, field, 500)
                         .map(({ candidate, from }) => [from, candidate.title])]));
-                const left = [...view.unusable, ...view.unsold, ...view.excluded];
+                const left = [...view.alwaysExcluded, ...view.unsold, ...view.excluded];
                 const terms = view.rows.map((row) => Object.fromEntries(termSeconds(row)));
                 return { rows: view.rows, verdict: verdictText(view), left, leaders, terms };
             })()""",

@@ -181,13 +181,13 @@ def test_whole_epochs_that_were_given_and_machines_without_memory_miss_no_valida
         ("factors", changed(factors={"image_size": 224})),
     ],
 )
-def test_another_contender_is_no_repetition(what: str, other: Profile) -> None:
+def test_another_machine_estimate_is_no_repetition(what: str, other: Profile) -> None:
     assert len(grouping.group_repetitions([BASE, other])) == 2
     with pytest.raises(vs.errors.EstimateError, match=what):
         grouping.check_repetitions([BASE, other])
 
 
-def test_factors_that_the_record_tells_itself_make_no_other_contender() -> None:
+def test_factors_that_the_record_tells_itself_make_no_other_machine_estimate() -> None:
     assert len(grouping.group_repetitions([BASE, changed(factors={"batch_size": 64, "machine": "a"})])) == 1
 
 

@@ -45,9 +45,9 @@ def test_a_limit_may_be_reached_and_not_passed(limit: str, kept: float, broken: 
 
 def test_what_a_broken_limit_is_called() -> None:
     both = rank(HOUR, DOLLAR, deadline_hours=0.5, budget_usd=0.5)
-    (left_out,) = both.excluded
-    assert left_out.reason_code == "over_deadline"  # of two, the deadline is named
-    assert left_out.reason == "10 epochs take 1 h, over the deadline of 30 min"
+    (excluded,) = both.excluded
+    assert excluded.reason_code == "over_deadline"  # of two, the deadline is named
+    assert excluded.reason == "10 epochs take 1 h, over the deadline of 30 min"
     one = rank([line("a", 3600.0)], DOLLAR, epochs=1, budget_usd=0.5)
     assert one.excluded[0].reason == "1 epoch costs $2.00, over the budget of $0.50"
     assert both.count_reasons() == {"over_deadline": 1}
@@ -228,8 +228,8 @@ def test_how_much_may_be_moved(name: str) -> None:
 def test_what_does_not_move_needs_no_record() -> None:
     row = rank(HOUR, DOLLAR, transfer={"data_gb": 0, "model_gb": 5, "upload_seconds_per_mb": 0.04}).best
     assert row.seconds == pytest.approx(3600 + 200)
-    left_out = rank(HOUR, DOLLAR, transfer={"data_gb": 1, "model_gb": 1}).excluded[0]
-    assert "how long data in and model out takes on a" in left_out.reason
+    excluded = rank(HOUR, DOLLAR, transfer={"data_gb": 1, "model_gb": 1}).excluded[0]
+    assert "how long data in and model out takes on a" in excluded.reason
 
 
 # Machines of one name
@@ -259,7 +259,7 @@ def test_several_machines_are_counted_in_the_title_and_the_price(workers: int, t
     one = line("a", 360.0)
     several = one.model_copy(update={"environment": Environment(workers=workers)})
     ranking = rank([several], DOLLAR)
-    assert ranking.candidates.contenders[0].title == title
+    assert ranking.candidates.machine_estimates[0].title == title
     assert ranking.best.usd_per_hour == 2.0 * workers
     told = [finding for finding in ranking.best.findings if finding.code == "several-machines"]
     assert len(told) == (workers > 1)
@@ -302,8 +302,8 @@ def test_a_profile_of_one_step_has_no_second() -> None:
     steps = short.timeline.steps
     alone = type(steps).of(steps.rows[:1])
     lone = short.model_copy(update={"timeline": short.timeline.model_copy(update={"steps": alone})})
-    assert rank([lone], DOLLAR).candidates.contenders[0].iterations == {"first_iteration": 3.0}
-    both = rank([short], DOLLAR).candidates.contenders[0].iterations
+    assert rank([lone], DOLLAR).candidates.machine_estimates[0].iterations == {"first_iteration": 3.0}
+    both = rank([short], DOLLAR).candidates.machine_estimates[0].iterations
     assert both == {"first_iteration": 3.0, "second_iteration": 1.0, "mean_2_10": 1.0}
 
 

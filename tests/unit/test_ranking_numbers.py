@@ -243,7 +243,7 @@ def test_how_sure_one_may_ask_to_be(confidence: float, fits: bool) -> None:
             rank([line("a", 1.0)], prices(("a", 1.0)), confidence=confidence)
 
 
-# Contenders
+# Machine estimates
 
 
 def test_what_a_probe_took_without_a_whole_fit_is_the_sum_of_its_parts() -> None:

@@ -127,7 +127,7 @@ def test_limits_exclude_with_the_reason() -> None:
     assert "over the deadline of 12 min" in ranking.excluded[0].reason
     all_over = rank(epochs=[10, 100], deadline_hours=0.001)
     assert [e.epochs for e in all_over.excluded] == [100, 100, 10, 10]
-    assert [e.epochs for e in all_over.left_out] == [100, 100]
+    assert [e.epochs for e in all_over.deciding_excluded] == [100, 100]
     assert "2 candidates over deadline" in all_over.verdict
     assert [e.reason_code for e in rank(budget_usd=0.04).excluded] == ["over_budget"]
 
@@ -272,7 +272,7 @@ def test_repetitions_are_merged_into_one_row() -> None:
     small = next(row for row in ranking if row.instance_type == "small")
     assert len(ranking) == 2
     assert small.terms["steady_iterations"] == pytest.approx(0.1 * 999)
-    assert ranking.candidates.contenders[1].repetitions == 2
+    assert ranking.candidates.machine_estimates[1].repetitions == 2
 
 
 def test_repetitions_of_different_setups_are_refused() -> None:

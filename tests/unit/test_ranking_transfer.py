@@ -66,9 +66,9 @@ def test_data_that_leave_a_store_cost_money() -> None:
 def test_a_machine_without_a_record_is_left_out_with_the_reason() -> None:
     ranking = rank(transfer=vs.Transfer(data_gb=10, records=RECORDS[:1]))
     assert [row.instance_type for row in ranking] == ["near"]
-    (left_out,) = ranking.excluded
-    assert left_out.reason_code == "no_transfer"
-    assert "probe_transfer" in left_out.reason
+    (excluded,) = ranking.excluded
+    assert excluded.reason_code == "no_transfer"
+    assert "probe_transfer" in excluded.reason
     general = vs.Transfer(data_gb=10, records=RECORDS[:1], download_seconds_per_mb=0.02)
     assert len(rank(transfer=general)) == 2
     assert len(rank(transfer=vs.Transfer(records=RECORDS[:1]))) == 2  # nothing is moved

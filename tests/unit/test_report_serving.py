@@ -38,9 +38,9 @@ def test_cost_and_latency_against_load(tmp_path: Path) -> None:
 
 def test_percentiles_and_time_per_megabyte() -> None:
     points = serving.percentile_points(RECORDS)
-    assert len(points) == 2 * len(serving.PERCENTS)
-    assert points[points["percent"] == 50]["latency_ms"].tolist() == pytest.approx([100, 50])
-    assert points[points["percent"] == 100]["latency_ms"].tolist() == pytest.approx([300, 150])
+    assert len(points) == 2 * len(serving.PERCENTILES)
+    assert points[points["percentile"] == 50]["latency_ms"].tolist() == pytest.approx([100, 50])
+    assert points[points["percentile"] == 100]["latency_ms"].tolist() == pytest.approx([300, 150])
     by_batch = serving.mb_points(RECORDS)
     assert by_batch["seconds_per_mb"].iloc[0] == pytest.approx(0.1)
     moved = vs.TransferRecord.from_times(instance_type="a", url="s3://b", megabytes=2, upload_seconds=[1.0, 3.0])

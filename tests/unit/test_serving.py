@@ -57,8 +57,8 @@ def test_a_load_takes_as_many_instances_as_answer_it() -> None:
     assert at[50.0, "small"].instances == 1
     over = vs.rank_inference(RECORDS, load=2000, catalog=CATALOG)
     assert [row.instance_type for row in over] == ["big"]
-    (left_out,) = over.excluded
-    assert left_out.reason_code == "over_capacity"
+    (excluded,) = over.excluded
+    assert excluded.reason_code == "over_capacity"
     with pytest.raises(vs.errors.RankingError, match="No machine can serve this"):
         _ = vs.rank_inference(RECORDS, load=1e6, catalog=CATALOG).best
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_ranked_is_left_out_with_its_reason() -> None:
         lambda: vs.rank_inference("records/"),
         lambda: vs.rank_inference([1]),
         lambda: vs.rank_inference(RECORDS, load=0),
-        lambda: vs.rank_inference(RECORDS, percent=0),
+        lambda: vs.rank_inference(RECORDS, percentile=0),
         lambda: vs.rank_inference(RECORDS, instances=(5, 1)),
         lambda: vs.rank_inference(RECORDS, instances=(1, 2, 3)),
         lambda: vs.rank_inference(RECORDS, objective="beauty"),

@@ -33,10 +33,10 @@ def rank(*records: vs.InferenceRecord, **options: Any) -> ServingRanking:
 
 def test_a_load_as_large_as_the_capacity_is_never_worked_off() -> None:
     assert rank(load=99.9, instances=1).best.instances == 1
-    (left_out,) = rank(load=100, instances=1).excluded
-    assert left_out.reason == "with 1 instance, the most allowed, it answers 100 of 100 items/s"
-    (left_out,) = rank(load=1000).excluded
-    assert left_out.reason == "with 10 instances, the most allowed, it answers 1,000 of 1,000 items/s"
+    (excluded,) = rank(load=100, instances=1).excluded
+    assert excluded.reason == "with 1 instance, the most allowed, it answers 100 of 100 items/s"
+    (excluded,) = rank(load=1000).excluded
+    assert excluded.reason == "with 10 instances, the most allowed, it answers 1,000 of 1,000 items/s"
     assert rank(load=999).best.instances == 10
 
 
@@ -65,13 +65,13 @@ def test_how_many_instances_there_may_be(instances: Any, fits: bool) -> None:
 
 def test_a_limit_on_latency_may_be_reached_and_not_passed() -> None:
     assert rank(latency_limit_seconds=0.1).best.latency_seconds == pytest.approx(0.1)
-    (left_out,) = rank(latency_limit_seconds=0.09).excluded
-    assert left_out.reason == "its 99th percentile of latency is 100 ms, over the limit of 90 ms"
+    (excluded,) = rank(latency_limit_seconds=0.09).excluded
+    assert excluded.reason == "its 99th percentile of latency is 100 ms, over the limit of 90 ms"
     alone = rank(load=1e-6, latency_limit_seconds=0.1 + 1e-12).best  # nobody waits at such a load
     assert alone.latency_seconds == pytest.approx(0.1)
-    (left_out,) = rank(load=999, latency_limit_seconds=0.2).excluded
-    assert left_out.reason_code == "over_latency"
-    assert "with 10 instances, the most allowed, its 99th percentile of latency is" in left_out.reason
+    (excluded,) = rank(load=999, latency_limit_seconds=0.2).excluded
+    assert excluded.reason_code == "over_latency"
+    assert "with 10 instances, the most allowed, its 99th percentile of latency is" in excluded.reason
 
 
 def test_what_a_million_items_cost_and_how_sure_that_is() -> None:
@@ -106,7 +106,7 @@ def test_the_capacity_of_several_clients_under_a_load_that_was_kept_up_with() ->
     assert rank(calls(clients=3)).best.items_per_second == pytest.approx(300)
 
 
-@pytest.mark.parametrize(("percent", "tied"), [(1.9, True), (2.2, False)])
+@pytest.mark.parametrize(("percentile", "tied"), [(1.9, True), (2.2, False)])
 def test_capacities_are_tied_while_their_intervals_touch(percent: float, tied: bool) -> None:
     ranking = rank(calls("a"), calls("b", 0.1 / (1 + percent / 100)), objective="throughput")
     best, other = ranking
@@ -141,8 +141,8 @@ def test_where_and_at_whose_price_a_machine_is_rented() -> None:
     retired = CATALOG.with_offers([offer("a", 1.0, retired=True)])
     assert not len(rank(catalog=retired))
     assert rank(catalog=retired, include_retired=True).best.usd_per_hour == 1.0
-    (left_out,) = rank(calls(region="mars")).excluded
-    assert left_out.reason.startswith(
+    (excluded,) = rank(calls(region="mars")).excluded
+    assert excluded.reason.startswith(
         "the catalog has no price of a in mars, only in here; run `vmselect prices refresh"
     )
 
@@ -165,10 +165,10 @@ def test_calls_that_wait_for_their_turn() -> None:
 
 
 def test_a_service_by_its_name() -> None:
-    (left_out,) = rank(calls("none", clients=2)).excluded
-    assert left_out.candidate == "none, batch 10, 2 clients"
-    (left_out,) = rank(calls("none")).excluded
-    assert left_out.candidate == "none, batch 10"
+    (excluded,) = rank(calls("none", clients=2)).excluded
+    assert excluded.candidate == "none, batch 10, 2 clients"
+    (excluded,) = rank(calls("none")).excluded
+    assert excluded.candidate == "none, batch 10"
 
 
 def test_a_cost_without_an_upper_end_is_null_in_json() -> None:
@@ -201,7 +201,7 @@ def test_what_the_fewest_and_the_most_instances_cost() -> None:
 
 @pytest.mark.parametrize(
     ("option", "edge", "wrong"),
-    [("load", 1e-9, 0), ("load", 1e3, 1.1e12), ("percent", 100, 100.1), ("percent", 0.1, 0),
+    [("load", 1e-9, 0), ("load", 1e3, 1.1e12), ("percentile", 100, 100.1), ("percent", 0.1, 0),
      ("latency_limit_seconds", 0.2, 0)],
 )  # fmt: skip
 def test_what_may_be_asked_of_a_service(option: str, edge: float, wrong: float) -> None:

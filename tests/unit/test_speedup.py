@@ -146,7 +146,7 @@ def test_several_machines_of_several_workers_are_compared_with_one_such_machine(
     assert "2 machines are 1.6" in str(row)
 
 
-def test_one_and_eight_workers_of_one_machine_are_two_contenders_at_one_price() -> None:
+def test_one_and_eight_workers_of_one_machine_are_two_machine_estimates_at_one_price() -> None:
     offer = {"provider": "p", "instance_type": "m", "region": "r", "usd_per_hour": 2.0}
     ranking = vs.rank([launched(1, 1, 0.8), launched(8, 8, 0.2)], epochs=5,
                       catalog=vs.Catalog.embedded().with_offers([offer]))  # fmt: skip

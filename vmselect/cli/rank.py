@@ -107,8 +107,8 @@ def _remarks(ranking: Ranking, top: int) -> list[str]:
     for name in ("cost", "time") if len(ranking.settings.epochs) > 1 and ranking else ():
         changes = ranking.crossovers(name)
         lines += [f"By {name}: {change}." for change in changes[:5]]
-    lines += [f"Left out: {excluded}." for excluded in ranking.left_out[:top]]
-    if len(ranking.left_out) > top:
-        lines.append(f"Left out: {len(ranking.left_out) - top:,} more; --format json lists all.")
+    lines += [f"Left out: {excluded}." for excluded in ranking.deciding_excluded[:top]]
+    if len(ranking.deciding_excluded) > top:
+        lines.append(f"Left out: {len(ranking.deciding_excluded) - top:,} more; --format json lists all.")
     lines += [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
     return lines

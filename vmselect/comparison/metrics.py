@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vmselect._checks import check_count, check_name, maybe, show
 from vmselect.errors import ArgumentError, ComparisonError, EstimateError
-from vmselect.grouping import count_machines
+from vmselect.grouping import count_nodes
 from vmselect.records import Profile, Record
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _cost_usd(profile: Profile, terms: Terms) -> float | None:
     except CatalogError:
         return None
     seconds = _total_seconds(profile, terms)
-    return None if seconds is None else cost_usd(seconds, price * count_machines(profile))
+    return None if seconds is None else cost_usd(seconds, price * count_nodes(profile))
 
 
 def _utilisation(profile: Profile, terms: Terms) -> float | None:

@@ -154,10 +154,10 @@ def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> li
     """Every setup with several workers against its like with one; failing that, several machines against one."""
     rows = []
     for identity, (estimated, runs) in times.items():
-        size, machines = identity.batch_size, identity.machines
+        size, nodes = identity.batch_size, identity.nodes
         units = {
-            "worker": (identity.workers, identity._replace(workers=1, machines=1)),
-            "machine": (machines, identity._replace(workers=identity.workers // machines, machines=1)),
+            "worker": (identity.workers, identity._replace(workers=1, nodes=1)),
+            "machine": (nodes, identity._replace(workers=identity.workers // nodes, nodes=1)),
         }
         for base in (SAME_BATCH, SAME_SHARE) if size else (SAME_BATCH,):
             for unit, (count, alone) in units.items():
@@ -173,8 +173,8 @@ def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> li
                         seconds=estimated.seconds, seconds_low=estimated.low, seconds_high=estimated.high,
                         speedup=value, speedup_low=low, speedup_high=high,
                         efficiency=value / count, efficiency_low=low / count, efficiency_high=high / count,
-                        cost_ratio=machines / value, cost_ratio_low=machines / high,
-                        cost_ratio_high=machines / low if low else math.inf,
+                        cost_ratio=nodes / value, cost_ratio_low=nodes / high,
+                        cost_ratio_high=nodes / low if low else math.inf,
                     )
                 )  # fmt: skip
                 break
@@ -220,7 +220,7 @@ def _doubts(rows: Sequence[Speedup], times: Mapping[Identity, tuple[RuntimeEstim
     lonely = [
         _name(one)
         for one in times
-        if one.workers > 1 and done.isdisjoint((_name(one), count) for count in (one.workers, one.machines))
+        if one.workers > 1 and done.isdisjoint((_name(one), count) for count in (one.workers, one.nodes))
     ]
     if lonely:
         yield Finding(

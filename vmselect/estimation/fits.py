@@ -182,7 +182,7 @@ def split_programs(
 
 
 def machine_of(profile: Profile) -> Identity:
-    """Where a profile was measured: what tells contenders apart, but for the batch size, which fits may differ in."""
+    """Where a profile was measured: the identity of its machine estimate without the batch size."""
     return identify(profile)._replace(batch_size=None)
 
 

@@ -1,7 +1,7 @@
-"""DECIDE: contenders joined with prices, ranked by cost, time or both, under a deadline and a budget."""
+"""DECIDE: machine estimates joined with prices, ranked by cost, time or both, under a deadline and a budget."""
 
 from vmselect.ranking.bill import Bill, BillPart
-from vmselect.ranking.contenders import Contender
+from vmselect.ranking.contenders import MachineEstimate
 from vmselect.ranking.costs import MethodologyCost, SelectionCost
 from vmselect.ranking.decision import rank, select
 from vmselect.ranking.measures import MEASURES
@@ -16,10 +16,10 @@ __all__ = [
     "MEASURES",
     "Bill",
     "BillPart",
-    "Contender",
     "Crossover",
     "Excluded",
     "Interruptions",
+    "MachineEstimate",
     "MethodologyCost",
     "Ranking",
     "Row",

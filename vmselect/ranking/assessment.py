@@ -28,7 +28,7 @@ class Assessment:
 
     epochs: Floats
     work: Spread
-    """Time without interruptions, a row per contender."""
+    """Time without interruptions, a row per machine estimate."""
     measures: Mapping[str, Spread]
     limits: Codes
     score: Floats
@@ -80,25 +80,29 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
             rank[ordered, column] = np.arange(1, len(ordered) + 1)
         order.append(ordered)
     return Assessment(
-        epochs=np.broadcast_to(epochs.value, (len(candidates.contenders), epochs.value.shape[1])), work=work,
+        epochs=np.broadcast_to(epochs.value, (len(candidates.machine_estimates), epochs.value.shape[1])), work=work,
         measures=measures, limits=limits, score=value, rank=rank, tied=tied, pareto=pareto, order=tuple(order),
     )  # fmt: skip
 
 
 def epoch_counts(candidates: Candidates, settings: Settings) -> Spread:
-    """Epoch counts: one row for all contenders, or, where a study gave them, a row each and a single column."""
+    """Epoch counts: one row for all machine_estimates, or, where a study gave them, a row each and a single column."""
     if settings.epochs:
         counts = np.array([settings.epochs], dtype=float)
         return Spread(counts, counts, counts)
-    studied = np.array([tuple(one.epochs or (0, 0, 0)) for one in candidates.contenders], dtype=float).reshape(-1, 3)
+    studied = np.array([tuple(one.epochs or (0, 0, 0)) for one in candidates.machine_estimates], dtype=float).reshape(
+        -1, 3
+    )
     return Spread(studied[:, [0]], studied[:, [1]], studied[:, [2]])
 
 
 def measure(candidates: Candidates, settings: Settings, work: Spread) -> dict[str, Spread]:
-    """Every measure of each candidate, given what each contender takes when nothing interrupts it."""
-    time = work.take(candidates.contender)
+    """Every measure of each candidate, given what each machine estimate takes when nothing interrupts it."""
+    time = work.take(candidates.machine_estimate)
     if settings.interruptions and candidates.is_spot.any():
-        stretched = settings.interruptions.stretch(work, confidence=settings.confidence).take(candidates.contender)
+        stretched = settings.interruptions.stretch(work, confidence=settings.confidence).take(
+            candidates.machine_estimate
+        )
         time = stretched.where(candidates.is_spot[:, None], time)
     return {name: one.of(candidates, settings, time) for name, one in MEASURES.items()}
 
@@ -158,8 +162,8 @@ def _within_reach(
         return lambda winner, rows, column: np.asarray(low[rows, column] <= high[winner, column])
     mean = Spread(epochs.value, epochs.value, epochs.value)
     low, high = scored(measure(candidates, settings, candidates.work(mean)))
-    sizes = candidates.per_contender(lambda one: one.batch_size)
-    doubts = candidates.per_contender(lambda one: one.epochs.doubt if one.epochs else 0.0).astype(float)
+    sizes = candidates.per_machine_estimate(lambda one: one.batch_size)
+    doubts = candidates.per_machine_estimate(lambda one: one.epochs.doubt if one.epochs else 0.0).astype(float)
 
     def near(winner: int, rows: Ints, column: int) -> Bools:
         at = value[rows, column]

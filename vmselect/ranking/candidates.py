@@ -1,6 +1,7 @@
-"""Candidates: every contender joined with every price it can be rented at, in columns.
+"""Candidates: every machine estimate joined with every price it can be rented at, in columns.
 
-A candidate is a pair of numbers: which contender, which offer. Everything about a million of them is then a few arrays.
+A candidate is a pair of positions: that of its machine estimate and that of its offer. Everything about a million of
+them is then a few arrays.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pandas as pd
 
 from vmselect.catalog import Catalog, describe_unpriced, provider_terms
 from vmselect.estimation.runtime import ClosedForm
-from vmselect.ranking.contenders import Contender
+from vmselect.ranking.contenders import MachineEstimate
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings
 from vmselect.ranking.spread import Bools, Floats, Ints, Spread
@@ -26,25 +27,25 @@ OFFER_FIELDS = ("provider", "service", "region", "market", "gpu_model", "gpu_cou
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """The join. ``contender`` and ``offer`` hold, for each candidate, positions in ``contenders`` and ``offers``."""
+    """The join: for each candidate, its position in ``machine_estimates`` and in ``offers``."""
 
-    contenders: tuple[Contender, ...]
+    machine_estimates: tuple[MachineEstimate, ...]
     offers: pd.DataFrame
-    contender: Ints
+    machine_estimate: Ints
     offer: Ints
     increment_seconds: Floats
     minimum_seconds: Floats
 
     def __len__(self) -> int:
-        return len(self.contender)
+        return len(self.machine_estimate)
 
     @cached_property
     def form(self) -> ClosedForm:
-        """Seconds as a function of epochs, a row per contender."""
-        return ClosedForm.stack([one.runtime.form for one in self.contenders])
+        """Seconds as a function of epochs, a row per machine estimate."""
+        return ClosedForm.stack([one.runtime.form for one in self.machine_estimates])
 
     def work(self, epochs: Spread) -> Spread:
-        """Time of each contender that nothing interrupts; ``epochs`` has a row per contender, or one row for all."""
+        """Uninterrupted time of each machine estimate; ``epochs`` has a row for each of them, or one row for all."""
         low, high = self.form.interval(epochs.low, epochs.high)
         return Spread(np.asarray(self.form.seconds(epochs.value)), np.asarray(low), np.asarray(high))
 
@@ -54,29 +55,29 @@ class Candidates:
 
     @cached_property
     def usd_per_hour(self) -> Floats:
-        """Price of each candidate: of all machines that its contender needs at once."""
-        machines = np.array([one.machines for one in self.contenders], dtype=float)
-        return np.asarray(self.column("usd_per_hour") * machines[self.contender], dtype=float)
+        """Price of each candidate: of all machines that its machine estimate needs at once."""
+        nodes = np.array([one.nodes for one in self.machine_estimates], dtype=float)
+        return np.asarray(self.column("usd_per_hour") * nodes[self.machine_estimate], dtype=float)
 
     @cached_property
     def moving_usd(self) -> Floats:
         """Dollars of each candidate that do not depend on time: those for moving its data."""
-        return np.array([one.moving_usd for one in self.contenders], dtype=float)[self.contender]
+        return np.array([one.moving_usd for one in self.machine_estimates], dtype=float)[self.machine_estimate]
 
     @cached_property
     def is_spot(self) -> Bools:
         """Which candidates can be interrupted."""
         return np.asarray(self.column("market") == "spot", dtype=bool)
 
-    def per_contender(self, value: Callable[[Contender], Any]) -> Any:
-        """A value of each candidate's contender."""
-        values = np.empty(len(self.contenders), dtype=object)
-        values[:] = [value(one) for one in self.contenders]
-        return values[self.contender]
+    def per_machine_estimate(self, value: Callable[[MachineEstimate], Any]) -> Any:
+        """A value of each candidate's machine estimate."""
+        values = np.empty(len(self.machine_estimates), dtype=object)
+        values[:] = [value(one) for one in self.machine_estimates]
+        return values[self.machine_estimate]
 
-    def of(self, candidate: int) -> Contender:
-        """The contender of a candidate."""
-        return self.contenders[int(self.contender[candidate])]
+    def of(self, candidate: int) -> MachineEstimate:
+        """The machine estimate of a candidate."""
+        return self.machine_estimates[int(self.machine_estimate[candidate])]
 
     def identity(self, candidate: int) -> dict[str, Any]:
         """Who the candidate is, in plain values."""
@@ -104,21 +105,21 @@ def plain(value: Any) -> Any:
 
 
 def join_offers(
-    contenders: Sequence[Contender], catalog: Catalog, settings: Settings
+    machine_estimates: Sequence[MachineEstimate], catalog: Catalog, settings: Settings
 ) -> tuple[Candidates, list[Excluded]]:
-    """Every price of every contender, in all markets, and the contenders that have none in any.
+    """Every price of every machine estimate, in all markets, and the machine estimates that have none in any.
 
     A region that the caller names decides; otherwise the region in which the machine was measured does; where neither
     is known, every region counts.
     """
-    offers = _offers_of({one.instance_type for one in contenders}, catalog)
+    offers = _offers_of({one.instance_type for one in machine_estimates}, catalog)
     names, retired = offers["instance_type"].to_numpy(dtype=str), offers["retired"].to_numpy(dtype=bool)
     starts = {name: int(at) for name, at in zip(*np.unique(names, return_index=True), strict=True)}
     ends = {name: int(at) for name, at in zip(names, range(1, len(names) + 1), strict=True)}
     providers, regions = offers["provider"].to_numpy(dtype=str), offers["region"].to_numpy(dtype=str)
-    left_out: list[Excluded] = []
+    excluded: list[Excluded] = []
     pairs: list[tuple[int, Ints]] = []
-    for position, one in enumerate(contenders):
+    for position, one in enumerate(machine_estimates):
         mine = np.arange(starts.get(one.instance_type, 0), ends.get(one.instance_type, 0))
         if one.provider:
             mine = mine[providers[mine] == one.provider]
@@ -129,28 +130,28 @@ def join_offers(
             pairs.append((position, usable))
         else:
             reason = _why_no_price(one, places, regions[mine], retired=len(here) > 0)
-            left_out.append(Excluded(one.title, *reason))
+            excluded.append(Excluded(one.title, *reason))
     counts = [len(found) for _, found in pairs]
     which = np.repeat(np.array([position for position, _ in pairs], dtype=np.intp), counts)
     offer = np.concatenate([np.zeros(0, dtype=np.intp), *(found for _, found in pairs)])
     increment, minimum = _billing(offers)
     return (
         Candidates(
-            contenders=tuple(contenders), offers=offers, contender=which, offer=offer,
+            machine_estimates=tuple(machine_estimates), offers=offers, machine_estimate=which, offer=offer,
             increment_seconds=increment[offer], minimum_seconds=minimum[offer],
         ),
-        left_out,
+        excluded,
     )  # fmt: skip
 
 
 def name_unsold(candidates: Candidates, settings: Settings, *, wanted: Bools) -> tuple[Excluded, ...]:
-    """Contenders that are sold, but in none of the markets asked for."""
-    missing = np.setdiff1d(candidates.contender, candidates.contender[wanted])
+    """Machine estimates that are sold, but in none of the markets asked for."""
+    missing = np.setdiff1d(candidates.machine_estimate, candidates.machine_estimate[wanted])
     asked, markets = ", ".join(settings.markets or ()), candidates.column("market")
     found = []
     for position in missing:
-        one = candidates.contenders[position]
-        others = ", ".join(sorted(set(markets[candidates.contender == position])))
+        one = candidates.machine_estimates[position]
+        others = ", ".join(sorted(set(markets[candidates.machine_estimate == position])))
         reason = f"the catalog has no {asked} price of {one.instance_type}, only {others}"
         found.append(Excluded(one.title, "no_price", reason))
     return tuple(found)
@@ -172,7 +173,9 @@ def _places(texts: pd.Series) -> Ints:
     return places[texts.cat.codes.to_numpy()]
 
 
-def _why_no_price(one: Contender, places: Sequence[str], sold_in: np.ndarray, *, retired: bool) -> tuple[str, str]:
+def _why_no_price(
+    one: MachineEstimate, places: Sequence[str], sold_in: np.ndarray, *, retired: bool
+) -> tuple[str, str]:
     name = one.instance_type
     if retired:
         return (

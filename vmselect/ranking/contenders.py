@@ -1,7 +1,7 @@
-"""Contenders: what can be ranked, each with its runtime, whatever it rests on.
+"""Machine estimates: what can be ranked, each with its runtime, whatever it rests on.
 
-Profiles become contenders: repetitions are merged, mistakes refused, the unusable set aside with a reason. A batch
-size that was not probed is told from those around it.
+Profiles become machine estimates: repetitions are merged, and profiles that cannot be estimated are excluded with a
+reason. A batch size that was not probed is interpolated from those around it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Fit = Callable[[Sequence[Profile], int | None], RuntimeModel]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contender:
+class MachineEstimate:
     """An instance type under given factors: a runtime, how many epochs it takes where that is known, and its basis."""
 
     instance_type: str
@@ -55,12 +55,12 @@ class Contender:
     @property
     def varied(self) -> str | None:
         """What else than its type and batch size tells it from others, in words; None where nothing does."""
-        several = [f"{self.machines} machines"] if self.machines > 1 else []
+        several = [f"{self.nodes} machines"] if self.nodes > 1 else []
         others = [f"{name} {value}" for name, value in self.factors.items() if name not in ("batch_size", "nodes")]
         return ", ".join([*several, *others]) or None
 
     @property
-    def machines(self) -> int:
+    def nodes(self) -> int:
         """How many machines it is rented on at once."""
         return int(self.factors.get("nodes", 1))
 
@@ -105,7 +105,7 @@ class Contender:
         return {name: statistics.fmean(values) for name, values in found.items()}
 
     @property
-    def machine(self) -> tuple[Any, ...]:
+    def machine_key(self) -> tuple[Any, ...]:
         """All of its identity but the batch size."""
         factors = sorted((name, value) for name, value in self.factors.items() if name != "batch_size")
         return self.instance_type, self.provider or "", tuple(map(str, factors))
@@ -120,7 +120,7 @@ class Contender:
         return self._named(f" ({', '.join(filter(None, place))})")
 
     def _named(self, place: str) -> str:
-        several = f"{self.machines} x " if self.machines > 1 else ""
+        several = f"{self.nodes} x " if self.nodes > 1 else ""
         return f"{several}{self.instance_type}{place}{factor_words(self.factors)}"
 
 
@@ -135,78 +135,82 @@ def factor_words(factors: Mapping[str, Any]) -> str:
 
 
 class Measured:
-    """What profiles of one task tell: contenders as they were probed, and those at other batch sizes on demand."""
+    """The machine estimates of the profiles of one task, as probed and at other batch sizes on demand."""
 
     def __init__(self, profiles: Iterable[Profile], fit: Fit, *, given: Iterable[str] = ()) -> None:
-        self.contenders: list[Contender] = []
-        self.left_out: list[Excluded] = []
+        self.machine_estimates: list[MachineEstimate] = []
+        self.excluded: list[Excluded] = []
         self._fit, self._records = fit, defaultdict[tuple[Any, ...], list[Profile]](list)
         known = []
         for profile in profiles:
             if profile.instance_type is None:
                 reason = "the profile does not say on which instance type it was made; probe with instance_type="
-                self.left_out.append(Excluded(profile.title, "unknown_instance_type", reason))
+                self.excluded.append(Excluded(profile.title, "unknown_instance_type", reason))
             else:
                 known.append(profile)
         for identity, group in group_repetitions(known).items():
             self._measure(identity, group, tuple(given))
-        self.contenders.sort(key=lambda one: (one.instance_type, one.provider or "", one.batch_size or 0, one.machine))
+        self.machine_estimates.sort(
+            key=lambda one: (one.instance_type, one.provider or "", one.batch_size or 0, one.machine_key)
+        )
 
     def _measure(self, identity: Identity, group: list[Profile], given: Sequence[str]) -> None:
         factors = {"batch_size": identity.batch_size} if identity.batch_size else {}
-        factors |= {"nodes": identity.machines} if identity.machines > 1 else {}
-        factors |= {"workers": identity.workers} if identity.workers > identity.machines else {}
+        factors |= {"nodes": identity.nodes} if identity.nodes > 1 else {}
+        factors |= {"workers": identity.workers} if identity.workers > identity.nodes else {}
         factors |= dict(identity.factors)
         failed = next((p for p in group if p.outcome == "out_of_memory"), None)
-        one = Contender(
+        one = MachineEstimate(
             instance_type=identity.instance_type or "", provider=identity.provider, factors=factors,
             runtime=None, records=tuple(group),  # type: ignore[arg-type]
         )  # fmt: skip
-        self._records[one.machine] += group
+        self._records[one.machine_key] += group
         if failed:
             detail = f" ({failed.detail})" if failed.detail else ""
-            self.left_out.append(Excluded(one.title, "out_of_memory", f"the training ran out of memory{detail}"))
+            self.excluded.append(Excluded(one.title, "out_of_memory", f"the training ran out of memory{detail}"))
             return
         check_repetitions(group, given=given, error=RankingError)
         try:
             runtime = self._fit(group, None)
         except EstimateError as impossible:
-            self.left_out.append(Excluded.unestimated(one.title, impossible, group[0].title))
+            self.excluded.append(Excluded.unestimated(one.title, impossible, group[0].title))
             return
         findings = dict.fromkeys([*(f for p in group for f in p.findings), *runtime.findings])
-        self.contenders.append(replace(one, runtime=runtime, findings=tuple(findings)))
+        self.machine_estimates.append(replace(one, runtime=runtime, findings=tuple(findings)))
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
         """Every batch size that was probed."""
-        return tuple(sorted({one.batch_size for one in self.contenders if one.batch_size}))
+        return tuple(sorted({one.batch_size for one in self.machine_estimates if one.batch_size}))
 
-    def at_sizes(self, sizes: Iterable[int], *, say_others: bool) -> tuple[list[Contender], list[Excluded]]:
+    def at_sizes(self, sizes: Iterable[int], *, say_others: bool) -> tuple[list[MachineEstimate], list[Excluded]]:
         """Every machine at every size, as probed or told from the sizes around it; and what cannot be told.
 
         With ``say_others``, what was probed at another size and is of no use is named too.
         """
         sizes = tuple(sizes)
-        machines: dict[tuple[Any, ...], dict[int | None, Contender]] = {}
-        for one in self.contenders:
-            machines.setdefault(one.machine, {})[one.batch_size] = one
-        found: list[Contender] = []
-        left_out: list[Excluded] = []
+        machines: dict[tuple[Any, ...], dict[int | None, MachineEstimate]] = {}
+        for one in self.machine_estimates:
+            machines.setdefault(one.machine_key, {})[one.batch_size] = one
+        found: list[MachineEstimate] = []
+        excluded: list[Excluded] = []
         for key, known in machines.items():
             told = [known[size] if size in known else self._told(key, known, size) for size in sizes]
-            found += [one for one in told if isinstance(one, Contender)]
+            found += [one for one in told if isinstance(one, MachineEstimate)]
             missing = [one for one in told if isinstance(one, Excluded)]
             useless = [one for size, one in known.items() if size not in sizes]
-            if say_others and not any(isinstance(one, Contender) and one.basis != "measured" for one in told):
+            if say_others and not any(isinstance(one, MachineEstimate) and one.basis != "measured" for one in told):
                 wanted = ", ".join(map(str, sizes))
                 for one in useless:
                     reason = f"measured at batch size {one.batch_size or 'unknown'}, not {wanted}"
-                    left_out.append(Excluded(one.title, "other_batch_size", reason))
+                    excluded.append(Excluded(one.title, "other_batch_size", reason))
                 missing = missing if len(known) > 1 else []
-            left_out += missing
-        return found, left_out
+            excluded += missing
+        return found, excluded
 
-    def _told(self, key: tuple[Any, ...], known: Mapping[int | None, Contender], size: int) -> Contender | Excluded:
+    def _told(
+        self, key: tuple[Any, ...], known: Mapping[int | None, MachineEstimate], size: int
+    ) -> MachineEstimate | Excluded:
         first = next(iter(known.values()))
         other = replace(first, factors=first.factors | {"batch_size": size})  # type: ignore[operator]
         try:

@@ -14,13 +14,13 @@ from vmselect.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
-    from vmselect.ranking.contenders import Contender
+    from vmselect.ranking.contenders import MachineEstimate
     from vmselect.ranking.result import Ranking
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionCost:
-    """What the probes cost, against running every measured contender to the deciding epoch count."""
+    """What the probes cost, against running every measured machine estimate to the deciding epoch count."""
 
     probe_seconds: float
     probe_usd: float
@@ -67,19 +67,19 @@ class _Spent:
 
 
 def selection_cost(ranking: Ranking) -> SelectionCost:
-    """Each contender once, at the lowest price at which it is ranked, as often as it was measured.
+    """Each machine estimate once, at the lowest price at which it is ranked, as often as it was measured.
 
     With a study: the study and every probe, against every pair as often as the study trained at its batch size.
     """
     prices = _cheapest(ranking)
     if ranking.studied is None:
-        column, contenders = ranking.deciding_column, ranking.candidates.contenders
+        column, machine_estimates = ranking.deciding_column, ranking.candidates.machine_estimates
         epochs = ranking.assessment.epochs[:, column]
         full = [
-            _Spent(one.title, one.runtime.seconds(float(n)) * one.repetitions, prices.get(one.machine))
-            for one, n in zip(contenders, epochs, strict=True)
+            _Spent(one.title, one.runtime.seconds(float(n)) * one.repetitions, prices.get(one.machine_key))
+            for one, n in zip(machine_estimates, epochs, strict=True)
         ]
-        probed = [_Spent(one.title, one.probe_seconds, prices.get(one.machine)) for one in contenders]
+        probed = [_Spent(one.title, one.probe_seconds, prices.get(one.machine_key)) for one in machine_estimates]
         both = [pair for pair in zip(probed, full, strict=True) if all(spent.known for spent in pair)]
         without = tuple(spent.what for spent in probed if not spent.known)
         sums = _sum("probe", [one for one, _ in both]) | _sum("exhaustive", [one for _, one in both])
@@ -87,17 +87,17 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
     studied = ranking.studied
     study, catalog = studied.study, studied.catalog
     for one in studied.measured:
-        if one.machine not in prices and (usd := _offered(catalog, one.instance_type)) is not None:
-            prices[one.machine] = usd * one.machines
-    cheapest = min((prices[one.machine] for one in studied.measured if one.machine in prices), default=None)
+        if one.machine_key not in prices and (usd := _offered(catalog, one.instance_type)) is not None:
+            prices[one.machine_key] = usd * one.nodes
+    cheapest = min((prices[one.machine_key] for one in studied.measured if one.machine_key in prices), default=None)
     trained = [
         _Spent(f"study, batch {r.batch_size}", r.fit_seconds, _offered(catalog, r.instance_type) or cheapest)
         for r in study.runs
     ]
-    probed = [_Spent(one.title, one.probe_seconds, prices.get(one.machine)) for one in studied.measured]
+    probed = [_Spent(one.title, one.probe_seconds, prices.get(one.machine_key)) for one in studied.measured]
     repetitions = {size: len(study.runs_at(size)) for size in study.batch_sizes}
     full = [
-        _Spent(one.title, _whole(one) * repetitions.get(one.batch_size or 0, 1), prices.get(one.machine))
+        _Spent(one.title, _whole(one) * repetitions.get(one.batch_size or 0, 1), prices.get(one.machine_key))
         for one in studied.pairs
     ]
     return MethodologyCost(
@@ -108,7 +108,7 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
     )
 
 
-def _whole(pair: Contender) -> float:
+def _whole(pair: MachineEstimate) -> float:
     """Seconds of a whole training."""
     return pair.runtime.seconds(pair.epochs.value) if pair.epochs else 0.0
 
@@ -122,13 +122,13 @@ def _sum(name: str, spent: Iterable[_Spent]) -> dict[str, Any]:
 def _cheapest(ranking: Ranking) -> dict[Any, float]:
     """For each machine the lowest of its prices in the chosen markets."""
     candidates = ranking.candidates
-    cheapest = np.full(len(candidates.contenders), np.inf)
+    cheapest = np.full(len(candidates.machine_estimates), np.inf)
     sold = ranking.assessment.limits[:, ranking.deciding_column] != OTHER_MARKET
-    np.minimum.at(cheapest, candidates.contender[sold], candidates.usd_per_hour[sold])
+    np.minimum.at(cheapest, candidates.machine_estimate[sold], candidates.usd_per_hour[sold])
     found: dict[Any, float] = {}
-    for one, usd in zip(candidates.contenders, cheapest.tolist(), strict=True):
+    for one, usd in zip(candidates.machine_estimates, cheapest.tolist(), strict=True):
         if math.isfinite(usd):
-            found[one.machine] = min(found.get(one.machine, math.inf), usd)
+            found[one.machine_key] = min(found.get(one.machine_key, math.inf), usd)
     return found
 
 

@@ -113,19 +113,19 @@ def rank(
         check_batch_sizes([profile for profile in chosen if profile.instance_type])
     measured = Measured(chosen, fit_times, given=wanted.given)
     if studied:
-        contenders, left_out, studied = studied.make_pairs(measured, settings.batch_sizes, catalog)
+        machine_estimates, excluded, studied = studied.make_pairs(measured, settings.batch_sizes, catalog)
         findings = (*findings, *studied.study.findings)
     else:
-        contenders, left_out = measured.contenders, measured.left_out
+        machine_estimates, excluded = measured.machine_estimates, measured.excluded
         if settings.batch_sizes is not None:
-            contenders, others = measured.at_sizes(settings.batch_sizes, say_others=True)
-            left_out = [*left_out, *others]
+            machine_estimates, others = measured.at_sizes(settings.batch_sizes, say_others=True)
+            excluded = [*excluded, *others]
     if transfer is not None:
-        contenders, unmoved = Transfer.read(transfer).charge(contenders)
-        left_out = [*left_out, *unmoved]
-    candidates, unpriced = join_offers(contenders, catalog, settings)
+        machine_estimates, unmoved = Transfer.read(transfer).charge(machine_estimates)
+        excluded = [*excluded, *unmoved]
+    candidates, unpriced = join_offers(machine_estimates, catalog, settings)
     whole = dict.fromkeys((*findings, *catalog.findings))
-    return Ranking(candidates, settings, left_out=[*left_out, *unpriced], findings=tuple(whole), studied=studied)
+    return Ranking(candidates, settings, excluded=[*excluded, *unpriced], findings=tuple(whole), studied=studied)
 
 
 def select(

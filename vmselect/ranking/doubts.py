@@ -8,7 +8,7 @@ from typing import Any
 
 from vmselect.findings import Finding
 from vmselect.ranking.candidates import Candidates
-from vmselect.ranking.contenders import Contender
+from vmselect.ranking.contenders import MachineEstimate
 from vmselect.ranking.settings import Settings
 from vmselect.records import Profile
 
@@ -28,7 +28,7 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
     return tuple(found)
 
 
-def _other_hardware(one: Contender, offer: Mapping[str, Any]) -> Iterator[Finding]:
+def _other_hardware(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[Finding]:
     """What was seen and is not what the price is for; fewer may be a container's, and say nothing."""
     for priced, found in (*_other_gpus(one, offer), *_more_cores(one, offer)):
         yield Finding(
@@ -38,7 +38,7 @@ def _other_hardware(one: Contender, offer: Mapping[str, Any]) -> Iterator[Findin
         )
 
 
-def _other_gpus(one: Contender, offer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _other_gpus(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     seen = next((record.environment.gpus for record in one.records if record.environment.gpus), ())
     if not seen or offer["gpu_count"] is None:
         return
@@ -52,7 +52,7 @@ def _other_gpus(one: Contender, offer: Mapping[str, Any]) -> Iterator[tuple[str,
     yield priced, found
 
 
-def _more_cores(one: Contender, offer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _more_cores(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     cores, vcpus = next(filter(None, map(_usable_cores, one.records)), 0), offer["vcpus"]
     if vcpus and cores > MORE_CORES * vcpus:
         yield f"{vcpus:g} vCPUs", f"{cores:g} cores"
@@ -65,18 +65,18 @@ def _usable_cores(profile: Profile) -> float | None:
     return min(filter(None, (seen, allowed)), default=None)
 
 
-def _several_machines(one: Contender) -> Iterator[Finding]:
-    if one.machines > 1:
+def _several_machines(one: MachineEstimate) -> Iterator[Finding]:
+    if one.nodes > 1:
         yield Finding(
             "several-machines",
-            f"{one.title}: its workers are taken to be on {one.machines} machines, so the price is "
-            f"{one.machines} times that of one.",
+            f"{one.title}: its workers are taken to be on {one.nodes} machines, so the price is "
+            f"{one.nodes} times that of one.",
             "If they were on fewer, give the number of machines as the factor nodes (VMSELECT_FACTORS).",
             "info",
         )
 
 
-def _use_of_gpus(one: Contender, gpu_count: float | None) -> Iterator[Finding]:
+def _use_of_gpus(one: MachineEstimate, gpu_count: float | None) -> Iterator[Finding]:
     if not gpu_count or gpu_count < 1:
         return
     used = one.gpus_used
@@ -87,7 +87,7 @@ def _use_of_gpus(one: Contender, gpu_count: float | None) -> Iterator[Finding]:
             else "Install the driver and the framework's build for GPUs and probe again, or rent one without them."
         )
         yield Finding("unused-gpus", f"{one.title} trained on {used} of its {gpu_count:g} GPUs.", remedy)
-    spread_over = (used if used else gpu_count) * one.machines
+    spread_over = (used if used else gpu_count) * one.nodes
     if one.batch_size and spread_over > 1 and one.batch_size / spread_over < THIN_BATCH:
         yield Finding(
             "thin-batch",

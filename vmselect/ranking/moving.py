@@ -11,7 +11,7 @@ from typing import Any
 from vmselect._checks import check_mapping, check_number, maybe, show
 from vmselect.errors import ArgumentError
 from vmselect.grouping import read_records
-from vmselect.ranking.contenders import Contender
+from vmselect.ranking.contenders import MachineEstimate
 from vmselect.ranking.rows import Excluded
 from vmselect.records.transfer import TransferRecord
 
@@ -64,11 +64,11 @@ class Transfer:
             )
         return cls(**fields)
 
-    def charge(self, contenders: Iterable[Contender]) -> tuple[list[Contender], list[Excluded]]:
-        """The contenders with what moving takes and costs; and those of which no time is known."""
-        charged: list[Contender] = []
-        left_out: list[Excluded] = []
-        for one in contenders:
+    def charge(self, machine_estimates: Iterable[MachineEstimate]) -> tuple[list[MachineEstimate], list[Excluded]]:
+        """The machine estimates with what moving takes and costs; and those of which no time is known."""
+        charged: list[MachineEstimate] = []
+        excluded: list[Excluded] = []
+        for one in machine_estimates:
             mine = [record for record in self.records if _fits(record, one)]
             found = {
                 "data_in": self._seconds(self.data_gb, mine, "download"),
@@ -77,10 +77,10 @@ class Transfer:
             missing = [name.replace("_", " ") for name, taken in found.items() if taken is None]
             if missing:
                 reason = f"no transfer record says how long {' and '.join(missing)} takes on {one.instance_type}"
-                left_out.append(Excluded(one.title, "no_transfer", f"{reason}; probe it with vmselect.probe_transfer"))
+                excluded.append(Excluded(one.title, "no_transfer", f"{reason}; probe it with vmselect.probe_transfer"))
             else:
                 charged.append(self._add(one, {name: taken for name, taken in found.items() if taken}, mine))
-        return charged, left_out
+        return charged, excluded
 
     def _seconds(self, size_gb: float, records: Sequence[TransferRecord], way: str) -> tuple[float, float] | None:
         """Seconds and half-width of moving so much one way; None where nothing says how fast."""
@@ -97,8 +97,8 @@ class Transfer:
         return seconds, max(seen, SPREAD * seconds)
 
     def _add(
-        self, one: Contender, found: Mapping[str, tuple[float, float]], records: Sequence[TransferRecord]
-    ) -> Contender:
+        self, one: MachineEstimate, found: Mapping[str, tuple[float, float]], records: Sequence[TransferRecord]
+    ) -> MachineEstimate:
         runtime = one.runtime
         square = math.fsum(width**2 for _, width in found.values())
         low, high = ((side[0] + square, side[1], side[2]) for side in (runtime.low, runtime.high))
@@ -106,7 +106,7 @@ class Transfer:
         longer = replace(runtime, terms={**runtime.terms, **terms}, low=low, high=high)
         return replace(one, runtime=longer, moving_usd=self.data_gb * self._price(one, records))
 
-    def _price(self, one: Contender, records: Sequence[TransferRecord]) -> float:
+    def _price(self, one: MachineEstimate, records: Sequence[TransferRecord]) -> float:
         if self.usd_per_gb is not None:
             return self.usd_per_gb
         prices = [
@@ -118,6 +118,6 @@ class Transfer:
         return max(prices, default=0.0)
 
 
-def _fits(record: TransferRecord, one: Contender) -> bool:
+def _fits(record: TransferRecord, one: MachineEstimate) -> bool:
     same = record.instance_type == one.instance_type
     return same and (record.provider is None or one.provider is None or record.provider == one.provider)

@@ -31,15 +31,15 @@ def to_frame(ranking: Ranking) -> pd.DataFrame:
     at = which, column
     columns: dict[str, Any] = {
         "rank": result.rank[at], "score": result.score[at], "tied_with_best": result.tied[at],
-        "pareto": result.pareto[at], "epochs": result.epochs[candidates.contender[which], column],
+        "pareto": result.pareto[at], "epochs": result.epochs[candidates.machine_estimate[which], column],
         "price_date": candidates.column("date")[which], "usd_per_hour": candidates.usd_per_hour[which],
     }  # fmt: skip
     for measure in MEASURES.values():
         columns |= dict(zip(measure.fields, (p[at] for p in result.measures[measure.name].parts), strict=True))
     columns |= {name: candidates.column(name)[which] for name in OFFER_FIELDS}
     for name in ("instance_type", "batch_size", "factors", "basis"):
-        columns[name] = candidates.per_contender(attrgetter(name))[which]
-    columns["method"] = candidates.per_contender(lambda one: one.runtime.method)[which]
+        columns[name] = candidates.per_machine_estimate(attrgetter(name))[which]
+    columns["method"] = candidates.per_machine_estimate(lambda one: one.runtime.method)[which]
     places = list(zip(which.tolist(), column.tolist(), strict=True))
     columns["terms"] = [ranking.terms_of(*place) for place in places]
     columns["findings"] = [ranking.findings_of(*place) for place in places]
@@ -86,10 +86,10 @@ def to_payload(ranking: Ranking, *, rows: bool, which: Sequence[int] | None) -> 
                 "iterations": one.iterations,
                 "epochs": list(one.epochs) if one.epochs else None,
             }
-            for one in candidates.contenders
+            for one in candidates.machine_estimates
         ],
         "candidates": [
-            {"machine": int(candidates.contender[i]), "title": candidates.title(i)}
+            {"machine": int(candidates.machine_estimate[i]), "title": candidates.title(i)}
             | candidates.identity(i)
             | {
                 "usd_per_hour": float(candidates.usd_per_hour[i]),
@@ -100,7 +100,7 @@ def to_payload(ranking: Ranking, *, rows: bool, which: Sequence[int] | None) -> 
             }
             for i in (range(len(candidates)) if which is None else which)
         ],
-        "excluded": [asdict(excluded) for excluded in (ranking.excluded if rows else ranking.unusable)],
+        "excluded": [asdict(excluded) for excluded in (ranking.excluded if rows else ranking.always_excluded)],
     }
     if rows:
         plain["rows"] = [
@@ -112,7 +112,7 @@ def to_payload(ranking: Ranking, *, rows: bool, which: Sequence[int] | None) -> 
     plain["ranking_findings"] = whole
     plain["findings"] = [asdict(finding) for finding in findings]
     if ranking.studied:
-        sizes = sorted({one.batch_size for one in candidates.contenders if one.batch_size})
+        sizes = sorted({one.batch_size for one in candidates.machine_estimates if one.batch_size})
         cost = ranking.selection_cost()
         plain["study"] = ranking.studied.to_dict(sizes, {name: getattr(cost, name) for name in COSTS})
     return plain

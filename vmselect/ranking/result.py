@@ -67,14 +67,14 @@ class Ranking:
         candidates: Candidates,
         settings: Settings,
         *,
-        left_out: Sequence[Excluded] = (),
+        excluded: Sequence[Excluded] = (),
         findings: Sequence[Finding] = (),
         studied: Studied | None = None,
     ) -> None:
         self.candidates = candidates
         self.settings = settings
         self.assessment: Assessment = assess(candidates, settings)
-        self.unusable = tuple(left_out)
+        self.always_excluded = tuple(excluded)
         """What was left out whatever the settings: no price at all, out of memory, and the like."""
         self.studied = studied
         self._findings = tuple(findings)
@@ -142,7 +142,7 @@ class Ranking:
             instance_type=one.instance_type,
             batch_size=one.batch_size,
             **{name: who[name] for name in OFFER_FIELDS},
-            epochs=_count(result.epochs[self.candidates.contender[candidate], column]),
+            epochs=_count(result.epochs[self.candidates.machine_estimate[candidate], column]),
             **own,
             usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
             price_date=who["date"],
@@ -170,7 +170,7 @@ class Ranking:
         return self._excluded(sorted(range(len(self.assessment.order)), key=lambda c: c != self.deciding_column))
 
     @cached_property
-    def left_out(self) -> Sequence[Excluded]:
+    def deciding_excluded(self) -> Sequence[Excluded]:
         """The part of ``excluded`` that concerns the deciding epoch count."""
         return self._excluded([self.deciding_column])
 
@@ -183,7 +183,7 @@ class Ranking:
             if i < known:
                 return self._out_at_all_epochs[i]
             at = int(which[i - known]), columns[int(position[i - known])]
-            epochs = _count(self.assessment.epochs[self.candidates.contender[at[0]], at[1]])
+            epochs = _count(self.assessment.epochs[self.candidates.machine_estimate[at[0]], at[1]])
             broken = LIMITED[int(self.assessment.limits[at]) - FIRST_LIMIT]
             value = float(self.assessment.measures[broken.name].value[at])
             assert broken.limit is not None
@@ -195,7 +195,7 @@ class Ranking:
     @cached_property
     def _out_at_all_epochs(self) -> tuple[Excluded, ...]:
         wanted = self.assessment.limits[:, 0] != OTHER_MARKET
-        return (*self.unusable, *name_unsold(self.candidates, self.settings, wanted=wanted))
+        return (*self.always_excluded, *name_unsold(self.candidates, self.settings, wanted=wanted))
 
     def count_reasons(self) -> Counter[str]:
         """How many were left out at the deciding epoch count, by reason code."""
@@ -210,7 +210,7 @@ class Ranking:
         found = candidate_findings(self.candidates, candidate, self.settings)
         if column is None:
             return found
-        position = self.candidates.contender[candidate]
+        position = self.candidates.machine_estimate[candidate]
         found = price_waits(
             found,
             idle_seconds=self.candidates.of(candidate).runtime.idle_seconds,
@@ -225,7 +225,7 @@ class Ranking:
 
     def terms_of(self, candidate: int, column: int) -> dict[str, float]:
         """Where the time of one candidate at one epoch count goes."""
-        position = self.candidates.contender[candidate]
+        position = self.candidates.machine_estimate[candidate]
         terms = self.candidates.of(candidate).runtime.terms_at(float(self.assessment.epochs[position, column]))
         lost = self.assessment.time.value[candidate, column] - self.assessment.work.value[position, column]
         return {**terms, "interruptions": float(lost)} if lost else terms
@@ -298,12 +298,16 @@ class Ranking:
     def rerank(self, **changes: Any) -> Ranking:
         """The same candidates under other ``epochs``, ``objective``, ``market``, limits, billing or interruptions."""
         settings = self.settings.changed(**changes)
-        return Ranking(self.candidates, settings, left_out=self.unusable, findings=self._findings, studied=self.studied)
+        return Ranking(
+            self.candidates, settings, excluded=self.always_excluded, findings=self._findings, studied=self.studied
+        )
 
     def with_findings(self, findings: Sequence[Finding]) -> Ranking:
         """The same ranking with more to say, such as which machines a sweep did not probe."""
         more = (*self._findings, *findings)
-        return Ranking(self.candidates, self.settings, left_out=self.unusable, findings=more, studied=self.studied)
+        return Ranking(
+            self.candidates, self.settings, excluded=self.always_excluded, findings=more, studied=self.studied
+        )
 
     def relative(self, objective: str = "cost") -> pd.DataFrame:
         """A row per candidate, a column per epoch count, each column divided by its minimum: the best is 1.00."""

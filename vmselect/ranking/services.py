@@ -20,7 +20,7 @@ import numpy as np
 
 from vmselect.findings import Finding
 from vmselect.ranking.rows import Excluded
-from vmselect.records.histogram import percentile
+from vmselect.records import histogram
 from vmselect.records.inference import InferenceRecord, merge_steady
 
 SIMULATED_CALLS = 5_000
@@ -51,10 +51,11 @@ class Service:
         clients = f", {self.clients} clients" if self.clients > 1 else ""
         return f"{self.instance_type}, batch {self.batch_size}{clients}"
 
-    def latency(self, items_per_second: float, percent: float) -> float:
+    def latency(self, items_per_second: float, percentile: float) -> float:
         """The percentile of latency of one instance that is asked for so many items per second."""
         calls_per_second = items_per_second / self.batch_size
-        return percentile(simulate_latencies(self.service_seconds, calls_per_second, clients=self.clients), percent)
+        latencies = simulate_latencies(self.service_seconds, calls_per_second, clients=self.clients)
+        return histogram.percentile(latencies, percentile)
 
 
 def gather_services(

@@ -85,14 +85,14 @@ class ServingRanking:
         excluded: Sequence[Excluded],
         *,
         objective: str,
-        percent: float,
+        percentile: float,
         instances: tuple[int, int],
         findings: Sequence[Finding] = (),
     ) -> None:
         self.rows = tuple(rows)
         self.excluded = tuple(excluded)
         self.objective = objective
-        self.percent = percent
+        self.percentile = percentile
         self.instances = instances
         self.findings = warnings_first(findings)
 
@@ -121,7 +121,7 @@ class ServingRanking:
         return (
             f"{many}{best.instance_type} at batch {best.batch_size}{load}: "
             f"{format_usd(best.usd_per_million_items)} per million items, {format_usd(best.hourly_usd)} per hour, "
-            f"p{self.percent:g} {format_seconds(best.latency_seconds)}{tie}"
+            f"p{self.percentile:g} {format_seconds(best.latency_seconds)}{tie}"
         )
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ class ServingRanking:
         """Everything as JSON text; a cost without an upper end has null there."""
         plain = {
             "objective": self.objective,
-            "percentile": self.percent,
+            "percentile": self.percentile,
             "instances": list(self.instances),
             "rows": [only_finite(asdict(row)) for row in self.rows],
             "excluded": [{"candidate": e.candidate, "reason_code": e.reason_code, "reason": e.reason}
@@ -181,7 +181,7 @@ def rank_inference(
     *,
     load: float | Iterable[float] | None = None,
     latency_limit_seconds: float | None = None,
-    percent: float = 99,
+    percentile: float = 99,
     instances: int | tuple[int, int] = (1, 10),
     objective: Any = "cost",
     catalog: Catalog | None = None,
@@ -195,7 +195,7 @@ def rank_inference(
         records: inference records, of one model, of any number of machines, batch sizes and clients.
         load: items per second that must be answered; several are ranked one by one, and the last decides.
         latency_limit_seconds: the chosen percentile of latency must not be above this.
-        percent: which percentile.
+        percentile: which percentile of latency, such as 99.
         instances: the fewest and the most machines that may be rented at a time, or their number.
         objective: ``"cost"`` (per hour at a load, else per million items), ``"latency"`` or ``"throughput"``.
 
@@ -208,7 +208,7 @@ def rank_inference(
     chosen = _read_records(records)
     loads = several(check_number, "load", load, above=0, most=1e12) if load is not None else (None,)
     limit = maybe(check_number, "latency_limit_seconds", latency_limit_seconds, above=0)
-    share = check_number("percent", percent, above=0, most=100)
+    share = check_number("percentile", percentile, above=0, most=100)
     aim = check_choice("objective", objective, OBJECTIVES)
     bounds = _read_instances(instances)
     old = check_flag("include_retired", include_retired)
@@ -217,10 +217,10 @@ def rank_inference(
     excluded += unpriced
     rows: list[ServingRow] = []
     for one in reversed(loads):
-        found, left_out = _assess(offers, one, limit, share, bounds)
-        excluded += left_out
+        found, infeasible = _assess(offers, one, limit, share, bounds)
+        excluded += infeasible
         rows += _order(found, aim)
-    return ServingRanking(rows, excluded, objective=aim, percent=share, instances=bounds, findings=findings)
+    return ServingRanking(rows, excluded, objective=aim, percentile=share, instances=bounds, findings=findings)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -292,14 +292,14 @@ def _assess(
     offers: Sequence[tuple[Service, dict[str, Any]]],
     load: float | None,
     limit: float | None,
-    percent: float,
+    percentile: float,
     bounds: tuple[int, int],
 ) -> tuple[list[ServingRow], list[Excluded]]:
     rows: list[ServingRow] = []
     excluded: list[Excluded] = []
     needs: dict[int, tuple[int, float] | Excluded] = {}
     for service, offer in offers:
-        need = needs.setdefault(id(service), _count_instances(service, load, limit, percent, bounds))
+        need = needs.setdefault(id(service), _count_instances(service, load, limit, percentile, bounds))
         if isinstance(need, Excluded):
             excluded.append(need)
             continue
@@ -324,13 +324,13 @@ def _assess(
 
 
 def _count_instances(
-    service: Service, load: float | None, limit: float | None, percent: float, bounds: tuple[int, int]
+    service: Service, load: float | None, limit: float | None, percentile: float, bounds: tuple[int, int]
 ) -> tuple[int, float] | Excluded:
     """How many instances a load takes and the latency it then has; or why no allowed number will do."""
     fewest, most = bounds
-    what = f"its {percent:g}th percentile of latency"
+    what = f"its {percentile:g}th percentile of latency"
     if load is None:
-        latency = statistics.median(record.calls.percentile(percent) or 0.0 for record in service.records)
+        latency = statistics.median(record.calls.percentile(percentile) or 0.0 for record in service.records)
         if limit is not None and latency > limit:
             reason = f"{what} is {format_seconds(latency)}, over the limit of {format_seconds(limit)}"
             return Excluded(service.title, "over_latency", reason)
@@ -338,7 +338,7 @@ def _count_instances(
 
     def latency_of(count: int) -> float:
         share = load / count
-        return service.latency(share, percent) if share < service.items_per_second else float("inf")
+        return service.latency(share, percentile) if share < service.items_per_second else float("inf")
 
     def suffices(count: int) -> bool:
         latency = latency_of(count)

@@ -15,7 +15,7 @@ from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import RankingError
 from vmselect.grouping import list_values
-from vmselect.ranking.contenders import Contender, Measured
+from vmselect.ranking.contenders import MachineEstimate, Measured
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
 
@@ -35,9 +35,9 @@ class Studied:
     demands: Mapping[str, float]
     confidence: float
     catalog: Catalog | None = None
-    measured: Sequence[Contender] = field(default=(), repr=False)
+    measured: Sequence[MachineEstimate] = field(default=(), repr=False)
     """As probed: what the probes cost."""
-    pairs: Sequence[Contender] = field(default=(), repr=False)
+    pairs: Sequence[MachineEstimate] = field(default=(), repr=False)
     """What one would train to its end without a study: also those whose metric is then too bad."""
 
     @classmethod
@@ -62,23 +62,27 @@ class Studied:
 
     def make_pairs(
         self, measured: Measured, wanted: Sequence[int] | None, catalog: Catalog
-    ) -> tuple[list[Contender], list[Excluded], Studied]:
+    ) -> tuple[list[MachineEstimate], list[Excluded], Studied]:
         """Every machine at every size with the epochs of that size, what is left out, and this with what it weighed."""
         sizes = wanted or tuple(sorted({*self.study.batch_sizes, *measured.batch_sizes}))
         refused = {size: reason for size in sizes if (reason := self._why_not(size))}
         pairs, missing = measured.at_sizes(sizes, say_others=False)
         pairs = [self._with_epochs(pair) for pair in pairs]
-        contenders = [pair for pair in pairs if pair.batch_size not in refused]
-        left_out = list(measured.left_out)
+        machine_estimates = [pair for pair in pairs if pair.batch_size not in refused]
+        excluded = list(measured.excluded)
         for pair in pairs:
             if pair.batch_size in refused:
-                left_out.append(Excluded(pair.title, *refused[pair.batch_size]))
-        said = {excluded.candidate for excluded in left_out}
-        left_out += [excluded for excluded in missing if excluded.candidate not in said]
-        if not contenders and not any(excluded.reason_code in (TOO_BAD, UNKNOWN_METRIC) for excluded in left_out):
-            raise RankingError(self._do_not_meet(measured, wanted, left_out))
+                excluded.append(Excluded(pair.title, *refused[pair.batch_size]))
+        named = {one.candidate for one in excluded}
+        excluded += [one for one in missing if one.candidate not in named]
+        if not machine_estimates and not any(one.reason_code in (TOO_BAD, UNKNOWN_METRIC) for one in excluded):
+            raise RankingError(self._do_not_meet(measured, wanted, excluded))
         weighed = [p for p in pairs if refused.get(p.batch_size or 0, (TOO_BAD,))[0] == TOO_BAD]
-        return contenders, left_out, replace(self, catalog=catalog, measured=measured.contenders, pairs=weighed)
+        return (
+            machine_estimates,
+            excluded,
+            replace(self, catalog=catalog, measured=measured.machine_estimates, pairs=weighed),
+        )
 
     def metric(self, batch_size: int | None) -> float | None:
         """Final value of the monitored metric at a batch size, where the study knows it."""
@@ -102,7 +106,7 @@ class Studied:
         known = {"epochs": value, "epochs_low": low, "epochs_high": high, "source": estimate.source}
         return {"batch_size": batch_size, **known, "doubt": estimate.doubt, "metric": self.metric(batch_size)}
 
-    def _with_epochs(self, pair: Contender) -> Contender:
+    def _with_epochs(self, pair: MachineEstimate) -> MachineEstimate:
         epochs = self.study.epochs(pair.batch_size or 0, confidence=self.confidence)
         return replace(pair, epochs=epochs, findings=tuple(dict.fromkeys([*pair.findings, *epochs.findings])))
 
@@ -127,11 +131,11 @@ class Studied:
             return self.study.rule.mode == "min"
         return any(word in name for word in FALLING)
 
-    def _do_not_meet(self, measured: Measured, wanted: Sequence[int] | None, left_out: Sequence[Excluded]) -> str:
+    def _do_not_meet(self, measured: Measured, wanted: Sequence[int] | None, excluded: Sequence[Excluded]) -> str:
         probed = list_values(measured.batch_sizes) or "none"
         known = f"profiles ({probed}) and study ({list_values(self.study.batch_sizes)})"
-        first = f" For one, {left_out[0]}." if left_out else ""
-        if not measured.contenders:
+        first = f" For one, {excluded[0]}." if excluded else ""
+        if not measured.machine_estimates:
             return f"No profile tells how long a training takes.{first} Probe at batch sizes that fit the machines."
         if wanted:
             return f"Nothing is known of batch size {list_values(wanted)} from those of {known}.{first}"

@@ -1,4 +1,4 @@
-"""Views across epoch counts and contenders: relative tables, crossovers, baselines."""
+"""Views across epoch counts and machine estimates: relative tables, crossovers, baselines."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def strategies(ranking: Ranking, objective: str) -> pd.DataFrame:
     prices = ranking.candidates.usd_per_hour[wanted] if by_cost else np.ones(len(wanted))
     columns: dict[str, Any] = {}
     for name in INADEQUATE:
-        seconds = [one.iterations.get(name, np.nan) for one in ranking.candidates.contenders]
-        columns[name] = np.array(seconds, dtype=float)[ranking.candidates.contender[wanted]] * prices
+        seconds = [one.iterations.get(name, np.nan) for one in ranking.candidates.machine_estimates]
+        columns[name] = np.array(seconds, dtype=float)[ranking.candidates.machine_estimate[wanted]] * prices
     columns["estimate"] = _values(ranking, objective)[wanted, ranking.deciding_column]
     table = pd.DataFrame(columns, index=_index(ranking, wanted)).sort_values("estimate", kind="stable")
     return table / table.min()
@@ -139,7 +139,7 @@ def against(ranking: Ranking, instance_type: str) -> pd.DataFrame:
     instance_type = check_name("instance_type", instance_type)
     column, result = ranking.deciding_column, ranking.assessment
     sold = np.flatnonzero(result.limits[:, column] != OTHER_MARKET)
-    names = ranking.candidates.per_contender(lambda one: one.instance_type)[sold]
+    names = ranking.candidates.per_machine_estimate(lambda one: one.instance_type)[sold]
     same = sold[names == instance_type]
     if not len(same):
         known = ", ".join(sorted(set(names)))
@@ -179,7 +179,7 @@ def _looked_at(ranking: Ranking, wanted: Ints, up_to: int) -> Ints:
 
     Validating every few epochs and rounding up a bill make steps, so that leaders may change to and fro.
     """
-    every = ranking.candidates.form.validation_freq[ranking.candidates.contender[wanted]]
+    every = ranking.candidates.form.validation_freq[ranking.candidates.machine_estimate[wanted]]
     if ranking.settings.billing == "exact" and (every == 1).all():
         return np.array([1])
     return np.arange(1, min(up_to, max(1, LOOKED_AT // max(1, len(wanted)))) + 1)
@@ -205,8 +205,8 @@ def _index(ranking: Ranking, which: Ints) -> pd.Index:
 
     candidates = ranking.candidates
     levels: dict[str, Any] = {
-        "instance_type": candidates.per_contender(lambda one: one.instance_type)[which],
-        "batch_size": candidates.per_contender(lambda one: one.batch_size)[which],
+        "instance_type": candidates.per_machine_estimate(lambda one: one.instance_type)[which],
+        "batch_size": candidates.per_machine_estimate(lambda one: one.batch_size)[which],
     }
     levels |= {name: candidates.column(name)[which] for name in ("provider", "service", "region", "market")}
     kept = {name: values for name, values in levels.items() if name == "instance_type" or len(set(values)) > 1}

@@ -94,9 +94,9 @@ def marks(row: Row, *, tie: bool) -> str:
 def remarks(ranking: Ranking) -> list[str]:
     """What was left out, how much of it and why; then doubts about the ranking and its winner."""
     lines = []
-    if ranking.left_out:
+    if ranking.deciding_excluded:
         lines.append(f"Left out: {count_reasons(ranking)}; see ranking.excluded.")
-        lines += [f"  {excluded}" for excluded in ranking.left_out[:SHOWN]]
+        lines += [f"  {excluded}" for excluded in ranking.deciding_excluded[:SHOWN]]
     return lines + [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
 
 
@@ -106,7 +106,7 @@ def nothing_feasible(ranking: Ranking) -> str:
     if not reasons:
         return "Nothing is feasible: there are no candidates."
     most = reasons.most_common(1)[0][0]
-    example = next(excluded for excluded in ranking.left_out if excluded.reason_code == most)
+    example = next(excluded for excluded in ranking.deciding_excluded if excluded.reason_code == most)
     return f"Nothing is feasible: {count_reasons(ranking)}. For one, {example}."
 
 

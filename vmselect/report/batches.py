@@ -51,7 +51,10 @@ def metric_points(ranking: Ranking) -> pd.DataFrame:
     if ranking.study is None:
         raise RankingError("A metric by batch size needs a convergence study: make the ranking with vmselect.select.")
     sizes = sorted(
-        {*ranking.study.batch_sizes, *(one.batch_size for one in ranking.candidates.contenders if one.batch_size)}
+        {
+            *ranking.study.batch_sizes,
+            *(one.batch_size for one in ranking.candidates.machine_estimates if one.batch_size),
+        }
     )
     known = [(size, metric) for size in sizes if (metric := ranking.metric(size)) is not None]
     return pd.DataFrame(known, columns=["batch_size", "metric"])

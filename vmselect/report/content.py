@@ -64,7 +64,7 @@ def _worth_showing(ranking: Ranking, most: int) -> list[int]:
 
 def _subject(ranking: Ranking) -> list[str]:
     """What the report is about, in a few words."""
-    machines = ranking.candidates.contenders
+    machines = ranking.candidates.machine_estimates
     models = {profile.model for one in machines for profile in one.records if profile.model}
     batches = sorted({machine.batch_size for machine in machines if machine.batch_size})
     count = len({machine.instance_type for machine in machines})
@@ -99,7 +99,7 @@ def _speedups(ranking: Ranking) -> list[list[str]]:
     if not ranking.settings.epochs:
         return []
     epochs = ranking.settings.epochs[-1]
-    measured = [one for one in ranking.candidates.contenders if one.records and one.basis == "measured"]
+    measured = [one for one in ranking.candidates.machine_estimates if one.records and one.basis == "measured"]
     times = {identify(one.records[0]): (one.runtime.at(epochs), len(one.records)) for one in measured}
     rows = compare_workers(times)
     return [["Several workers", f"{row}, in {count_epochs(epochs)}"] for row in rows[:MOST_SPEEDUPS]]
@@ -134,11 +134,11 @@ def _measured(ranking: Ranking) -> str:
 
 
 def _profiles(ranking: Ranking) -> list[Profile]:
-    """What the contenders rest on, each once, that of the best first."""
-    contenders = ranking.candidates.contenders
-    ranked = ranking.candidates.contender[ranking.assessment.order[ranking.deciding_column]]
-    order = dict.fromkeys([*ranked.tolist(), *range(len(contenders))])
-    return distinct(record for position in order for record in contenders[position].records)
+    """What the machine estimates rest on, each once, that of the best first."""
+    machine_estimates = ranking.candidates.machine_estimates
+    ranked = ranking.candidates.machine_estimate[ranking.assessment.order[ranking.deciding_column]]
+    order = dict.fromkeys([*ranked.tolist(), *range(len(machine_estimates))])
+    return distinct(record for position in order for record in machine_estimates[position].records)
 
 
 def _span(days: Sequence[str]) -> str:

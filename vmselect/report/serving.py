@@ -18,7 +18,7 @@ from vmselect.units import BYTES_PER_MB
 if TYPE_CHECKING:
     from vmselect.ranking import ServingRanking
 
-PERCENTS = (50, 75, 90, 95, 99, 99.9, 100)
+PERCENTILES = (50, 75, 90, 95, 99, 99.9, 100)
 MOST_READINGS = 4_000
 
 
@@ -50,10 +50,10 @@ def _unusual(market: str) -> list[str]:
 def percentile_points(records: Iterable[InferenceRecord]) -> pd.DataFrame:
     """A row per record and percentile of its latency, in milliseconds."""
     rows = [
-        {"record": record.title, "percent": percent, "latency_ms": value * 1e3}
+        {"record": record.title, "percentile": percentile, "latency_ms": value * 1e3}
         for record in records
-        for percent in PERCENTS
-        if (value := record.calls.percentile(percent)) is not None
+        for percentile in PERCENTILES
+        if (value := record.calls.percentile(percentile)) is not None
     ]
     if not rows:
         raise ArgumentError("There are no latencies to draw. Give inference records with answered calls.")
@@ -106,7 +106,7 @@ def cost_load_chart(ranking: ServingRanking) -> Any:
 def latency_load_chart(ranking: ServingRanking) -> Any:
     """The chosen percentile of latency against load."""
     return _lines(
-        load_points(ranking), x=("load", "Load, items/s"), y=("latency_ms", f"p{ranking.percent:g} latency, ms"),
+        load_points(ranking), x=("load", "Load, items/s"), y=("latency_ms", f"p{ranking.percentile:g} latency, ms"),
         colour="service", title="Latency against load",
     )  # fmt: skip
 
@@ -115,7 +115,7 @@ def percentile_chart(records: Iterable[InferenceRecord], *, path: str | os.PathL
     """Percentiles of latency, one line per record."""
     points = percentile_points(records)
     drawn = _lines(
-        points, x=("percent", "Percentile"), y=("latency_ms", "Latency, ms"), colour="record",
+        points, x=("percentile", "Percentile"), y=("latency_ms", "Latency, ms"), colour="record",
         title="Latency percentiles", ordinal=True,
     )  # fmt: skip
     return _kept(drawn, path)

@@ -64,7 +64,7 @@ def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
     wanted = instance_type or ranking.best.instance_type
     profiles = [
         p
-        for one in ranking.candidates.contenders
+        for one in ranking.candidates.machine_estimates
         if one.instance_type == wanted
         for p in one.records
         if len(p.timeline.steps)

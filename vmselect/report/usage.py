@@ -196,7 +196,7 @@ def _choose(
     if not isinstance(source, Ranking):
         return source
     wanted = instance_type or source.best.instance_type
-    profiles = [p for one in source.candidates.contenders if one.instance_type == wanted for p in one.records]
+    profiles = [p for one in source.candidates.machine_estimates if one.instance_type == wanted for p in one.records]
     sampled = next((profile for profile in profiles if profile.usage is not None), None)
     if sampled is None:
         raise RankingError(f"What {wanted} did was not sampled, or it was not measured. Probe it with sample=1.0.")

@@ -121,7 +121,7 @@ function termSeconds(row) {
  * Rows in order, best first; everyone in the market; those that break a limit, with the reason; who is not sold; and
  * who is out of the question whatever the settings.
  */
-function rank(candidates, settings, unusable = []) {
+function rank(candidates, settings, alwaysExcluded = []) {
   const everyone = candidates
     .filter((candidate) => settings.market === "any" || settings.market.split(",").includes(candidate.market))
     .map((candidate) => evaluate(candidate, settings));
@@ -145,10 +145,10 @@ function rank(candidates, settings, unusable = []) {
   markFront(rows);
   preferAmongTied(rows, settings);
   rows.forEach((row, i) => (row.rank = i + 1));
-  return { rows, everyone, excluded, unsold: findUnsold(candidates, everyone, settings), unusable };
+  return { rows, everyone, excluded, unsold: findUnsold(candidates, everyone, settings), alwaysExcluded };
 }
 
-/** Contenders that are sold, but in none of the markets asked for. */
+/** Machine estimates that are sold, but in none of the markets asked for. */
 function findUnsold(candidates, everyone, { market }) {
   const sold = new Set(everyone.map((row) => row.candidate.machine));
   const elsewhere = new Map();
@@ -158,7 +158,7 @@ function findUnsold(candidates, everyone, { market }) {
     elsewhere.set(one.machine, { one, markets: markets.add(one.market) });
   }
   return [...elsewhere].sort(([a], [b]) => a - b).map(([, { one, markets }]) => ({
-    candidate: one.contender,
+    candidate: one.estimateTitle,
     reason_code: "no_price",
     reason: `the catalog has no ${market.split(",").join(", ")} price of ${one.instance_type}, only ${[...markets].sort().join(", ")}`,
   }));

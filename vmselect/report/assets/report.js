@@ -37,7 +37,7 @@ function readCandidate(given, payload) {
   const [value, low, high] = machine.epochs ?? [];
   return {
     ...given,
-    contender: machine.title,
+    estimateTitle: machine.title,
     model: machine.runtime,
     studied: machine.epochs ? { value, low, high, doubt: sizeOf(payload.study, given.batch_size).doubt } : null,
     metric: metricWords(payload.study, given.batch_size),

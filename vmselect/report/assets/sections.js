@@ -110,7 +110,7 @@ const SECTIONS = [
       const note = h("p", { class: "lede" });
       host.append(table, note);
       return (view) => {
-        const all = [...view.unusable, ...view.unsold, ...view.excluded];
+        const all = [...view.alwaysExcluded, ...view.unsold, ...view.excluded];
         host.hidden = all.length === 0;
         const cell = (content) => h("td", { class: "text", dir: "auto" }, content);
         replace(body, all.slice(0, 200).map(({ candidate, reason }) => h("tr", null, cell(name(candidate)), cell(reason))));

@@ -71,10 +71,10 @@ function givenUp(best, leader, aim, { weights }) {
 }
 
 /** Reason codes with their counts, most frequent first; the order in which they came decides between equals. */
-function countReasons({ unusable, unsold, excluded }) {
+function countReasons({ alwaysExcluded, unsold, excluded }) {
   const counts = new Map();
   const count = ({ reason_code }) => counts.set(reason_code, (counts.get(reason_code) ?? 0) + 1);
-  [...unusable, ...unsold].forEach(count);
+  [...alwaysExcluded, ...unsold].forEach(count);
   LIMITED.forEach(({ limit }) => excluded.filter(({ reason_code }) => reason_code === limit.reason_code).forEach(count));
   return [...counts].sort(([, a], [, b]) => b - a);
 }
@@ -83,7 +83,7 @@ function nothingFeasible(view) {
   const counts = countReasons(view);
   if (!counts.length) return ["Nothing is feasible: there are no candidates."];
   const told = counts.map(([code, n]) => `${formatCount(n)} candidate${n === 1 ? "" : "s"} ${code.replaceAll("_", " ")}`);
-  const all = [...view.unusable, ...view.unsold, ...view.excluded];
+  const all = [...view.alwaysExcluded, ...view.unsold, ...view.excluded];
   const { candidate, reason } = all.find(({ reason_code }) => reason_code === counts[0][0]);
   return [`Nothing is feasible: ${told.join(", ")}. For one, `, { name: candidate }, `: ${reason}.`];
 }
