@@ -106,7 +106,7 @@ def test_the_capacity_of_several_clients_under_a_load_that_was_kept_up_with() ->
     assert rank(calls(clients=3)).best.items_per_second == pytest.approx(300)
 
 
-@pytest.mark.parametrize(("percentile", "tied"), [(1.9, True), (2.2, False)])
+@pytest.mark.parametrize(("percent", "tied"), [(1.9, True), (2.2, False)])
 def test_capacities_are_tied_while_their_intervals_touch(percent: float, tied: bool) -> None:
     ranking = rank(calls("a"), calls("b", 0.1 / (1 + percent / 100)), objective="throughput")
     best, other = ranking
@@ -201,7 +201,7 @@ def test_what_the_fewest_and_the_most_instances_cost() -> None:
 
 @pytest.mark.parametrize(
     ("option", "edge", "wrong"),
-    [("load", 1e-9, 0), ("load", 1e3, 1.1e12), ("percentile", 100, 100.1), ("percent", 0.1, 0),
+    [("load", 1e-9, 0), ("load", 1e3, 1.1e12), ("percentile", 100, 100.1), ("percentile", 0.1, 0),
      ("latency_limit_seconds", 0.2, 0)],
 )  # fmt: skip
 def test_what_may_be_asked_of_a_service(option: str, edge: float, wrong: float) -> None:
