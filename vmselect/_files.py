@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vmselect.errors import ProfileError, VmselectError
+from vmselect.errors import CatalogError, ProfileError, VmselectError
 
 ABANDONED_AFTER_SECONDS = 3600.0
 """A file beside that is this old has no writer any more."""
@@ -154,6 +154,15 @@ def has_folder(path: Path) -> bool:
 def safe_name(text: str) -> str:
     """``text`` as part of a file name: nothing that a file system or a shell could take for more than a name."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("._")[:100] or "unnamed"
+
+
+def pricing_folder() -> Path:
+    """The folder of the shipped prices: inside an installed package, or beside the package in a checkout."""
+    package = Path(__file__).resolve().parent
+    for folder in (package / "_pricing", package.parent / "pricing"):
+        if (folder / "manifest.json").is_file():
+            return folder
+    raise CatalogError("The prices that ship with vmselect are missing. Install vmselect again.")
 
 
 # -- inside ------------------------------------------------------------------------------------------------------------

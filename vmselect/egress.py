@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 
 from vmselect._checks import check_name, maybe
-from vmselect._shipped import pricing_folder
+from vmselect._files import pricing_folder
 from vmselect.errors import ArgumentError, CatalogError
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from vmselect.catalog.sources import http
 from vmselect.catalog.sources.aws import AwsPrices, describe_machine, parse_ec2_product, parse_sagemaker_product
 from vmselect.catalog.sources.azure import AzurePrices, parse_item
 from vmselect.catalog.sources.gcp import GcpPrices, assemble, collect_parts, read_unit_price
-from vmselect.catalog.sources.http import JsonClient, destination, follow_pages
+from vmselect.catalog.sources.http import destination, follow_pages
 from vmselect.catalog.sources.machines import known_machines
 from vmselect.errors import RefreshError
 
@@ -141,7 +140,7 @@ def test_google_pages_are_read_once_for_all_regions(monkeypatch) -> None:
     ram = part("N1 Predefined Instance Ram", "2", "N1Standard", region="us-central1")
     prices = GcpPrices(base_url="http://127.0.0.1/v1", api_key="a-key")
     pages = prices._client = Pages({"skus": [core], "nextPageToken": "more"}, {"skus": [ram]})
-    rows = prices.fetch("us-central1", progress=told.append)
+    rows = prices.fetch("us-central1", progress=told.append)[0].to_dict("records")
     assert told == ["page 1", "page 2"]
     assert [asked.get("pageToken") for _, asked in pages.asked] == [None, "more"]
     found = {row["instance_type"]: row for row in rows if row["market"] == "on_demand"}
@@ -162,7 +161,8 @@ def test_a_google_machine_with_a_disk_inside_is_priced_without_it() -> None:
     ]
     prices = GcpPrices(base_url="http://127.0.0.1/v1", api_key="a-key")
     prices._client = Pages({"skus": skus})
-    notes = {row["instance_type"]: row["note"] for row in prices.fetch("us-central1", progress=quiet)}
+    frame, _ = prices.fetch("us-central1", progress=quiet)
+    notes = dict(zip(frame["instance_type"], frame["note"], strict=True))
     assert notes["a3-highgpu-8g"] == "without its local SSD"
     assert notes["g2-standard-4"] == ""
 
@@ -239,8 +239,8 @@ def test_of_two_azure_prices_the_later_one_in_force_counts() -> None:
     ]
     told: list[str] = []
     client = Pages({"Items": items[:1], "NextPageLink": "http://127.0.0.1/?$skip=1"}, {"Items": items[1:]})
-    (row,) = AzurePrices(base_url="http://127.0.0.1/", client=client).fetch("eastus", progress=told.append)  # type: ignore[arg-type]
-    assert row["usd_per_hour"] == 2.0
+    frame, _ = AzurePrices(base_url="http://127.0.0.1/", client=client).fetch("eastus", progress=told.append)  # type: ignore[arg-type]
+    assert frame["usd_per_hour"].tolist() == [2.0]
     assert told == ["page 1", "page 2"]
     assert client.asked[0][1]["$filter"] == "serviceName eq 'Virtual Machines' and armRegionName eq 'eastus'"
 
@@ -412,8 +412,8 @@ class Aws:
 
 def fetch_aws(aws: Aws, told: list[str] | None = None) -> dict[tuple[str, str], dict[str, Any]]:
     pytest.importorskip("botocore", reason="boto3 is not installed: AWS prices were not tested")
-    rows = AwsPrices(session=aws).fetch("us-east-1", progress=quiet if told is None else told.append)
-    return {(row["instance_type"], row["market"]): row for row in rows}
+    frame, _ = AwsPrices(session=aws).fetch("us-east-1", progress=quiet if told is None else told.append)
+    return {(row["instance_type"], row["market"]): row for row in frame.to_dict("records")}
 
 
 def test_the_spot_price_of_aws_is_that_of_the_cheapest_zone_today() -> None:
@@ -422,8 +422,8 @@ def test_the_spot_price_of_aws_is_that_of_the_cheapest_zone_today() -> None:
         ("y.large", "a", "9.00"), ("y.large", "b", "10.00"),
     ]  # fmt: skip
     found = fetch_aws(Aws(products=[aws_product()], spot=spot))
-    assert found["x.large", "spot"]["usd_per_hour"] == "0.20"
-    assert found["y.large", "spot"]["usd_per_hour"] == "9.00"  # as numbers, not as words
+    assert found["x.large", "spot"]["usd_per_hour"] == 0.2
+    assert found["y.large", "spot"]["usd_per_hour"] == 9.0  # as numbers, not as words
     assert found["x.large", "spot"]["gpu_model"] == "T4"
     assert found["x.large", "on_demand"]["service"] == "ec2"
 
@@ -456,114 +456,7 @@ def test_an_aws_answer_without_prices_names_the_nearest_region() -> None:
         prices.fetch("us-est-1", progress=quiet)
 
 
-# Any server
-
-
-class Server:
-    """Sessions whose answers are ready: a status, headers and a body each."""
-
-    def __init__(self, *answers: tuple[int, dict[str, str], bytes]) -> None:
-        self.answers = list(answers)
-        self.asked: list[dict[str, Any]] = []
-
-    def __call__(self, _: Any) -> Server:
-        return self
-
-    def get(self, url: str, **options: Any) -> Server:
-        self.asked.append({"url": url, **options})
-        self.status_code, self.headers, self.body = self.answers.pop(0)
-        return self
-
-    @property
-    def raw(self) -> Server:
-        return self
-
-    def read1(self, most: int, **_: Any) -> bytes:
-        piece, self.body = self.body[:most], self.body[most:]
-        return piece
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        return
-
-
-@pytest.fixture
-def serve(monkeypatch) -> Any:
-    def start(*answers: tuple[int, dict[str, str], bytes]) -> Server:
-        server = Server(*answers)
-        monkeypatch.setattr(http, "open_session", server)
-        return server
-
-    return start
-
-
-FINE = (200, {}, b'{"fine": true}')
-BUSY = (429, {}, b"")
-
-
-@pytest.mark.parametrize("share", [0.5, 1.5])
-def test_pauses_double_and_are_spread_by_half(serve, monkeypatch, share) -> None:
-    asked: list[tuple[float, float]] = []
-    monkeypatch.setattr("random.uniform", lambda low, high: asked.append((low, high)) or share)
-    waits: list[float] = []
-    serve(BUSY, BUSY, BUSY, BUSY, FINE)
-    assert JsonClient(sleep=waits.append).get("http://127.0.0.1/") == {"fine": True}
-    assert waits == [share * seconds for seconds in (1, 2, 4, 8)]
-    assert set(asked) == {(0.5, 1.5)}
-
-
-def test_a_server_is_asked_five_times_for_two_minutes_each(serve, monkeypatch) -> None:
-    limits: list[float] = []
-    deadline = http.Deadline
-    monkeypatch.setattr(http, "Deadline", lambda seconds: limits.append(seconds) or deadline(seconds))
-    server = serve(*[BUSY] * 9)
-    with pytest.raises(RefreshError, match="5 times over"):
-        JsonClient(sleep=lambda _: None).get("http://127.0.0.1/")
-    assert limits == [120.0] * 5
-    assert {asked["timeout"] for asked in server.asked} == {30.0}  # for a sign of life
-
-
-def test_a_server_is_asked_so_often_and_no_more(serve) -> None:
-    waits: list[float] = []
-    server = serve(*[BUSY] * 9)
-    with pytest.raises(RefreshError, match=r"http://127\.0\.0\.1/p answered 429, 3 times over"):
-        JsonClient(attempts=3, sleep=waits.append).get("http://me:word@127.0.0.1/p?key=word")
-    assert (len(server.asked), len(waits)) == (3, 2)
-
-
-@pytest.mark.parametrize(("said", "waited"), [("7", 7.0), ("61", 60.0), ("0", 1.0), ("soon", 1.0), ("-5", 1.0)])
-def test_a_server_may_ask_for_a_longer_pause_up_to_a_minute(serve, monkeypatch, said, waited) -> None:
-    monkeypatch.setattr("random.uniform", lambda *_: 1.0)
-    waits: list[float] = []
-    serve((503, {"Retry-After": said}, b""), FINE)
-    JsonClient(sleep=waits.append).get("http://127.0.0.1/")
-    assert waits == [waited]
-
-
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_what_may_pass_is_tried_again(serve, status) -> None:
-    serve((status, {}, b""), FINE)
-    assert JsonClient(sleep=lambda _: None).get("http://127.0.0.1/") == {"fine": True}
-
-
-@pytest.mark.parametrize(
-    ("status", "words"), [(404, "404 Not Found"), (201, "201 Created"), (299, "299"), (301, "301 Moved")]
-)
-def test_any_other_status_is_final(serve, status, words) -> None:
-    serve((status, {}, b""), FINE)
-    with pytest.raises(RefreshError, match=f"answered {words}"):
-        JsonClient(sleep=lambda _: None).get("http://127.0.0.1/")
-
-
-def test_an_answer_may_be_as_long_as_the_limit_and_no_longer(serve, monkeypatch) -> None:
-    monkeypatch.setattr(http, "_MAX_ANSWER_BYTES", 200_000)
-    serve((200, {}, b"x" * 200_000), (200, {}, b"x" * 200_001))
-    client = JsonClient()
-    assert len(client.get_bytes("http://127.0.0.1/")) == 200_000
-    with pytest.raises(RefreshError, match="answered more than 0 MiB"):
-        client.get_bytes("http://127.0.0.1/")
+# Pages and addresses
 
 
 def test_as_many_pages_as_allowed_and_no_more() -> None:

@@ -13,6 +13,7 @@ import pytest
 import vmselect as vs
 from vmselect.catalog import refresh, store
 from vmselect.catalog.refresh import Progress, refresh_prices
+from vmselect.catalog.sources import PriceTable, build_table
 from vmselect.errors import ArgumentError, RefreshError
 
 
@@ -32,10 +33,10 @@ class Cloud:
     def list_regions(self) -> list[str]:
         return ["home-1", "home-2"]
 
-    def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+    def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
         self.asked.append(region)
         usual = {"provider": self.provider, "region": region, "market": "on_demand", "usd_per_hour": 0.5}
-        return [{**usual, **row} for row in self.rows]
+        return build_table([{**usual, **row} for row in self.rows], self.provider, region)
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +98,7 @@ def test_no_more_than_four_regions_of_a_cloud_are_asked_at_once() -> None:
     inside, most, lock = 0, 0, threading.Lock()
 
     class Slow(Cloud):
-        def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+        def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
             nonlocal inside, most
             with lock:
                 inside, most = inside + 1, max(most, inside + 1)
@@ -181,7 +182,7 @@ def test_a_price_that_stands_twice_is_one_and_two_prices_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"), [([], "held no VM price at all"), ([{"instance_type": "t", "usd_per_hour": 0}], "was usable")]
+    ("rows", "said"), [([], "contains no VM price"), ([{"instance_type": "t", "usd_per_hour": 0}], "is usable")]
 )
 def test_an_answer_without_a_price_is_an_error(rows, said) -> None:
     with pytest.raises(RefreshError, match=said):
@@ -192,9 +193,9 @@ def test_a_refresh_that_takes_too_long_says_how_long() -> None:
     released = threading.Event()
 
     class Endless(Cloud):
-        def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+        def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
             released.wait(60)
-            return []
+            raise RefreshError("ended")
 
     with pytest.raises(RefreshError, match=r"had not ended after 0\.05 s.*There are no older ones"):
         run(Endless(), most_seconds=0.05)

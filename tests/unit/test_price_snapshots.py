@@ -111,9 +111,11 @@ def test_skypilots_file_is_fetched_once_for_all_regions() -> None:
     client = Client(FILE)
     source = SkyPilotPrices("aws", base_url="http://127.0.0.1", client=client)  # type: ignore[arg-type]
     assert source.list_regions() == ["eu-west-1", "us-east-1"]
-    rows = {row["market"]: row["usd_per_hour"] for row in source.fetch("us-east-1", progress=lambda _: None)}
-    assert rows == {"on_demand": 0.5, "spot": 0.1}  # of the zones the cheapest
-    assert [row["market"] for row in source.fetch("eu-west-1", progress=lambda _: None)] == ["on_demand"]
+    frame, _ = source.fetch("us-east-1", progress=lambda _: None)
+    prices = dict(zip(frame["market"], frame["usd_per_hour"], strict=True))
+    assert prices == {"on_demand": 0.5, "spot": 0.1}  # of the zones the cheapest
+    frame, _ = source.fetch("eu-west-1", progress=lambda _: None)
+    assert frame["market"].tolist() == ["on_demand"]
     with pytest.raises(RefreshError, match=r"lists no aws price in 'eu-west-9'\. Nearest: eu-west-1, us-east-1\."):
         source.fetch("eu-west-9", progress=lambda _: None)
     assert client.asked == ["http://127.0.0.1/aws/vms.csv"]

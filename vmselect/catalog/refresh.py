@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import queue
 import re
 import threading
@@ -16,9 +15,8 @@ import pandas as pd
 
 from vmselect._checks import check_choice, check_name, check_number, check_seconds, maybe, several, show
 from vmselect.catalog import store, table
-from vmselect.catalog.schema import KEY
 from vmselect.catalog.snapshot import provider_terms, read_snapshot, snapshot_at
-from vmselect.catalog.sources import REGISTRY, VIA, Row, Source, open_source
+from vmselect.catalog.sources import REGISTRY, VIA, PriceTable, Source, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
 from vmselect.findings import Finding
 from vmselect.units import list_some
@@ -73,8 +71,7 @@ def refresh_prices(
     max_age_hours = check_number("max_age_hours", max_age_hours, least=0)
     most_seconds = check_seconds("most_seconds", most_seconds)
     via = check_choice("source", source, VIA)
-    usual = REGISTRY if via == "api" else ("aws", "azure", "gcp")
-    opened = dict(sources) if sources is not None else {name: open_source(name, via) for name in providers or usual}
+    opened = dict(sources) if sources is not None else {name: open_source(name, via) for name in providers or REGISTRY}
     wanted = list(dict.fromkeys(providers or opened))
     for name in wanted:
         if name not in opened:
@@ -109,7 +106,9 @@ def refresh_prices(
     for name, region, answer in _fetch_all(waiting, opened, report, most_seconds):
         kept = _read_kept(name, region)
         try:
-            frame, left_out = _check(answer, name, region)
+            if isinstance(answer, VmselectError):
+                raise answer
+            frame, excluded = answer
             store.write_part(name, region, frame)
         except VmselectError as failure:
             old += [kept] if kept is not None else []
@@ -119,10 +118,9 @@ def refresh_prices(
         else:
             fresh.append(frame)
             before = kept if kept is not None and _is_from(kept, via) else None
-            findings += [*left_out, *_describe_losses(name, region, before, frame)]
+            findings += [*excluded, *_describe_losses(name, region, before, frame)]
             findings += _describe_unpriced(opened[name], region, frame)
             end(Progress(name, region, "fetched", "", len(frame)))
-    findings += [finding for name in wanted for finding in getattr(opened[name], "findings", ())]
     if not fresh:
         raise RefreshError(
             " ".join(map(str, findings)) or "There was nothing to refresh. Name a provider and a region."
@@ -174,12 +172,12 @@ def _fetch_all(
     sources: Mapping[str, Source],
     report: Callable[[Progress], None],
     most_seconds: float,
-) -> Iterator[tuple[str, str, list[Row] | VmselectError]]:
+) -> Iterator[tuple[str, str, PriceTable | VmselectError]]:
     """The answer to each task as it comes, or why there is none; a few regions of each provider at a time.
 
     The threads only read. They are daemons so that Ctrl-C need not wait for a server that hangs.
     """
-    answers: queue.SimpleQueue[tuple[str, str, list[Row] | VmselectError]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[str, str, PriceTable | VmselectError]] = queue.SimpleQueue()
     turns = {name: threading.Semaphore(REGIONS_AT_ONCE) for name, _ in tasks}
     abandoned = threading.Event()
 
@@ -203,7 +201,7 @@ def _fetch_all(
         abandoned.set()
 
 
-def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> list[Row] | VmselectError:
+def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> PriceTable | VmselectError:
     def tell(detail: str = "") -> None:
         report(Progress(source.provider, region, "fetching", detail))
 
@@ -215,27 +213,6 @@ def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> l
     except Exception as surprise:  # noqa: BLE001  # whatever an answer does to its reader costs this part alone
         # Its own words may hold what was sent, and so a credential.
         return RefreshError(f"The answer has an unknown shape ({type(surprise).__name__}). Update vmselect.")
-
-
-def _check(rows: list[Row] | VmselectError, provider: str, region: str) -> tuple[pd.DataFrame, list[Finding]]:
-    """The rows of an answer, typed; a zero, negative or absurd price is left out by name."""
-    if isinstance(rows, VmselectError):
-        raise rows
-    if not rows:
-        raise RefreshError("The answer held no VM price at all.")
-    raw = pd.DataFrame(rows, dtype=object)
-    raw = raw.drop_duplicates([c for c in (*KEY, "usd_per_hour") if c in raw.columns], ignore_index=True)
-    names = (raw["instance_type"].astype(str) + " " + raw["market"].astype(str)).tolist()
-    frame, left_out = table.build(
-        raw,
-        name_row=lambda positions: [f"{provider} {region} {names[p]}" for p in positions],
-        default_date=dt.datetime.now(dt.UTC).date().isoformat(),
-        default_source=f"{provider} API",
-        skip_bad_rows=True,
-    )
-    if not len(frame):
-        raise RefreshError(f"No price of the answer was usable. {left_out[0]}")
-    return frame, left_out
 
 
 def _read_kept(provider: str, region: str) -> pd.DataFrame | None:

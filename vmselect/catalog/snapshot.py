@@ -10,7 +10,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from vmselect._checks import check_name, maybe, show
-from vmselect._shipped import pricing_folder
+from vmselect._files import pricing_folder
 from vmselect.catalog import files
 from vmselect.catalog.schema import SCHEMA_VERSION, is_iso_date
 from vmselect.errors import ArgumentError, CatalogError

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from vmselect.catalog.refresh import Progress, refresh_prices
+from vmselect.catalog.sources import PriceTable, build_table
 from vmselect.catalog.sources.aws import AwsPrices, parse_sagemaker_product
 from vmselect.errors import RefreshError
 
@@ -155,24 +156,24 @@ def refresh_parts(prices: AwsPrices) -> list[Progress]:
         def missing(self) -> None:
             return None
 
-        def fetch(self, region: str, *, progress: Any) -> list[dict[str, Any]]:
+        def fetch(self, region: str, *, progress: Any) -> PriceTable:
             row = {"provider": "azure", "instance_type": "x", "market": "spot", "usd_per_hour": 1.0}
-            return [{**row, "region": region}]
+            return build_table([{**row, "region": region}], "azure", region)
 
     outcome = refresh_prices(sources={"aws": prices, "azure": Other()}, max_age_hours=0)
     return [part for part in outcome.parts if part.provider == "aws"]
 
 
 def fetch(prices: AwsPrices) -> dict[tuple[str, str], dict[str, Any]]:
-    rows = prices.fetch("us-east-1", progress=lambda _: None)
-    return {(r["instance_type"], r["market"]): r for r in rows}
+    frame, _ = prices.fetch("us-east-1", progress=lambda _: None)
+    return {(r["instance_type"], r["market"]): r for r in frame.to_dict("records")}
 
 
 def test_on_demand_spot_and_training_prices_with_facts(aws, prices, cloud) -> None:
     found = fetch(prices)
-    assert found["g4dn.xlarge", "on_demand"]["usd_per_hour"] == "0.5260000000"
+    assert found["g4dn.xlarge", "on_demand"]["usd_per_hour"] == 0.526
     assert found["g4dn.xlarge", "on_demand"]["gpu_model"] == "T4"
-    assert found["g4dn.xlarge", "spot"]["usd_per_hour"] == "0.2100"
+    assert found["g4dn.xlarge", "spot"]["usd_per_hour"] == 0.21
     assert found["ml.g4dn.xlarge", "on_demand"]["service"] == "sagemaker"
     assert found["ml.g4dn.xlarge", "on_demand"]["gpu_count"] == 1
     asked = next(json.loads(r.body) for r in cloud.asked if "X-Amz-Target" in r.headers)
@@ -196,7 +197,7 @@ def test_on_demand_spot_and_training_prices_with_facts(aws, prices, cloud) -> No
 )
 def test_the_filters_are_applied_again_to_what_comes_back(aws, prices, changes) -> None:
     aws.ec2_pages = [[product("p4de.24xlarge", "0.0000000000", **changes), product("p4de.24xlarge", "27.44705")]]
-    assert fetch(prices)["p4de.24xlarge", "on_demand"]["usd_per_hour"] == "27.44705"
+    assert fetch(prices)["p4de.24xlarge", "on_demand"]["usd_per_hour"] == 27.44705
 
 
 def test_every_page_is_read(aws, prices) -> None:
@@ -218,7 +219,7 @@ def test_spot_is_the_newest_of_each_zone_then_the_cheapest_zone(aws, prices) -> 
             spot("g4dn.xlarge", "us-east-1a", "0.10", "2026-10-01T00:00:00Z"),
         ]
     ]
-    assert fetch(prices)["g4dn.xlarge", "spot"]["usd_per_hour"] == "0.22"
+    assert fetch(prices)["g4dn.xlarge", "spot"]["usd_per_hour"] == 0.22
 
 
 def test_reserved_prices_are_those_without_upfront_payment(aws, prices) -> None:
@@ -234,8 +235,8 @@ def test_reserved_prices_are_those_without_upfront_payment(aws, prices) -> None:
     }
     aws.ec2_pages = [[product("g4dn.xlarge", "0.526", reserved=reserved)]]
     found = fetch(prices)
-    assert found["g4dn.xlarge", "reserved_1y"]["usd_per_hour"] == "0.33"
-    assert found["g4dn.xlarge", "reserved_3y"]["usd_per_hour"] == "0.23"
+    assert found["g4dn.xlarge", "reserved_1y"]["usd_per_hour"] == 0.33
+    assert found["g4dn.xlarge", "reserved_3y"]["usd_per_hour"] == 0.23
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import vmselect as vs
+from vmselect.catalog.sources import build_table
 from vmselect.cli.prices import app
 from vmselect.errors import CatalogError, RefreshError
 
@@ -30,10 +31,11 @@ class FakeAzure:
         if self.fault or region == "westus":
             raise self.fault or RefreshError("westus is down.")
         row = {"provider": "azure", "region": region, "market": "on_demand"}
-        return [
+        rows = [
             {**row, "instance_type": "Standard_NC4as_T4_v3", "usd_per_hour": 0.6},
             {**row, "instance_type": "Standard_New", "usd_per_hour": 1.0},
         ]
+        return build_table(rows, "azure", region)
 
 
 @pytest.fixture

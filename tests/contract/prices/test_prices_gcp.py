@@ -44,8 +44,8 @@ def prices(cloud, client) -> GcpPrices:
 
 
 def fetch(prices: GcpPrices, region: str = "us-central1") -> dict[tuple[str, str], float]:
-    rows = prices.fetch(region, progress=lambda _: None)
-    return {(r["instance_type"], r["market"]): r["usd_per_hour"] for r in rows}
+    frame, _ = prices.fetch(region, progress=lambda _: None)
+    return {(r["instance_type"], r["market"]): r["usd_per_hour"] for r in frame.to_dict("records")}
 
 
 def serve(cloud, answer, *skus: dict[str, Any]) -> None:

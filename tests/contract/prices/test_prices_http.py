@@ -35,6 +35,21 @@ def test_the_server_may_ask_for_a_longer_pause_but_not_for_ever(cloud, answer, c
     assert waits == [7.0, 60.0]
 
 
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_a_status_that_may_pass_is_retried(cloud, answer, client, status) -> None:
+    replies = [answer(status=status), answer({"fine": True})]
+    cloud.reply = lambda _: replies.pop(0)
+    assert client.get(cloud.url) == {"fine": True}
+
+
+@pytest.mark.parametrize("requested", ["0", "soon", "-5"])
+def test_an_unusable_request_for_a_pause_is_ignored(cloud, answer, client, waits, requested) -> None:
+    replies = [answer(status=503, headers={"Retry-After": requested}), answer({"fine": True})]
+    cloud.reply = lambda _: replies.pop(0)
+    client.get(cloud.url)
+    assert 0.5 <= waits[0] <= 1.5
+
+
 def test_attempts_are_bounded(cloud, answer, client, waits) -> None:
     cloud.reply = lambda _: answer(status=429)
     with pytest.raises(RefreshError, match="answered 429, 4 times over"):
@@ -75,7 +90,7 @@ def test_nobody_there(waits) -> None:
         client.get("http://127.0.0.1:1/")
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 301])
+@pytest.mark.parametrize("status", [201, 299, 301, 400, 401, 403, 404])
 def test_a_refusal_is_final_and_redirects_are_not_followed(cloud, answer, client, waits, status) -> None:
     cloud.reply = lambda _: answer(status=status, headers={"Location": "http://203.0.113.9/"})
     with pytest.raises(RefreshError, match=f"answered {status}"):
@@ -171,16 +186,15 @@ def test_no_drip_outlasts_the_limit(dripper, waits) -> None:
     assert len(waits) == 1
 
 
-def test_the_limit_leaves_no_thread_and_no_socket(dripper, waits) -> None:
-    before = threading.active_count()
+def test_a_reader_that_was_given_up_ends_with_its_server(dripper, waits) -> None:
     client = JsonClient(attempts=1, timeout_seconds=0.3, answer_seconds=0.2, sleep=waits.append)
     with pytest.raises(RefreshError):
         client.get(dripper.url)
-    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
-    for timer in timers:
-        timer.join(10)
-    assert not [timer for timer in timers if timer.is_alive()]
-    assert threading.active_count() <= before + 1  # the dripper's own
+    dripper.close()
+    for reader in [thread for thread in threading.enumerate() if thread.name == "price-answer"]:
+        assert reader.daemon
+        reader.join(10)
+        assert not reader.is_alive()
 
 
 def test_pages_may_not_take_for_ever() -> None:

@@ -10,14 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 import vmselect as vs
 from vmselect.catalog import store
 from vmselect.catalog.refresh import RefreshOutcome, refresh_prices
-from vmselect.catalog.sources import REGISTRY, open_source
+from vmselect.catalog.sources import REGISTRY, PriceTable, build_table, open_source
 from vmselect.catalog.sources.azure import AzurePrices
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
 
@@ -36,13 +35,14 @@ class FakeCloud:
     def missing(self) -> str | None:
         return self.lacks
 
-    def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+    def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
         self.asked.append(region)
         progress("page 1")
         if self.fault:
             raise self.fault
         row = {"provider": self.provider, "region": region, "market": "on_demand", "usd_per_hour": self.price}
-        return [{**row, "instance_type": "small"}, {**row, "instance_type": "large", "usd_per_hour": 2.0}]
+        rows = [{**row, "instance_type": "small"}, {**row, "instance_type": "large", "usd_per_hour": 2.0}]
+        return build_table(rows, self.provider, region)
 
 
 def told(outcome: RefreshOutcome, code: str) -> list[str]:
@@ -117,7 +117,7 @@ def test_an_answer_that_lost_most_of_a_market_is_doubted(aws) -> None:
     refresh_prices(sources={"aws": aws})
     assert told(refresh_prices(sources={"aws": aws}, max_age_hours=0), "prices-lost") == []
     spot = {"provider": "aws", "region": "us-east-1", "market": "spot", "usd_per_hour": 0.1, "instance_type": "small"}
-    aws.fetch = lambda region, *, progress: [spot]
+    aws.fetch = lambda region, *, progress: build_table([spot], "aws", region)
     (loss,) = told(refresh_prices(sources={"aws": aws}, max_age_hours=0), "prices-lost")
     assert loss.startswith("aws us-east-1 now lists 0 on_demand prices of ec2, before it were 2.")
 
@@ -221,7 +221,7 @@ def test_regions_are_fetched_at_the_same_time(aws) -> None:
     together = threading.Barrier(4, timeout=10)  # broken, and so a failure, unless four ask at once
     fetch = aws.fetch
 
-    def wait_for_the_others(region: str, *, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+    def wait_for_the_others(region: str, *, progress: Callable[[str], None]) -> PriceTable:
         together.wait()
         return fetch(region, progress=progress)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from vmselect import _optional
 from vmselect.catalog.schema import describe_nearest, name_gpu
-from vmselect.catalog.sources import Row
+from vmselect.catalog.sources import PriceTable, Row, build_table
 from vmselect.catalog.sources.http import follow_pages
 from vmselect.catalog.sources.machines import known_machines
 from vmselect.errors import MissingPackageError, RefreshError
@@ -52,7 +52,7 @@ class AwsPrices:
             return f"The AWS credentials cannot be used ({type(fault).__name__}). Look at AWS_PROFILE and the keys."
         return None if found else "There are no AWS credentials. Set AWS_PROFILE, or run `aws configure`."
 
-    def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
+    def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
         """Every EC2 and SageMaker training price of ``region``."""
         botocore = _optional.require("botocore.exceptions", extra="aws", needed_by="AWS prices")
         try:
@@ -77,7 +77,8 @@ class AwsPrices:
                 prices += parse_sagemaker_product(product, region)
         except (botocore.BotoCoreError, botocore.ClientError) as fault:
             raise RefreshError(f"AWS refused or broke off: {_describe_fault(fault)}. {self._hint(region)}") from None
-        return [_row(name, market, price, region, machines) for name, market, price in prices]
+        rows = [_row(name, market, price, region, machines) for name, market, price in prices]
+        return build_table(rows, self.provider, region)
 
     def _open_session(self) -> Any:
         if self._session is None:

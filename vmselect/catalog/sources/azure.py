@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from vmselect.catalog.sources import Row
+from vmselect.catalog.sources import PriceTable, Row, build_table
 from vmselect.catalog.sources.http import JsonClient, destination, follow_pages
 from vmselect.catalog.sources.machines import known_machines
 from vmselect.errors import RefreshError
@@ -33,7 +33,7 @@ class AzurePrices:
         """Nothing: anyone may ask."""
         return None
 
-    def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
+    def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
         """Every Linux VM price of ``region``."""
         query = {
             "api-version": "2023-01-01-preview",
@@ -64,7 +64,7 @@ class AzurePrices:
                     newest[key] = (start, row)
         if not newest:
             raise RefreshError(f"Azure lists no VM price in {region!r}. Check the region's name, such as eastus.")
-        return [row for _, row in newest.values()]
+        return build_table([row for _, row in newest.values()], self.provider, region)
 
 
 def parse_item(item: dict[str, Any], region: str) -> Row | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from vmselect.catalog.schema import describe_nearest
-from vmselect.catalog.sources import Row
+from vmselect.catalog.sources import PriceTable, Row, build_table
 from vmselect.catalog.sources.http import JsonClient, follow_pages
 from vmselect.catalog.sources.machines import known_machines
 from vmselect.errors import RefreshError
@@ -86,7 +86,7 @@ class GcpPrices:
             return "The API key holds a character that no key has, perhaps an invisible one. Type it anew."
         return None
 
-    def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
+    def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
         """Every machine of the embedded table whose parts are all priced in ``region``."""
         with self._lock:  # the answer covers all regions: the first to come asks, the others wait and share it
             if self._skus is None:
@@ -104,7 +104,7 @@ class GcpPrices:
             regions = {str(place) for sku in self._skus for place in sku.get("serviceRegions") or ()}
             hint = "Update vmselect." if region in regions else describe_nearest(region, regions)
             raise RefreshError(f"Google Cloud prices no machine that we know in {region!r}. {hint}")
-        return rows
+        return build_table(rows, self.provider, region)
 
     def explain_missing(self, name: str, region: str) -> str:
         """Why a machine of the embedded table got no price on demand."""

@@ -1,14 +1,16 @@
-"""Answers over HTTP with bounded patience: timeouts, retries with backoff and jitter, a limit on size.
+"""HTTP requests with limits: timeouts, retries with backoff and jitter, a maximum size.
 
-No message shows more of a request than its place, and nothing of an answer: either may hold a credential.
+A message shows only the address of a request, without its query, and nothing of an answer: both may hold a credential.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -17,7 +19,6 @@ from urllib.parse import urlsplit
 import requests
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from vmselect.catalog.sources.deadline import Deadline, open_session
 from vmselect.errors import RefreshError
 
 _TRY_AGAIN = {408, 429, 500, 502, 503, 504}
@@ -37,7 +38,7 @@ class _TryAgainError(Exception):
 class JsonClient:
     """GETs JSON objects, or bytes; the same client may serve several threads.
 
-    ``timeout_seconds`` is for one sign of life, ``answer_seconds`` for a whole answer however slowly it drips.
+    ``timeout_seconds`` limits the wait for the next byte, ``answer_seconds`` the whole answer.
     """
 
     attempts: int = 5
@@ -69,16 +70,30 @@ class JsonClient:
         raise AssertionError("unreachable")
 
     def _get_once(self, url: str, params: Mapping[str, str] | None) -> bytes:
-        deadline = Deadline(self.answer_seconds)
+        """One attempt. The timeout of a socket restarts with every byte, so a thread reads and this one waits.
+
+        The thread is a daemon and stops at the first chunk after the deadline, or when the server closes.
+        """
+        answer: Future[bytes] = Future()
+
+        def read() -> None:
+            try:
+                answer.set_result(self._request(url, params, ends=time.monotonic() + self.answer_seconds))
+            except BaseException as fault:  # noqa: BLE001 - raised again by the thread that waits
+                answer.set_exception(fault)
+
+        threading.Thread(target=read, name="price-answer", daemon=True).start()
         try:
-            with (
-                deadline,
-                open_session(deadline) as session,
-                session.get(
-                    url, params=params, headers=dict(self.headers), timeout=self.timeout_seconds,
-                    stream=True, allow_redirects=False,
-                ) as answer,
-            ):  # fmt: skip
+            return answer.result(self.answer_seconds)
+        except TimeoutError:
+            raise _TryAgainError("did not finish its answer in time") from None
+
+    def _request(self, url: str, params: Mapping[str, str] | None, *, ends: float) -> bytes:
+        try:
+            with requests.get(
+                url, params=params, headers=dict(self.headers), timeout=self.timeout_seconds,
+                stream=True, allow_redirects=False,
+            ) as answer:  # fmt: skip
                 if answer.status_code in _TRY_AGAIN:
                     raise _TryAgainError(f"answered {answer.status_code}", _retry_after(answer))
                 if answer.status_code != 200:
@@ -86,20 +101,24 @@ class JsonClient:
                         f"{_place(url)} answered {_describe_status(answer.status_code)}. "
                         "Check the region, the credentials and their permissions."
                     )
-                body = _read(url, answer)
-        except (requests.RequestException, HTTPError) as fault:
-            if deadline.passed:
-                raise _TryAgainError("did not finish its answer in time") from None
-            if isinstance(fault, requests.Timeout | ReadTimeoutError):
-                raise _TryAgainError("did not answer in time") from None
-            if isinstance(fault, requests.ConnectionError | HTTPError):
-                raise _TryAgainError("broke the connection") from None
-            raise RefreshError(f"{_place(url)} could not be asked ({type(fault).__name__}).") from None
-        except (ValueError, TypeError):  # a header that cannot be written, an address that cannot be read
-            raise RefreshError(f"{_place(url)} could not be asked. Look for odd characters in the key.") from None
-        if deadline.passed:  # where no length was promised, a connection that was cut looks like the end
-            raise _TryAgainError("did not finish its answer in time")
-        return body
+                body = bytearray()
+                while chunk := answer.raw.read1(64 * 1024, decode_content=True):
+                    body += chunk
+                    if len(body) > _MAX_ANSWER_BYTES:
+                        raise RefreshError(f"{_place(url)} answered more than {_MAX_ANSWER_BYTES // 1024**2} MiB.")
+                    if time.monotonic() > ends:
+                        raise _TryAgainError("did not finish its answer in time")
+                return bytes(body)
+        except (requests.Timeout, ReadTimeoutError):
+            raise _TryAgainError("did not answer in time") from None
+        except (requests.ConnectionError, HTTPError):
+            raise _TryAgainError("broke the connection") from None
+        except (
+            requests.RequestException,
+            ValueError,
+            TypeError,
+        ):  # an odd address or header
+            raise RefreshError(f"{_place(url)} cannot be requested. Look for odd characters in the key.") from None
 
 
 def follow_pages(
@@ -146,15 +165,6 @@ def _parse(url: str, body: bytes) -> dict[str, Any]:
     if not isinstance(page, dict):
         raise RefreshError(f"{_place(url)} answered JSON of an unknown shape. Update vmselect.")
     return page
-
-
-def _read(url: str, answer: requests.Response) -> bytes:
-    body = bytearray()
-    while chunk := answer.raw.read1(64 * 1024, decode_content=True):
-        body += chunk
-        if len(body) > _MAX_ANSWER_BYTES:
-            raise RefreshError(f"{_place(url)} answered more than {_MAX_ANSWER_BYTES // 1024**2} MiB.")
-    return bytes(body)
 
 
 def _place(url: str) -> str:

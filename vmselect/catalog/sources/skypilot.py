@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 import threading
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from vmselect import _files
 from vmselect.catalog import files
 from vmselect.catalog.foreign import PROVIDERS
 from vmselect.catalog.schema import describe_nearest
-from vmselect.catalog.sources import REGISTRY, Row
+from vmselect.catalog.sources import REGISTRY, PriceTable
 from vmselect.catalog.sources.http import JsonClient
 from vmselect.errors import ArgumentError, CatalogError, RefreshError
 from vmselect.findings import Finding
@@ -31,15 +30,13 @@ class SkyPilotPrices:
                 f"SkyPilot publishes no prices of {provider!r}. It does of aws, azure, gcp, lambda, ..."
             )
         self.provider = provider
-        self.region_pattern = r".+"
-        if provider in REGISTRY:  # so that `--region us-east-1` is asked of AWS alone
-            module, _, name = REGISTRY[provider].partition(":")
-            self.region_pattern = getattr(importlib.import_module(module), name).region_pattern
+        # With the cloud's own pattern, `--region us-east-1` is requested of AWS alone.
+        self.region_pattern = REGISTRY[provider]().region_pattern if provider in REGISTRY else r".+"
         self._url = f"{base_url}/{provider}/vms.csv"
         self._client = client or JsonClient()
         self._lock = threading.Lock()
         self._frame: pd.DataFrame | None = None
-        self.findings: list[Finding] = []
+        self._findings: list[Finding] = []
 
     def missing(self) -> str | None:
         """Nothing: anyone may ask."""
@@ -49,8 +46,8 @@ class SkyPilotPrices:
         """Every region of the cloud's file."""
         return sorted(self._read(lambda _: None)["region"].astype(str).unique())
 
-    def fetch(self, region: str, *, progress: Callable[[str], None]) -> list[Row]:
-        """Every price of ``region``."""
+    def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
+        """Every price of ``region``; the findings about the file come with the first region fetched."""
         frame = self._read(progress)
         here = frame[frame["region"] == region]
         if not len(here):
@@ -58,10 +55,14 @@ class SkyPilotPrices:
             raise RefreshError(
                 f"SkyPilot lists no {self.provider} price in {region!r}. {describe_nearest(region, known)}"
             )
-        return [{str(k): v for k, v in row.items()} for row in here.to_dict("records")]
+        texts = here.select_dtypes("category")
+        here = here.assign(**{str(c): texts[c].cat.remove_unused_categories() for c in texts})
+        with self._lock:
+            findings, self._findings = self._findings, []
+        return here.reset_index(drop=True), findings
 
     def _read(self, progress: Callable[[str], None]) -> pd.DataFrame:
-        with self._lock:  # one file holds all regions: the first to come fetches it, the others wait and share it
+        with self._lock:  # one file holds all regions: the first thread fetches it, the others share it
             if self._frame is None:
                 progress("vms.csv")
                 content = self._client.get_bytes(self._url)
@@ -69,7 +70,7 @@ class SkyPilotPrices:
                     path = Path(folder) / "vms.csv"
                     _files.write_bytes(path, content, error=CatalogError)
                     try:
-                        self._frame, self.findings = files.read(path, provider=self.provider, skip_bad_rows=True)
+                        self._frame, self._findings = files.read(path, provider=self.provider, skip_bad_rows=True)
                     except CatalogError as unusable:
                         raise RefreshError(f"SkyPilot's file of {self.provider} cannot be used: {unusable}") from None
             return self._frame
