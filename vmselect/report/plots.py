@@ -166,7 +166,7 @@ def interaction_plots(effects: Effects) -> list[Plot]:
         means = cells.groupby([first, second], sort=False)["mean"].mean()
         factor, named = axis_unit(float(means.abs().max()), unit)
         lines: dict[str, list[Plot]] = {}
-        for (level, other), mean in means.items():
+        for (level, other), mean in zip(means.index, means, strict=True):
             name = f"{second} = {other}"
             point = {"level": str(level), "value": mean * factor, "text": [name, str(level), format_value(mean, unit)]}
             lines.setdefault(name, []).append(point)

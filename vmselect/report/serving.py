@@ -12,7 +12,7 @@ import pandas as pd
 from vmselect._checks import show
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.records import InferenceRecord, TransferRecord
-from vmselect.report.drawing import SERIES, altair, save_chart, themed
+from vmselect.report.drawing import SERIES, altair, draw, save_if, themed
 from vmselect.units import BYTES_PER_MB
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def load_points(ranking: ServingRanking) -> pd.DataFrame:
     """A row per machine and load: instances, dollars per hour, latency in milliseconds."""
     rows = [
         {
-            "service": " · ".join([row.instance_type, f"batch {row.batch_size}", *_unusual(row.market)]),
+            "service": " · ".join(
+                [row.instance_type, f"batch {row.batch_size}", *([row.market] if row.market != "on_demand" else [])]
+            ),
             "load": row.load, "instances": row.instances, "hourly_usd": row.hourly_usd,
             "latency_ms": row.latency_seconds * 1e3,
         }
@@ -41,10 +43,6 @@ def load_points(ranking: ServingRanking) -> pd.DataFrame:
             "There is no load to draw. Rank with load=[...] items per second, of which some are feasible."
         )
     return pd.DataFrame(rows).sort_values(["service", "load"], ignore_index=True)
-
-
-def _unusual(market: str) -> list[str]:
-    return [] if market == "on_demand" else [market]  # on demand goes without saying
 
 
 def percentile_points(records: Iterable[InferenceRecord]) -> pd.DataFrame:
@@ -81,14 +79,14 @@ def mb_points(records: Sequence[InferenceRecord | TransferRecord], way: str = "d
         who = record.provider or record.instance_type or "unknown"
         if isinstance(record, InferenceRecord) and len(sizes) > 1:
             who += f" · batch {record.setup.batch_size}"
-        # Repetitions follow one another: on top of each other they would be no line.
+        # Repetitions follow one another: drawn over each other they would not be one line.
         rows += [
             {"who": who, "batch": number, "seconds_per_mb": value}
             for number, value in enumerate(values[:MOST_READINGS], start=1 + drawn[who])
         ]
         drawn[who] += len(values[:MOST_READINGS])
     if not rows:
-        raise ArgumentError("There is nothing to draw: no record tells seconds per megabyte. Give bytes_per_item=.")
+        raise ArgumentError("No record holds seconds per megabyte. Probe with bytes_per_item=.")
     return pd.DataFrame(rows)
 
 
@@ -98,7 +96,7 @@ def mb_points(records: Sequence[InferenceRecord | TransferRecord], way: str = "d
 def cost_load_chart(ranking: ServingRanking) -> Any:
     """Dollars per hour against load: a step up for every instance more."""
     return _lines(
-        load_points(ranking), x=("load", "Load, items/s"), y=("hourly_usd", "Cost, USD per hour"), colour="service",
+        load_points(ranking), x=("load", "Load, items/s"), y=("hourly_usd", "Cost, USD per hour"), color="service",
         title="Cost against load", interpolate="step-before",
     )  # fmt: skip
 
@@ -107,18 +105,17 @@ def latency_load_chart(ranking: ServingRanking) -> Any:
     """The chosen percentile of latency against load."""
     return _lines(
         load_points(ranking), x=("load", "Load, items/s"), y=("latency_ms", f"p{ranking.percentile:g} latency, ms"),
-        colour="service", title="Latency against load",
+        color="service", title="Latency against load",
     )  # fmt: skip
 
 
 def percentile_chart(records: Iterable[InferenceRecord], *, path: str | os.PathLike[str] | None = None) -> Any:
     """Percentiles of latency, one line per record."""
-    points = percentile_points(records)
     drawn = _lines(
-        points, x=("percentile", "Percentile"), y=("latency_ms", "Latency, ms"), colour="record",
+        percentile_points(records), x=("percentile", "Percentile"), y=("latency_ms", "Latency, ms"), color="record",
         title="Latency percentiles", ordinal=True,
     )  # fmt: skip
-    return _kept(drawn, path)
+    return save_if(drawn, path)
 
 
 def mb_chart(
@@ -127,10 +124,10 @@ def mb_chart(
 ) -> Any:  # fmt: skip
     """Seconds per megabyte, batch by batch."""
     drawn = _lines(
-        mb_points(records, way), x=("batch", "Batch"), y=("seconds_per_mb", "Time, s/MB"), colour="who",
+        mb_points(records, way), x=("batch", "Batch"), y=("seconds_per_mb", "Time, s/MB"), color="who",
         title="Time per megabyte",
     )  # fmt: skip
-    return _kept(drawn, path)
+    return save_if(drawn, path)
 
 
 CHARTS: dict[str, Callable[[Any], Any]] = {"cost-load": cost_load_chart, "latency-load": latency_load_chart}
@@ -138,15 +135,7 @@ CHARTS: dict[str, Callable[[Any], Any]] = {"cost-load": cost_load_chart, "latenc
 
 def chart(ranking: ServingRanking, kind: str = "cost-load", *, path: str | os.PathLike[str] | None = None) -> Any:
     """The chart of that name; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
-    if not isinstance(kind, str) or kind not in CHARTS:
-        raise ArgumentError(f"There is no chart {show(kind)}; the charts are: {', '.join(CHARTS)}.")
-    return _kept(CHARTS[kind](ranking), path)
-
-
-def _kept(drawn: Any, path: str | os.PathLike[str] | None) -> Any:
-    if path is not None:
-        save_chart(drawn, path)
-    return drawn
+    return draw(CHARTS, kind, ranking, path, {})
 
 
 def _lines(
@@ -154,7 +143,7 @@ def _lines(
     *,
     x: tuple[str, str],
     y: tuple[str, str],
-    colour: str,
+    color: str,
     title: str,
     interpolate: str = "linear",
     ordinal: bool = False,
@@ -166,7 +155,7 @@ def _lines(
         .encode(
             x=alt.X(x[0], type="ordinal" if ordinal else "quantitative", title=x[1]),
             y=alt.Y(y[0], type="quantitative", title=y[1]),
-            color=alt.Color(colour, type="nominal", title=None, scale=alt.Scale(range=list(SERIES))),
+            color=alt.Color(color, type="nominal", title=None, scale=alt.Scale(range=list(SERIES))),
             tooltip=list(points.columns),
         )
     )

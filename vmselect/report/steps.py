@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vmselect.errors import RankingError
-from vmselect.report.drawing import altair, themed
+from vmselect.report.drawing import altair, records_of, themed
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
     from vmselect.records import Profile, Steps
 
-LABELS = ("first", "warmup", "opening", "steady", "partial")
-COLOURS = ("#d55e00", "#a67c00", "#b04e8a", "#0072b2", "#5b6470")
+COLORS = {"first": "#d55e00", "warmup": "#a67c00", "opening": "#b04e8a", "steady": "#0072b2", "partial": "#5b6470"}
 
 
 def step_points(profile: Profile, *, most: int = 2_000) -> dict[str, Any]:
@@ -61,39 +60,32 @@ def _thin(labels: Sequence[str], most: int) -> list[int]:
 def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
     """Step times of one machine: the ranking's best, or ``instance_type``."""
     alt = altair()
-    wanted = instance_type or ranking.best.instance_type
-    profiles = [
-        p
-        for one in ranking.candidates.machine_estimates
-        if one.instance_type == wanted
-        for p in one.records
-        if len(p.timeline.steps)
-    ]
-    if not profiles:
+    profile = next((one for one in records_of(ranking, instance_type) if len(one.timeline.steps)), None)
+    if profile is None:
         raise RankingError(
-            f"There are no step times of {wanted}: its profile holds whole epochs, or it was not measured."
+            f"There are no step times of {instance_type or ranking.best.instance_type}: its profile holds whole "
+            "epochs, or it was not measured."
         )
-    points = step_points(profiles[0])
+    points = step_points(profile)
     data = pd.DataFrame({name: points[name] for name in ("position", "seconds", "label")})
     data["milliseconds"] = data["seconds"] * 1e3
     wide = data["seconds"].max() > 8 * max(data["seconds"].min(), 1e-12)
-    shown = [label for label in LABELS if label in set(data["label"])]
-    colours = [COLOURS[LABELS.index(label)] for label in shown]
+    shown = [label for label in COLORS if label in set(data["label"])]
     dots = (
         alt.Chart(data)
         .mark_circle(size=42, opacity=0.8)
         .encode(
             x=alt.X("position:Q", title="Step"),
-            y=alt.Y("milliseconds:Q", title="Milliseconds a step", scale=alt.Scale(type="log" if wide else "linear")),
-            color=alt.Color("label:N", title="Kind of step", scale=alt.Scale(domain=shown, range=colours)),
+            y=alt.Y("milliseconds:Q", title="Milliseconds per step", scale=alt.Scale(type="log" if wide else "linear")),
+            color=alt.Color(
+                "label:N", title="Kind of step", scale=alt.Scale(domain=shown, range=[COLORS[label] for label in shown])
+            ),
             tooltip=["position:Q", "milliseconds:Q", "label:N"],
         )
     )
-    layers = [dots]
-    if points["steady_seconds"]:
-        line = pd.DataFrame({"milliseconds": [points["steady_seconds"] * 1e3]})
-        layers.append(alt.Chart(line).mark_rule(color="#0072b2", opacity=0.6).encode(y="milliseconds:Q"))
-        words = f"{points['title']}: steady at {format_seconds(points['steady_seconds'])} a step"
-    else:
-        words = points["title"]
-    return themed(alt.layer(*layers), title=words)
+    if not points["steady_seconds"]:
+        return themed(dots, title=points["title"])
+    line = pd.DataFrame({"milliseconds": [points["steady_seconds"] * 1e3]})
+    rule = alt.Chart(line).mark_rule(color="#0072b2", opacity=0.6).encode(y="milliseconds:Q")
+    title = f"{points['title']}: {format_seconds(points['steady_seconds'])} per steady step"
+    return themed(alt.layer(dots, rule), title=title)

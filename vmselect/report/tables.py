@@ -1,4 +1,4 @@
-"""Comparisons, effects and scores as HTML for a notebook or a page: a sentence and tables, without script."""
+"""Comparisons, effects and scores as rows for the command line, and as HTML for a notebook or a page."""
 
 from __future__ import annotations
 
@@ -9,29 +9,61 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect.comparison.significance import format_p
 from vmselect.comparison.wording import format_percent, format_value, group_rows
+from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
-    from vmselect.comparison import Comparison, Effects, Scores
+    from vmselect.comparison import Comparison, Effects, Scaling, Scores
     from vmselect.findings import Finding
 
 MOST_ROWS = 60
 
 
+def effect_rows(effects: Effects) -> list[dict[str, Any]]:
+    """A row per level: its mean, its effect, and what its factor explains."""
+    return [
+        {
+            "factor": row["factor"],
+            "level": str(row["level"]),
+            "runs": row["count"],
+            "mean": format_value(row["mean"], effects.metric.unit),
+            "effect": format_percent(row),
+            "share": f"{100 * row['share']:.1f} %",
+            "p": "" if math.isnan(row["p_value"]) else format_p(row["p_value"]),
+        }
+        for row in effects.main.to_dict("records")
+    ]
+
+
+def scaling_rows(scaling: Scaling) -> list[dict[str, Any]]:
+    """A row per number of workers: time, speed-up, efficiency and cost against one worker."""
+    return [
+        {
+            "setup": row.setup,
+            "nodes": row.nodes,
+            "unit": row.unit,
+            "batch per worker": row.worker_batch_size,
+            "runs": row.runs,
+            "base": row.base,
+            "time": format_seconds(row.seconds),
+            "speed-up": f"{row.speedup:.2f} ({row.speedup_low:.2f} to {row.speedup_high:.2f})",
+            "efficiency": f"{row.efficiency:.0%} ({row.efficiency_low:.0%} to {row.efficiency_high:.0%})",
+            "cost": f"{row.cost_ratio:.2f} ({row.cost_ratio_low:.2f} to {row.cost_ratio_high:.2f}) times",
+        }
+        for row in scaling.rows
+    ]
+
+
 def comparison_html(comparison: Comparison, *, pictures: str = "", verdict: bool = True) -> str:
     """The verdict, the groups, the pairs that were tested and level shifts; every name is escaped.
 
-    ``pictures`` is markup that stands between the verdict and the tables; ``verdict=False`` leaves that out where it
-    was said already.
+    ``pictures`` is markup between the verdict and the tables; ``verdict=False`` omits the verdict.
 
     >>> import vmselect as vs
     >>> "&lt;b&gt;" in comparison_html(vs.compare({"<b>": [1.0, 2.0], "c": [2.0, 3.0]}))
     True
     """
     unit = comparison.metric.unit
-    headings = {"sd": "SD", "difference": f"Against {comparison.baseline}"}
-    groups = [
-        {headings.get(name, name.capitalize()): value for name, value in row.items()} for row in group_rows(comparison)
-    ]
+    groups = _titled(group_rows(comparison), sd="SD", difference=f"Against {comparison.baseline}")
     pairs = [
         {
             "Pair": f"{row['first']} : {row['second']}",
@@ -55,12 +87,12 @@ def comparison_html(comparison: Comparison, *, pictures: str = "", verdict: bool
     ]
     return "".join(
         [
-            _sentence(comparison.verdict) if verdict else "",
+            html_sentence(comparison.verdict) if verdict else "",
             pictures,
-            _table(groups, "Groups"),
+            html_table(groups, "Groups"),
             f'<p dir="auto">{escape(str(comparison.test))}</p>',
-            _table(pairs if len(groups) > 2 else [], "Pairs"),
-            _section("Level shifts inside runs", _table(shifts, "Level shifts")),
+            html_table(pairs if len(groups) > 2 else [], "Pairs"),
+            _section("Level shifts inside runs", html_table(shifts, "Level shifts")),
             _findings(comparison.findings),
         ]
     )
@@ -73,19 +105,16 @@ def effects_html(effects: Effects, *, pictures: str = "", verdict: bool = True) 
         {
             "Factor": row["factor"],
             "Share of variation": f"{100 * row['share']:.1f} %",
-            "Widest step": _step(row),
+            "Largest difference": ""
+            if row["from_level"] is None or row["from_level"] != row["from_level"]
+            else f"{row['from_level']} to {row['to_level']}: {format_percent(row)}",
             "p": "" if math.isnan(row["p_value"]) else format_p(row["p_value"]),
         }
         for row in effects.factors.to_dict("records")
     ]
     main = [
-        {
-            "Factor": row["factor"],
-            "Level": row["level"],
-            "Mean": format_value(row["mean"], unit),
-            "Effect": format_percent(row),
-        }
-        for row in effects.main.to_dict("records")
+        {"Factor": row["factor"], "Level": row["level"], "Mean": row["mean"], "Effect": row["effect"]}
+        for row in effect_rows(effects)
     ]
     cells = [
         {
@@ -96,9 +125,9 @@ def effects_html(effects: Effects, *, pictures: str = "", verdict: bool = True) 
         }
         for row in effects.cells.to_dict("records")
     ]
-    said = _sentence(effects.verdict) if verdict else ""
-    body = said + pictures + _table(factors, "Factors") + _table(main, "Levels")
-    return body + _section("Cells", _table(cells, "Cells")) + _findings(effects.findings)
+    head = html_sentence(effects.verdict) if verdict else ""
+    body = head + pictures + html_table(factors, "Factors") + html_table(main, "Levels")
+    return body + _section("Cells", html_table(cells, "Cells")) + _findings(effects.findings)
 
 
 def scores_html(scores: Scores, *, verdict: bool = True) -> str:
@@ -111,17 +140,14 @@ def scores_html(scores: Scores, *, verdict: bool = True) -> str:
         {name: _plain(row[name]) for name in ("candidate", "need", "value", "unit", "points", "source", "date")}
         for row in scores.parts.to_dict("records")
     ]
-    out = [{"Left out": name, "Why": reason} for name, reason in scores.excluded.items()]
-    origins = _section("Where the numbers come from", _table(parts, "Where the numbers come from"))
-    said = _sentence(scores.verdict) if verdict else ""
-    return said + _table(table, "Scores") + origins + _table(out, "Left out")
+    excluded = [{"Excluded": name, "Reason": reason} for name, reason in scores.excluded.items()]
+    origins = _section("Where the numbers come from", html_table(parts, "Where the numbers come from"))
+    head = html_sentence(scores.verdict) if verdict else ""
+    return head + html_table(table, "Scores") + origins + html_table(excluded, "Excluded")
 
 
-def _step(row: Mapping[Any, Any]) -> str:
-    start = row["from_level"]
-    if start is None or start != start:
-        return ""
-    return f"{start} to {row['to_level']}: {format_percent(row)}"
+def _titled(rows: Iterable[Mapping[str, Any]], **headings: str) -> list[dict[str, Any]]:
+    return [{headings.get(name, name.capitalize()): value for name, value in row.items()} for row in rows]
 
 
 def _plain(value: Any) -> Any:
@@ -130,7 +156,8 @@ def _plain(value: Any) -> Any:
     return f"{value:.4g}" if isinstance(value, float) else value
 
 
-def _sentence(text: str) -> str:
+def html_sentence(text: str) -> str:
+    """A sentence that stands out; every name is escaped."""
     return f'<p dir="auto"><strong>{escape(text)}</strong></p>'
 
 
@@ -139,11 +166,18 @@ def _section(title: str, body: str) -> str:
 
 
 def _findings(findings: Iterable[Finding]) -> str:
-    items = "".join(f'<li dir="auto">{escape(str(finding))}</li>' for finding in findings)
-    return f"<details open><summary>Findings</summary><ul>{items}</ul></details>" if items else ""
+    items = html_list(map(str, findings))
+    return f"<details open><summary>Findings</summary>{items}</details>" if items else ""
 
 
-def _table(rows: Sequence[Mapping[Any, Any]], title: str) -> str:
+def html_list(lines: Iterable[str]) -> str:
+    """A list with a line per item, or nothing."""
+    items = "".join(f'<li dir="auto">{escape(line)}</li>' for line in lines)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def html_table(rows: Sequence[Mapping[Any, Any]], title: str) -> str:
+    """Rows of text as a table, or nothing; ``title`` is its name for screen readers."""
     if not rows:
         return ""
     head = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in rows[0])
@@ -153,5 +187,5 @@ def _table(rows: Sequence[Mapping[Any, Any]], title: str) -> str:
     )
     more = f"<p>and {len(rows) - MOST_ROWS} more</p>" if len(rows) > MOST_ROWS else ""
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    # A table that is wider than a page scrolls by itself, for who has a keyboard only as well.
+    # A table that is wider than the page scrolls by itself, also with the keyboard.
     return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(title)}">{table}</div>{more}'

@@ -12,7 +12,7 @@ from vmselect.units import hours
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
 
-COLOURS = {
+COLORS = {
     "boot": "#8b939d",
     "data_in": "#2a9d8f",
     "initialization": "#b6bcc3",
@@ -47,7 +47,7 @@ def terms_chart(ranking: Ranking) -> Any:
     require_some(ranking, data)
     by_time = ranking.settings.objective["time"] > ranking.settings.objective["cost"]
     field, title = ("hours", "Hours of training") if by_time else ("cost_usd", "Cost in USD")
-    shown = [term for term in COLOURS if term in set(data["term"])]
+    shown = [term for term in COLORS if term in set(data["term"])]
     bars = (
         alt.Chart(data)
         .mark_bar()
@@ -55,7 +55,7 @@ def terms_chart(ranking: Ranking) -> Any:
             y=alt.Y("machine:N", title=None, sort=alt.SortField("rank")),
             x=alt.X(f"{field}:Q", title=title, stack=True),
             color=alt.Color(
-                "term:N", title=None, scale=alt.Scale(domain=shown, range=[COLOURS[term] for term in shown])
+                "term:N", title=None, scale=alt.Scale(domain=shown, range=[COLORS[term] for term in shown])
             ),
             order=alt.Order("place:Q"),
             tooltip=["machine:N", "term:N", "seconds:Q", "hours:Q", "cost_usd:Q"],

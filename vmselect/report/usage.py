@@ -1,4 +1,4 @@
-"""What a machine did while it was measured: its use over time, with the phases of the training marked."""
+"""Utilization of a machine while it was measured, with the phases of the training marked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vmselect.errors import RankingError
-from vmselect.report.drawing import SERIES, altair, themed
+from vmselect.report.drawing import SERIES, altair, records_of, themed
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
@@ -32,8 +32,8 @@ PHASES = {
 """How each phase is called and shaded."""
 
 
-MOST_SAMPLES = 200
-"""Samples of one profile that the page holds."""
+MOST_SAMPLES, MOST_CHART_SAMPLES = 200, 1_000
+"""Samples of each quantity in the page, and in a chart."""
 MOST_BANDS = 1_000
 """Runs of one phase that it holds: all of a training, since 240 samples of each phase are kept."""
 
@@ -41,26 +41,12 @@ SLACK = 1.01
 """Of the last samples none may be kept where they are thinned out: the others stand for a little more than a share."""
 
 
-def usage_points(profile: Profile | InferenceRecord | TransferRecord) -> dict[str, Any]:
-    """The use of a machine as numbers: a row per sample and quantity, and a row per phase with begin and end.
+def usage_points(title: str, usage: Usage, *, most: int = MOST_SAMPLES) -> dict[str, Any]:
+    """Utilization over time as plain values: at most ``most`` samples of each quantity, phases with begin and end.
 
-    Every quantity is a share of what there is: processors (all work on the cores that the training may use), this
-    training's own work on them, memory, GPUs (their mean), and the time in which something waited for a disk.
+    Every quantity is a share: of the cores that the training may use (all processes, and this training alone), of
+    memory, of the GPUs (their mean), and of the time in which a process waited for a disk.
     """
-    usage = profile.usage
-    if usage is None or not usage.seconds:
-        raise RankingError(f"{profile.title}: what the machine did was not sampled. Probe again with sample=1.0.")
-    rows = [
-        {"seconds": at, "quantity": name, "share": value, "phase": PHASES[phase][0]}
-        for name, column in _shares(usage).items()
-        for at, phase, value in zip(usage.seconds, usage.phase, column, strict=True)
-        if value is not None
-    ]
-    return {"title": profile.title, "samples": pd.DataFrame(rows), "phases": pd.DataFrame(_phases(usage))}
-
-
-def usage_lines(title: str, usage: Usage, *, most: int = MOST_SAMPLES) -> dict[str, Any]:
-    """The same for the page: at most ``most`` samples of each quantity, and the phases with begin and end."""
     stride = -(-len(usage.seconds) // most)
     quantities = [
         {
@@ -73,18 +59,13 @@ def usage_lines(title: str, usage: Usage, *, most: int = MOST_SAMPLES) -> dict[s
         }
         for name, column in _shares(usage).items()
     ]
+    longest = sorted(_phases(usage), key=lambda band: band["begin"] - band["end"])[:MOST_BANDS]
     return {
         "title": title,
         "interval_seconds": usage.interval_seconds,
-        "phases": _merged(_phases(usage), MOST_BANDS),
+        "phases": sorted(longest, key=lambda band: float(band["begin"])),
         "quantities": quantities,
     }
-
-
-def _merged(bands: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """At most ``most`` of the bands, the longest."""
-    longest = sorted(bands, key=lambda band: band["begin"] - band["end"])[:most]
-    return sorted(longest, key=lambda band: float(band["begin"]))
 
 
 def _shares(usage: Usage) -> Mapping[str, list[float | None]]:
@@ -148,13 +129,28 @@ def _phases(usage: Usage) -> list[dict[str, Any]]:
 def usage_chart(
     source: Profile | InferenceRecord | TransferRecord | Ranking, *, instance_type: str | None = None
 ) -> Any:
-    """The use of one machine over time: of a record, or of a ranking's best machine or ``instance_type``."""
+    """Utilization of one machine over time: of a record, or of a ranking's best machine or ``instance_type``."""
+    from vmselect.ranking import Ranking
+
     alt = altair()
-    points = usage_points(_choose(source, instance_type))
-    shown = [name for name, _ in PHASES.values() if name in set(points["phases"]["phase"])]
-    colours = dict(PHASES.values())
+    records = records_of(source, instance_type) if isinstance(source, Ranking) else [source]
+    sampled = next((record for record in records if record.usage is not None and record.usage.seconds), None)
+    if sampled is None or sampled.usage is None:
+        who = records[0].title if records else instance_type or "This machine"
+        raise RankingError(f"{who}: utilization was not sampled. Probe again with sample=1.0.")
+    points = usage_points(sampled.title, sampled.usage, most=MOST_CHART_SAMPLES)
+    phases = pd.DataFrame(points["phases"])
+    samples = pd.DataFrame(
+        [
+            {"quantity": one["name"], "seconds": at, "share": share}
+            for one in points["quantities"]
+            for at, share in one["points"]
+        ]
+    )
+    shown = [name for name, _ in PHASES.values() if name in set(phases["phase"])]
+    colors = dict(PHASES.values())
     bands = (
-        alt.Chart(points["phases"])
+        alt.Chart(phases)
         .mark_rect(stroke="#d5d8dc", strokeWidth=0.5)
         .encode(
             x=alt.X("begin:Q", title="Seconds since the start"),
@@ -162,42 +158,22 @@ def usage_chart(
             color=alt.Color(
                 "phase:N",
                 title="Phase",
-                scale=alt.Scale(domain=shown, range=[colours[name] for name in shown]),
+                scale=alt.Scale(domain=shown, range=[colors[name] for name in shown]),
                 legend=alt.Legend(symbolStrokeColor="#8b939d", symbolStrokeWidth=0.5),
             ),
             tooltip=["phase:N", alt.Tooltip("begin:Q", format=".1f"), alt.Tooltip("end:Q", format=".1f")],
         )
     )
-    names = list(dict.fromkeys(points["samples"]["quantity"]))
+    names = [one["name"] for one in points["quantities"]]
     lines = (
-        alt.Chart(points["samples"])
+        alt.Chart(samples)
         .mark_line(interpolate="step-before", point=alt.OverlayMarkDef(size=18), strokeWidth=1.8)
         .encode(
             x="seconds:Q",
             y=alt.Y("share:Q", title="In use", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
-            color=alt.Color("quantity:N", title="What", scale=alt.Scale(domain=names, range=list(SERIES))),
-            tooltip=[
-                "quantity:N",
-                alt.Tooltip("seconds:Q", format=".1f"),
-                alt.Tooltip("share:Q", format=".0%"),
-                "phase:N",
-            ],
+            color=alt.Color("quantity:N", title="Quantity", scale=alt.Scale(domain=names, range=list(SERIES))),
+            tooltip=["quantity:N", alt.Tooltip("seconds:Q", format=".1f"), alt.Tooltip("share:Q", format=".0%")],
         )
     )
     layered = alt.layer(bands, lines).resolve_scale(color="independent")
-    return themed(layered, title=f"{points['title']}: what the machine did")
-
-
-def _choose(
-    source: Profile | InferenceRecord | TransferRecord | Ranking, instance_type: str | None
-) -> Profile | InferenceRecord | TransferRecord:
-    from vmselect.ranking import Ranking
-
-    if not isinstance(source, Ranking):
-        return source
-    wanted = instance_type or source.best.instance_type
-    profiles = [p for one in source.candidates.machine_estimates if one.instance_type == wanted for p in one.records]
-    sampled = next((profile for profile in profiles if profile.usage is not None), None)
-    if sampled is None:
-        raise RankingError(f"What {wanted} did was not sampled, or it was not measured. Probe it with sample=1.0.")
-    return sampled
+    return themed(layered, title=f"{points['title']}: utilization")
