@@ -193,14 +193,14 @@ def test_accelerators_need_a_price_and_what_is_rented_is_rented_where_it_was_pri
         vs.Plan("python t.py", machines={"m": facts}, **attached).prices(catalog)  # type: ignore[arg-type]
     own = vs.Plan("python t.py", machines={"m": {**facts, "usd_per_hour": 9.0}}, **attached)  # type: ignore[arg-type]
     assert own.prices(catalog) == {"001": 9.0}
-    assert own.places(catalog) == {}
+    assert own.locations(catalog) == {}
     for cloud, place in (("aws", "aws/us-east-1"), ("AWS/us-east-1", "aws/us-east-1"), ("elsewhere", None)):
         named = vs.Plan("python t.py", runner="skypilot", factors={"machine": ["m"]},
                         machines={"m": {"instance_type": "g5.xlarge", "cloud": cloud}})  # fmt: skip
-        assert list(named.places(catalog).values()) == ([place] if place else [])
+        assert list(named.locations(catalog).values()) == ([place] if place else [])
     plan = vs.Plan("python t.py", runner="skypilot", minutes=10, seed=None,
                    factors={"instance_type": ["g5.xlarge", "Standard_NC4as_T4_v3", "n1-standard-4+1xT4"]})  # fmt: skip
-    places = plan.places(catalog)
+    places = plan.locations(catalog)
     assert list(places.values()) == ["aws/us-east-1", "azure/eastus", "gcp/us-central1"]
     for trial in plan.trials:
         said = skypilot.resources_of(trial, places[trial.offer])

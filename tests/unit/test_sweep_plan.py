@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -57,48 +58,47 @@ def test_prices_come_from_the_catalog_times_nodes_and_cap() -> None:
     )
 
 
-BAD = {
-    "unknown factor": ({"command": "python t.py {size}"}, "unknown factor 'size'"),
-    "unknown factor in a rule": ({"exclude": [{"colour": 1}]}, "unknown factor 'colour'"),
-    "unknown level": ({"exclude": [{"batch_size": 65}]}, "its levels are 64, 256"),
-    "no candidates": ({"exclude": [{"batch_size": [64, 256]}]}, "no candidate"),
-    "no levels": ({"factors": {"batch_size": []}}, "no levels"),
-    "duplicate": ({"factors": {"batch_size": [64, 64]}}, "duplicate trials"),
-    "cap of 0": ({"minutes": 0}, "minutes must be a number above 0"),
-    "absurd cap": ({"minutes": 1e9}, "at most 10080"),
-    "not a number": ({"minutes": float("nan")}, "minutes must be"),
-    "pipe": ({"command": "python t.py | tee log"}, "only a shell understands"),
-    "two commands": ({"command": "python t.py; reboot"}, "only a shell understands"),
-    "substitution": ({"factors": {"batch_size": ["$(reboot)"]}}, r"holds \$\("),
-    "level with a command": ({"factors": {"batch_size": ["64; reboot"]}}, "holds ;"),
-    "level in a shell text": ({"command": "bash -c 'echo {batch_size}'"}, "VMSELECT_FACTOR_BATCH_SIZE"),
-    "empty command": ({"command": " "}, "command is empty"),
-    "open quote": ({"command": "python 't.py"}, "cannot be split"),
-    "unknown runner": ({"runner": "carrier pigeon"}, "runner must be one of"),
-    "unknown machine": ({"factors": {"machine": ["smal"]}, "machines": {"small": {}}}, "not among machines"),
-    "unused machine": ({"machines": {"small": {}}}, "no trial uses"),
-    "unknown word": ({"factors": {"machine": ["m"]}, "machines": {"m": {"croes": 1}}}, "Did you mean cores"),
-    "no hosts": ({"runner": "ssh"}, "needs the factor machine"),
-    "option as host": (
-        {"runner": "ssh", "factors": {"machine": ["a"]}, "machines": {"a": {"host": "-oProxyCommand=x"}}},
-        "no host that ssh takes",
-    ),
-    "nothing to rent": ({"runner": "skypilot"}, "instance_type"),
-    "secret": ({"environment": {"MY_API_KEY": "123"}}, "looks like a secret"),
-    "repetitions": ({"repetitions": 0}, "repetitions must be"),
-    "too many": ({"factors": {f"f{i}": list(range(10)) for i in range(6)}}, "more than 100,000"),
-}
+BAD: list[tuple[dict[str, object], tuple[str | int, ...]]] = [
+    ({"command": "python t.py {size}"}, ("command",)),
+    ({"command": "python t.py | tee log"}, ("command",)),
+    ({"command": "python t.py; reboot"}, ("command",)),
+    ({"command": "bash -c 'echo {batch_size}'"}, ("command",)),
+    ({"command": " "}, ("command",)),
+    ({"command": "python 't.py"}, ("command",)),
+    ({"exclude": [{"color": 1}]}, ("exclude", 0, "color")),
+    ({"exclude": [{"batch_size": 65}]}, ("exclude", 0)),
+    ({"exclude": [{"batch_size": [64, 256]}]}, ("exclude",)),
+    ({"factors": {"batch_size": []}}, ("factors", "batch_size")),
+    ({"factors": {"batch_size": [64, 64]}}, ("factors", "batch_size")),
+    ({"factors": {"batch_size": ["$(reboot)"]}}, ("factors", "batch_size")),
+    ({"factors": {"batch_size": ["64; reboot"]}}, ("factors", "batch_size")),
+    ({"factors": {"nodes": [0]}}, ("factors", "nodes")),
+    ({"factors": {f"f{i}": list(range(10)) for i in range(6)}}, ("factors",)),
+    ({"minutes": 0}, ("minutes",)),
+    ({"minutes": 1e9}, ("minutes",)),
+    ({"minutes": float("nan")}, ("minutes",)),
+    ({"repetitions": 0}, ("repetitions",)),
+    ({"runner": "carrier pigeon"}, ("runner",)),
+    ({"runner": "ssh"}, ("factors",)),
+    ({"runner": "skypilot"}, ("factors",)),
+    ({"factors": {"machine": ["smal"]}, "machines": {"small": {}}}, ("factors", "machine")),
+    ({"machines": {"small": {}}}, ("machines", "small")),
+    ({"factors": {"machine": ["m"]}, "machines": {"m": {"croes": 1}}}, ("machines", "m", "croes")),
+    ({"runner": "ssh", "factors": {"machine": ["a"]}, "machines": {"a": {"host": "-oProxyCommand=x"}}},
+     ("machines", "a")),
+    ({"environment": {"MY_API_KEY": "123"}}, ("environment", "MY_API_KEY")),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_plan_is_named(name: str) -> None:
-    given, message = BAD[name]
-    facts: dict[str, object] = {"command": "python t.py", "factors": {"batch_size": [64, 256]}, **given}
-    with pytest.raises(vs.errors.PlanError, match=message):
-        vs.Plan(facts.pop("command"), **facts)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("given", "where"), BAD)
+def test_an_error_names_its_location_in_the_plan(given: dict[str, object], where: tuple[str | int, ...]) -> None:
+    arguments = {"command": "python t.py", "factors": {"batch_size": [64, 256]}} | given
+    with pytest.raises(PlanError) as caught:
+        vs.Plan(**arguments)  # type: ignore[arg-type]
+    assert caught.value.where == where
 
 
-def test_what_only_the_place_can_tell_fails_before_anything_starts(
+def test_missing_scripts_prices_programs_and_cores_fail_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -116,30 +116,34 @@ def test_what_only_the_place_can_tell_fails_before_anything_starts(
 
 
 LINES = {
-    "command: python t.py\nfacters: {}\n": "line 2: unknown key 'facters'. Did you mean factors",
-    "command: python t.py\nfactors:\n  a: [1]\n  b: [2, 2]\n": "line 4: Factor b names 2 twice",
-    "command: python t.py\n\nminutes: soon\n": "line 3: minutes must be",
-    "command: python t.py\nfactors: {a: [1]}\nexclude:\n  - a: 2\n": "line 4: ",
-    "command: a\nmachines:\n  m:\n    cores: none\nfactors: {machine: [m]}\n": "line 3: machines: m: cores",
-    "factors: {a: [1]}\n": "command is missing",
-    "command: [\n": "line 2: ",
-    "command: a\ncommand: b\n": "line 2: command is written twice",
-    "": "the file is empty",
-    "- a\n": "must have keys",
-    "command: !!python/object:os.system x\n": "line 1",
+    "command: python t.py\nfacters: {}\n": 2,
+    "command: python t.py\nfactors:\n  a: [1]\n  b: [2, 2]\n": 4,
+    "command: python t.py\n\nminutes: soon\n": 3,
+    "command: python t.py\nfactors: {a: [1]}\nexclude:\n  - a: 2\n": 4,
+    "command: a\nmachines:\n  m:\n    cores: none\nfactors: {machine: [m]}\n": 3,
+    "factors: {a: [1]}\n": None,
+    "command: [\n": 2,
+    "command: a\ncommand: b\n": 2,
+    "command: a\n1: b\n": 2,
+    "": None,
+    "- a\n": None,
+    "command: !!python/object:os.system x\n": 1,
     "a: &a [x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\n"
-    "e: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f]\n": "too large",
+    "e: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f]\n": None,
+    "command: &a [*a]\n": None,
+    "command: a\nfactors: {a: [2026-13-45, 0x, 1e999]}\n": 2,
 }
 
 
 @pytest.mark.parametrize("text", LINES)
-def test_a_bad_file_is_an_error_with_its_line(text: str, tmp_path: Path) -> None:
+def test_an_error_in_a_file_names_its_line(text: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text(text)
-    with pytest.raises(vs.errors.PlanError) as caught:
+    with pytest.raises(PlanError) as caught:
         vs.Plan.load(path)
-    assert LINES[text] in str(caught.value)
-    assert str(path) in str(caught.value)
+    found = re.match(rf"{re.escape(str(path))}(?: line (\d+))?: ", str(caught.value))
+    assert found
+    assert (found[1] and int(found[1])) == LINES[text]
 
 
 def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:

@@ -196,27 +196,11 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
 
 
 def _confirm(proposal: Proposal, format: Format) -> bool:  # noqa: A002
-    frame = proposal.plan.to_frame() if not proposal.prices else _priced(proposal)
+    frame = proposal.plan.tabulate(proposal.trials, proposal.prices)
     if format is not Format.json:
         _emit_plan(frame[frame["trial"].isin(proposal.to_run)], format)
     say([_total(len(proposal.to_run), proposal.estimated_usd, proposal.worst_usd, proposal.plan)])
     return _ask("Start?")
-
-
-def _priced(proposal: Proposal) -> Any:
-    import pandas as pd
-
-    plan = proposal.plan
-    return pd.DataFrame(
-        [
-            {
-                "trial": t.id, **t.factors, "repetition": t.repetition, "instance_type": t.instance_type,
-                "nodes": t.nodes, "usd_per_hour": proposal.prices[t.id],
-                "worst_usd": plan.worst_usd(proposal.prices[t.id]), "command": t.command,
-            }
-            for t in proposal.trials
-        ]
-    )  # fmt: skip
 
 
 def _emit_plan(frame: Any, format: Format) -> None:  # noqa: A002

@@ -1,4 +1,4 @@
-"""Money: what a sweep may cost in the worst case, and the limit that this never passes."""
+"""The budget: the worst-case cost of a sweep never exceeds it."""
 
 from __future__ import annotations
 
@@ -6,44 +6,38 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from vmselect.errors import SweepError
+from vmselect.sweeps.plan import Plan
 from vmselect.sweeps.state import State
-from vmselect.units import cost_usd, format_usd
+from vmselect.units import format_usd
 
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The worst case of every trial and the most that all may cost together."""
+    """The prices of all trials and the most that they may cost together."""
 
+    plan: Plan
     prices: Mapping[str, float]
-    cap_seconds: float
     limit_usd: float | None = None
-    ending_seconds: float = 0.0
-    """What ending a trial may take beyond its cap, at the same price."""
-
-    @property
-    def paid_seconds(self) -> float:
-        """How long a trial may be paid for."""
-        return self.cap_seconds + self.ending_seconds
 
     def worst_of(self, trial: str) -> float:
-        """Price x (time cap and what ending it may take)."""
-        return cost_usd(self.paid_seconds, self.prices[trial])
+        """The worst-case cost of one trial."""
+        return self.plan.worst_usd(self.prices[trial])
 
     def worst_usd(self, state: State, planned: Collection[str]) -> float:
-        """What was spent, the worst case of what runs, and the worst case of ``planned``."""
+        """Spent so far, plus the worst case of everything that runs and of ``planned``."""
         return state.spent_usd + sum(self.worst_of(trial) for trial in planned)
 
     def fits(self, state: State, planned: Collection[str]) -> bool:
-        """Whether all of it stays within the limit."""
+        """Whether the worst case stays within the limit."""
         worst = self.worst_usd(state, planned)
         return self.limit_usd is None or worst <= self.limit_usd * (1 + _ROUNDING)
 
     def check(self, state: State, planned: Collection[str]) -> None:
-        """Raise where the worst case of everything passes the limit.
+        """Raise if the worst case exceeds the limit.
 
-        What is lost in a crash was paid for; a sweep that is resumed then runs what still fits, if anything does.
+        A crash may have cost money. A resumed sweep then runs the trials that still fit, if any.
         """
         if state.attempts and any(self.fits(state, [trial]) for trial in planned):
             return

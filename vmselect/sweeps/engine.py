@@ -250,10 +250,10 @@ class Engine:
             if seen.state == "running" and running_since is None:
                 running_since = time.monotonic()
             if self.runner.rents:
-                late = self.clock() - attempt.began > self.budget.cap_seconds
+                late = self.clock() - attempt.began > 60 * self.plan.minutes
             else:  # its guard ends it at the cap; this is for one that cannot
                 late = running_since is not None and (
-                    time.monotonic() - running_since > self.budget.cap_seconds + LATE_SECONDS
+                    time.monotonic() - running_since > 60 * self.plan.minutes + LATE_SECONDS
                 )
             if late:
                 return Seen("lost", why="cap")
@@ -291,17 +291,17 @@ class Engine:
         """How long it is to be paid for: until now, or as the guard counted where nothing is rented."""
         elapsed = max(0.0, self.clock() - attempt.began)
         if seen.state == "gone":  # nobody saw when
-            return min(elapsed, self.budget.paid_seconds)
+            return min(elapsed, self.plan.paid_seconds)
         counted = status.get("seconds")
         if not self.runner.rents and isinstance(counted, (int, float)) and 0 <= counted <= elapsed + 1:
             return float(counted)
-        return elapsed if self.runner.rents else min(elapsed, self.budget.cap_seconds)
+        return elapsed if self.runner.rents else min(elapsed, 60 * self.plan.minutes)
 
     def _fetch(self, attempt: Attempt) -> str:
         """Bring the records here; returns why that could not be done, or nothing."""
         seconds = FETCH_SECONDS
         if self.runner.rents:  # half of the time for ending is left for taking the machine down
-            until = attempt.began + self.budget.cap_seconds + self.budget.ending_seconds / 2
+            until = attempt.began + 60 * self.plan.minutes + self.plan.ending_seconds / 2
             seconds = max(LEAST_FETCH_SECONDS, until - self.clock())
         try:
             self.runner.fetch(attempt.handle, self._folder(attempt), seconds=seconds)
@@ -333,7 +333,7 @@ class Engine:
     def _job(self, trial: Trial, number: int, token: str) -> Job:
         return Job(
             trial=trial, token=token, folder=self.folder / "trials" / trial.id / str(number), work=self.work,
-            cap_seconds=self.budget.cap_seconds, environment=trial_environment(trial),
+            cap_seconds=60 * self.plan.minutes, environment=trial_environment(trial),
         )  # fmt: skip
 
 

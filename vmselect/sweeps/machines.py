@@ -1,4 +1,4 @@
-"""Where a trial runs: what a plan may say of a machine, and what that costs per hour."""
+"""The machines of a plan: their properties and options for each runner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from vmselect._checks import check_count, check_flag, check_name, check_number, several, show
-from vmselect.errors import PlanError
+from vmselect.errors import ArgumentError, PlanError
 from vmselect.sweeps.command import check_text
 
 MOST_NODES = 1024
@@ -21,7 +21,7 @@ _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:\[\]-]*")
 class Machine:
     """One machine of a plan, or one kind of machine.
 
-    ``options`` are words of one engine only, such as a Slurm partition.
+    ``options`` exist for one runner only, such as a Slurm partition.
     """
 
     name: str
@@ -36,28 +36,33 @@ class Machine:
     options: Mapping[str, str | bool] = field(default_factory=dict)
 
 
-def _word(name: str, value: Any) -> str:
+def _text(name: str, value: Any) -> str:
     return check_text(name, check_name(name, value))
 
 
 def _host(name: str, value: Any) -> str:
     text = check_name(name, value)
     if not _HOST.fullmatch(text):  # ssh would take a leading dash for an option
-        raise PlanError(f"{name} {show(value)} is no host that ssh takes. Write it as name, user@name or an alias.")
+        raise PlanError(f"{name} {show(value)} is not a valid ssh host. Write it as name, user@name or an alias.")
     return text
+
+
+def _option(name: str, value: Any) -> str:
+    return _text(name, value if isinstance(value, str) else str(value))
 
 
 _OWN: dict[str, Callable[[str, Any], Any]] = {
     "cores": lambda name, value: check_count(name, value, most=4096),
     "threads": lambda name, value: check_count(name, value, most=65536),
-    "instance_type": _word,
-    "region": _word,
-    "market": _word,
+    "instance_type": _text,
+    "region": _text,
+    "market": _text,
     "usd_per_hour": lambda name, value: check_number(name, value, least=0, most=MOST_USD_PER_HOUR),
 }
 _SSH: dict[str, Callable[[str, Any], Any]] = {
     "hosts": lambda name, value: several(_host, name, value),
-    "python": _word,
+    "host": lambda name, value: (_host(name, value),),
+    "python": _text,
 }
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "slurm": ("partition", "account", "qos", "constraint", "gres", "gpus", "mem", "nodelist", "exclusive"),
@@ -65,35 +70,30 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 }
 RUNNERS = ("local", "ssh", "slurm", "skypilot")
 ENDING_SECONDS = {"skypilot": 300.0}
-"""How long after its cap a rented machine may still be paid for: its records are fetched, then it is taken down."""
+"""Paid time after the time cap of a rented machine: its records are fetched, then it is terminated."""
 
 
 def read_machine(name: str, facts: Any, *, runner: str) -> Machine:
-    """What a plan says of the machine ``name``, for ``runner``.
+    """Check the properties of the machine ``name`` for ``runner``.
 
     >>> read_machine("small", {"cores": 1}, runner="local").cores
     1
     """
     where = ("machines", name)
-    if facts is None:
-        facts = {}
-    if not isinstance(facts, Mapping):
-        raise PlanError(f"machines: {name} must map words to values, not {show(facts)}.", where)
-    checks = _OWN | (_SSH if runner == "ssh" else {"python": _word} if runner == "slurm" else {})
-    allowed = [*checks, *_OPTIONS.get(runner, ())]
+    if facts is not None and not isinstance(facts, Mapping):
+        raise PlanError(f"machines: {name} must map properties to values, not {show(facts)}.", where)
+    checks = _OWN | (_SSH if runner == "ssh" else {"python": _text} if runner == "slurm" else {})
+    checks |= {option: check_flag if option == "exclusive" else _option for option in _OPTIONS.get(runner, ())}
     given: dict[str, Any] = {}
-    options: dict[str, str | bool] = {}
-    for word, value in facts.items():
-        if word == "host" and runner == "ssh":
-            given["hosts"] = (_host(f"machines: {name}: host", value),)
-        elif word in checks:
-            given[word] = checks[word](f"machines: {name}: {word}", value)
-        elif word == "exclusive" and word in allowed:
-            options[word] = check_flag(f"machines: {name}: exclusive", value)
-        elif word in allowed:
-            options[word] = _word(f"machines: {name}: {word}", value if isinstance(value, str) else str(value))
-        else:
-            near = get_close_matches(str(word), [*allowed, "host"] if runner == "ssh" else allowed, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"With runner {runner}: {', '.join(allowed)}."
-            raise PlanError(f"machines: {name} has no {show(word)}. {hint}", (*where, str(word)))
+    try:
+        check_text("machine", name)
+        for key, value in (facts or {}).items():
+            if key not in checks:
+                near = get_close_matches(str(key), list(checks), n=1)
+                hint = f"Did you mean {near[0]}?" if near else f"With runner {runner}: {', '.join(checks)}."
+                raise PlanError(f"machines: {name} has no property {show(key)}. {hint}", (*where, str(key)))
+            given["hosts" if key == "host" else key] = checks[key](f"machines: {name}: {key}", value)
+    except ArgumentError as bad:
+        raise PlanError(str(bad), getattr(bad, "where", ()) or where) from None
+    options = {key: given.pop(key) for key in list(given) if key in _OPTIONS.get(runner, ())}
     return Machine(name=name, options=options, **given)

@@ -160,8 +160,8 @@ def opened(
     if fresh:
         for trial in plan.trials:
             check_script(trial.arguments, Path.cwd())
-        make_runner(plan, "new", folder, plan.places(catalog)).check(plan.trials)
-        Budget(prices, plan.minutes * 60, limit, plan.ending_seconds).check(State(folder), [t.id for t in plan.trials])
+        make_runner(plan, "new", folder, plan.locations(catalog)).check(plan.trials)
+        Budget(plan, prices, limit).check(State(folder), [t.id for t in plan.trials])
     journal = Journal(folder)
     with journal.opened():
         state = fold(folder, read_journal(folder))
@@ -170,7 +170,7 @@ def opened(
             event = journal.write(
                 "sweep", format=FORMAT, id=secrets.token_hex(4), plan=plan.fingerprint, runner=plan.runner,
                 work=str(Path.cwd()), budget_usd=limit, minutes=plan.minutes, prices=prices or plan.prices(catalog),
-                places=plan.places(catalog),
+                places=plan.locations(catalog),
                 trials=[[trial.id, dict(trial.factors)] for trial in plan.trials], writer=f"vmselect {__version__}",
             )  # fmt: skip
             state.apply(event)
@@ -179,13 +179,10 @@ def opened(
                 f"{folder} holds a sweep of another plan ({show(state.about['plan'])}). Choose another folder, or "
                 f"resume that one: vmselect sweep resume {folder}"
             )
-        # Another catalog's prices are those of its places.
-        places = state.about.get("places", {}) if catalog is None else plan.places(catalog)
-        runner = make_runner(plan, state.about["id"], folder, places)
-        budget = Budget(
-            prices or state.about["prices"], plan.minutes * 60, state.budget_usd if limit is None else limit,
-            plan.ending_seconds,
-        )  # fmt: skip
+        # A catalog's prices hold in its locations.
+        locations = state.about.get("places", {}) if catalog is None else plan.locations(catalog)
+        runner = make_runner(plan, state.about["id"], folder, locations)
+        budget = Budget(plan, prices or state.about["prices"], state.budget_usd if limit is None else limit)
         engine = Engine(
             plan=plan, folder=folder, work=Path(state.about["work"]), journal=journal, state=state, runner=runner,
             budget=budget, listener=listener,

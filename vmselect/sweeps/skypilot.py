@@ -112,14 +112,14 @@ def write_tasks(plan: Plan, folder: str | os.PathLike[str]) -> list[Path]:
     from vmselect.sweeps.plan_file import as_yaml
     from vmselect.sweeps.runners.skypilot import IDLE_MINUTES, resources_of
 
-    where, places = check_path("folder", folder), plan.places()
+    where, locations = check_path("folder", folder), plan.locations()
     written = []
     for trial in sorted(plan.trials, key=lambda one: one.id):
         task = {
             "name": f"vmselect-{trial.id}",
             "workdir": ".",
             "resources": {
-                **resources_of(trial, places.get(trial.offer, "")),
+                **resources_of(trial, locations.get(trial.offer, "")),
                 "autostop": {"idle_minutes": IDLE_MINUTES, "down": True},
             },
             "num_nodes": trial.nodes,
