@@ -10,13 +10,13 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError
+from vmselect.intervals import Interval
 from vmselect.ranking import Interruptions, contenders
 from vmselect.ranking.assessment import pareto_front
 from vmselect.ranking.costs import MethodologyCost, SelectionCost
 from vmselect.ranking.measures import billed_seconds
 from vmselect.ranking.rows import Lazy
 from vmselect.ranking.spot import two_sided_deviations
-from vmselect.ranking.spread import Spread
 from vmselect.records import Environment, Gpu, Profile
 
 
@@ -163,7 +163,7 @@ def test_interruptions_in_plain_numbers() -> None:
 def test_how_far_interruptions_may_stretch_a_run() -> None:
     told = Interruptions(per_hour=0.5, checkpoint_minutes=30, restart_minutes=9)
     work = np.array([[57_600.0]])  # ten interruptions on average
-    found = told.stretch(Spread(work, work, work), confidence=0.9)
+    found = told.stretch(Interval(work, work, work), confidence=0.9)
     fewest, most = 5, 15  # of a Poisson count with a mean of ten
     off = 1.6448536269514722 * 1800 / math.sqrt(12)
     assert found.value.tolist() == [[pytest.approx(72_000)]]
@@ -174,7 +174,7 @@ def test_how_far_interruptions_may_stretch_a_run() -> None:
 def test_a_run_that_is_hardly_ever_interrupted_stays_within_its_own_time() -> None:
     told = Interruptions(per_hour=0.001, checkpoint_minutes=30, restart_minutes=9)
     work = np.array([[0.0, 3600.0]])
-    found = told.stretch(Spread(work, work, work), confidence=0.9)
+    found = told.stretch(Interval(work, work, work), confidence=0.9)
     assert found.low.tolist() == work.tolist()
     assert found.high.tolist() == [pytest.approx([0.0, 3600 * told.factor])]
 

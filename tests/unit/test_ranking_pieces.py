@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import poisson
 
 from vmselect.errors import ArgumentError
+from vmselect.intervals import Interval
 from vmselect.ranking.assessment import pareto_front
 from vmselect.ranking.measures import billed_seconds, name_of, read_objective
 from vmselect.ranking.settings import Settings, read_batch_sizes, read_epochs, read_names
 from vmselect.ranking.spot import Interruptions, _poisson_quantile
-from vmselect.ranking.spread import Spread
 
 
 def test_objectives_become_weights_that_sum_to_one() -> None:
@@ -90,7 +90,7 @@ def test_interruptions_follow_the_renewal_model() -> None:
 def test_interrupted_times_match_a_simulation() -> None:
     spot = Interruptions(mean_uptime_hours=4, checkpoint_minutes=30, restart_minutes=10)
     work = np.array([[36 * 3600.0]])
-    times = spot.stretch(Spread(work, work, work), confidence=0.9)
+    times = spot.stretch(Interval(work, work, work), confidence=0.9)
     random = np.random.default_rng(1)
 
     def run() -> float:
@@ -112,7 +112,7 @@ def test_interrupted_times_match_a_simulation() -> None:
 
 def test_a_run_too_short_to_be_interrupted_keeps_its_interval() -> None:
     spot = Interruptions(per_hour=0.05, checkpoint_minutes=30)
-    times = spot.stretch(Spread(*(np.array([[x]]) for x in (60.0, 50.0, 70.0))), confidence=0.9)
+    times = spot.stretch(Interval(*(np.array([[x]]) for x in (60.0, 50.0, 70.0))), confidence=0.9)
     assert times.low[0, 0] == 50.0
     assert times.high[0, 0] == 70.0
     assert 60.0 < times.value[0, 0] < 62.0

@@ -212,7 +212,7 @@ def test_what_may_be_asked_of_a_service(option: str, edge: float, wrong: float) 
 
 def test_a_service_is_asked_for_ten_instances_at_most_and_its_99th_percentile() -> None:
     ranking = rank()
-    assert (ranking.instances, ranking.percent, ranking.objective) == ((1, 10), 99, "cost")
+    assert (ranking.instances, ranking.percentile, ranking.objective) == ((1, 10), 99, "cost")
     with pytest.raises(ArgumentError, match="instances go from 3 to 2, which is backwards"):
         rank(instances=(3, 2))
     with pytest.raises(ArgumentError, match="the fewest and the most, not"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from abc import ABC, abstractmethod
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vmselect._checks import check_indent, list_items
+from vmselect._hooks import hook
 from vmselect.units import printable_lines
 
 
@@ -18,7 +18,7 @@ class Answer(ABC):
     """Base of comparisons, effects and scores; each says what is in it."""
 
     _table: ClassVar[str]
-    """The function of :mod:`vmselect.report.tables` that shows it in a notebook."""
+    """The hook that shows it in a notebook."""
 
     @property
     @abstractmethod
@@ -36,15 +36,11 @@ class Answer(ABC):
     def __str__(self) -> str:
         return printable_lines(self.verdict)
 
-    # The report layer stands above this one; it is looked up by name when a picture is asked for.
-
     def report(self, path: str | os.PathLike[str], *, also: Iterable[Any] = ()) -> Path:
         """Write a self-contained page of this, and of the comparisons, effects or scores ``also``; return its path."""
-        pages = importlib.import_module("vmselect.report.comparisons")
-        written: Path = pages.write_comparisons([self, *list_items(also)], path)
+        written: Path = hook("comparison_page")([self, *list_items(also)], path)
         return written
 
     def _repr_html_(self) -> str:
-        show = getattr(importlib.import_module("vmselect.report.tables"), self._table)
-        html: str = show(self)
+        html: str = hook(self._table)(self)
         return html

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_choice, check_number
+from vmselect._hooks import hook
 from vmselect.comparison.answer import Answer
 from vmselect.comparison.differences import summarise
 from vmselect.comparison.factorial import Estimate, FactorialFit, fit_factorial
@@ -304,7 +304,7 @@ class Effects(Answer):
 
     def chart(self, kind: str = "main", **options: Any) -> Any:
         """An Altair chart: ``main`` effects with intervals, or ``interactions`` as lines through cell averages."""
-        return importlib.import_module("vmselect.report.effects").effects_chart(self, kind, **options)
+        return hook("effects_chart")(self, kind, **options)
 
 
 def _doubts(study: Effects) -> list[Finding]:

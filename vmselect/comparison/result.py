@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_choice
+from vmselect._hooks import hook
 from vmselect.comparison import wording
 from vmselect.comparison.answer import Answer
 from vmselect.comparison.differences import Ratio, Summary, ratio_of_means, summarise
@@ -235,7 +235,7 @@ class Comparison(Answer):
 
     def chart(self, kind: str = "boxes", **options: Any) -> Any:
         """An Altair chart: ``boxes`` with every point, ``differences`` against the base, ``series`` with its levels."""
-        return importlib.import_module("vmselect.report.boxes").comparison_chart(self, kind, **options)
+        return hook("comparison_chart")(self, kind, **options)
 
 
 def _percent(ratio: float | None) -> float | None:

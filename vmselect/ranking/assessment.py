@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vmselect.intervals import Interval
 from vmselect.ranking.candidates import Candidates
 from vmselect.ranking.measures import LIMITED, MEASURES, score
 from vmselect.ranking.settings import Settings
-from vmselect.ranking.spread import Bools, Floats, Ints, Spread
+from vmselect.ranking.spread import Bools, Floats, Ints
 
 Codes = npt.NDArray[np.int8]
 FEASIBLE, OTHER_MARKET, FIRST_LIMIT = range(3)
@@ -27,9 +28,9 @@ class Assessment:
     """Matrices with a row per candidate and a column per epoch count; ``rank`` is 0 where not feasible."""
 
     epochs: Floats
-    work: Spread
+    work: Interval[Floats]
     """Time without interruptions, a row per machine estimate."""
-    measures: Mapping[str, Spread]
+    measures: Mapping[str, Interval[Floats]]
     limits: Codes
     score: Floats
     rank: Ints
@@ -39,12 +40,12 @@ class Assessment:
     """For each column, the feasible candidates, best first."""
 
     @property
-    def time(self) -> Spread:
+    def time(self) -> Interval[Floats]:
         """Expected time of each run."""
         return self.measures["time"]
 
     @property
-    def cost(self) -> Spread:
+    def cost(self) -> Interval[Floats]:
         """Its cost."""
         return self.measures["cost"]
 
@@ -85,18 +86,18 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     )  # fmt: skip
 
 
-def epoch_counts(candidates: Candidates, settings: Settings) -> Spread:
+def epoch_counts(candidates: Candidates, settings: Settings) -> Interval[Floats]:
     """Epoch counts: one row for all machine_estimates, or, where a study gave them, a row each and a single column."""
     if settings.epochs:
         counts = np.array([settings.epochs], dtype=float)
-        return Spread(counts, counts, counts)
+        return Interval(counts, counts, counts)
     studied = np.array([tuple(one.epochs or (0, 0, 0)) for one in candidates.machine_estimates], dtype=float).reshape(
         -1, 3
     )
-    return Spread(studied[:, [0]], studied[:, [1]], studied[:, [2]])
+    return Interval(studied[:, [0]], studied[:, [1]], studied[:, [2]])
 
 
-def measure(candidates: Candidates, settings: Settings, work: Spread) -> dict[str, Spread]:
+def measure(candidates: Candidates, settings: Settings, work: Interval[Floats]) -> dict[str, Interval[Floats]]:
     """Every measure of each candidate, given what each machine estimate takes when nothing interrupts it."""
     time = work.take(candidates.machine_estimate)
     if settings.interruptions and candidates.is_spot.any():
@@ -126,7 +127,7 @@ def pareto_front(seconds: Floats, cost: Floats) -> Bools:
     return front
 
 
-def _check_limits(candidates: Candidates, settings: Settings, measures: Mapping[str, Spread]) -> Codes:
+def _check_limits(candidates: Candidates, settings: Settings, measures: Mapping[str, Interval[Floats]]) -> Codes:
     """For each candidate and epoch count, whether it keeps the limits, and if not, the first that it breaks."""
     verdict = np.zeros(measures["time"].value.shape, dtype=np.int8)
     for position in reversed(range(len(LIMITED))):
@@ -141,8 +142,8 @@ def _check_limits(candidates: Candidates, settings: Settings, measures: Mapping[
 def _within_reach(
     candidates: Candidates,
     settings: Settings,
-    epochs: Spread,
-    measures: Mapping[str, Spread],
+    epochs: Interval[Floats],
+    measures: Mapping[str, Interval[Floats]],
     best: Mapping[str, Floats],
     value: Floats,
 ) -> Callable[[int, Ints, int], Bools]:
@@ -153,14 +154,14 @@ def _within_reach(
     that count, not how far a single run may fall from them.
     """
 
-    def scored(spreads: Mapping[str, Spread]) -> tuple[Floats, Floats]:
+    def scored(spreads: Mapping[str, Interval[Floats]]) -> tuple[Floats, Floats]:
         low = score(settings.objective, {name: s.low for name, s in spreads.items()}, best)
         return low, score(settings.objective, {name: s.high for name, s in spreads.items()}, best)
 
     if settings.epochs:
         low, high = scored(measures)
         return lambda winner, rows, column: np.asarray(low[rows, column] <= high[winner, column])
-    mean = Spread(epochs.value, epochs.value, epochs.value)
+    mean = Interval(epochs.value, epochs.value, epochs.value)
     low, high = scored(measure(candidates, settings, candidates.work(mean)))
     sizes = candidates.per_machine_estimate(lambda one: one.batch_size)
     doubts = candidates.per_machine_estimate(lambda one: one.epochs.doubt if one.epochs else 0.0).astype(float)

@@ -16,10 +16,11 @@ import pandas as pd
 
 from vmselect.catalog import Catalog, describe_unpriced, provider_terms
 from vmselect.estimation.runtime import ClosedForm
+from vmselect.intervals import Interval
 from vmselect.ranking.contenders import MachineEstimate
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings
-from vmselect.ranking.spread import Bools, Floats, Ints, Spread
+from vmselect.ranking.spread import Bools, Floats, Ints
 from vmselect.units import list_some
 
 OFFER_FIELDS = ("provider", "service", "region", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib")
@@ -44,10 +45,10 @@ class Candidates:
         """Seconds as a function of epochs, a row per machine estimate."""
         return ClosedForm.stack([one.runtime.form for one in self.machine_estimates])
 
-    def work(self, epochs: Spread) -> Spread:
+    def work(self, epochs: Interval[Floats]) -> Interval[Floats]:
         """Uninterrupted time of each machine estimate; ``epochs`` has a row for each of them, or one row for all."""
         low, high = self.form.interval(epochs.low, epochs.high)
-        return Spread(np.asarray(self.form.seconds(epochs.value)), np.asarray(low), np.asarray(high))
+        return Interval(np.asarray(self.form.seconds(epochs.value)), np.asarray(low), np.asarray(high))
 
     def column(self, name: str) -> Any:
         """A column of the offers, a value per candidate."""

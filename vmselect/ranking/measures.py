@@ -16,7 +16,8 @@ import numpy as np
 from vmselect._checks import is_number, show
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
-from vmselect.ranking.spread import Floats, Spread
+from vmselect.intervals import Interval
+from vmselect.ranking.spread import Floats
 from vmselect.units import SECONDS_PER_HOUR, count_epochs, format_seconds, format_usd
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Measure:
     name: str
     fields: tuple[str, str, str]
     """Names of value, low and high in rows and tables."""
-    of: Callable[[Candidates, Settings, Spread], Spread]
+    of: Callable[[Candidates, Settings, Interval[Floats]], Interval[Floats]]
     words: Callable[[float], str]
     aim: str
     limit: Limit | None = None
@@ -73,14 +74,14 @@ class Measure:
         )
 
 
-def _cost_of(candidates: Candidates, settings: Settings, time: Spread) -> Spread:
+def _cost_of(candidates: Candidates, settings: Settings, time: Interval[Floats]) -> Interval[Floats]:
     """Dollars for the billed time, and for moving the data."""
     price = candidates.usd_per_hour[:, None] / SECONDS_PER_HOUR
     once = candidates.moving_usd[:, None]
     if settings.billing == "exact":
-        return Spread(*(part * price + once for part in time.parts))
+        return Interval(*(part * price + once for part in time))
     bill = {"increment": candidates.increment_seconds[:, None], "minimum": candidates.minimum_seconds[:, None]}
-    return Spread(*(billed_seconds(part, **bill) * price + once for part in time.parts))
+    return Interval(*(billed_seconds(part, **bill) * price + once for part in time))
 
 
 def billed_seconds(seconds: Floats, *, increment: Floats, minimum: Floats) -> Floats:

@@ -35,7 +35,7 @@ def to_frame(ranking: Ranking) -> pd.DataFrame:
         "price_date": candidates.column("date")[which], "usd_per_hour": candidates.usd_per_hour[which],
     }  # fmt: skip
     for measure in MEASURES.values():
-        columns |= dict(zip(measure.fields, (p[at] for p in result.measures[measure.name].parts), strict=True))
+        columns |= dict(zip(measure.fields, (p[at] for p in result.measures[measure.name]), strict=True))
     columns |= {name: candidates.column(name)[which] for name in OFFER_FIELDS}
     for name in ("instance_type", "batch_size", "factors", "basis"):
         columns[name] = candidates.per_machine_estimate(attrgetter(name))[which]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections import Counter
@@ -14,16 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vmselect._checks import check_flag, check_indent
+from vmselect._hooks import hook
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
 from vmselect.estimation.waiting import price_waits
 from vmselect.findings import Finding
+from vmselect.intervals import Interval
 from vmselect.ranking import costs, payload, views, wording
 from vmselect.ranking.assessment import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, Assessment, assess
 from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, name_unsold
 from vmselect.ranking.doubts import candidate_findings
 from vmselect.ranking.measures import LIMITED, MEASURES
-from vmselect.ranking.rows import Excluded, Interval, Lazy, Row
+from vmselect.ranking.rows import Excluded, Lazy, Row
 from vmselect.ranking.settings import Settings
 from vmselect.ranking.spread import Ints
 from vmselect.ranking.study import Studied
@@ -158,11 +159,11 @@ class Ranking:
             measures=measures,
         )
 
-    def measures_of(self, candidate: int, column: int) -> dict[str, Interval]:
+    def measures_of(self, candidate: int, column: int) -> dict[str, Interval[float]]:
         """Every measure of one candidate at one epoch count."""
         at = candidate, column
         found = self.assessment.measures
-        return {name: Interval(*(float(part[at]) for part in spread.parts)) for name, spread in found.items()}
+        return {name: Interval(*(float(part[at]) for part in spread)) for name, spread in found.items()}
 
     @cached_property
     def excluded(self) -> Sequence[Excluded]:
@@ -337,20 +338,17 @@ class Ranking:
         return costs.selection_cost(self)
 
     # -- showing -------------------------------------------------------------------------------------------------
-    # The report layer stands above this one and imports it; it is looked up by name when a picture is asked for,
-    # so that this module does not import upwards.
-
     def chart(self, kind: str = "time-cost", **options: Any) -> Any:
         """An Altair chart; see docs/reference/report.md for the kinds."""
-        return importlib.import_module("vmselect.report").chart(self, kind, **options)
+        return hook("ranking_chart")(self, kind, **options)
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the self-contained report page and return its path."""
-        written: Path = importlib.import_module("vmselect.report").write_page(self, path)
+        written: Path = hook("ranking_page")(self, path)
         return written
 
     def _repr_html_(self) -> str:
-        html: str = importlib.import_module("vmselect.report").to_html(self)
+        html: str = hook("ranking_html")(self)
         return html
 
 

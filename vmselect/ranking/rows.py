@@ -6,24 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from vmselect.errors import EstimateError
 from vmselect.findings import Finding, findings_html
+from vmselect.intervals import Interval
 from vmselect.units import count_epochs, format_seconds, format_usd, printable
 
 Item = TypeVar("Item")
 
 MOST_SHOWN = 100
 """Items that a notebook shows of a sequence."""
-
-
-class Interval(NamedTuple):
-    """A value, and the ends between which it lies."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +56,7 @@ class Row:
     """What tells it from others of its type: batch size, ``nodes`` (machines rented at once), whatever was varied."""
     basis: str
     """What its time rests on: ``measured``, ``between`` or ``beyond`` probed batch sizes, or ``predicted``."""
-    measures: Mapping[str, Interval]
+    measures: Mapping[str, Interval[float]]
     """Every measure by name, ``time`` and ``cost`` among them."""
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from vmselect._checks import (
     several,
     show,
 )
+from vmselect._hooks import hook
 from vmselect.catalog import MARKETS, Catalog
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.findings import Finding, warnings_first
@@ -172,8 +172,7 @@ class ServingRanking:
 
     def chart(self, kind: str = "cost-load", **options: Any) -> Any:
         """An Altair chart: ``cost-load`` or ``latency-load``."""
-        # The report layer stands above this one: it is looked up by name when a picture is asked for.
-        return importlib.import_module("vmselect.report.serving").chart(self, kind, **options)
+        return hook("serving_chart")(self, kind, **options)
 
 
 def rank_inference(

@@ -20,7 +20,8 @@ from scipy.special import ndtri, pdtr, pdtrik
 
 from vmselect._checks import check_number
 from vmselect.errors import ArgumentError
-from vmselect.ranking.spread import Floats, Spread
+from vmselect.intervals import Interval
+from vmselect.ranking.spread import Floats
 from vmselect.units import SECONDS_PER_HOUR
 
 
@@ -80,7 +81,7 @@ class Interruptions:
         """Expected time divided by the time without interruption."""
         return 1.0 / (1.0 - self.lost_seconds / self.uptime_seconds)
 
-    def stretch(self, work: Spread, *, confidence: float) -> Spread:
+    def stretch(self, work: Interval[Floats], *, confidence: float) -> Interval[Floats]:
         """Expected time and its range under interruptions.
 
         The range goes from as few interruptions to as many as ``confidence`` allows (a Poisson count), each losing
@@ -95,7 +96,7 @@ class Interruptions:
         low = np.maximum(0.0, fewest * self.lost_seconds - give_or_take * np.sqrt(fewest))
         high = most * self.lost_seconds + give_or_take * np.sqrt(most)
         expected = work.value * self.factor
-        return Spread(expected, np.minimum(work.low + low, expected), np.maximum(work.high + high, expected))
+        return Interval(expected, np.minimum(work.low + low, expected), np.maximum(work.high + high, expected))
 
     @property
     def loss_deviation_seconds(self) -> float:

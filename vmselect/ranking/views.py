@@ -9,9 +9,10 @@ import numpy as np
 
 from vmselect._checks import check_count, check_name
 from vmselect.errors import RankingError
+from vmselect.intervals import Interval
 from vmselect.ranking.assessment import FEASIBLE, OTHER_MARKET, measure
 from vmselect.ranking.measures import read_measure
-from vmselect.ranking.spread import Floats, Ints, Spread
+from vmselect.ranking.spread import Floats, Ints
 from vmselect.units import printable
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _values(ranking: Ranking, objective: str) -> Floats:
 def _values_at(ranking: Ranking, objective: str, counts: Ints) -> Floats:
     """A row per candidate, a column per epoch count."""
     name, epochs = read_measure(objective).name, counts[None, :].astype(float)
-    work = ranking.candidates.work(Spread(epochs, epochs, epochs))
+    work = ranking.candidates.work(Interval(epochs, epochs, epochs))
     return measure(ranking.candidates, ranking.settings, work)[name].value
 
 
