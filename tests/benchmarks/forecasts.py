@@ -1,12 +1,12 @@
-"""How well the end of a training is foreseen from its first part, on other people's learning curves and on our own.
+"""How well the end of a training is forecast from its first part, on other people's learning curves and on our own.
 
-    python tests/benchmarks/forecasts.py FOLDER             # the tables that the documentation quotes
-    python tests/benchmarks/forecasts.py FOLDER --choose    # how the constants of the forecast were chosen
+    python tests/benchmarks/forecasts.py FOLDER             # the table that the documentation quotes
+    python tests/benchmarks/forecasts.py FOLDER --choose    # how the constant of the interval was chosen
 
 FOLDER holds dawnbench_epochs_dev.csv and pollux_convergence.csv, which are not part of vmselect. A hash of its name
-puts each of their curves into one of two halves. Constants are chosen on the first half and on the curves that
-curves.py makes from one seed (some minutes). For the report are the second half, DAWNBench's SQuAD entries and the
-curves of another seed. Early stopping with patience 5 and 10 says where a curve ends.
+puts each of their curves into one of two halves. The constant is chosen on the first half and on the curves that
+curves.py makes from one seed (some minutes). The second half, DAWNBench's SQuAD entries and the curves of another seed
+are only reported. Early stopping with patience 5 and 10 defines where a curve ends.
 """
 
 from __future__ import annotations
@@ -29,38 +29,26 @@ from curves import make_curves
 from methodology1 import read_pollux
 
 import vmselect as vs
-from vmselect.convergence import ConvergenceRun, Curve, StoppingRule, forecast
-from vmselect.convergence.forecast import EpochsForecast, Floats, Standing, forecast_epochs, summarise
-from vmselect.records.rule import Patience
+from vmselect.convergence import ConvergenceRun, Curve, EpochsForecast, StoppingRule
+from vmselect.records.convergence import MOST_PATIENCES
 
 SHARES = (0.25, 0.5, 0.75)
 PATIENCES = (5, 10)
 OWN = 100
 FIRST, SECOND, SQUAD = "half chosen on", "other half", "nothing chosen on"
 MADE, MADE_ANEW = "chosen on", "another seed"
-RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class Case:
-    """A part of a curve, what is foreseen from it, and the end that came."""
+    """The first part of a curve, its forecast, and the epoch at which the training ended."""
 
     group: str
     source: str
-    curve: int
     share: float
-    standing: Standing
+    patience: int
     end: int
     found: EpochsForecast
-
-    @property
-    def plain(self) -> float:
-        """The plainest guess: the epochs seen plus the patience."""
-        return self.standing.seen + self.standing.patience
-
-    def error(self, value: float) -> float:
-        """How far off ``value`` is, as a share of the end."""
-        return abs(value / self.end - 1)
 
 
 def read_curves(folder: Path) -> Iterator[tuple[str, str, list[float]]]:
@@ -80,20 +68,15 @@ def half_of(name: str) -> str:
 
 
 def list_cases(curves: Iterator[tuple[str, str, list[float]]]) -> Iterator[Case]:
-    """Every part of every curve that early stopping ends, where enough of it was seen to say anything."""
-    for curve, (group, source, values) in enumerate(curves):
+    """Every part of every curve that early stopping ends, where it is long enough for a forecast."""
+    for group, source, values in curves:
         for patience in PATIENCES:
             rule = StoppingRule(monitor="metric", mode="max", patience=patience)
             end = rule.stop_after(enumerate(values, 1))
             for share in SHARES if end else ():
-                run = part_of(values, math.floor(share * (end or 0)), rule)
-                found = forecast_epochs(run)
-                if found.draws.size and end:
-                    state = Patience()
-                    for epoch, value in run.curve.points:
-                        state = state.after(rule, epoch, value)
-                    standing = Standing(run.epochs_run, 1.0, state.waited, patience)
-                    yield Case(group, source, curve, share, standing, end, found)
+                found = part_of(values, math.floor(share * (end or 0)), rule).forecast()
+                if math.isfinite(found.value) and end:
+                    yield Case(group, source, share, patience, end, found)
 
 
 def part_of(values: Sequence[float], count: int, rule: StoppingRule) -> ConvergenceRun:
@@ -105,84 +88,39 @@ def part_of(values: Sequence[float], count: int, rule: StoppingRule) -> Converge
 
 
 def choose(cases: list[Case]) -> None:
-    """First the value, then the interval around it, each by its grid."""
-    groups = [
-        [case for case in cases if (case.group, case.share) == key] for key in itertools.product((FIRST, MADE), SHARES)
-    ]
-    plain = [np.mean([case.error(case.plain) for case in group]) for group in groups]
-    best: list[tuple[tuple[float, ...], tuple[float, ...]]] = []
-    for values in itertools.product((0.05, 0.075, 0.1, 0.125, 0.15, 0.2), (0.0, 0.5, 1.0)):
-        forecast.VALUE_DRAWS, forecast.WAITED = values
-        more = [resample(group, [refresh(case)[1] for case in group]) for group in groups]
-        ratios = 1 + np.array([some.mean() for some in more]) / np.array(plain)
-        best.append(((max(float(np.mean(some > 0)) for some in more), float(ratios.max()), ratios.mean()), values))
-    print("value: share of resampled curves on which its error is above that of seen + patience, and the ratio of the")
-    print("two errors, both in the worst of the two sets and three shares; the mean ratio")
-    for score, values in sorted(best)[:5]:
-        print(f"  VALUE_DRAWS, WAITED {values}: {score[0]:.0%}, {score[1]:.3f}, {score[2]:.3f}")
-    forecast.VALUE_DRAWS, forecast.WAITED = sorted(best)[0][1]
-    best = []
-    for times in np.arange(7.0, 14.5, 0.5):
-        forecast.HIGH_TIMES = float(times)
-        covered, width = [], []
-        for group in groups:
-            ends = [(refresh(case), case.end) for case in group]
-            covered.append(np.mean([low <= end <= high for (low, _, high), end in ends]))
-            width.append(np.mean([(high - low) / end for (low, _, high), end in ends if math.isfinite(high)]))
-        best.append(((round(max(abs(share - 0.9) for share in covered), 3), float(np.mean(width))), (float(times),)))
-    print("interval: how far coverage is from 90 % in the worst set and share, and its mean width in shares of the end")
-    for score, values in sorted(best)[:5]:
-        print(f"  HIGH_TIMES {values[0]}: {score[0]:.3f}, {score[1]:.2f}")
-
-
-def resample(cases: Sequence[Case], values: Sequence[float]) -> Floats:
-    """Mean error of ``values`` less that of the plain guess, over many sets of curves drawn with replacement."""
-    sums: dict[int, Floats] = {}
-    for case, value in zip(cases, values, strict=True):
-        more = case.error(value) - case.error(case.plain)
-        sums[case.curve] = sums.get(case.curve, np.zeros(2)) + np.array([more, 1.0])
-    random = np.random.default_rng(0)
-    drawn = random.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=RESAMPLES)
-    totals = drawn @ np.array([*sums.values()])
-    return np.asarray(totals[:, 0] / totals[:, 1])
-
-
-def refresh(case: Case) -> tuple[float, float, float]:
-    """Low end, value and high end with the constants as they stand."""
-    low, value, high = summarise(case.found.draws, case.standing, confidence=0.9)
-    return low, value, math.inf if math.isinf(case.found.high) else high  # a curve that has not bent yet has no end
+    """The number of patiences that holds 90 % of the ends, averaged over sets and shares."""
+    for times in np.arange(3.0, 6.25, 0.25):
+        held = []
+        for key in itertools.product((FIRST, MADE), SHARES):
+            some = [case for case in cases if (case.group, case.share) == key]
+            held.append(np.mean([c.end <= c.found.value + (times - 1) * c.patience for c in some]))
+        print(f"MOST_PATIENCES {times}: {np.mean(held):.1%} ({', '.join(f'{share:.0%}' for share in held)})")
 
 
 def report(cases: list[Case]) -> None:
     """Errors and coverage by group, source and share seen."""
-    numbers = "mean error | median | seen + patience | difference | in interval | below | above | cannot tell"
-    print(f"| curves | seen | parts | {numbers} |")
-    print("|---|---|" + "---:|" * 9)
+    print("| curves | seen | parts | mean error | median | in interval | below | above | cannot tell |")
+    print("|---|---|" + "---:|" * 7)
     for group in (MADE, FIRST, SECOND, MADE_ANEW, SQUAD):
         sources = sorted({case.source for case in cases if case.group == group})
-        for wanted in [sources, *([one] for one in sources)] if len(sources) > 1 else [sources]:
-            for share in SHARES:
-                some = [c for c in cases if (c.group, c.share) == (group, share) and c.source in wanted]
-                if not some:
-                    continue
-                errors = [c.error(c.found.value) for c in some]
-                plain = np.mean([c.error(c.plain) for c in some])
-                least, most = np.quantile(resample(some, [c.found.value for c in some]), [0.05, 0.95])
-                below = np.mean([c.end < c.found.low for c in some])
-                above = np.mean([c.end > c.found.high for c in some])
-                silent = np.mean([not c.found.can_tell for c in some])
-                more = f"{100 * (np.mean(errors) - plain):+.1f} ({100 * least:+.1f} to {100 * most:+.1f})"
-                print(
-                    f"| {' and '.join(wanted)}, {group} | {share:.0%} | {len(some)} | {np.mean(errors):.1%} | "
-                    f"{np.median(errors):.1%} | {plain:.1%} | {more} | {1 - below - above:.0%} | {below:.0%} | "
-                    f"{above:.0%} | {silent:.0%} |"
-                )
+        for share in SHARES:
+            some = [case for case in cases if (case.group, case.share) == (group, share)]
+            if not some:
+                continue
+            errors = [abs(case.found.value / case.end - 1) for case in some]
+            below = np.mean([case.end < case.found.low for case in some])
+            above = np.mean([case.end > case.found.high for case in some])
+            unsure = np.mean([not case.found.can_tell for case in some])
+            print(
+                f"| {' and '.join(sources)}, {group} | {share:.0%} | {len(some)} | {np.mean(errors):.1%} | "
+                f"{np.median(errors):.1%} | {1 - below - above:.0%} | {below:.0%} | {above:.0%} | {unsure:.0%} |"
+            )
 
 
 if __name__ == "__main__":
     if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--choose"]):
         sys.exit("usage: forecasts.py FOLDER [--choose]")
-    print(f"vmselect {vs.__version__}\n")
+    print(f"vmselect {vs.__version__}, MOST_PATIENCES {MOST_PATIENCES}\n")
     seeds = {MADE: 0} if sys.argv[2:] else {MADE: 0, MADE_ANEW: 1}
     own = ((group, "small trainings", values) for group, s in seeds.items() for values in make_curves(OWN, seed=s))
     everything = list(list_cases(itertools.chain(own, read_curves(Path(sys.argv[1])))))

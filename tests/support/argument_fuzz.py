@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import inspect
-import json
 import random
 import traceback
 from collections.abc import Callable, Iterator
@@ -178,10 +177,7 @@ def _comparing(catalog: vs.Catalog, ranking: vs.Ranking) -> list[Target]:
 
 
 def _probing() -> list[Target]:
-    summary = Path("summary.json").absolute()
-    summary.write_text(SUMMARY)
     return [
-        Target("Profile.from_skypilot_summary", vs.Profile.from_skypilot_summary, {"path": summary}),
         Target("probe_loop", vs.probe_loop, {"path": "a.json", "batch_size": 8}),
         Target("InferenceProbe", vs.InferenceProbe, {"path": "a.json"}),
         Target("probe_inference", vs.probe_inference, {"path": "a.json", "batch_size": 8}),
@@ -193,14 +189,6 @@ def _probing() -> list[Target]:
         Target("InferenceRecord.from_times", vs.InferenceRecord.from_times, {
             "instance_type": "x", "batch_size": 8, "call_seconds": [0.02, 0.03]}),
     ]  # fmt: skip
-
-
-SUMMARY = json.dumps({
-    "boot_time": 1000.0, "create_time": 1010.0, "warmup_steps": 1, "total_steps": 500, "num_steps": 11,
-    "first_step_time": 1014.0, "warmup_end_time": 1014.0, "last_step_time": 1016.0, "time_per_step": 0.2,
-    "estimated_total_time": 114.0,
-})  # fmt: skip
-"""What SkyPilot's benchmark callback writes."""
 
 
 def _serving(catalog: vs.Catalog) -> list[Target]:

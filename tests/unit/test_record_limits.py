@@ -6,7 +6,6 @@ than the format says.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -259,15 +258,6 @@ def test_a_record_of_32_mib_is_read_and_none_larger(tmp_path: Path) -> None:
         Profile.load(padded(tmp_path / "a.json", text, size + 1))
 
 
-def test_a_skypilot_summary_of_1_mib_is_read_and_none_larger(tmp_path: Path) -> None:
-    stamps = ("boot_time", "create_time", "first_step_time", "warmup_end_time", "last_step_time")
-    text = json.dumps({**dict.fromkeys(stamps, 1.0), "num_steps": 2, "warmup_steps": 1})
-    path = padded(tmp_path / "a.json", text, 1024 * 1024)
-    assert Profile.from_skypilot_summary(path).timeline.steps.steps == 2
-    with pytest.raises(ProfileError):
-        Profile.from_skypilot_summary(padded(path, text, 1024 * 1024 + 1))
-
-
 def test_records_of_one_second_get_a_number_each(tmp_path: Path) -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     for _ in range(3):
@@ -315,18 +305,6 @@ def test_the_smallest_value_that_so_many_do_not_exceed(percent: float, found: fl
 def test_what_is_no_number_is_spelt_out() -> None:
     logged = [as_logged(value) for value in (math.nan, math.inf, -math.inf, 0.5, 1e-300)]
     assert logged == ["nan", "inf", "-inf", 0.5, 1e-300]
-
-
-@pytest.mark.parametrize(("stamp", "fits"), [(1e12, True), (1.000001e12, False), (-1e12, True), (-1.000001e12, False)])
-def test_how_far_away_a_time_stamp_may_be(tmp_path: Path, stamp: float, fits: bool) -> None:
-    stamps = ("boot_time", "create_time", "first_step_time", "warmup_end_time", "last_step_time")
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps({**dict.fromkeys(stamps, stamp), "num_steps": 2, "warmup_steps": 1}))
-    if fits:
-        assert Profile.from_skypilot_summary(path).timeline.steps.total_seconds == 0.0
-    else:
-        with pytest.raises(ProfileError, match="boot_time is missing or not a number"):
-            Profile.from_skypilot_summary(path)
 
 
 def test_a_machine_of_which_nothing_is_said_is_the_only_one() -> None:

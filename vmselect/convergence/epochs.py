@@ -17,6 +17,7 @@ from typing import Literal
 
 from vmselect._checks import check_count, check_number
 from vmselect.findings import Finding
+from vmselect.intervals import Interval
 
 REACH = 2.0
 """How far beyond the sizes that were tried epochs are still given, as a factor."""
@@ -50,8 +51,13 @@ class EpochsEstimate:
     doubt: float = 0.0
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def interval(self) -> Interval[float]:
+        """The value with its bounds."""
+        return Interval(self.value, self.low, self.high)
+
     def __iter__(self) -> Iterator[float]:
-        return iter((self.value, self.low, self.high))
+        return iter(self.interval)
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
+from vmselect._checks import check_number
+from vmselect.intervals import Interval
 from vmselect.records.base import Count, Moment, Number, Part, PositiveCount, Record, Seconds, Text
-from vmselect.records.rule import StoppingRule
+from vmselect.records.rule import Patience, StoppingRule
 from vmselect.records.training import MAX_EPOCHS
 from vmselect.records.usage import Usage
-
-if TYPE_CHECKING:
-    from vmselect.convergence.forecast import EpochsForecast
 
 FORMAT: Final = 2
 """Number of the file format that this version writes."""
@@ -24,6 +25,16 @@ MAX_RUNS = 10_000
 
 MOST_EPOCHS = 1e9
 """That a run can have."""
+
+FEWEST_VALUES = 4
+"""A forecast needs this many values of the metric."""
+
+MOST_PATIENCES = 4.5
+"""The high end of a forecast (confidence 0.9) lies this many times the patience after the last value. Chosen on curves
+of 100 small trainings and on one half of DAWNBench's and Pollux' curves (``tests/benchmarks/forecasts.py``)."""
+
+WIDEST_RATIO = 4.0
+"""A forecast whose high end is more than this many times its low end is marked as too wide to act on."""
 
 Logged = Number | Literal["nan", "inf", "-inf"]
 """A logged value; JSON has no word for what is not a number, so it is spelt out."""
@@ -52,6 +63,28 @@ class Curve(Part):
     def points(self) -> list[tuple[int, float]]:
         """(epoch, value) pairs, values as floats."""
         return list(zip(self.epoch, (float(value) for value in self.value), strict=True))
+
+
+@dataclass(frozen=True)
+class EpochsForecast:
+    """Epochs until the metric stabilizes, forecast from the first part of a run. Unpacks as ``value, low, high``.
+
+    ``can_tell`` is False, with the ``reason``, where the forecast is not worth acting on.
+    """
+
+    value: float
+    low: float
+    high: float
+    can_tell: bool
+    reason: str
+
+    @property
+    def interval(self) -> Interval[float]:
+        """The value with its bounds."""
+        return Interval(self.value, self.low, self.high)
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.interval)
 
 
 class ConvergenceRun(Part):
@@ -101,12 +134,37 @@ class ConvergenceRun(Part):
         return None if value is None else float(value)
 
     def forecast(self, *, confidence: float = 0.9) -> EpochsForecast:
-        """Epochs until the metric stabilises, foreseen from the curve so far; says when it cannot tell yet."""
-        # What foresees stands above the records and imports them, so it is looked up when it is asked for.
-        forecast: EpochsForecast = importlib.import_module("vmselect.convergence.forecast").forecast_epochs(
-            self, confidence=confidence
-        )
-        return forecast
+        """Epochs until the metric stabilizes: those seen so far plus the patience.
+
+        The low end is the earliest epoch at which the rule can stop. The high end held in 90 % of other trainings.
+        """
+        confidence = check_number("confidence", confidence, above=0, most=0.9999)
+        rule = self.rule
+        if (end := self.stabilised_after) is not None:
+            return EpochsForecast(end, end, end, True, "the run has stabilized")
+        points = [(epoch, value) for epoch, value in self.curve.points if epoch > rule.start_from_epoch]
+        known = [epoch for epoch, value in points if math.isfinite(value)]
+        state = Patience()
+        for epoch, value in points:
+            state = state.after(rule, epoch, value)
+        problem = ""
+        if len(known) < FEWEST_VALUES:
+            problem = f"the run has {len(known)} values of {rule.monitor}, and a forecast needs {FEWEST_VALUES}"
+        elif state.best is None or not math.isfinite(state.best):
+            problem = f"the best value of {rule.monitor} so far is {state.best}"
+        if problem:
+            return EpochsForecast(math.inf, float(self.epochs_run), math.inf, False, problem)
+        seen, stride = known[-1], statistics.median(later - earlier for earlier, later in pairwise(known))
+        patience = stride * max(1, rule.patience)
+        low = stride * max(1, rule.patience - state.waited)
+        # The high end is calibrated at confidence 0.9. Other confidences move it on a logarithmic scale.
+        quantile = statistics.NormalDist().inv_cdf
+        high = patience * MOST_PATIENCES ** (quantile(0.5 + confidence / 2) / quantile(0.95))
+        value, low, high = (seen + more for more in (patience, low, high))
+        can_tell, reason = True, f"the run has {len(known)} values of {rule.monitor}"
+        if high > WIDEST_RATIO * low:
+            can_tell, reason = False, f"the interval {low:.0f} to {high:.0f} is too wide to act on"
+        return EpochsForecast(value, low, high, can_tell, reason)
 
     @property
     def title(self) -> str:

@@ -356,15 +356,6 @@ class Profile(Record):
 
         return profile_from_times(locals())
 
-    @classmethod
-    def from_skypilot_summary(
-        cls, path: str | os.PathLike[str], *, instance_type: str | None = None, batch_size: int | None = None
-    ) -> Profile:
-        """A profile from the ``summary.json`` that SkyPilot's benchmark callback wrote."""
-        from vmselect.records.elsewhere import profile_from_skypilot_summary
-
-        return profile_from_skypilot_summary(path, instance_type=instance_type, batch_size=batch_size)
-
     # -- showing -------------------------------------------------------------------------------------------------
 
     def summary(self) -> dict[str, str]:
