@@ -39,4 +39,5 @@ class Interval(NamedTuple, Generic[Value]):
         """These intervals where ``chosen`` is true, those of ``other`` elsewhere."""
         import numpy as np
 
-        return Interval(*(np.where(chosen, mine, its) for mine, its in zip(self, other, strict=True)))
+        mine: Interval[Any] = self
+        return Interval(*(np.where(chosen, one, another) for one, another in zip(mine, other, strict=True)))
