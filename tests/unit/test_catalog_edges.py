@@ -97,10 +97,10 @@ def test_ties_of_a_comparison_stand_by_name_and_the_largest_change_first() -> No
 
     changes = compare_prices(priced(a=1.0, b=2.0, c=4.0, d=1.0, e=1.0), priced(a=1.5, b=1.0, c=4.0, d=0.5, f=9.0))
     found = [(r.change, r.instance_type, r.percent) for r in changes.itertuples()]
-    assert found[:3] == [("cheaper", "b", -50.0), ("cheaper", "d", -50.0), ("dearer", "a", 50.0)] or found[:3] == [
-        ("dearer", "a", 50.0),
-        ("cheaper", "b", -50.0),
-        ("cheaper", "d", -50.0),
+    assert found[:3] == [("lower", "b", -50.0), ("lower", "d", -50.0), ("higher", "a", 50.0)] or found[:3] == [
+        ("higher", "a", 50.0),
+        ("lower", "b", -50.0),
+        ("lower", "d", -50.0),
     ]
     assert [(change, name) for change, name, _ in found[3:]] == [("gone", "e"), ("new", "f")]
 

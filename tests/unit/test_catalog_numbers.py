@@ -161,9 +161,9 @@ def test_a_change_of_price_in_percent() -> None:
         return vs.Catalog.embedded("2021-02-28").with_offers([{**ROW, "usd_per_hour": usd, "date": "2026-01-01"}])
 
     (row,) = compare_prices(priced(4.0), priced(5.0)).itertuples()
-    assert (row.change, row.percent, row.old_usd_per_hour, row.new_usd_per_hour) == ("dearer", 25.0, 4.0, 5.0)
+    assert (row.change, row.percent, row.old_usd_per_hour, row.new_usd_per_hour) == ("higher", 25.0, 4.0, 5.0)
     (row,) = compare_prices(priced(4.0), priced(1.0)).itertuples()
-    assert (row.change, row.percent, row.old_date) == ("cheaper", -75.0, "2026-01-01")
+    assert (row.change, row.percent, row.old_date) == ("lower", -75.0, "2026-01-01")
     assert not len(compare_prices(priced(4.0), priced(4.0)))
 
 

@@ -317,13 +317,7 @@ class Catalog:
             names = [written.get(snapshot.fold_gpu(name), name) for name in names]
         for name in names:
             self._check_known(column, name)
-        wanted = [int(i) for i in values.cat.categories.get_indexer(pd.Index(list(names))) if i >= 0]
-        codes = values.cat.codes.to_numpy()
-        if len(wanted) == 1:
-            return np.asarray(codes == wanted[0])
-        table_of_codes = np.zeros(len(values.cat.categories) + 1, dtype=bool)
-        table_of_codes[wanted] = True
-        return np.asarray(table_of_codes[codes])
+        return np.asarray(values.isin(names))
 
     def _check_known(self, column: str, name: str | None) -> None:
         if name is None:

@@ -1,4 +1,4 @@
-"""What changed between two catalogs: new, gone, dearer, cheaper."""
+"""What changed between two catalogs: new, gone, higher and lower prices."""
 
 from __future__ import annotations
 
@@ -22,42 +22,28 @@ def compare_prices(old: Catalog, new: Catalog) -> pd.DataFrame:
 
     >>> then, now = Catalog.embedded("2021-02-28"), Catalog.embedded("2026-08-22")
     >>> changes = compare_prices(then, now)
-    >>> changes.loc[changes["change"] == "dearer", "instance_type"].tolist()
+    >>> changes.loc[changes["change"] == "higher", "instance_type"].tolist()
     ['ml.p3.2xlarge']
     """
     for name, given in (("old", old), ("new", new)):
         if not isinstance(given, Catalog):
             raise ArgumentError(f"{name} must be a Catalog, not {show(given)}. Read a file with Catalog.load first.")
-    before = old.offers(market=None)
-    after = new.offers(market=None)
-    scopes = set(map(tuple, after[list(_SCOPE)].astype(str).drop_duplicates().to_numpy()))
-    covered = [scope in scopes for scope in map(tuple, before[list(_SCOPE)].astype(str).to_numpy())]
-    before = before[np.array(covered, dtype=bool)]
-    both = pd.merge(
-        before[[*KEY, "usd_per_hour", "date", "retired"]].astype(dict.fromkeys((*KEY, "date"), str)),
-        after[[*KEY, "usd_per_hour", "date"]].astype(dict.fromkeys((*KEY, "date"), str)),
-        on=list(KEY),
-        how="outer",
-        suffixes=("_old", "_new"),
-    )
-    was, now = both["usd_per_hour_old"], both["usd_per_hour_new"]
+    columns = [*KEY, "usd_per_hour", "date"]
+    texts = dict.fromkeys((*KEY, "date"), str)
+    before = old.offers(market=None)[[*columns, "retired"]].astype(texts)
+    after = new.offers(market=None)[columns].astype(texts)
+    scopes = pd.MultiIndex.from_frame(after[list(_SCOPE)])
+    before = before[pd.MultiIndex.from_frame(before[list(_SCOPE)]).isin(scopes)]
+    before = before.rename(columns={"usd_per_hour": "old_usd_per_hour", "date": "old_date"})
+    after = after.rename(columns={"usd_per_hour": "new_usd_per_hour", "date": "new_date"})
+    both = pd.merge(before, after, on=list(KEY), how="outer")
+    was, now = both["old_usd_per_hour"], both["new_usd_per_hour"]
     both["change"] = np.select(
-        [was.isna(), now.isna(), now > was, now < was], ["new", "gone", "dearer", "cheaper"], "same"
+        [was.isna(), now.isna(), now > was, now < was], ["new", "gone", "higher", "lower"], "same"
     )
     both["percent"] = (now / was - 1) * 100
     gone_before = (both["change"] == "gone") & both["retired"].eq(True)
     both = both[(both["change"] != "same") & ~gone_before]
-    both = both.rename(
-        columns={
-            "usd_per_hour_old": "old_usd_per_hour",
-            "usd_per_hour_new": "new_usd_per_hour",
-            "date_old": "old_date",
-            "date_new": "new_date",
-        }
-    )
-    size = both["percent"].abs().fillna(-1)
-    return (
-        both.assign(size=size)
-        .sort_values(["size", *KEY], ascending=[False, *[True] * len(KEY)])[list(COLUMNS)]
-        .reset_index(drop=True)
-    )
+    both = both.assign(size=both["percent"].abs().fillna(-1))
+    order = both.sort_values(["size", *KEY], ascending=[False, *[True] * len(KEY)])
+    return order[list(COLUMNS)].reset_index(drop=True)

@@ -44,7 +44,7 @@ def read(
         source = "user"
     else:
         header = _read_header(path, head)
-        layout = foreign.recognise(header)
+        layout = foreign.recognize(header)
         if layout is None:
             _check_header(path, header)
             _check_first_rows(path, header)

@@ -36,21 +36,19 @@ _GCP_HOST_ONLY = r"(?:a2|a3|a4|a4x|g2|g4)-"
 
 @dataclass(frozen=True)
 class Layout:
-    """How another tool lays out its prices."""
+    """The price file format of another tool."""
 
     name: str
     columns: frozenset[str]
     convert_rows: Callable[[pd.DataFrame, str], Converted]
 
     def convert(self, raw: pd.DataFrame, *, path: Path, provider: str | None) -> Converted:
-        """``raw`` in our columns, the row of ``raw`` that each row came from, and what was left out."""
-        if provider is None:
-            provider = _provider_of(path)
-        return self.convert_rows(raw, provider)
+        """``raw`` in our columns, the row of ``raw`` that each row came from, and which rows were excluded."""
+        return self.convert_rows(raw, _provider_of(path) if provider is None else provider)
 
 
-def recognise(header: Sequence[str]) -> Layout | None:
-    """The layout that ``header`` belongs to, or None when it is ours or nobody's."""
+def recognize(header: Sequence[str]) -> Layout | None:
+    """The layout that ``header`` belongs to; None for our own and for an unknown one."""
     return next((layout for layout in _LAYOUTS if layout.columns <= set(header)), None)
 
 
@@ -107,27 +105,22 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
 
 
 def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]:
-    """What of the accelerators and hosts that are priced apart became no machine."""
+    """A finding about the accelerators and hosts priced apart that belong to no known machine, in any zone."""
     gpus = apart[apart["instance_type"] == ""]
-    unused = gpus[~gpus["row"].isin(joined["row"])]
-    names = sorted({f"{r.gpu_count:g} x {r.gpu_model}" for r in unused.itertuples()} - _used_elsewhere(gpus, unused))
+    counts = gpus["gpu_count"].map("{:g} x ".format) + gpus["gpu_model"]
+    used = gpus["row"].isin(joined["row"])
+    names = sorted(set(counts[~used]) - set(counts[used]))
     names += sorted(set(apart["instance_type"]) - {""} - set(joined["instance_type"]))
     if not names:
         return []
     return [
         Finding(
             "price-rows-left-out",
-            f"Accelerators or hosts that are priced apart and make no machine that we know: {list_some(names, 8)}.",
-            "Take these machines from the embedded prices, or bring your own.",
+            f"Accelerators or hosts that are priced apart and belong to no known machine: {list_some(names, 8)}.",
+            "Take these machines from the embedded prices, or add your own prices.",
             "info",
         )
     ]
-
-
-def _used_elsewhere(gpus: pd.DataFrame, unused: pd.DataFrame) -> set[str]:
-    """Those that make a machine in some zone: that another zone lacks the host is no loss."""
-    used = gpus[~gpus["row"].isin(unused["row"])]
-    return {f"{r.gpu_count:g} x {r.gpu_model}" for r in used.itertuples()}
 
 
 def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:

@@ -17,7 +17,7 @@ from vmselect import _files
 from vmselect._checks import check_path
 from vmselect.catalog import files, store, table
 from vmselect.catalog.schema import KEY
-from vmselect.catalog.snapshot import provider_terms, read_snapshot, snapshot_at, unpriced
+from vmselect.catalog.snapshot import newest_prices, provider_terms, snapshot_at, unpriced
 from vmselect.errors import CatalogError
 
 MARKETS = ("on_demand", "spot")  # what ships; reserved prices differ by contract
@@ -34,7 +34,7 @@ def write_snapshot(folder: str | os.PathLike[str] = "pricing") -> Path:
         raise CatalogError(
             f"{place} is no pricing folder: it has no manifest.json. Run this in a checkout of vmselect."
         )
-    shipped, newest = read_snapshot(snapshot_at().file), snapshot_at().date
+    shipped, newest = newest_prices(), snapshot_at().date
     parts, _ = store.read_parts()
     fresh = [part for part in map(_select, parts) if len(part)]
     if not fresh:
@@ -59,7 +59,7 @@ def _select(part: pd.DataFrame) -> pd.DataFrame:
     terms = provider_terms(provider)
     if terms is None:
         return part.iloc[:0]
-    shipped = read_snapshot(snapshot_at().file)
+    shipped = newest_prices()
     known = {*shipped["instance_type"].astype(str), *unpriced()["instance_type"].astype(str)}
     wanted = part["instance_type"].astype(str).isin(known) | (part["gpu_count"] > 0)
     here = (part["region"] == terms.reference_region) & part["market"].isin(MARKETS)
@@ -67,12 +67,10 @@ def _select(part: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_shipped_facts(above: pd.DataFrame, shipped: pd.DataFrame) -> pd.DataFrame:
-    known = set(zip(shipped["provider"].astype(str), shipped["instance_type"].astype(str), strict=True))
-    ours = [
-        pair in known for pair in zip(above["provider"].astype(str), above["instance_type"].astype(str), strict=True)
-    ]
+    known = pd.MultiIndex.from_frame(shipped[["provider", "instance_type"]].astype(str))
+    ours = pd.MultiIndex.from_frame(above[["provider", "instance_type"]].astype(str)).isin(known)
     above = above.copy()
-    above.loc[np.array(ours, dtype=bool), ["vcpus", "memory_gib", "gpu_count"]] = np.nan
+    above.loc[ours, ["vcpus", "memory_gib", "gpu_count"]] = np.nan
     return table.inherit_facts(above, shipped)
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from vmselect._checks import check_choice, check_name, check_number, check_seconds, maybe, several, show
 from vmselect.catalog import store, table
-from vmselect.catalog.snapshot import provider_terms, read_snapshot, snapshot_at
+from vmselect.catalog.snapshot import newest_prices, provider_terms
 from vmselect.catalog.sources import REGISTRY, VIA, PriceTable, Source, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
 from vmselect.findings import Finding
@@ -244,7 +244,7 @@ def _describe_losses(provider: str, region: str, before: pd.DataFrame | None, no
 
 def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterator[Finding]:
     """A finding that names the types that ship with a price on demand and got none now, with the reasons."""
-    shipped = read_snapshot(snapshot_at().file)
+    shipped = newest_prices()
     here = shipped[(shipped["provider"] == source.provider) & (shipped["region"] == region) & ~shipped["retired"]]
     wanted = here[here["service"].isin(set(now["service"])) & (here["market"] == "on_demand")]
     priced = now[now["market"] == "on_demand"]
@@ -267,6 +267,6 @@ def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterat
 def _describe_what_stays(provider: str, region: str, kept: pd.DataFrame | None) -> str:
     if kept is not None:
         return f"Its prices of {max(kept['date'].astype(str).unique())} stay."
-    shipped = read_snapshot(snapshot_at().file)
+    shipped = newest_prices()
     here = (shipped["provider"] == provider) & (shipped["region"] == region)
     return "The embedded prices stay." if here.any() else "There are no older ones."

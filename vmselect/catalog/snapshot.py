@@ -16,41 +16,32 @@ from vmselect.catalog.schema import SCHEMA_VERSION, is_iso_date
 from vmselect.errors import ArgumentError, CatalogError
 
 
-class Shipped(BaseModel):
-    """Something that the pricing folder tells; unknown fields are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TableEntry(Shipped):
-    """A line of the manifest: a file."""
+class ManifestEntry(BaseModel):
+    """A file of the pricing folder; only snapshots of prices have a date and a description."""
 
     file: str
     rows: int
     sha256: str
+    date: str = ""
+    description: str = ""
 
 
-class SnapshotEntry(TableEntry):
-    """A line of the manifest: a file of prices."""
-
-    date: str
-    description: str
-
-
-class Manifest(Shipped):
-    """What lies in the pricing folder, oldest snapshot first."""
+class Manifest(BaseModel):
+    """The files of the pricing folder, oldest snapshot first."""
 
     schema_version: int
-    snapshots: tuple[SnapshotEntry, ...]
-    tables: tuple[TableEntry, ...]
+    snapshots: tuple[ManifestEntry, ...]
+    tables: tuple[ManifestEntry, ...]
 
 
-class ProviderTerms(Shipped):
+class ProviderTerms(BaseModel):
     """How a provider bills a service and what availability it promises, each with its source.
 
     >>> provider_terms("aws").billing_minimum_seconds
     60
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     provider: str
     service: str
@@ -76,7 +67,7 @@ def manifest() -> Manifest:
     return found
 
 
-def snapshot_at(date: str | None = None) -> SnapshotEntry:
+def snapshot_at(date: str | None = None) -> ManifestEntry:
     """The newest snapshot, or the newest one not later than ``date``.
 
     >>> snapshot_at("2021-02-28").date
@@ -97,6 +88,11 @@ def snapshot_at(date: str | None = None) -> SnapshotEntry:
 def read_snapshot(file: str) -> pd.DataFrame:
     """The checked rows of one shipped snapshot."""
     return files.read(pricing_folder() / file)[0]
+
+
+def newest_prices() -> pd.DataFrame:
+    """The checked rows of the newest shipped snapshot."""
+    return read_snapshot(snapshot_at().file)
 
 
 @functools.cache

@@ -92,7 +92,6 @@ def is_built(frame: object) -> bool:
         isinstance(frame, pd.DataFrame)
         and len(frame) > 0
         and tuple(frame.columns) == COLUMNS
-        and all(frame[c].dtype == np.float64 for c in NUMBER_LIMITS)
         and all(isinstance(frame[c].dtype, pd.CategoricalDtype) for c in TEXT_COLUMNS if c != "retired")
     )
 
@@ -129,24 +128,15 @@ def concat(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def key_codes(frames: Sequence[pd.DataFrame]) -> list[npt.NDArray[np.int64]]:
     """One integer per row and frame; equal integers mean equal keys, across all the frames given."""
-    codes = [np.zeros(len(f), dtype=np.int64) for f in frames]
-    bound = 1
+    codes, bound = np.zeros(sum(map(len, frames)), dtype=np.int64), 1
     for column in KEY:
-        names: dict[str, int] = {}
-        for f in frames:
-            for name in f[column].cat.categories.tolist():
-                names.setdefault(name, len(names))
-        if bound * (len(names) + 1) > 2**62:  # too many names to number every combination: number those there are
-            joined, used = pd.factorize(np.concatenate(codes))
-            codes = np.split(joined.astype(np.int64), np.cumsum([len(f) for f in frames])[:-1])
+        joined = pd.api.types.union_categoricals([f[column] for f in frames])
+        size = len(joined.categories) + 1
+        if bound * size > 2**62:  # too many combinations for an integer: number only those that occur
+            codes, used = pd.factorize(codes)
             bound = len(used)
-        bound *= len(names) + 1
-        for i, f in enumerate(frames):
-            column_codes = np.array([names[n] for n in f[column].cat.categories.tolist()], dtype=np.int64)
-            codes[i] = codes[i] * (len(names) + 1)
-            if len(f):
-                codes[i] += column_codes[f[column].cat.codes.to_numpy()]
-    return codes
+        codes, bound = codes * size + joined.codes, bound * size
+    return np.split(codes, np.cumsum([len(f) for f in frames])[:-1])
 
 
 def _texts(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
@@ -180,21 +170,14 @@ def _numbers(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
     if given.dtype == np.float64:
         numbers = given
     else:
-        blank = given.isna() | (given.astype(str).str.strip() == "")
+        texts = given.astype(str).str.strip()
         # Words that Python would take for numbers ("inf", "1_000", "True") are not prices.
-        plain = given.astype(str).str.strip().str.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-        numbers = pd.to_numeric(given.astype(str).where(plain), errors="coerce").astype(np.float64)
-        wrong = (~plain & ~blank).to_numpy(dtype=bool)
+        plain = texts.str.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+        numbers = pd.to_numeric(texts.where(plain), errors="coerce").astype(np.float64)
+        wrong = (~plain & ~given.isna() & (texts != "")).to_numpy(dtype=bool)
+        unit = " in US dollars" if column == "usd_per_hour" else ""
         if wrong.any():
-            rules.append(
-                (
-                    wrong,
-                    lambda i: (
-                        f"{column} {str(given[i])[:40]!r} is not a plain number"
-                        + (" in US dollars" if column == "usd_per_hour" else "")
-                    ),
-                )
-            )
+            rules.append((wrong, lambda i: f"{column} {str(given[i])[:40]!r} is not a plain number{unit}"))
     values = numbers.to_numpy(dtype=np.float64)
     lowest, highest = NUMBER_LIMITS[column]
     fine = (values >= lowest) & (values <= highest)

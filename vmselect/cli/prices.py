@@ -124,7 +124,7 @@ def diff(
     new: Annotated[Path | None, typer.Argument(help="A price file; your refreshed prices when not given.")] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show what changed: new, gone, dearer, cheaper. Exit code 1 when something did, as diff does."""
+    """Show what changed: new, gone, higher and lower prices. Exit code 1 when something did, as diff does."""
     from vmselect.catalog import Catalog, compare_prices
     from vmselect.catalog.diff import COLUMNS
 

@@ -93,7 +93,7 @@ def test_refresh_then_diff(azure) -> None:
     changed = run("diff", "--format", "csv")
     assert changed.exit_code == 1
     rows = {r["instance_type"]: r for r in csv.DictReader(io.StringIO(changed.stdout))}
-    assert rows["Standard_NC4as_T4_v3"]["change"] == "dearer"
+    assert rows["Standard_NC4as_T4_v3"]["change"] == "higher"
     assert rows["Standard_New"]["change"] == "new"
     assert rows["Standard_D8s_v3"]["change"] == "gone"
 

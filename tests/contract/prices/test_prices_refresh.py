@@ -243,7 +243,7 @@ def test_catalog_refresh_through_http(cloud, answer, client, monkeypatch) -> Non
     assert fresh.price("Standard_NC4as_T4_v3") == 0.5
     changes = vs.catalog.compare_prices(vs.Catalog.embedded(), vs.Catalog.refreshed(alone=True))
     before = vs.Catalog.embedded().price("Standard_NC4as_T4_v3")
-    cheaper = changes[changes["change"] == "cheaper"]
+    cheaper = changes[changes["change"] == "lower"]
     assert cheaper["instance_type"].tolist() == ["Standard_NC4as_T4_v3"]
     assert cheaper["percent"].iloc[0] == pytest.approx(-100 * (1 - 0.5 / before))
     shipped = vs.Catalog.embedded().offers("azure", retired=False)

@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from vmselect.catalog.schema import FACTS, NUMBER_LIMITS
-from vmselect.catalog.snapshot import read_snapshot, snapshot_at, unpriced
+from vmselect.catalog.snapshot import newest_prices, unpriced
 from vmselect.catalog.sources import Row
 
 
 @functools.cache
 def known_machines(provider: str) -> dict[str, Row]:
     """Facts (vCPUs, memory, GPU, retired or not) of every type of ``provider`` that we know, by name."""
-    rows = pd.concat([read_snapshot(snapshot_at().file), unpriced().assign(retired=False)])
+    rows = pd.concat([newest_prices(), unpriced().assign(retired=False)])
     rows = rows[rows["provider"] == provider].drop_duplicates("instance_type")
     machines = {}
     for row in rows.to_dict("records"):
