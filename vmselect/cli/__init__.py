@@ -13,12 +13,13 @@ from vmselect.cli.check import check
 from vmselect.cli.compare import compare
 from vmselect.cli.estimate import estimate
 from vmselect.cli.output import flag, say
-from vmselect.cli.probe import CONTEXT, Interrupted, probe
+from vmselect.cli.probe import CONTEXT, probe
 from vmselect.cli.rank import rank
 from vmselect.cli.report import report
 from vmselect.cli.select import select
 from vmselect.cli.transfer import transfer
 from vmselect.errors import VmselectError
+from vmselect.probe.script import Interrupted
 
 app = typer.Typer(
     name="vmselect",

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import runpy
-import shutil
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from vmselect._checks import check_count, check_name, maybe, several
 from vmselect._files import has_file
 from vmselect.cli.output import flag, say
-from vmselect.cli.trainings import EnoughFits, Trainings, after_import, redirect_tuners
 from vmselect.errors import ArgumentError
 from vmselect.units import format_seconds, list_some
 
@@ -43,10 +36,6 @@ changes from one second to the next, and twenty short steps would see one moment
 
 OURS = ("--instance-type", "--fits", "--watch", "--touch-files", "--steady-seconds", "--alarm", "--alarm-cpu")
 """Options that a script hardly has: behind its name they are probably meant for us."""
-
-
-class Interrupted(BaseException):
-    """Ctrl-C in the script, by a name of our own: typer would make an exit code of a KeyboardInterrupt."""
 
 
 def probe(
@@ -111,10 +100,9 @@ def probe(
 
       vmselect probe --watch --alarm "notify-send vmselect" --alarm-cpu 0.95 train.py
     """
-    import vmselect
-    from vmselect.probe.options import Options, check_target, choose_path
-    from vmselect.probe.scratch import make_scratch_folder, noted_writes, saved_in_scratch
-    from vmselect.probe.torch_script import LOADER_MODULE, OPTIMIZER_MODULE, EnoughSteps, TorchScript
+    from vmselect.probe.options import check_target, choose_path
+    from vmselect.probe.sampling import Alarm
+    from vmselect.probe.script import ScriptFailed, probe_script
 
     if script.endswith(".ipynb"):
         raise ArgumentError(
@@ -133,82 +121,37 @@ def probe(
     target = choose_path(path) or Path("profiles")
     check_target(target, "training")
     wanted = several(check_count, "--fit", fit) if fit else ()
-    last = maybe(check_count, "--fits", fits) or max(wanted, default=math.inf)
-    given = [check_name("--name", one) for one in name or ()]
-    names = given.copy()
-    notice = vmselect.Alarm(alarm, cpu=alarm_cpu, seconds=alarm_seconds) if alarm is not None else None
-    after = ExitStack()
-    looks: dict[str, Any] = {"sample": sample or None, "alarm": notice}
-
-    def new_probe(number: int, kind: Any = vmselect.IterationProbe) -> Any:
-        if wanted and number not in wanted:
-            # Not without a path: it would be written where VMSELECT_FOLDER says.
-            unwanted = make_scratch_folder(target)
-            after.callback(shutil.rmtree, unwanted, ignore_errors=True)
-            return kind(
-                unwanted, steps=1, validations=0, stop=not watch, protect_files=not touch_files, verbose=0, sample=None
-            )
-        keras_only = {"validation_steps": validation_steps} if kind is vmselect.IterationProbe else {}
-        return kind(
-            target, steps=steps, validations=validations, seconds=seconds, stop=not watch, batch_size=batch_size,
-            steady_seconds=None if watch else steady_seconds,
-            instance_type=instance_type, region=region, verbose=int(not quiet), protect_files=not touch_files,
-            name=names.pop(0) if names else None, **looks, **keras_only,
+    notice = Alarm(alarm, cpu=alarm_cpu, seconds=alarm_seconds) if alarm is not None else None
+    try:
+        run = probe_script(
+            script, arguments or (), target, module=module, steps=steps, steady_seconds=steady_seconds,
+            validations=validations, validation_steps=validation_steps, seconds=seconds, watch=watch,
+            fits=maybe(check_count, "--fits", fits), wanted=wanted,
+            names=[check_name("--name", one) for one in name or ()], protect_files=not touch_files,
+            sample=sample or None, alarm=notice, batch_size=batch_size, instance_type=instance_type, region=region,
+            verbose=int(not quiet),
         )  # fmt: skip
-
-    new_probe(max(wanted, default=1))  # wrong options should fail now, not after the script has loaded its data
-    names = given.copy()
-    script_watch = TorchScript(
-        Options.of(
-            target, batch_size=batch_size, instance_type=instance_type, region=region, metrics=None, factors=None,
-            name=None, verbose=int(not quiet), **looks,
-        ),
-        steps=steps, validations=validations, seconds=seconds, steady_seconds=steady_seconds, stop=not watch,
-        model=Path(script).stem, names=names, wanted=wanted, last=last if fits or fit or watch else 1,
-    )  # fmt: skip
-    trainings = Trainings(new_probe, last=last, beside=script_watch.look_away)
-    trainings.watch()
-    after_import(LOADER_MODULE, script_watch.watch_loader)
-    after_import(OPTIMIZER_MODULE, script_watch.watch_optimizer)
-    with after:
-        saved: dict[str, None] = {}
-        written: dict[str, None] = {}
-        if not (watch or touch_files):
-            saved = after.enter_context(saved_in_scratch(after_import)).redirected
-            redirect_tuners()
-            places = (Path.cwd(), Path(script).parent)
-            written = after.enter_context(
-                noted_writes(lambda: trainings.any_measured or script_watch.updates > 0, inside=places, but=target)
-            )
-        try:
-            run_script(script, arguments or (), module=module, before=vmselect.mark_start, failed=script_watch.close)
-        except (EnoughFits, EnoughSteps):
-            pass
-        except SystemExit as ended:
-            if ended.code not in (None, 0):
-                raise
-        for thread in threading.enumerate():  # the interpreter would wait for them too
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()
-        script_watch.close()
-        if saved and not quiet:
-            say([f"vmselect: saved elsewhere and removed: {', '.join(saved)}"])
-        if written and not quiet:
-            files = list_some([*written], 8)
-            sooner = f" To end the script sooner: --fits {len(trainings.probes)}." if trainings.probes else ""
-            say([f"vmselect: of a training that was cut short the script itself wrote {files}.{sooner}"])
-    numbered = enumerate(trainings.probes, 1)
-    measured = sum(one.measured for number, one in numbered if not wanted or number in wanted) + script_watch.measured
+    except ScriptFailed as failed:
+        missing = failed.error.name if isinstance(failed.error, ModuleNotFoundError) else None
+        if missing in EXTRAS:
+            fact = f"{script} needs {missing}, which is not installed beside vmselect ({sys.prefix})"
+            remedy = f'Use the vmselect of the script\'s environment, or: pip install "{EXTRAS[missing]}"'
+            say([f"vmselect: {fact}. {remedy}"])
+        raise
+    if run.saved and not quiet:
+        say([f"vmselect: saved to a scratch folder and removed: {', '.join(run.saved)}"])
+    if run.written and not quiet:
+        sooner = f" To end the script sooner: --fits {run.fits}." if run.fits else ""
+        say([f"vmselect: the script wrote {list_some(run.written, 8)} after its training was cut short.{sooner}"])
     if watch and not quiet:
-        chosen = [one for number, one in enumerate(trainings.probes, 1) if not wanted or number in wanted]
-        for profile in [*(one.profile for one in chosen if one.measured), script_watch.profile]:
-            if profile is not None and profile.timeline.fit_seconds is not None:
+        for profile in run.profiles:
+            if profile.timeline.fit_seconds is not None:
                 took = format_seconds(profile.timeline.fit_seconds)
                 say([f"vmselect: {profile.title} was watched to its end; the training took {took}."])
-    if measured > 1 and target.suffix == ".json":
-        many = f"{measured} fits wrote to {target}, which now holds the last"
-        say([f"vmselect: {many}. Give a folder to keep them all."])
-    if not measured:
+    if run.measured > 1 and target.suffix == ".json":
+        overwritten = f"{run.measured} trainings wrote to {target}, which now holds the last"
+        say([f"vmselect: {overwritten}. Give a folder to keep them all."])
+    if not run.measured:
         say(
             [
                 "vmselect: no training was measured: no fit of Keras or Lightning, none of Hugging Face's Trainer or "
@@ -216,33 +159,3 @@ def probe(
             ]
         )
         raise typer.Exit(1)
-
-
-def run_script(
-    script: str,
-    arguments: Sequence[str],
-    *,
-    module: bool = False,
-    before: Callable[[], None] = lambda: None,
-    failed: Callable[[BaseException], None] = lambda error: None,
-) -> None:
-    """Run a script as ``python script arguments`` would, or a module as ``python -m`` would, in this process."""
-    sys.argv = [script, *arguments]
-    sys.path[0] = str(Path.cwd() if module else Path(script).resolve().parent)
-    before()
-    try:
-        if module:
-            runpy.run_module(script, run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(script, run_name="__main__")
-    except (Exception, KeyboardInterrupt) as wrong:  # noqa: BLE001  # any error ends the script as it would have alone
-        failed(wrong)
-        inside = wrong.__traceback__
-        while inside and inside.tb_frame.f_code.co_filename != sys.argv[0]:
-            inside = inside.tb_next
-        sys.excepthook(type(wrong), wrong.with_traceback(inside), inside)
-        if isinstance(wrong, ModuleNotFoundError) and wrong.name in EXTRAS:
-            fact = f"{script} needs {wrong.name}, which is not installed beside vmselect ({sys.prefix})"
-            remedy = f'Use the vmselect of the script\'s environment, or: pip install "{EXTRAS[wrong.name]}"'
-            say([f"vmselect: {fact}. {remedy}"])
-        raise (Interrupted if isinstance(wrong, KeyboardInterrupt) else SystemExit(1)) from None

@@ -7,12 +7,11 @@ again, it gets what it has saved.
 
 from __future__ import annotations
 
-import builtins
 import functools
 import inspect
-import io
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -138,37 +137,29 @@ def saved_in_scratch(after_import: Callable[[str, Callable[[Any], None]], None])
 
 
 @contextmanager
-def noted_writes(counts: Callable[[], bool], *, inside: Iterable[Path], but: Path) -> Iterator[dict[str, None]]:
-    """What Python code opens for writing in the folders ``inside`` while the block runs and ``counts()`` holds.
+def note_writes(counts: Callable[[], bool], *, inside: Iterable[Path], but: Path) -> Iterator[dict[str, None]]:
+    """Files in the folders ``inside`` that Python code opens for writing during the block while ``counts()`` is true.
 
-    Such files are the script's own affair and stay where they are. Scratch folders and what is in ``but`` are left out.
+    The files stay where they are. Scratch folders and files in ``but`` are not noted.
     """
     written: dict[str, None] = {}
-    folders, ours = [_absolute(str(folder)) + os.sep for folder in inside], _absolute(str(but))
-    opened = builtins.open
+    folders, ours = tuple(_absolute(str(folder)) + os.sep for folder in inside), _absolute(str(but))
+    noting = True
 
-    @functools.wraps(opened)
-    def note(file: Any, mode: Any = "r", *arguments: Any, **options: Any) -> Any:
-        result = opened(file, mode, *arguments, **options)
-        if (
-            isinstance(mode, str)
-            and not _READING.issuperset(mode)
-            and isinstance(file, (str, os.PathLike))
-            and counts()
-        ):
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if event != "open" or not noting:
+            return
+        file, _, flags = arguments
+        if isinstance(file, (str, bytes)) and flags & (os.O_WRONLY | os.O_RDWR) and counts():
             path = _absolute(os.fsdecode(file))
-            if MARK not in path and not path.startswith(ours) and path.startswith(tuple(folders)):
+            if MARK not in path and not path.startswith(ours) and path.startswith(folders):
                 written[os.path.relpath(path)] = None
-        return result
 
-    builtins.open = io.open = note
+    sys.addaudithook(note)  # Python removes no audit hook; this one does nothing after the block
     try:
         yield written
     finally:
-        builtins.open = io.open = opened
-
-
-_READING = frozenset("rbtU")
+        noting = False
 
 
 class Scratch:

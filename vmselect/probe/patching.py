@@ -1,12 +1,13 @@
-"""The trainings of a script that is run unchanged: each gets a probe, whatever library it is made with."""
+"""Patches for Keras, Lightning, transformers and keras-tuner: every training that they run gets a probe."""
 
 from __future__ import annotations
 
 import functools
 import importlib.abc
+import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,14 @@ TUNER_MODULE = "keras_tuner.src.engine.base_tuner"
 
 
 class EnoughFits(BaseException):
-    """All trainings that were wanted have been measured: the script need not go on."""
+    """All requested trainings have been measured: the script is ended."""
 
 
 class Trainings:
     """Every training of this process that a library runs, each with a probe.
 
-    ``new_probe`` makes one for a training, given its number and the kind of probe; ``beside`` is entered while a
-    training runs that uses torch.
+    ``new_probe`` creates the probe of a training from its number and the class of the probe. ``beside`` is entered
+    while Lightning or transformers trains.
     """
 
     def __init__(
@@ -53,9 +54,9 @@ class Trainings:
         return any(probe.measured for probe in self.probes)
 
     def watch(self) -> None:
-        """Have every training carry a probe, whenever its library comes to be imported.
+        """Patch each library, now or when it is imported.
 
-        Nothing is imported here: the script may still want to choose Keras' backend.
+        Nothing is imported here: the script may still choose Keras' backend.
         """
         after_import(MODEL_MODULE, self._wrap_keras)
         after_import(TRAINER_MODULE, self._wrap_hugging_face)
@@ -67,8 +68,6 @@ class Trainings:
 
         @functools.wraps(fit)
         def fit_with_probe(model: Any, *args: Any, **options: Any) -> Any:
-            import inspect
-
             bound = inspect.signature(fit).bind(model, *args, **options)
             bound.arguments["callbacks"] = self._with_probe(bound.arguments.get("callbacks"))
             return self._end(fit(*bound.args, **bound.kwargs))
@@ -82,17 +81,15 @@ class Trainings:
 
         @functools.wraps(fit)
         def fit_with_probe(trainer: Any, *args: Any, **options: Any) -> Any:
-            own = [one for one in trainer.callbacks if isinstance(one, LightningProbe)]
-            probe = own[0] if own else self._new_probe(len(self.probes) + 1, LightningProbe)
-            self.probes.append(probe)
-            if not own:
+            probe, is_new = self._choose_probe(trainer.callbacks, LightningProbe)
+            if is_new:
                 trainer.callbacks.insert(0, probe)
-            probe.protect(trainer)  # before its loggers begin a folder
+            probe.protect(trainer)  # before its loggers create a folder
             try:
                 with self._beside():
                     result = fit(trainer, *args, **options)
             finally:
-                if not own:
+                if is_new:
                     trainer.callbacks.remove(probe)
             return self._end(result)
 
@@ -102,55 +99,55 @@ class Trainings:
         from vmselect.probe.trainers.hugging_face import HuggingFaceProbe
 
         make, train, find_checkpoint = module.Trainer.__init__, module.Trainer.train, module.get_last_checkpoint
-        asked_for: dict[str, str] = {}
-
-        def own_probe(trainer: Any) -> Any:
-            return next((one for one in trainer.callback_handler.callbacks if isinstance(one, HuggingFaceProbe)), None)
+        requested: dict[str, str] = {}
 
         @functools.wraps(make)
-        def make_elsewhere(trainer: Any, *args: Any, **options: Any) -> None:
-            import inspect
-
+        def make_in_scratch(trainer: Any, *args: Any, **options: Any) -> None:
             from vmselect.probe.scratch import current
 
             bound = inspect.signature(make).bind(trainer, *args, **options)
-            if current is not None:  # the folder is made when the trainer is
+            if current is not None:  # the trainer creates its folder when it is constructed
                 if bound.arguments.get("args") is None:
                     bound.arguments["args"] = module.TrainingArguments(output_dir="tmp_trainer")
                 given = bound.arguments["args"]
                 folder, given.output_dir = given.output_dir, current.move(given.output_dir)
-                asked_for.setdefault(given.output_dir, folder)
+                requested.setdefault(given.output_dir, folder)
             make(*bound.args, **bound.kwargs)
 
         @functools.wraps(find_checkpoint)
-        def find_where_asked(folder: str) -> Any:
-            found, asked = find_checkpoint(folder), asked_for.get(folder)
-            # What the script has saved while it was probed comes before what was there.
+        def find_in_requested_folder(folder: str) -> Any:
+            found, asked = find_checkpoint(folder), requested.get(folder)
+            # What the script saved during the probe takes precedence over older checkpoints.
             if found is None and asked is not None and Path(asked).is_dir():
                 found = find_checkpoint(asked)
             return found
 
         @functools.wraps(train)
         def train_with_probe(trainer: Any, *args: Any, **options: Any) -> Any:
-            own = own_probe(trainer)
-            probe = own or self._new_probe(len(self.probes) + 1, HuggingFaceProbe)
-            self.probes.append(probe)
-            if own is None:
+            probe, is_new = self._choose_probe(trainer.callback_handler.callbacks, HuggingFaceProbe)
+            if is_new:
                 trainer.add_callback(probe)
             probe.begin(trainer.args)
             try:
                 with self._beside():
                     result = train(trainer, *args, **options)
             except BaseException as error:
-                probe.finish(error)  # the trainer tells no callback
+                probe.finish(error)  # the trainer calls no callback when it fails
                 raise
             finally:
-                if own is None:
+                if is_new:
                     trainer.remove_callback(probe)
             return self._end(result)
 
-        module.Trainer.__init__, module.Trainer.train = make_elsewhere, train_with_probe
-        module.get_last_checkpoint = find_where_asked
+        module.Trainer.__init__, module.Trainer.train = make_in_scratch, train_with_probe
+        module.get_last_checkpoint = find_in_requested_folder
+
+    def _choose_probe(self, callbacks: Iterable[Any], kind: type) -> tuple[Any, bool]:
+        """The script's own probe among its callbacks, else a new one; whether it is new."""
+        own = next((one for one in callbacks if isinstance(one, kind)), None)
+        probe = own if own is not None else self._new_probe(len(self.probes) + 1, kind)
+        self.probes.append(probe)
+        return probe, own is None
 
     def _end(self, result: Any) -> Any:
         if len(self.probes) >= self._last:
@@ -161,30 +158,27 @@ class Trainings:
         """The callbacks of a fit with a probe among them; one that the script has brought itself is enough."""
         from vmselect.probe.keras.base import KerasProbe
 
-        several_given = isinstance(given, (list, tuple))
-        own = [one for one in (given if several_given else [given]) if isinstance(one, KerasProbe)]
-        probe = own[0] if own else self._new_probe(len(self.probes) + 1)
+        # The probe comes first, so that it can redirect what other callbacks write during their setup.
+        several = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
+        own = next((one for one in several if isinstance(one, KerasProbe)), None)
+        probe = own if own is not None else self._new_probe(len(self.probes) + 1)
         self.probes.append(probe)
-        if own:
-            return given if several_given else [given]
-        # A CallbackList of the caller's own takes the probe itself. The probe stands first: whatever others write when
-        # they are set up can then be redirected.
-        if hasattr(given, "callbacks") and callable(getattr(given, "append", None)):
+        if own is not None:
+            return several
+        if hasattr(given, "callbacks") and callable(getattr(given, "append", None)):  # the caller's own CallbackList
             given.append(probe)
             return given
-        return [probe, *(given if several_given else [given] if given is not None else [])]
+        return [probe, *several]
 
 
 def redirect_tuners() -> None:
-    """Let keras-tuner keep its project in a scratch folder: trials that were cut short are no results."""
+    """Have keras-tuner keep its project in a scratch folder: trials that were cut short are not results."""
 
     def wrap(module: Any) -> None:
         make = module.BaseTuner.__init__
 
         @functools.wraps(make)
-        def make_elsewhere(*args: Any, **options: Any) -> None:
-            import inspect
-
+        def make_in_scratch(*args: Any, **options: Any) -> None:
             from vmselect.probe.scratch import current
 
             bound = inspect.signature(make).bind(*args, **options)
@@ -194,13 +188,13 @@ def redirect_tuners() -> None:
                 given["directory"] = str(Path(current.move(str(project))).parent)
             make(*bound.args, **bound.kwargs)
 
-        module.BaseTuner.__init__ = make_elsewhere
+        module.BaseTuner.__init__ = make_in_scratch
 
     after_import(TUNER_MODULE, wrap)
 
 
 def after_import(name: str, then: Callable[[Any], None]) -> None:
-    """Call ``then`` with the module ``name``, now or when it comes to be imported."""
+    """Call ``then`` with the module ``name``, now or when it is imported."""
     if name in sys.modules:
         then(sys.modules[name])
     else:
