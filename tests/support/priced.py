@@ -6,8 +6,11 @@ Checking and merging offers is what a catalog's own tests are about; here it wou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import vmselect as vs
+
+OFFER = {"provider": "lab", "instance_type": "x", "region": "here", "market": "on_demand", "usd_per_hour": 1.0}
 
 MACHINES = tuple(f"m{number}" for number in range(8))
 MARKETS = ("on_demand", "spot")
@@ -36,3 +39,13 @@ def sell(**markets: Sequence[float | None]) -> vs.Catalog:
     }
     rows = _TABLE.loc[list(wanted)].reset_index(drop=True)
     return vs.Catalog(rows.assign(usd_per_hour=[float(price) for price in wanted.values()]), origin="made-up prices")
+
+
+def prices(*rows: tuple[str, float], **columns: Any) -> vs.Catalog:
+    """The prices of 2026-08-22 with one more offer per (instance type, USD per hour).
+
+    >>> prices(("x", 2.5), region="there").price("x", region="there")
+    2.5
+    """
+    offers = [{**OFFER, **columns, "instance_type": name, "usd_per_hour": usd} for name, usd in rows]
+    return vs.Catalog.embedded("2026-08-22").with_offers(offers)

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from vmselect.catalog import compare_prices, files, store, table
+from tests.support.priced import OFFER
+from vmselect.catalog import compare_prices, files, store
 from vmselect.catalog.offer import describe_age
 from vmselect.errors import CatalogError
-
-ROW = {"provider": "lab", "instance_type": "x", "region": "here", "market": "on_demand", "usd_per_hour": 1.0}
 
 
 def taken(**changes: Any) -> bool:
@@ -22,7 +21,7 @@ def taken(**changes: Any) -> bool:
     answers = set()
     for make in (lambda row: vs.Offer(**row), lambda row: vs.Catalog.embedded("2021-02-28").with_offers([row])):
         try:
-            make({**ROW, **changes})
+            make({**OFFER, **changes})
         except CatalogError:
             answers.add(False)
         else:
@@ -57,18 +56,11 @@ def test_texts_up_to_their_length(column: str, most: int) -> None:
     assert not taken(**{column: "x" * (most + 1)})
 
 
-@pytest.mark.parametrize(("length", "shown"), [(40, "a" * 39 + "!"), (41, "a" * 37 + "...")])
-def test_a_long_text_is_shown_in_part(length: int, shown: str) -> None:
-    with pytest.raises(CatalogError) as refused:
-        vs.Offer(**{**ROW, "provider": "a" * (length - 1) + "!"})
-    assert f"provider '{shown}' may hold only" in str(refused.value)
-
-
 @pytest.mark.parametrize(("days", "old"), [(90, False), (91, True)])
 def test_a_price_is_old_after_ninety_days(days: int, old: bool) -> None:
     today = dt.date(2026, 9, 1)
     date = (today - dt.timedelta(days=days)).isoformat()
-    offer = vs.Offer(**ROW, date=date)
+    offer = vs.Offer(**OFFER, date=date)
     assert (offer.age_days(today), offer.is_stale(today)) == (days, old)
     catalog = vs.Catalog.load(_saved([offer]))
     assert catalog.is_stale(today) is old
@@ -89,40 +81,24 @@ def _saved(offers: list[vs.Offer]) -> Path:
     return files.write(frame, path)
 
 
-def test_ties_of_a_comparison_stand_by_name_and_the_largest_change_first() -> None:
-    def priced(**usd: float) -> vs.Catalog:
-        return vs.Catalog.load(
-            _saved([vs.Offer(**{**ROW, "instance_type": n, "usd_per_hour": p}) for n, p in usd.items()])
-        )
-
-    changes = compare_prices(priced(a=1.0, b=2.0, c=4.0, d=1.0, e=1.0), priced(a=1.5, b=1.0, c=4.0, d=0.5, f=9.0))
-    found = [(r.change, r.instance_type, r.percent) for r in changes.itertuples()]
-    assert found[:3] == [("lower", "b", -50.0), ("lower", "d", -50.0), ("higher", "a", 50.0)] or found[:3] == [
-        ("higher", "a", 50.0),
-        ("lower", "b", -50.0),
-        ("lower", "d", -50.0),
-    ]
-    assert [(change, name) for change, name, _ in found[3:]] == [("gone", "e"), ("new", "f")]
-
-
 def test_a_price_is_gone_only_where_its_market_was_looked_at() -> None:
-    here = vs.Offer(**ROW)
-    spot = vs.Offer(**{**ROW, "market": "spot", "usd_per_hour": 0.5})
-    other = vs.Offer(**{**ROW, "instance_type": "y"})
+    here = vs.Offer(**OFFER)
+    spot = vs.Offer(**{**OFFER, "market": "spot", "usd_per_hour": 0.5})
+    other = vs.Offer(**{**OFFER, "instance_type": "y"})
     before, after = vs.Catalog.load(_saved([here, spot])), vs.Catalog.load(_saved([other]))
     changes = compare_prices(before, after)
     assert [(r.change, r.instance_type, r.market) for r in changes.itertuples()] == [
         ("gone", "x", "on_demand"),
         ("new", "y", "on_demand"),
     ]
-    retired = vs.Catalog.load(_saved([vs.Offer(**ROW, retired=True)]))
+    retired = vs.Catalog.load(_saved([vs.Offer(**OFFER, retired=True)]))
     assert [r.change for r in compare_prices(retired, after).itertuples()] == ["new"]
 
 
 # Files
 
 
-def csv(tmp_path: Path, *lines: str, header: str = ",".join(ROW)) -> Path:
+def csv(tmp_path: Path, *lines: str, header: str = ",".join(OFFER)) -> Path:
     path = tmp_path / "prices.csv"
     path.write_text("\n".join([header, *lines]) + "\n")
     return path
@@ -149,14 +125,9 @@ def test_bad_rows_are_counted_named_and_five_of_them_shown(tmp_path: Path) -> No
     assert "Correct them" in seven
 
 
-def test_a_row_that_repeats_another_names_it(tmp_path: Path) -> None:
-    said = refused(csv(tmp_path, "lab,x,here,on_demand,1", "lab,y,here,on_demand,1", "lab,x,here,on_demand,2"))
-    assert "line 4: repeats the price of lab vm x here on_demand, already given by prices.csv line 2" in said
-
-
 def test_rows_of_json_are_named_by_the_line_on_which_they_begin(tmp_path: Path) -> None:
     path = tmp_path / "prices.json"
-    rows = [json.dumps({**ROW, "instance_type": name, "usd_per_hour": usd}) for name, usd in (("x", 1), ("y", -1))]
+    rows = [json.dumps({**OFFER, "instance_type": name, "usd_per_hour": usd}) for name, usd in (("x", 1), ("y", -1))]
     path.write_text('{"schema": 1,\n "offers": [\n' + ",\n\n".join(rows) + "]}")
     assert "prices.json line 5: usd_per_hour -1" in refused(path)
     path.write_text("[" + ", ".join(rows) + "]")
@@ -174,7 +145,7 @@ def test_a_file_of_the_largest_size_is_read_and_no_larger(tmp_path: Path, monkey
 
 
 def test_a_line_is_too_long_before_it_is_taken_apart(tmp_path: Path) -> None:
-    row, header = "lab,x,here,on_demand,1", ",".join([*ROW, "note"])
+    row, header = "lab,x,here,on_demand,1", ",".join([*OFFER, "note"])
     assert "is longer than 300 characters" in refused(csv(tmp_path, f"{row},{'z' * 60_000}", header=header))
     assert "has a line of more than 64 KiB" in refused(csv(tmp_path, f"{row},{'z' * 65_600}", header=header))
     assert len(vs.Catalog.load(csv(tmp_path, f"{row},{'z' * 300}", header=header))) == 1
@@ -185,7 +156,7 @@ def test_a_line_is_too_long_before_it_is_taken_apart(tmp_path: Path) -> None:
 )
 def test_a_number_at_the_very_end_may_be_cut(tmp_path: Path, end: str, fits: bool) -> None:
     path = tmp_path / "prices.csv"
-    path.write_bytes((",".join(ROW) + f"\nlab,x,here,on_demand,{end}").encode())
+    path.write_bytes((",".join(OFFER) + f"\nlab,x,here,on_demand,{end}").encode())
     if fits:
         assert vs.Catalog.load(path).price("x") == 1.5
     else:
@@ -200,39 +171,6 @@ def test_a_word_at_the_very_end_is_whole(tmp_path: Path) -> None:
     assert "ends early, with fewer than 5 fields" in refused(path)
 
 
-def test_one_price_in_several_zones_is_the_cheapest(tmp_path: Path) -> None:
-    folder = tmp_path / "aws"
-    folder.mkdir()
-    path = folder / "vms.csv"
-    header = "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,Region,AvailabilityZone,Price,SpotPrice"
-    rows = ["g,4,16,T4,1,r1,a,2,0.5", "g,4,16,T4,1,r1,b,1,0", "g,4,16,T4,1,r1,c,3,0.25", "h,4,16,,,r1,a,1,0.0"]
-    path.write_text("\n".join([header, *rows]) + "\n")
-    catalog = vs.Catalog.load(path)
-    assert (catalog.price("g"), catalog.price("g", market="spot")) == (1.0, 0.25)  # a spot price of 0 is none
-    assert catalog.offer("h").gpu_count == 0
-    assert len(catalog) == 3
-
-
-def test_a_google_machine_needs_its_host_in_the_same_zone(tmp_path: Path) -> None:
-    folder = tmp_path / "gcp"
-    folder.mkdir()
-    path = folder / "vms.csv"
-    header = "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,Region,AvailabilityZone,Price,SpotPrice"
-    rows = [
-        "a2-highgpu-1g,12,85,,,r1,r1-a,0.75,0.25",
-        "a2-highgpu-1g,12,85,,,r1,r1-b,0.5,",
-        ",,,A100,1,r1,r1-a,3,1",
-        ",,,A100,1,r1,r1-c,1,1",
-        ",,,A100,1,r1,r1-b,2.25,1",
-    ]
-    path.write_text("\n".join([header, *rows]) + "\n")
-    catalog = vs.Catalog.load(path)
-    assert catalog.price("a2-highgpu-1g") == 2.75  # in zone b; zone c has no host
-    assert catalog.price("a2-highgpu-1g", market="spot") == 1.25
-    path.write_text(path.read_text().replace(",2.25,", ",2.2500004,"))
-    assert vs.Catalog.load(path).price("a2-highgpu-1g") == 2.75  # to the millionth of a dollar
-
-
 def test_facts_that_a_price_leaves_unknown_come_from_the_same_type() -> None:
     basis = vs.Catalog.embedded("2026-08-22")
     own = {"provider": "aws", "instance_type": "g4dn.xlarge", "region": "us-east-1", "usd_per_hour": 0.1}
@@ -242,21 +180,6 @@ def test_facts_that_a_price_leaves_unknown_come_from_the_same_type() -> None:
     assert (said.vcpus, said.memory_gib, said.gpu_count) == (2, None, None)  # who says something says all
     foreign = basis.with_offers([{**own, "provider": "lab"}]).offer("g4dn.xlarge", provider="lab")
     assert foreign.vcpus is None
-
-
-def test_refreshed_prices_of_the_same_day_count() -> None:
-    old = vs.Catalog.embedded().offers(instance_type="g4dn.xlarge")
-    day = str(old["date"].iloc[0])
-    assert len(table.drop_older(old, than=old)) == len(old)
-    later = (
-        vs.Catalog.embedded().with_offers([{**_cells(old), "date": "2999-01-01"}]).offers(instance_type="g4dn.xlarge")
-    )
-    assert len(table.drop_older(old, than=later)) == 0
-    assert day < "2999-01-01"
-
-
-def _cells(frame: Any) -> dict[str, Any]:
-    return {name: frame[name].iloc[0] for name in ("provider", "instance_type", "region", "market", "usd_per_hour")}
 
 
 @pytest.mark.parametrize(

@@ -22,26 +22,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_permissions_of_a_replaced_file_stay(tmp_path: Path) -> None:
-    path = tmp_path / "private.json"
-    path.write_text("")
-    path.chmod(0o600)
-    _files.write_text(path, "new")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert path.read_text() == "new"
-
-
-def test_a_link_stays_a_link_and_its_file_is_written(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    target, link = tmp_path / "real" / "file.json", tmp_path / "link.json"
-    target.write_text("old")
-    link.symlink_to(target)
-    _files.write_text(link, "new")
-    assert link.is_symlink()
-    assert target.read_text() == "new"
-    assert names(tmp_path) == ["link.json", "real"]
-
-
 def test_what_is_no_file_is_neither_read_nor_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -90,39 +88,6 @@ def test_a_link_laid_for_the_unfinished_file_is_not_followed(tmp_path, ranking) 
     (tmp_path / f".page.html.{os.getpid()}.part").symlink_to(victim)
     write_page(ranking, tmp_path / "page.html")
     assert victim.read_text() == "mine"
-
-
-def test_threads_that_write_one_report_do_not_collide(tmp_path, ranking) -> None:
-    faults: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            for _ in range(5):
-                write_page(ranking, tmp_path / "page.html")
-        except BaseException as fault:  # noqa: BLE001 - whatever happens in a thread is looked at below
-            faults.append(fault)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert faults == []
-    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
-
-
-def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path, write) -> None:
-    ending, save = write
-    old, young = tmp_path / f".vmselect-{'0' * 16}.part", tmp_path / f".vmselect-{'1' * 16}.part"
-    mine = tmp_path / ".mine.part"
-    for path in (old, young, mine):
-        path.write_text("half")
-    for path in (old, mine):
-        os.utime(path, (time.time() - 7200,) * 2)
-    save(tmp_path / f"a{ending}")
-    assert not old.exists()
-    assert young.exists()  # its writer may be at work
-    assert mine.exists()  # no file of ours
 
 
 def test_the_package_has_one_writer() -> None:

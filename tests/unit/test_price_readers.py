@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from vmselect.catalog.sources.aws import AwsPrices, describe_machine, parse_ec2_product, parse_sagemaker_product
-from vmselect.catalog.sources.azure import AzurePrices, parse_item
+from vmselect.catalog.sources.aws import describe_machine, parse_ec2_product
+from vmselect.catalog.sources.azure import parse_item
 from vmselect.catalog.sources.gcp import GcpPrices, assemble, collect_parts, read_unit_price
 from vmselect.catalog.sources.http import destination, follow_pages
 from vmselect.catalog.sources.machines import known_machines
@@ -181,29 +181,6 @@ def azure_item(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"armSkuName": ""},
-        {"armSkuName": None},
-        {"armSkuName": "Standard_D8s_v3_Promo"},
-        {"armRegionName": "westus"},
-        {"serviceName": "Storage"},
-        {"productName": "Virtual Machines Dsv3 Series Windows"},
-        {"productName": "Dsv3 Dedicated Host"},
-        {"skuName": "D8s v3 Low Priority"},
-        {"meterName": "D8s v3 Low Priority"},
-        {"tierMinimumUnits": 0.5},
-        {"effectiveStartDate": "2999-01-01T00:00:00Z"},
-        {"type": "DevTestConsumption"},
-        {"unitOfMeasure": "1/Month"},
-        {"type": "Reservation", "reservationTerm": "5 Years"},
-    ],
-)
-def test_what_is_no_linux_vm_of_azure(changes) -> None:
-    assert parse_item(azure_item(**changes), "eastus") is None
-
-
-@pytest.mark.parametrize(
     ("changes", "market", "usd"),
     [
         ({}, "on_demand", 0.5),
@@ -230,34 +207,6 @@ def test_a_size_of_azure_that_nobody_knows_says_its_vcpus(size, vcpus) -> None:
     row = parse_item(azure_item(armSkuName=size), "eastus")
     assert row is not None
     assert row.get("vcpus") == vcpus
-
-
-def test_of_two_azure_prices_the_later_one_in_force_counts() -> None:
-    days = ["2023-01-01T00:00:00Z", "2024-01-01T00:00:00Z", "2022-01-01T00:00:00Z"]
-    items = [
-        azure_item(retailPrice=usd, effectiveStartDate=day) for usd, day in zip((1.0, 2.0, 3.0), days, strict=True)
-    ]
-    told: list[str] = []
-    client = Pages({"Items": items[:1], "NextPageLink": "http://127.0.0.1/?$skip=1"}, {"Items": items[1:]})
-    frame, _ = AzurePrices(base_url="http://127.0.0.1/", client=client).fetch("eastus", progress=told.append)  # type: ignore[arg-type]
-    assert frame["usd_per_hour"].tolist() == [2.0]
-    assert told == ["page 1", "page 2"]
-    assert client.asked[0][1]["$filter"] == "serviceName eq 'Virtual Machines' and armRegionName eq 'eastus'"
-
-
-@pytest.mark.parametrize(
-    ("page", "said"),
-    [
-        ({"Items": []}, "no VM price in 'eastus'"),
-        ({}, "has no Items"),
-        ({"Items": [azure_item(currencyCode="EUR")]}, "answered in 'EUR' though US dollars were asked for"),
-        ({"Items": [], "NextPageLink": "http://127.0.0.2/"}, r"points to another host, 127\.0\.0\.2"),
-        ({"Items": [], "NextPageLink": "http://127.0.0.1:81/"}, "points to another host"),
-    ],
-)
-def test_an_azure_answer_that_cannot_be_used(page, said) -> None:
-    with pytest.raises(RefreshError, match=said):
-        AzurePrices(base_url="http://127.0.0.1/", client=Pages(page)).fetch("eastus", progress=quiet)  # type: ignore[arg-type]
 
 
 # AWS
@@ -316,11 +265,6 @@ def aws_product(*, reserved: list[dict[str, Any]] | None = None, unit: str = "Hr
     )
 
 
-@pytest.mark.parametrize("name", [name for name in ATTRIBUTES if name != "instanceType"])
-def test_an_aws_product_must_be_what_was_asked_for(name) -> None:
-    assert list(parse_ec2_product(aws_product(**{name: "other"}), "us-east-1")) == []
-
-
 def test_what_an_aws_product_does_not_say_is_not_held_against_it_but_its_state() -> None:
     assert list(parse_ec2_product(aws_product(tenancy=None), "us-east-1")) == [("x.large", "on_demand", "0.5")]
     assert list(parse_ec2_product(aws_product(capacitystatus=None), "us-east-1")) == []
@@ -332,128 +276,10 @@ def test_only_hourly_prices_of_aws_count(unit, count) -> None:
     assert len(list(parse_ec2_product(aws_product(unit=unit), "us-east-1"))) == count
 
 
-def test_leases_of_aws_count_without_upfront_payment_and_of_the_standard_class() -> None:
-    plain = {"PurchaseOption": "No Upfront", "OfferingClass": "standard"}
-    leases = [
-        term("0.4", LeaseContractLength="1yr", **plain),
-        term("0.3", LeaseContractLength="3yr", **plain),
-        term("0.2", LeaseContractLength="5yr", **plain),
-        term("0.1", LeaseContractLength="1yr", **{**plain, "PurchaseOption": "All Upfront"}),
-        term("0.1", LeaseContractLength="1yr", **{**plain, "OfferingClass": "convertible"}),
-        term("9.9", "Quantity", LeaseContractLength="1yr", **plain),
-    ]
-    found = list(parse_ec2_product(aws_product(reserved=leases), "us-east-1"))
-    assert found == [
-        ("x.large", "on_demand", "0.5"), ("x.large", "reserved_1y", "0.4"), ("x.large", "reserved_3y", "0.3")
-    ]  # fmt: skip
-
-
-def training(**changes: str | None) -> str:
-    usual = {"instanceName": "ml.p3.2xlarge", "component": "Training", "regionCode": "us-east-1"}
-    attributes = {name: value for name, value in {**usual, **changes}.items() if value is not None}
-    about = {"productFamily": "ML Instance", "attributes": attributes}
-    return json.dumps({"product": about, "terms": {"OnDemand": {"a": term("3.8")}}})
-
-
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({}, "ml.p3.2xlarge"),
-        ({"instanceName": None, "instanceType": "ml.p3.2xlarge-Training"}, "ml.p3.2xlarge"),
-        ({"instanceName": None, "component": None, "instanceType": "ml.p3.2xlarge-Training"}, "ml.p3.2xlarge"),
-        ({"component": None, "usagetype": "USE1-Train:ml.p3.2xlarge"}, "ml.p3.2xlarge"),
-        ({"instanceType": "ml.p4d.24xlarge"}, "ml.p3.2xlarge"),  # the first that looks like a type
-        ({"component": "Hosting"}, None),
-        ({"component": "Training Spot"}, None),
-        ({"instanceType": "ml.p3.2xlarge-Hosting"}, None),
-        ({"instanceName": "p3.2xlarge"}, None),
-        ({"regionCode": "eu-west-1"}, None),
-    ],
-)
-def test_which_sagemaker_products_are_training(changes, name) -> None:
-    found = list(parse_sagemaker_product(training(**changes), "us-east-1"))
-    assert found == ([(name, "on_demand", "3.8")] if name else [])
-
-
 @pytest.mark.parametrize("text", ["{", "[]", "3"])
 def test_an_aws_product_of_no_known_shape(text) -> None:
     with pytest.raises(RefreshError):
         list(parse_ec2_product(text, "us-east-1"))
-
-
-class Aws:
-    """A session of boto3 and its clients, with answers ready."""
-
-    def __init__(self, *, products: list[str], spot: list[tuple[str, str, str]] = (), broken: int = 0) -> None:  # type: ignore[assignment]
-        self.products, self.spot, self.broken = products, spot, broken
-
-    def client(self, *_: Any, **__: Any) -> Aws:
-        return self
-
-    def get_available_partitions(self) -> list[str]:
-        return ["aws"]
-
-    def get_available_regions(self, *_: str) -> list[str]:
-        return ["us-east-1"]
-
-    def describe_instance_types(self, **_: Any) -> dict[str, Any]:
-        return {"InstanceTypes": [machine(GpuInfo={"Gpus": [device()]})]}
-
-    def describe_spot_price_history(self, **_: Any) -> dict[str, Any]:
-        names = ("InstanceType", "AvailabilityZone", "SpotPrice")
-        return {"SpotPriceHistory": [dict(zip(names, row, strict=True)) for row in self.spot]}
-
-    def get_products(self, *, ServiceCode: str, **_: Any) -> dict[str, Any]:
-        if ServiceCode == "AmazonSageMaker":
-            return {"PriceList": []}
-        self.broken -= 1
-        return {} if self.broken >= 0 else {"PriceList": self.products}
-
-
-def fetch_aws(aws: Aws, told: list[str] | None = None) -> dict[tuple[str, str], dict[str, Any]]:
-    pytest.importorskip("botocore", reason="boto3 is not installed: AWS prices were not tested")
-    frame, _ = AwsPrices(session=aws).fetch("us-east-1", progress=quiet if told is None else told.append)
-    return {(row["instance_type"], row["market"]): row for row in frame.to_dict("records")}
-
-
-def test_the_spot_price_of_aws_is_that_of_the_cheapest_zone_today() -> None:
-    spot = [  # newest first, as AWS lists them
-        ("x.large", "a", "0.30"), ("x.large", "b", "0.20"), ("x.large", "c", "0.25"), ("x.large", "b", "0.10"),
-        ("y.large", "a", "9.00"), ("y.large", "b", "10.00"),
-    ]  # fmt: skip
-    found = fetch_aws(Aws(products=[aws_product()], spot=spot))
-    assert found["x.large", "spot"]["usd_per_hour"] == 0.2
-    assert found["y.large", "spot"]["usd_per_hour"] == 9.0  # as numbers, not as words
-    assert found["x.large", "spot"]["gpu_model"] == "T4"
-    assert found["x.large", "on_demand"]["service"] == "ec2"
-
-
-def test_a_long_answer_of_aws_is_counted_while_it_comes() -> None:
-    told: list[str] = []
-    fetch_aws(Aws(products=[aws_product()] * 201), told)
-    assert told == [
-        "instance types",
-        "0 EC2 products",
-        "100 EC2 products",
-        "200 EC2 products",
-        "spot prices",
-        "SageMaker",
-    ]
-
-
-def test_a_page_of_aws_is_asked_for_three_times() -> None:
-    assert fetch_aws(Aws(products=[aws_product()], broken=2))
-    with pytest.raises(RefreshError, match="broke off, 3 times over"):
-        fetch_aws(Aws(products=[aws_product()], broken=3))
-
-
-def test_an_aws_answer_without_prices_names_the_nearest_region() -> None:
-    pytest.importorskip("botocore", reason="boto3 is not installed: AWS prices were not tested")
-    prices = AwsPrices(session=Aws(products=[]))
-    with pytest.raises(RefreshError, match=r"no EC2 price in 'us-east-1'\. Check the network"):
-        prices.fetch("us-east-1", progress=quiet)
-    with pytest.raises(RefreshError, match=r"no EC2 price in 'us-est-1'\. Nearest: us-east-1\."):
-        prices.fetch("us-est-1", progress=quiet)
 
 
 # Pages and addresses

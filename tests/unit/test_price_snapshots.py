@@ -15,8 +15,7 @@ import vmselect as vs
 from vmselect.catalog import store
 from vmselect.catalog.publication import write_snapshot
 from vmselect.catalog.snapshot import pricing_folder, snapshot_at
-from vmselect.catalog.sources.skypilot import SkyPilotPrices
-from vmselect.errors import ArgumentError, CatalogError, RefreshError
+from vmselect.errors import CatalogError
 
 TODAY = dt.date.today().isoformat()
 BEFORE = vs.Catalog.embedded()
@@ -87,46 +86,3 @@ def test_a_snapshot_is_newer_than_the_last_one_or_none(folder, tmp_path) -> None
     store.write_part("aws", "us-east-1", BEFORE.offers(instance_type="g4dn.xlarge"))
     with pytest.raises(CatalogError, match=f"No refreshed price is newer than the snapshot of {snapshot_at().date}"):
         write_snapshot(folder)
-
-
-HEADER = "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,Region,AvailabilityZone,Price,SpotPrice\n"
-FILE = HEADER + (
-    "g4dn.xlarge,4,16,T4,1,us-east-1,us-east-1a,0.5,0.2\n"
-    "g4dn.xlarge,4,16,T4,1,us-east-1,us-east-1b,0.5,0.1\n"
-    "g4dn.xlarge,4,16,T4,1,eu-west-1,eu-west-1a,0.6,\n"
-)
-
-
-class Client:
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.asked: list[str] = []
-
-    def get_bytes(self, url: str) -> bytes:
-        self.asked.append(url)
-        return self.text.encode()
-
-
-def test_skypilots_file_is_fetched_once_for_all_regions() -> None:
-    client = Client(FILE)
-    source = SkyPilotPrices("aws", base_url="http://127.0.0.1", client=client)  # type: ignore[arg-type]
-    assert source.list_regions() == ["eu-west-1", "us-east-1"]
-    frame, _ = source.fetch("us-east-1", progress=lambda _: None)
-    prices = dict(zip(frame["market"], frame["usd_per_hour"], strict=True))
-    assert prices == {"on_demand": 0.5, "spot": 0.1}  # of the zones the cheapest
-    frame, _ = source.fetch("eu-west-1", progress=lambda _: None)
-    assert frame["market"].tolist() == ["on_demand"]
-    with pytest.raises(RefreshError, match=r"lists no aws price in 'eu-west-9'\. Nearest: eu-west-1, us-east-1\."):
-        source.fetch("eu-west-9", progress=lambda _: None)
-    assert client.asked == ["http://127.0.0.1/aws/vms.csv"]
-    assert source.missing() is None
-
-
-def test_whose_prices_skypilot_publishes() -> None:
-    assert SkyPilotPrices("aws").region_pattern == r"[a-z]{2}(-[a-z]+)+-[0-9]"
-    assert SkyPilotPrices("lambda").region_pattern == ".+"
-    with pytest.raises(ArgumentError, match="publishes no prices of 'mars'"):
-        SkyPilotPrices("mars")
-    broken = SkyPilotPrices("aws", client=Client("<html>"))  # type: ignore[arg-type]
-    with pytest.raises(RefreshError, match="SkyPilot's file of aws cannot be used"):
-        broken.fetch("us-east-1", progress=lambda _: None)

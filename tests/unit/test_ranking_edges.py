@@ -9,17 +9,12 @@ from typing import Any
 import pytest
 
 import vmselect as vs
+from tests.support.priced import prices
 from vmselect.errors import ArgumentError
 from vmselect.ranking import Interruptions
 from vmselect.ranking.rows import Lazy
 from vmselect.records import Environment, Gpu, Profile
 from vmselect.records.usage import Limits, Usage
-
-
-def prices(*rows: tuple[str, float], **more: Any) -> vs.Catalog:
-    usual = {"provider": "lab", "region": "here", "market": "on_demand", **more}
-    offers = [{**usual, "instance_type": name, "usd_per_hour": usd} for name, usd in rows]
-    return vs.Catalog.embedded("2026-08-22").with_offers(offers)
 
 
 def line(name: str, epoch: float, **more: Any) -> Profile:

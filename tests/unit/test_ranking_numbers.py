@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vmselect as vs
+from tests.support.priced import prices
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
 from vmselect.ranking import Interruptions, contenders
@@ -18,12 +19,6 @@ from vmselect.ranking.measures import billed_seconds
 from vmselect.ranking.rows import Lazy
 from vmselect.ranking.spot import two_sided_deviations
 from vmselect.records import Environment, Gpu, Profile
-
-
-def prices(*rows: tuple[str, float], **more: Any) -> vs.Catalog:
-    usual = {"provider": "lab", "region": "here", "market": "on_demand", **more}
-    offers = [{**usual, "instance_type": name, "usd_per_hour": usd} for name, usd in rows]
-    return vs.Catalog.embedded("2026-08-22").with_offers(offers)
 
 
 def line(name: str, epoch: float, first: float | None = None, **more: Any) -> Profile:
