@@ -20,11 +20,11 @@ import pytest
 import vmselect as vs
 from vmselect.sweeps import clean, read_state, workers
 from vmselect.sweeps.journal import read_journal
-from vmselect.sweeps.runners import guard
+from vmselect.sweeps.runners import guard as supervisor
 from vmselect.sweeps.runners import skypilot as sky_runner
 from vmselect.sweeps.runners import slurm as slurm_runner
 from vmselect.sweeps.runners import ssh as ssh_runner
-from vmselect.sweeps.runners.guard import holders
+from vmselect.sweeps.runners.guard import find_processes
 from vmselect.sweeps.skypilot import write_catalog, write_tasks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -158,7 +158,7 @@ def test_workers_of_one_trial_on_one_machine_do_not_end_each_other(tmp_path: Pat
         worker = {"argv": argv, "env": {}, "cwd": str(tmp_path), "output": "output.txt"}
         request = {"workers": [worker], "cap_seconds": 60, "strict": True}
         (tmp_path / name / "request.json").write_text(json.dumps(request))
-        command = [sys.executable, guard.__file__, "run", str(tmp_path / name), "one-token-of-both"]
+        command = [sys.executable, supervisor.__file__, "run", str(tmp_path / name), "one-token-of-both"]
         guards.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
     assert [one.wait(60) for one in guards] == [0, 0]
     status = json.loads((tmp_path / "second" / "status.json").read_text())
@@ -176,9 +176,9 @@ def kill_in_the_middle(plan: vs.Plan, folder: Path) -> None:
     running.kill()
     running.wait()
     token = read_state(folder / "out").all_attempts[0].token
-    assert holders([token], guards=True)
+    assert find_processes([token], supervisors=True)
     assert [(one.gone, one.detail) for one in clean(folder / "out")] == [(True, "proved gone")]
-    assert not holders([token], guards=True)
+    assert not find_processes([token], supervisors=True)
     assert not list((folder / "out").glob("*.json"))
 
 
@@ -211,7 +211,7 @@ def test_on_slurm_every_node_has_a_worker_and_a_lost_one_ends_all(several: Path,
         assert not lost.records
         assert "a worker was lost" in lost.failed[0].reason
         attempt = read_state(several / "lost").all_attempts[0]
-        assert not holders([attempt.token], guards=True)
+        assert not find_processes([attempt.token], supervisors=True)
         assert attempt.seconds is not None
         assert attempt.seconds < 60 * 3 * 0.9
 
@@ -325,11 +325,11 @@ def test_every_launch_is_taken_down_whatever_fails(
     monkeypatch.setitem(sys.modules, "sky", sky)  # type: ignore[arg-type]
     monkeypatch.setattr(sky_runner.SkyPilotRunner, "poll_seconds", 0.05)
 
-    def copy(host: str, far: str, python: str, into: Path, *, seconds: float) -> None:
-        shutil.copytree(far, into, dirs_exist_ok=True)
+    def copy(host: str, remote: str, into: Path, *, seconds: float) -> None:
+        shutil.copytree(remote, into, dirs_exist_ok=True)
 
     monkeypatch.setattr(ssh_runner, "copy_folder", copy)
-    monkeypatch.setattr(sky_runner, "end_there", lambda *_, **__: "")
+    monkeypatch.setattr(sky_runner, "end_remote", lambda *_, **__: "")
     plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6,
                    factors={"instance_type": ["g4dn.xlarge"], "market": ["spot", "on_demand"]})  # fmt: skip
     with pytest.raises(vs.errors.SweepError, match="rents machines"):
@@ -359,7 +359,7 @@ def find_low_ports(count: int) -> tuple[int, ...]:
 def left_after(token: str, *, seconds: float) -> list[int]:
     """Processes of a trial that are there for ``seconds``: a guard that has told its outcome has yet to exit."""
     until = time.monotonic() + seconds
-    while (left := holders([token], guards=True)) and time.monotonic() < until:
+    while (left := find_processes([token], supervisors=True)) and time.monotonic() < until:
         time.sleep(0.05)
     return left
 
@@ -405,12 +405,12 @@ def test_rented_nodes_find_each_other_and_a_lost_one_fails_the_trial(
     monkeypatch.setattr(workers, "PORTS", find_low_ports(2))
     fetched: list[str] = []
 
-    def copy(host: str, far: str, python: str, into: Path, *, seconds: float) -> None:
+    def copy(host: str, remote: str, into: Path, *, seconds: float) -> None:
         fetched.append(host)
-        shutil.copytree(far, into, dirs_exist_ok=True)
+        shutil.copytree(remote, into, dirs_exist_ok=True)
 
     monkeypatch.setattr(ssh_runner, "copy_folder", copy)
-    monkeypatch.setattr(sky_runner, "end_there", lambda *_, **__: "")
+    monkeypatch.setattr(sky_runner, "end_remote", lambda *_, **__: "")
     if loses:
         (several / "train.py").write_text(MEET + LOSE)
     plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6,

@@ -18,7 +18,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.sweeps import read_state
-from vmselect.sweeps.runners.guard import holders
+from vmselect.sweeps.runners.guard import find_processes
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "several_nodes"
 SCRIPTS = {name: EXAMPLES / f"train_{name}.py" for name in ("jax", "torch", "tensorflow")}
@@ -99,7 +99,7 @@ def test_a_worker_that_is_killed_ends_the_others_and_fails_the_trial(framework: 
     attempt = read_state(folder).all_attempts[0]
     assert attempt.seconds is not None
     assert attempt.seconds < 60 * CAP_MINUTES * 0.9
-    assert not holders([attempt.token], guards=True)
+    assert not find_processes([attempt.token], supervisors=True)
 
 
 @pytest.mark.parametrize("plan", ["plan.yaml", "study.yaml"])

@@ -1,4 +1,4 @@
-"""Stopping when sure: over many invented worlds the winner is the one that running everything would have found."""
+"""Stopping when sure: over many simulated sweeps the winner is the one that running everything would have found."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from vmselect.sweeps.sequential import Sequential, span
 from vmselect.sweeps.state import State
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from sweep_worlds import make_profile, step_seconds
+from sweep_simulated import make_profile, step_seconds
 
 GPUS = ("g4dn.xlarge", "g4dn.12xlarge", "g5.xlarge", "g5.2xlarge", "g6.xlarge", "g6e.xlarge", "p3.2xlarge",
         "p3.8xlarge", "p2.xlarge", "p4d.24xlarge", "p5.48xlarge", "Standard_NC4as_T4_v3",
         "Standard_NC24ads_A100_v4")  # fmt: skip
 OTHERS = ("c5.4xlarge", "c5.12xlarge", "trn1.2xlarge")
-WORLDS = 40
+SIMULATIONS = 40
 CATALOG = Catalog.embedded()
 FIGURES: dict[str | None, Any] = {}
 
@@ -46,7 +46,7 @@ def find_figures(trial: Trial) -> Any:
     return FIGURES[name]
 
 
-class World:
+class SimulatedSweep:
     """A plan over some machines, what each truly takes, and what each costs."""
 
     def __init__(self, seed: int, noise: float) -> None:
@@ -85,10 +85,10 @@ class World:
         return state, skipped
 
 
-def measured(world: World, trial: Trial) -> tuple[float, float, float]:
+def measured(simulated: SimulatedSweep, trial: Trial) -> tuple[float, float, float]:
     """Low end, value and high end of the trial's cost, by its own record."""
-    profile = make_profile(trial, world.steps[trial.instance_type], noise=world.noise, seed=world.seed)
-    price = world.prices[trial.instance_type]
+    profile = make_profile(trial, simulated.steps[trial.instance_type], noise=simulated.noise, seed=simulated.seed)
+    price = simulated.prices[trial.instance_type]
     low, value, high, _ = span(fit_runtime(profile), None)
     return low * price, value * price, high * price
 
@@ -96,18 +96,18 @@ def measured(world: World, trial: Trial) -> tuple[float, float, float]:
 @pytest.mark.parametrize("noise", [0.0, 0.03])
 def test_the_winner_is_that_of_the_full_sweep(noise: float) -> None:
     spared = total = 0
-    for seed in range(WORLDS):
-        world = World(seed, noise)
+    for seed in range(SIMULATIONS):
+        simulated = SimulatedSweep(seed, noise)
         with tempfile.TemporaryDirectory() as folder:
-            state, skipped = world.run(Path(folder))
-        trials = {trial.id: trial for trial in world.plan.trials}
-        best = min(trials.values(), key=world.cost)
-        found = min((trials[name] for name in state.records), key=lambda t: measured(world, t)[1])
+            state, skipped = simulated.run(Path(folder))
+        trials = {trial.id: trial for trial in simulated.plan.trials}
+        best = min(trials.values(), key=simulated.cost)
+        found = min((trials[name] for name in state.records), key=lambda t: measured(simulated, t)[1])
         if not noise:
-            assert world.cost(found) == pytest.approx(world.cost(best)), (seed, found.factors, best.factors)
+            assert simulated.cost(found) == pytest.approx(simulated.cost(best)), (seed, found.factors, best.factors)
         else:
-            assert measured(world, found)[0] <= measured(world, best)[2], (seed, found.factors, best.factors)
-            assert best.id in state.records or world.cost(found) <= measured(world, best)[2], seed
+            assert measured(simulated, found)[0] <= measured(simulated, best)[2], (seed, found.factors, best.factors)
+            assert best.id in state.records or simulated.cost(found) <= measured(simulated, best)[2], seed
         probed = {trials[name].instance_type for name in state.records}
         for name in skipped:  # without figures, only what was measured
             assert find_figures(trials[name]) or trials[name].instance_type in probed, seed
@@ -116,11 +116,11 @@ def test_the_winner_is_that_of_the_full_sweep(noise: float) -> None:
     assert spared > total / 10, "a rule that never skips would be right, and worth nothing"
 
 
-def test_no_machine_of_such_a_world_is_faster_than_its_figures_allow() -> None:
+def test_no_machine_of_a_simulated_sweep_is_faster_than_its_figures_allow() -> None:
     for seed in range(30):
-        world = World(seed, 0.0)
-        figures = {t.instance_type: find_figures(t) for t in world.plan.trials}
+        simulated = SimulatedSweep(seed, 0.0)
+        figures = {t.instance_type: find_figures(t) for t in simulated.plan.trials}
         for one, ours in figures.items():
             for other, theirs in figures.items():
                 if ours and theirs and (times := speed_up(ours, theirs)):
-                    assert world.steps[other] >= world.steps[one] / times * (1 - 1e-9)
+                    assert simulated.steps[other] >= simulated.steps[one] / times * (1 - 1e-9)

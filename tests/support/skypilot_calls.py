@@ -17,7 +17,7 @@ import sky
 import vmselect as vs
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.base import Job
-from vmselect.sweeps.runners.skypilot import IDLE_MINUTES, guard_command, make_task
+from vmselect.sweeps.runners.skypilot import IDLE_MINUTES, make_task, remote_command
 from vmselect.sweeps.skypilot import write_tasks
 
 
@@ -79,7 +79,7 @@ def dryrun() -> dict[str, Any]:
 
 def _task_of(trial: Trial, work: Path) -> Any:
     job = Job(trial=trial, token="token", folder=work, work=work, cap_seconds=600.0, environment={})
-    return make_task(sky, trial, work=work, command=guard_command(job, f"/tmp/{trial.id}"))
+    return make_task(sky, trial, work=work, command=remote_command(job, f"/tmp/{trial.id}"))
 
 
 def _describe(task: Any) -> dict[str, Any]:

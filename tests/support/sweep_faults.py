@@ -17,14 +17,15 @@ from typing import Any
 import vmselect as vs
 from vmselect.sweeps import Plan, clean, read_state, sweep
 from vmselect.sweeps.journal import read_journal
-from vmselect.sweeps.runners.guard import holders
+from vmselect.sweeps.runners.base import SUPERVISOR
+from vmselect.sweeps.runners.guard import find_processes
 from vmselect.sweeps.state import State
 
 SCRIPT = Path(__file__).with_name("sweep_trial.py")
 FAULTS = ("ok", "slow", "fail", "hang", "deaf", "garbage", "half", "full", "fork", "setsid", "setsid-hang",
           "record-fail", "record-hang")  # fmt: skip
 LEAVE_RECORD = {"ok", "slow", "fork", "setsid", "record-fail", "record-hang"}
-KILLS = ("none", "vmselect", "inner guard", "outer guard", "both guards", "stopped vmselect")
+KILLS = ("none", "vmselect", "inner supervisor", "outer supervisor", "both supervisors", "stopped vmselect")
 MINUTES = 2.5 / 60
 USD_PER_HOUR = 36.0
 
@@ -161,10 +162,11 @@ def _kill(kill: str, pid: int, out: Path) -> None:
         _signal(pid, signal.SIGKILL)
     elif kill != "none" and (out / "journal.jsonl").exists():
         tokens = [a.token for a in read_state(out).all_attempts]
-        guards = [p for p in holders(tokens, guards=True) if _is_guard(p)]
-        inner = [p for p in guards if _parent(p) in guards]
-        outer = [p for p in guards if p not in inner]
-        for victim in {"inner guard": inner, "outer guard": outer, "both guards": [*outer, *inner]}[kill]:
+        supervisors = [p for p in find_processes(tokens, supervisors=True) if _is_supervisor(p)]
+        inner = [p for p in supervisors if _parent(p) in supervisors]
+        outer = [p for p in supervisors if p not in inner]
+        victims = {"inner supervisor": inner, "outer supervisor": outer, "both supervisors": [*outer, *inner]}
+        for victim in victims[kill]:
             _signal(victim, signal.SIGKILL)
 
 
@@ -178,7 +180,7 @@ def _left(seed: int, folder: Path, state: State) -> list[int]:
             continue
         if mark in words:
             marked.append(int(path.name))
-    return marked + holders([attempt.token for attempt in state.all_attempts], guards=True)
+    return marked + find_processes([attempt.token for attempt in state.all_attempts], supervisors=True)
 
 
 def _read_log(path: Path) -> list[Any]:
@@ -192,9 +194,9 @@ def _signal(pid: int, number: int) -> None:
         return
 
 
-def _is_guard(pid: int) -> bool:
+def _is_supervisor(pid: int) -> bool:
     try:
-        return b"guard.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return SUPERVISOR.name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

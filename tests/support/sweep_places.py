@@ -17,41 +17,35 @@ from pathlib import Path
 from sweep_faults import KILLS, Tally, run_case
 
 import vmselect.sweeps.runners.ssh as ssh_runner
+from vmselect.sweeps.runners.base import SUPERVISOR
 from vmselect.sweeps.workers import free_ports
 
 SLURM_KILLS = KILLS
 BALLAST_BYTES = 120_000
-COPIES = ("cut", "silent", "silent then cut", "slow")
-"""What befalls a copy that sftp makes; at the speed below the ballast alone takes a second and a half."""
+COPIES = ("cut", "late", "late and cut")
+"""Faults of the copies that tar makes over ssh."""
 
-SFTP = """
-# The next file of faults, if there is one, says what befalls this copy.
+SSH = """
+# The next file of faults, if there is one, determines the fault of this copy.
 fault=pass
-for next in "$0".fault.*; do
-    mv "$next" "$0.taken.$$" 2>/dev/null || continue
-    fault=$(cat "$0.taken.$$"); rm "$0.taken.$$"; break
-done
-echo "$fault" >> "$0.log"
-[ "$fault" != pass ] || exec {real} -F {config} "$@"
-[ "$fault" != slow ] || exec {real} -l 640 -F {config} "$@"
-exec 3<&0
-{real} -l 640 -F {config} "$@" <&3 &
-copy=$!
-sleep "0.$(($$ % 10))"
-sleep 0.3
-read -r link rest < /proc/$copy/task/$copy/children
+case "$*" in *"tar -"*)
+    for next in "$0".fault.*; do
+        mv "$next" "$0.taken.$$" 2>/dev/null || continue
+        fault=$(cat "$0.taken.$$"); rm "$0.taken.$$"; break
+    done
+    echo "$fault" >> "$0.log";;
+esac
+case $fault in late*) sleep 2;; esac
 case $fault in
-    cut) kill -9 $link;;
-    silent) kill -STOP $link; sleep 2; kill -CONT $link;;
-    *) kill -STOP $link; sleep 4; kill -9 $link;;
-esac 2>/dev/null
-wait $copy
+    *cut) head -c 60000 | {real} -F {config} "$@" | head -c 60000; exit 255;;
+    *) exec {real} -F {config} "$@";;
+esac
 """
 
 
 def missing_sshd() -> str:
     """Why no sshd can be started here; nothing where one can."""
-    for program in ("sshd", "ssh", "sftp", "ssh-keygen"):
+    for program in ("sshd", "ssh", "ssh-keygen"):
         if not shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin"):
             return f"{program} is not installed (Debian: openssh-server, openssh-client)"
     return ""
@@ -72,15 +66,12 @@ def sshd(folder: Path) -> Iterator[Path]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    (folder / "session").write_text(
-        f'#!/bin/sh\ncd {home}\n[ "$SSH_ORIGINAL_COMMAND" != internal-sftp ] || exec /usr/lib/openssh/sftp-server\n'
-        'eval "$SSH_ORIGINAL_COMMAND"\n'
-    )
+    (folder / "session").write_text(f'#!/bin/sh\ncd {home}\neval "$SSH_ORIGINAL_COMMAND"\n')
     (folder / "session").chmod(0o755)
     (folder / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nPidFile none\nUsePAM no\nStrictModes no\n"
         f"AuthorizedKeysFile {folder}/authorized\nPasswordAuthentication no\nPermitRootLogin yes\n"
-        f"Subsystem sftp internal-sftp\nMaxStartups 100:30:200\nMaxSessions 100\n"
+        f"MaxStartups 100:30:200\nMaxSessions 100\n"
         f"ForceCommand {folder}/session\n"
     )
     (folder / "config").write_text(
@@ -105,13 +96,12 @@ def sshd(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def ssh_config(config: Path) -> Iterator[None]:
-    """Have ssh and sftp read ``config``: put programs of the same name before them on the PATH."""
+    """Have ssh read ``config``: put a program of the same name before it on the PATH."""
     programs = config.parent / "bin"
     programs.mkdir(exist_ok=True)
-    for name, body in (("ssh", 'exec {real} -F {config} "$@"'), ("sftp", SFTP)):
-        real = shutil.which(name, path=os.environ.get("VMSELECT_TEST_PATH", os.environ["PATH"]))
-        (programs / name).write_text("#!/bin/sh\n" + body.replace("{real}", f"{real}").replace("{config}", str(config)))
-        (programs / name).chmod(0o755)
+    real = shutil.which("ssh", path=os.environ.get("VMSELECT_TEST_PATH", os.environ["PATH"]))
+    (programs / "ssh").write_text("#!/bin/sh\n" + SSH.replace("{real}", f"{real}").replace("{config}", str(config)))
+    (programs / "ssh").chmod(0o755)
     before, quiet = os.environ["PATH"], ssh_runner.SILENCE_SECONDS
     os.environ["PATH"] = f"{programs}:{before}"
     ssh_runner.SILENCE_SECONDS = 5.0
@@ -201,11 +191,11 @@ def run_elsewhere(runner: str, seed: int, folder: Path) -> Tally:
             )  # fmt: skip
     (folder / "work" / "ballast").write_bytes(os.urandom(BALLAST_BYTES))
     with sshd(folder / "sshd") as config, ssh_config(config):
-        tally, program = Tally(), config.parent / "bin" / "sftp"
+        tally, program = Tally(), config.parent / "bin" / "ssh"
         chance = random.Random(seed * 104_729)
         faults = ["pass"] * chance.choice((0, 1, 1, 2, 3)) + chance.choices(COPIES, k=chance.choice((0, 1, 2, 3, 4)))
         for number, fault in enumerate(faults):
-            program.with_name(f"sftp.fault.{number}").write_text(fault)
+            program.with_name(f"ssh.fault.{number}").write_text(fault)
 
         def disturb(chance: random.Random) -> None:
             act = chance.choice(("nothing", "nothing", "cut", "silent", "long silent", "slow"))
@@ -217,14 +207,14 @@ def run_elsewhere(runner: str, seed: int, folder: Path) -> Tally:
             disturb_links(folder / "sshd", act)
 
         def settle() -> None:
-            for left in program.parent.glob("sftp.fault.*"):  # whoever resumes has a network that works
+            for left in program.parent.glob("ssh.fault.*"):  # whoever resumes has a network that works
                 left.unlink(missing_ok=True)
 
         run_case(
             seed, folder, runner="ssh", minutes=6 / 60, slack=5.0, disturb=disturb, settle=settle, tally=tally,
             machines={"far": {"usd_per_hour": 36.0}}, factors={"machine": ["far"]},
         )  # fmt: skip
-        if (log := program.with_name("sftp.log")).exists():
+        if (log := program.with_name("ssh.log")).exists():
             tally.copies.update(log.read_text().splitlines())
         return tally
 
@@ -239,7 +229,7 @@ def disturb_links(folder: Path, act: str) -> None:
 
     if act == "cut":
         signal_all(signal.SIGKILL)
-    elif act in ("silent", "long silent"):  # the guard gives up after five seconds
+    elif act in ("silent", "long silent"):  # the supervisor gives up after five seconds
         signal_all(signal.SIGSTOP)
         time.sleep(1.0 if act == "silent" else 7.0)
         signal_all(signal.SIGCONT)
@@ -267,6 +257,6 @@ def _sessions(folder: Path) -> list[int]:
             words = (path / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if str(folder / "config").encode() in words and b"guard.py" in b" ".join(words):
+        if str(folder / "config").encode() in words and SUPERVISOR.name.encode() in b" ".join(words):
             found.append(int(path.name))
     return found

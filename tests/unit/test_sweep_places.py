@@ -7,7 +7,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -17,7 +17,8 @@ from vmselect.sweeps import clean, read_state, session
 from vmselect.sweeps.collection import collect
 from vmselect.sweeps.journal import Journal
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners import guard, local, skypilot, ssh
+from vmselect.sweeps.runners import guard as supervisor
+from vmselect.sweeps.runners import local, skypilot, ssh
 from vmselect.sweeps.runners.base import Job
 from vmselect.sweeps.skypilot import write_tasks
 
@@ -37,10 +38,10 @@ def test_cores_are_taken_when_a_trial_is_announced(tmp_path: Path, monkeypatch: 
     handles = [runner.announce(job_of(trial, f"t-{trial.id}", tmp_path)) for trial in (first, second)]
     assert [handle["cores"] for handle in handles] == [[[4]], [[7]]]
     assert not runner.has_room(third)
-    monkeypatch.setattr(guard, "end_tokens", lambda marks: [99])
+    monkeypatch.setattr(supervisor, "end_processes", lambda marks: [99])
     assert runner.stop(handles[0])
     assert not runner.has_room(third), "what does not end keeps its core"
-    monkeypatch.setattr(guard, "end_tokens", lambda marks: [])
+    monkeypatch.setattr(supervisor, "end_processes", lambda marks: [])
     assert runner.stop(handles[0]) == ""
     assert runner.has_room(third)
 
@@ -50,10 +51,10 @@ def test_hosts_are_taken_when_a_trial_is_announced(tmp_path: Path, monkeypatch: 
     runner = ssh.SshRunner("id", tmp_path)
     handle = runner.announce(job_of(plan.trials[0], "t-1", tmp_path))
     assert [runner.has_room(trial) for trial in plan.trials] == [False, False, True, True]
-    monkeypatch.setattr(ssh, "end_there", lambda *_, **__: f"{ssh.SILENT}: no route")
+    monkeypatch.setattr(ssh, "end_remote", lambda *_, **__: f"{ssh.SILENT}: no route")
     assert "no route" in runner.stop(handle)
     assert not runner.has_room(plan.trials[1])
-    monkeypatch.setattr(ssh, "end_there", lambda *_, **__: "")
+    monkeypatch.setattr(ssh, "end_remote", lambda *_, **__: "")
     assert runner.stop(handle) == ""
     assert runner.has_room(plan.trials[1])
 
@@ -100,8 +101,8 @@ def test_pipes_of_another_machine_or_start_name_nobody_here() -> None:
     try:
         pipe = os.readlink(f"/proc/{stranger.pid}/fd/1")  # noqa: PTH115 - a link that leads nowhere
         for mark in (pipe, f"{pipe}@another-start"):
-            assert guard.holders(["token", mark], guards=True) == []
-        assert guard.holders(["token", pipe + guard.HERE], guards=True) == [stranger.pid]
+            assert supervisor.find_processes(["token", mark], supervisors=True) == []
+        assert supervisor.find_processes(["token", pipe + supervisor.THIS_BOOT], supervisors=True) == [stranger.pid]
     finally:
         stranger.kill()
         stranger.communicate()
@@ -122,42 +123,35 @@ def test_what_a_killed_trial_had_measured_is_taken_in(tmp_path: Path) -> None:
     assert vs.load_records(files[0])[0].instance_type == "x"
 
 
-def test_records_are_copied_whole_while_output_still_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    far, into = tmp_path / "far", tmp_path / "here"
-    (far / "records").mkdir(parents=True)
+def test_a_folder_is_copied_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote, into = tmp_path / "remote", tmp_path / "here"
+    (remote / "records").mkdir(parents=True)
     into.mkdir()
-    (far / "records" / "a.json").write_text("{}")
-    (far / "output.txt").write_text("step 1")
-    damage: list[str] = []
+    (remote / "records" / "a.json").write_text("{}")
+    (remote / "output.txt").write_text("step 1" * 10_000)
+    cuts = [50_000]
 
-    def call(host: str, command: str, **_: Any) -> str:
-        return subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
-
-    def sftp(host: str, commands: list[str], **_: Any) -> None:
-        (far / "output.txt").write_text("step 1, step 2")
-        (far / "records" / ".b.json.draft").write_text("half")
-        target = Path(commands[0].split('"')[3])
-        subprocess.run(["cp", "-r", str(far), str(target)], check=True)
-        if damage:
-            (target / damage.pop()).write_text("{")
+    def call(host: str, command: str, *, stdout: IO[bytes], **_: Any) -> str:
+        data = subprocess.run(command, shell=True, capture_output=True, check=True).stdout
+        stdout.write(data[: cuts.pop()] if cuts else data)
+        return ""
 
     monkeypatch.setattr(ssh, "call", call)
-    monkeypatch.setattr(ssh, "sftp", sftp)
-    ssh.copy_folder("host", str(far), sys.executable, into, seconds=60)
+    with pytest.raises(vs.errors.SweepError):
+        ssh.copy_folder("host", str(remote), into, seconds=60)
+    assert not list(into.iterdir())
+    cuts.append(50_000)
+    ssh.fetch_all(["host"], str(remote), into, seconds=60)  # the second attempt is complete
     assert (into / "records" / "a.json").read_text() == "{}"
-    assert (into / "output.txt").read_text() == "step 1, step 2"
-    damage.append("records/a.json")
-    with pytest.raises(vs.errors.SweepError, match="came damaged"):
-        ssh.copy_folder("host", str(far), sys.executable, into, seconds=60)
-    damage.append("records/a.json")
-    ssh.fetch_all(["host"], str(far), sys.executable, into, seconds=60)  # the second try is whole
+    assert len((into / "output.txt").read_text()) == 60_000
+    ssh.copy_folder("host", str(tmp_path / "missing"), into, seconds=60)
 
 
 def test_a_rented_machine_is_quiet_before_its_records_are_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[tuple[str, str]] = []
-    monkeypatch.setattr(skypilot, "end_there", lambda host, guard, *_, **__: order.append(("end", host)))
+    monkeypatch.setattr(skypilot, "end_remote", lambda host, *_, **__: order.append(("end", host)))
     monkeypatch.setattr(skypilot, "fetch_all", lambda hosts, *_, **__: order.append(("fetch", hosts[0])))
     handle = {"cluster": "c", "far": "/tmp/c", "token": "t", "guards": 2}
     skypilot.SkyPilotRunner().fetch(handle, tmp_path, seconds=60)

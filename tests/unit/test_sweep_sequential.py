@@ -19,7 +19,7 @@ from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.result import status_rows
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from sweep_worlds import InventedRunner, make_profile, priced_catalog
+from sweep_simulated import SimulatedRunner, make_profile, priced_catalog
 
 STEPS = {"g4dn.xlarge": 0.4, "g5.xlarge": 0.1, "p3.2xlarge": 0.12, "p5.48xlarge": 0.05, "c5.4xlarge": 5.0}
 
@@ -27,14 +27,14 @@ STEPS = {"g4dn.xlarge": 0.4, "g5.xlarge": 0.1, "p3.2xlarge": 0.12, "p5.48xlarge"
 def sweep_with(
     steps: dict[str, float], folder: Path, monkeypatch: pytest.MonkeyPatch, *, plan: dict[str, object] | None = None,
     noise: float = 0.0, **options: object,
-) -> tuple[vs.SweepResult, InventedRunner]:  # fmt: skip
+) -> tuple[vs.SweepResult, SimulatedRunner]:  # fmt: skip
     """A sweep over the machines of ``steps``, each with its seconds a step; 0 is one that fails."""
 
     def measure(trial: Trial) -> vs.Profile | None:
         seconds = steps[str(trial.instance_type)]
         return make_profile(trial, seconds, noise=noise) if seconds else None
 
-    runner = InventedRunner(measure)
+    runner = SimulatedRunner(measure)
     monkeypatch.setattr(session, "make_runner", lambda *_: runner)
     factors = {"instance_type": list(steps)}
     made = vs.Plan("python -c pass", minutes=10, expected_minutes=5, **({"factors": factors} | (plan or {})))  # type: ignore[arg-type]
@@ -202,7 +202,7 @@ def test_epochs_decide_and_machines_without_any_price_are_compared_by_time(
 
 def test_the_commands_skip_say_so_and_run_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = {"g5.xlarge": 0.1, "p3.2xlarge": 0.12}
-    runner = InventedRunner(lambda trial: make_profile(trial, steps[str(trial.instance_type)]))
+    runner = SimulatedRunner(lambda trial: make_profile(trial, steps[str(trial.instance_type)]))
     monkeypatch.setattr(session, "make_runner", lambda *_: runner)
     plan = vs.Plan("python -c pass", factors={"instance_type": list(steps)}, minutes=10).save(tmp_path / "plan.yaml")
     folder = str(tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Several workers: what each is told, how the words of their guards are read as one, how batches are counted."""
+"""Several workers: their environment variables, their merged outcomes, and how batches are counted."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ import pytest
 from vmselect.probe.facts import framework
 from vmselect.probe.keras.fit import FitFacts
 from vmselect.sweeps import workers
-from vmselect.sweeps.runners.base import GUARD, WORKERS, merge_outcomes, read_status
+from vmselect.sweeps.runners.base import SUPERVISOR, WORKERS, merge_outcomes, read_status
 from vmselect.sweeps.workers import worker_environments
 
 
-def place(host: str, boot: str = "", port: int = 5000) -> dict[str, Any]:
+def address(host: str, boot: str = "", port: int = 5000) -> dict[str, Any]:
     return {"host": host, "boot": boot, "ports": [port, port + 1]}
 
 
 def test_workers_of_several_machines_are_told_where_the_first_is() -> None:
-    told = worker_environments([place("a", "1"), place("b", "2", 6000), place("fd00::3", "3")])
-    assert {one["JAX_COORDINATOR_ADDRESS"] for one in told} == {"a:5000"}
-    assert {(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in told} == {("a", "5000")}
-    assert [one["JAX_PROCESS_ID"] for one in told] == [one["RANK"] for one in told] == ["0", "1", "2"]
-    assert {one["LOCAL_RANK"] for one in told} == {"0"}
-    for index, one in enumerate(told):
+    variables = worker_environments([address("a", "1"), address("b", "2", 6000), address("fd00::3", "3")])
+    assert {one["JAX_COORDINATOR_ADDRESS"] for one in variables} == {"a:5000"}
+    assert {(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in variables} == {("a", "5000")}
+    assert [one["JAX_PROCESS_ID"] for one in variables] == [one["RANK"] for one in variables] == ["0", "1", "2"]
+    assert {one["LOCAL_RANK"] for one in variables} == {"0"}
+    for index, one in enumerate(variables):
         cluster = json.loads(one["TF_CONFIG"])
         assert cluster["cluster"]["worker"] == ["a:5001", "b:6001", "[fd00::3]:5001"]
         assert cluster["task"] == {"type": "worker", "index": index}
 
 
 def test_workers_of_one_machine_meet_on_loopback_whatever_it_is_called() -> None:
-    told = worker_environments([place("alias-1", "x"), place("alias-2", "x", 6000)])
-    assert [one["MASTER_ADDR"] for one in told] == ["127.0.0.1"] * 2
-    assert [one["LOCAL_RANK"] for one in told] == ["0", "1"]
-    assert json.loads(told[0]["TF_CONFIG"])["cluster"]["worker"] == ["127.0.0.1:5001", "127.0.0.1:6001"]
+    variables = worker_environments([address("alias-1", "x"), address("alias-2", "x", 6000)])
+    assert [one["MASTER_ADDR"] for one in variables] == ["127.0.0.1"] * 2
+    assert [one["LOCAL_RANK"] for one in variables] == ["0", "1"]
+    assert json.loads(variables[0]["TF_CONFIG"])["cluster"]["worker"] == ["127.0.0.1:5001", "127.0.0.1:6001"]
     # Of two machines with two workers each, the second on each is the second there.
-    ranks = [one["LOCAL_RANK"] for one in worker_environments([place("a", "1"), place("a", "1"), place("b", "2")])]
+    ranks = [
+        one["LOCAL_RANK"] for one in worker_environments([address("a", "1"), address("a", "1"), address("b", "2")])
+    ]
     assert ranks == ["0", "1", "0"]
 
 
@@ -62,7 +64,9 @@ LATE = {"state": "ended", "exit": -15, "why": "cap"}
         ([GOOD, {"state": "running"}], "running", None, "worker"),
     ],
 )
-def test_guards_are_read_as_one(others: list[dict[str, Any]], state: str, code: int | None, why: str) -> None:
+def test_outcomes_of_several_supervisors_are_merged(
+    others: list[dict[str, Any]], state: str, code: int | None, why: str
+) -> None:
     merged = merge_outcomes(others)
     assert (merged["state"], merged.get("exit"), merged["why"]) == (state, code, why)
 
@@ -77,17 +81,22 @@ def test_nothing_written_is_nothing_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("strict", "command", "code"), [(True, "exit 3", 1), (True, "exit 0", 0), (False, "exit 3", 0)]
 )
-def test_a_strict_guard_ends_as_its_worker_did(strict: bool, command: str, code: int, tmp_path: Path) -> None:
+def test_a_strict_supervisor_exits_as_its_worker_did(strict: bool, command: str, code: int, tmp_path: Path) -> None:
     worker = {"argv": ["sh", "-c", command], "cwd": ".", "env": {}, "output": "output.txt"}
     request = {"workers": [worker], "cap_seconds": 60, "strict": strict}
     (tmp_path / "request.json").write_text(json.dumps(request))
-    done = subprocess.run([sys.executable, str(GUARD), "run", str(tmp_path), "token"], check=False, timeout=60,
+    done = subprocess.run([sys.executable, str(SUPERVISOR), "run", str(tmp_path), "token"], check=False, timeout=60,
                           capture_output=True)  # fmt: skip
     assert done.returncode == code
 
 
 def test_a_worker_that_misses_the_others_gives_up(tmp_path: Path) -> None:
-    asked = {"count": 2, "ports": [], "request": {"cap_seconds": 0.3, "workers": [{"env": {}}]}}
+    asked = {
+        "count": 2,
+        "ports": [],
+        "program": SUPERVISOR.name,
+        "request": {"cap_seconds": 0.3, "workers": [{"env": {}}]},
+    }
     (tmp_path / "workers.json").write_text(json.dumps(asked))
     done = subprocess.run([sys.executable, str(WORKERS), "run", str(tmp_path), "token"], check=False, timeout=60,
                           capture_output=True, text=True, env={"SLURM_PROCID": "0"})  # fmt: skip
@@ -97,11 +106,11 @@ def test_a_worker_that_misses_the_others_gives_up(tmp_path: Path) -> None:
 
 
 def test_a_machine_says_where_it_is() -> None:
-    done = subprocess.run([sys.executable, str(WORKERS), "place"], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(WORKERS), "address"], check=True, capture_output=True, text=True)
     said = json.loads(done.stdout)
     assert said["host"]
     assert len(set(said["ports"])) == 2
-    assert workers.find_place("x")["boot"] == said["boot"]
+    assert workers.find_address("x")["boot"] == said["boot"]
 
 
 @pytest.mark.parametrize(

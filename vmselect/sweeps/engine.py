@@ -18,7 +18,7 @@ from vmselect.sweeps.budget import Budget
 from vmselect.sweeps.collection import collect, fingerprint
 from vmselect.sweeps.journal import Event, Journal
 from vmselect.sweeps.plan import Plan, Trial
-from vmselect.sweeps.runners.base import Job, Runner, Seen, guards_of, read_status
+from vmselect.sweeps.runners.base import Job, Runner, Seen, count_supervisors, read_status
 from vmselect.sweeps.state import Attempt, State, trials_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ LEAST_FETCH_SECONDS = 30.0
 """How long it may take on a rented machine whose time is up: what it recorded was paid for."""
 
 LATE_SECONDS = 20.0
-"""How long after its cap a trial is left to its guard before the engine ends it."""
+"""How long after its cap a trial is left to its supervisor before the engine ends it."""
 
 TICK_SECONDS = 0.25
 Listener = Callable[[State, Event], None]
@@ -251,7 +251,7 @@ class Engine:
                 running_since = time.monotonic()
             if self.runner.rents:
                 late = self.clock() - attempt.began > 60 * self.plan.minutes
-            else:  # its guard ends it at the cap; this is for one that cannot
+            else:  # its supervisor ends it at the cap; this is for one that cannot
                 late = running_since is not None and (
                     time.monotonic() - running_since > 60 * self.plan.minutes + LATE_SECONDS
                 )
@@ -278,7 +278,7 @@ class Engine:
             return problem
         if not self.runner.rents:
             fetched = self._fetch(attempt)
-        status = read_status(self._folder(attempt), guards_of(attempt.handle))
+        status = read_status(self._folder(attempt), count_supervisors(attempt.handle))
         self.write(
             "gone", trial=trial.id, attempt=attempt.number, seconds=self._seconds(attempt, status, seen),
             exit=seen.exit if seen.exit is not None else status.get("exit"),
@@ -288,7 +288,7 @@ class Engine:
         return ""
 
     def _seconds(self, attempt: Attempt, status: dict[str, Any], seen: Seen) -> float:
-        """How long it is to be paid for: until now, or as the guard counted where nothing is rented."""
+        """How long it is to be paid for: until now, or as the supervisor counted where nothing is rented."""
         elapsed = max(0.0, self.clock() - attempt.began)
         if seen.state == "gone":  # nobody saw when
             return min(elapsed, self.plan.paid_seconds)

@@ -109,7 +109,7 @@ class State:
         if last is None:
             return "not started"
         ends = {"cap": "ended at its time cap", "stop": "stopped", "cut": "the connection was cut",
-                "silent": "the connection went silent", "guard": "its guard was killed",
+                "silent": "the connection went silent", "guard": "its supervisor was killed",
                 "start": "could not be started", "worker": "a worker was lost"}  # fmt: skip
         how = ends.get(last.why) or (f"exit code {last.exit}" if last.exit is not None else "ended")
         return f"{how}, no whole record{f': {last.error}' if last.error else ''}"

@@ -1,9 +1,8 @@
-"""Several nodes: where each worker is, and what it is told, in the words of every framework.
+"""Several nodes: the address of each worker, and its environment variables for every framework.
 
-A program too, which needs nothing but Python's standard library, because it is sent to machines that have no vmselect.
-``workers.py place`` says what the other workers must know of a machine. ``workers.py run FOLDER TOKEN`` makes of
-``FOLDER/workers.json`` what one worker is asked, from what Slurm or SkyPilot told it about its number and the others,
-and becomes the guard that runs it.
+A standalone program too, which needs nothing but Python's standard library, because it is sent to hosts that have no
+vmselect. ``address`` prints what the other workers must know of a host. ``run FOLDER TOKEN`` makes the request of one
+worker from ``FOLDER/workers.json`` and from the variables of Slurm or SkyPilot, and becomes its supervisor.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-Place = dict[str, Any]
+Address = dict[str, Any]
 """A worker's ``host``, two free ``ports`` of it, and its ``boot``, the same for workers that share a loopback."""
 
 PORTS = (29500, 29501)
-"""Of machines that are nobody else's, so that any ports will do."""
+"""On rented machines, where nothing else uses ports."""
 
 MEET_SECONDS = 300.0
 """How long workers wait for each other: a cluster starts them together, and a shared disk shows files late."""
@@ -30,15 +29,15 @@ MEET_SECONDS = 300.0
 def main(arguments: Sequence[str]) -> int:
     """Run as a program."""
     if len(arguments) == 3 and arguments[0] == "run":
-        return become_guard(Path(arguments[1]), arguments[2])
-    if list(arguments) == ["place"]:
-        sys.stdout.write(json.dumps(find_place(socket.gethostname())) + "\n")
+        return become_supervisor(Path(arguments[1]), arguments[2])
+    if list(arguments) == ["address"]:
+        sys.stdout.write(json.dumps(find_address(socket.gethostname())) + "\n")
         return 0
-    sys.stderr.write("usage: workers.py run FOLDER TOKEN | workers.py place\n")
+    sys.stderr.write("usage: run FOLDER TOKEN | address\n")
     return 2
 
 
-def worker_environments(places: Sequence[Place]) -> list[dict[str, str]]:
+def worker_environments(locations: Sequence[Address]) -> list[dict[str, str]]:
     """The variables of each worker, the chief first; none for a single one.
 
     TensorFlow reads ``TF_CONFIG``, torch ``MASTER_ADDR`` and its like, JAX and ``keras.distribution`` the others.
@@ -49,14 +48,14 @@ def worker_environments(places: Sequence[Place]) -> list[dict[str, str]]:
     >>> worker_environments(pair[:1])
     [{}]
     """
-    count = len(places)
+    count = len(locations)
     if count == 1:
         return [{}]
-    boots = [place.get("boot") for place in places]
+    boots = [location.get("boot") for location in locations]
     alone = bool(boots[0]) and len(set(boots)) == 1  # all on one machine, whatever it is called
-    hosts = ["127.0.0.1" if alone else str(place["host"]) for place in places]
-    addresses = [_address(hosts[index], place["ports"][1]) for index, place in enumerate(places)]
-    port = places[0]["ports"][0]
+    hosts = ["127.0.0.1" if alone else str(location["host"]) for location in locations]
+    addresses = [_address(hosts[index], location["ports"][1]) for index, location in enumerate(locations)]
+    port = locations[0]["ports"][0]
     coordinator = _address(hosts[0], port)
     return [
         {
@@ -72,8 +71,8 @@ def worker_environments(places: Sequence[Place]) -> list[dict[str, str]]:
     ]  # fmt: skip
 
 
-def find_place(host: str) -> Place:
-    """What other workers must know of this machine, which they call ``host``."""
+def find_address(host: str) -> Address:
+    """What other workers must know of this machine, whose name for them is ``host``."""
     try:  # containers of one machine may have networks of their own
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip() + str(Path("/proc/self/ns/net").readlink())
     except OSError:
@@ -82,7 +81,7 @@ def find_place(host: str) -> Place:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody uses now."""
+    """Unused ports of this machine."""
     sockets: list[socket.socket] = []
     try:
         for _ in range(count):
@@ -96,36 +95,35 @@ def free_ports(count: int) -> list[int]:
 
 
 def worker_folder(folder: str | Path, rank: int) -> Path:
-    """Where the guard of one worker writes, if it has one of its own: the chief's is the trial's folder."""
+    """The folder of one worker's supervisor; the chief's is the trial's folder."""
     return Path(folder, f"worker-{rank}") if rank else Path(folder)
 
 
-def become_guard(folder: Path, token: str) -> int:
-    """Find out which worker this is and who the others are, and run its command under a guard."""
-    asked = json.loads((folder / "workers.json").read_text(encoding="utf-8"))
-    count = int(asked["count"])
-    patience = min(MEET_SECONDS, float(asked["request"]["cap_seconds"]))
-    if asked["ports"]:
+def become_supervisor(folder: Path, token: str) -> int:
+    """Determine which worker this is and the addresses of the others, and run its command under a supervisor."""
+    given = json.loads((folder / "workers.json").read_text(encoding="utf-8"))
+    count = int(given["count"])
+    patience = min(MEET_SECONDS, float(given["request"]["cap_seconds"]))
+    if given["ports"]:
         rank, hosts = int(os.environ["SKYPILOT_NODE_RANK"]), os.environ["SKYPILOT_NODE_IPS"].split()
-        places: list[Place] = [{"host": host, "ports": asked["ports"]} for host in hosts]
+        locations: list[Address] = [{"host": host, "ports": given["ports"]} for host in hosts]
     else:
-        rank, places = _meet(folder, count, patience)
-    if len(places) != count:
-        sys.stderr.write(f"{count} workers were planned and {len(places)} are here\n")
+        rank, locations = _meet(folder, count, patience)
+    if len(locations) != count:
+        sys.stderr.write(f"{count} workers were planned and {len(locations)} are here\n")
         return 1
     own = worker_folder(folder, rank)
     (own / "records").mkdir(parents=True, exist_ok=True)
-    worker = asked["request"]["workers"][0]
-    worker["env"] |= worker_environments(places)[rank] | {"VMSELECT_FOLDER": str(own / "records")}
-    _write(own / "request.json", {**asked["request"], "strict": True})
-    guard = str(folder / "guard.py")
-    os.execv(sys.executable, [sys.executable, guard, "run", str(own), token])
+    worker = given["request"]["workers"][0]
+    worker["env"] |= worker_environments(locations)[rank] | {"VMSELECT_FOLDER": str(own / "records")}
+    _write(own / "request.json", {**given["request"], "strict": True})
+    os.execv(sys.executable, [sys.executable, str(folder / given["program"]), "run", str(own), token])
 
 
-def _meet(folder: Path, count: int, patience: float) -> tuple[int, list[Place]]:
-    """Slurm says the number; each says on the shared disk where it is, and waits for the others."""
+def _meet(folder: Path, count: int, patience: float) -> tuple[int, list[Address]]:
+    """Take the number from Slurm, write the own address to the shared disk, and wait for the others."""
     rank = int(os.environ["SLURM_PROCID"])
-    _write(folder / f"place-{rank}.json", find_place(_reachable_name()))
+    _write(folder / f"place-{rank}.json", find_address(_reachable_name()))
     until = time.monotonic() + patience
     while time.monotonic() < until:
         there = {path.name for path in folder.iterdir()}  # a listing shows new files sooner than asking for each
@@ -137,7 +135,7 @@ def _meet(folder: Path, count: int, patience: float) -> tuple[int, list[Place]]:
 
 
 def _reachable_name() -> str:
-    """What others may call this machine: its name in the cluster where that is one of the network, too."""
+    """A name of this machine that the network resolves: its name in the cluster if possible."""
     for name in filter(None, (os.environ.get("SLURMD_NODENAME"), socket.gethostname())):
         try:
             socket.getaddrinfo(name, None)
@@ -148,7 +146,7 @@ def _reachable_name() -> str:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    """Whole or not at all: others wait for it."""
+    """Write atomically: others wait for the file."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(content), encoding="utf-8")
     part.replace(path)

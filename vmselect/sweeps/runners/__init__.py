@@ -1,4 +1,4 @@
-"""Engines that run trials somewhere: one module each, loaded when used."""
+"""Runners: one module each, loaded when used."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from vmselect.sweeps.plan import Plan
 from vmselect.sweeps.runners.base import Runner
 
 
-def make_runner(plan: Plan, sweep_id: str, folder: Path, places: Mapping[str, str]) -> Runner:
-    """The engine that ``plan`` names; what it rents, it rents in the ``places`` whose prices were taken."""
+def make_runner(plan: Plan, sweep_id: str, folder: Path, locations: Mapping[str, str]) -> Runner:
+    """The runner that ``plan`` names; it rents in the ``locations`` whose prices were taken."""
     if plan.runner == "ssh":
         from vmselect.sweeps.runners.ssh import SshRunner
 
@@ -22,7 +22,7 @@ def make_runner(plan: Plan, sweep_id: str, folder: Path, places: Mapping[str, st
     if plan.runner == "skypilot":
         from vmselect.sweeps.runners.skypilot import SkyPilotRunner
 
-        return SkyPilotRunner(places)
+        return SkyPilotRunner(locations)
     from vmselect.sweeps.runners.local import LocalRunner
 
     return LocalRunner()

@@ -1,21 +1,24 @@
-"""What every engine does: start, watch, fetch, stop."""
+"""The interface of runners: start, watch, fetch, stop; and the supervisor's requests and outcomes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
+from vmselect.errors import SweepError
 from vmselect.sweeps import workers
 from vmselect.sweeps.plan import Trial
+from vmselect.sweeps.runners import guard as supervisor
 from vmselect.sweeps.workers import worker_folder
 
 Handle = dict[str, Any]
-"""What finds a running trial again, from another process too; it stands in the journal and holds no secret."""
+"""Identifies a running trial, also from another process; it is stored in the journal and holds no secret."""
 
-GUARD = Path(__file__).with_name("guard.py")
+SUPERVISOR = Path(supervisor.__file__)
 WORKERS = Path(workers.__file__)
 GRACE_SECONDS = 5.0
 
@@ -27,7 +30,7 @@ class Job:
     trial: Trial
     token: str
     folder: Path
-    """Where its records, output and status come to lie on this machine."""
+    """The local folder of its records, output and status."""
     work: Path
     """The folder from which the sweep was started."""
     cap_seconds: float
@@ -36,52 +39,51 @@ class Job:
 
 @dataclass(frozen=True)
 class Seen:
-    """What watching a trial showed."""
+    """The observed state of a trial."""
 
     state: str
-    """starting, running, unknown (nobody answers now), ended (and nothing of it is left), lost (it may still run), or
-    gone (its machine is there no more, nobody knows since when)."""
+    """starting, running, unknown (no answer), ended (no process is left), lost (it may still run), or gone (its machine
+    no longer exists, since an unknown time)."""
     exit: int | None = None
     why: str = ""
     error: str = ""
-    left: Sequence[int] = field(default_factory=tuple)
 
 
 class Runner(Protocol):
-    """An engine. Whatever goes wrong while starting is a :class:`vmselect.errors.SweepError`."""
+    """Runs trials. A failed start raises :class:`vmselect.errors.SweepError`."""
 
     rents: bool
-    """Whether starting costs money, so that a budget must be named."""
+    """Whether starting costs money, so that a budget is required."""
     survives: bool
-    """Whether a trial goes on when vmselect ends, and can be watched again."""
+    """Whether a trial continues after vmselect exits, and can be watched again."""
     queues: bool
     """Whether a started trial may wait before it runs, at no cost."""
     poll_seconds: float
-    """How often watching pays."""
+    """Seconds between two calls of :meth:`watch`."""
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise where a trial could not run, before anything is started."""
+        """Raise if a trial cannot run, before anything starts."""
 
     def has_room(self, trial: Trial) -> bool:
         """Whether the trial could start now."""
 
     def announce(self, job: Job) -> Handle:
-        """Take the trial's place, and say what will find it again, before it is started; called by one thread."""
+        """Reserve what the trial needs and return its handle, before it starts; called by one thread."""
 
     def start(self, job: Job, handle: Handle) -> Handle:
-        """Start it; returns what more is known of it then."""
+        """Start it; returns additions to its handle."""
 
     def watch(self, handle: Handle) -> Seen:
-        """How it is doing."""
+        """Its current state."""
 
     def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
-        """Bring its folder here, whole, within so many seconds; may be asked again after a failure."""
+        """Copy its folder here, completely, within so many seconds; may be repeated after a failure."""
 
     def stop(self, handle: Handle) -> str:
-        """End it and wait until it is gone; "" when that is proved, which frees its place, else why it could not be."""
+        """End it and wait until it is gone; "" when that is proved, which frees what it reserved, else the problem."""
 
     def close(self) -> None:
-        """Let go of what this process holds."""
+        """Release the resources of this process."""
 
 
 def make_request(
@@ -93,15 +95,15 @@ def make_request(
     workers: Sequence[Mapping[str, str]] = ({},),
     **more: Any,
 ) -> dict[str, Any]:
-    """What the guard is asked: the workers of this machine, in ``folder`` and ``work`` as they are called there."""
+    """The supervisor's request: the workers of one host, with ``folder`` and ``work`` as paths on that host."""
     made: list[dict[str, Any]] = []
     for index, own in enumerate(workers):
         rank = int(own.get("RANK", index))
         chief = rank == 0
-        place = {"VMSELECT_FOLDER": f"{folder}/records" if chief else f"{folder}/worker-{rank}"}
+        target = {"VMSELECT_FOLDER": f"{folder}/records" if chief else f"{folder}/worker-{rank}"}
         made.append(
             {
-                "argv": list(job.trial.arguments), "cwd": work, "env": {**job.environment, **place, **own},
+                "argv": list(job.trial.arguments), "cwd": work, "env": {**job.environment, **target, **own},
                 "cores": list(cores[index]) if cores else [],
                 "output": "output.txt" if chief else f"output-{rank}.txt",
             }
@@ -109,41 +111,77 @@ def make_request(
     return {"workers": made, "cap_seconds": job.cap_seconds, "grace_seconds": GRACE_SECONDS, **more}
 
 
-def divide_request(job: Job, request: dict[str, Any], *, ports: Sequence[int] = ()) -> dict[str, str]:
-    """Files to put beside the guard, name to content, so that every node makes its own part of ``request``.
+def request_files(job: Job, request: dict[str, Any], *, ports: Sequence[int] = ()) -> dict[str, str]:
+    """Files to put next to the supervisor, name to content, from which every node makes its own part of ``request``.
 
-    With ``ports`` SkyPilot tells the nodes of each other; without, they meet in the folder, which they share.
+    With ``ports`` the nodes get each other's addresses from SkyPilot, without from files in their shared folder.
     """
     if job.trial.nodes == 1:
         return {"request.json": json.dumps(request)}
-    return {"workers.json": json.dumps({"request": request, "count": job.trial.nodes, "ports": list(ports)})}
+    return {"workers.json": json.dumps({"request": request, "count": job.trial.nodes, "ports": list(ports),
+                                        "program": SUPERVISOR.name})}  # fmt: skip
 
 
-def guard_words(job: Job, python: str, folder: str) -> list[str]:
-    """The command that runs what :func:`divide_request` left in ``folder``, beside copies of our programs."""
-    program = GUARD if job.trial.nodes == 1 else WORKERS
+def supervisor_command(job: Job, python: str, folder: str) -> list[str]:
+    """The command that runs the :func:`request_files` in ``folder``, where the programs are, too."""
+    program = SUPERVISOR if job.trial.nodes == 1 else WORKERS
     return [python, f"{folder}/{program.name}", "run", folder, job.token]
 
 
-def marks_of(handle: Handle) -> list[str]:
-    """What tells the processes of a trial from all others where it runs."""
+def supervisor_name(handle: Handle) -> str:
+    """The file name of the supervisor on the host; handles of earlier versions do not hold it."""
+    return str(handle.get("program", "guard.py"))
+
+
+def identifiers_of(handle: Handle) -> list[str]:
+    """The token and the output pipes that identify a trial's processes on their host."""
     return [str(handle["token"]), *map(str, handle.get("pipes", ()))]
 
 
-def guards_of(handle: Handle) -> int:
-    """How many guards a trial has: one, unless its workers are on machines of their own."""
+def count_supervisors(handle: Handle) -> int:
+    """The number of supervisors of a trial: one per host."""
     return int(handle.get("guards", 1))
 
 
-def read_status(folder: Path, guards: int = 1) -> dict[str, Any]:
-    """What the guard wrote last, or all of several together; empty where none came to it."""
-    return merge_outcomes([_read_status(worker_folder(folder, rank)) for rank in range(guards)])
+def run_program(
+    command: Sequence[str],
+    *,
+    label: str,
+    text: str = "",
+    stdin: IO[bytes] | None = None,
+    stdout: IO[bytes] | None = None,
+    fine: Sequence[int] = (0,),
+    seconds: float,
+) -> str:
+    """Run a program with a time limit and return its output; ``label`` names it in errors."""
+    source: dict[str, Any] = {"stdin": stdin} if stdin else {"input": text.encode()}
+    try:
+        done = subprocess.run(command, **source, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=max(0.0, seconds), check=False)  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as cannot:
+        raise SweepError(f"{label} did not answer ({type(cannot).__name__}). Check the connection.") from cannot
+    if done.returncode not in fine:
+        lines = done.stderr.decode(errors="replace").split("\n")
+        problem = next((line for line in reversed(lines) if line.strip()), f"exit code {done.returncode}")
+        raise SweepError(f"{label} failed: {problem.strip()[:200]}. Check that `{label}` works without a question.")
+    return "" if stdout else done.stdout.decode(errors="replace")
+
+
+def read_json(text: str) -> Any:
+    """The JSON value on the last line of a program's output; a host may print a greeting before it."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return json.loads(lines[-1]) if lines else None
+
+
+def read_status(folder: Path, supervisors: int = 1) -> dict[str, Any]:
+    """The merged last statuses of a trial's supervisors; empty if they wrote none."""
+    return merge_outcomes([_read_status(worker_folder(folder, rank)) for rank in range(supervisors)])
 
 
 def merge_outcomes(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the guards of a trial's workers told, the chief's first, as if one had.
+    """Merge the outcomes of a trial's supervisors, the chief's first.
 
-    They have ended when all have, and well when all ended well: one that is lost has lost the trial.
+    A trial has ended when all have, and succeeded when all did; one lost worker fails the trial.
 
     >>> merge_outcomes([{"exit": -15, "why": "stop"}, {"exit": 1, "why": "exit"}])["why"]
     'worker'
@@ -153,7 +191,7 @@ def merge_outcomes(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return status
     reasons = [str(one.get("why", "")) for one in several]
     ended = all(one.get("state") == "ended" for one in several)
-    # Whoever was asked to end because another was lost says "stop".
+    # Workers that were ended because another was lost report "stop".
     why = next((reason for reason in reasons if reason in ("start", "cap", "cut", "silent", "guard")), "")
     stopped = set(reasons) == {"stop"}
     codes = [one["exit"] for one, reason in zip(several, reasons, strict=True) if one.get("exit") and reason == "exit"]
@@ -172,10 +210,8 @@ def _read_status(folder: Path) -> dict[str, Any]:
     return status if isinstance(status, dict) else {}
 
 
-def seen_from(outcome: Mapping[str, Any], end: Callable[[], list[int]]) -> Seen:
-    """What an outcome that the guard told means; ``end`` ends what it says is left."""
-    left = end() if outcome.get("left") else []
-    state = "lost" if left else "ended"
+def seen_from(outcome: Mapping[str, Any], left: Sequence[int] = ()) -> Seen:
+    """The state after an outcome; ``left`` are processes that could not be ended."""
     code = outcome.get("exit")
-    return Seen(state, exit=code if isinstance(code, int) else None, why=str(outcome.get("why", "")),
-                error=str(outcome.get("error", "")), left=left)  # fmt: skip
+    return Seen("lost" if left else "ended", exit=code if isinstance(code, int) else None,
+                why=str(outcome.get("why", "")), error=str(outcome.get("error", "")))  # fmt: skip

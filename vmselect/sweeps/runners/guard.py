@@ -1,12 +1,11 @@
-"""The guard: runs a trial's command where it is, and leaves no process behind.
+"""The supervisor: runs a trial's command on its host, and leaves no process behind.
 
-A program of its own that needs nothing but Python's standard library, because it is sent to machines that have no
-vmselect. ``guard.py run FOLDER TOKEN`` reads a request (one line of JSON) from standard input or from
-``FOLDER/request.json``, runs its workers, and ends the whole process tree when the command ends, at the time cap, when
-the caller goes silent, or when the connection is cut. ``guard.py end`` reads tokens from standard input and ends
-whatever still carries one of them.
+A standalone program that needs nothing but Python's standard library, because it is sent to hosts that have no
+vmselect. ``run FOLDER TOKEN`` reads a request (one line of JSON) from standard input or from ``FOLDER/request.json``,
+runs its workers, and ends the whole process tree when the command ends, at the time cap, when heartbeats stop, or when
+the connection is cut. ``end`` reads identifiers from standard input and ends all processes that carry one of them.
 
-There are two guards, one the child of the other. Each adopts what its descendants orphan (a child that changed its
+There are two supervisors, one the child of the other. Each adopts what its descendants orphan (a child that changed its
 session included) and ends everything when the other is killed.
 """
 
@@ -26,14 +25,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-TOKEN_VARIABLE, GUARD_VARIABLE = "VMSELECT_TOKEN", "VMSELECT_GUARD"
+TOKEN_VARIABLE, SUPERVISOR_VARIABLE = "VMSELECT_TOKEN", "VMSELECT_SUPERVISOR"
 TICK_SECONDS = 0.1
 HEAD_BYTES, TAIL_BYTES = 1 << 20, 1 << 17  # of a command's output its beginning and its end are kept
 KILL_SECONDS = 30.0
 """How long killed processes are waited for; one that is stuck in the kernel longer is reported as left."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-ENDED_BADLY = 4
-HERE = "@" + "".join(p.read_text().strip() for p in Path("/proc/sys/kernel/random").glob("boot_id"))  # since its start
+FAILED = 4
+THIS_BOOT = "@" + "".join(p.read_text().strip() for p in Path("/proc/sys/kernel/random").glob("boot_id"))
+"""Marks identifiers that are valid on this machine until it restarts."""
 
 
 def main(arguments: list[str]) -> int:
@@ -41,10 +41,10 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 3 and arguments[0] == "run":
         return run(arguments[1], arguments[2])
     if arguments == ["end"]:
-        left = end_tokens(sys.stdin.read().split())
-        _say({"left": left})
+        left = end_processes(sys.stdin.read().split())
+        _send({"left": left})
         return 1 if left else 0
-    sys.stderr.write("usage: guard.py run FOLDER TOKEN | guard.py end\n")
+    sys.stderr.write("usage: run FOLDER TOKEN | end\n")
     return 2
 
 
@@ -58,7 +58,7 @@ def run(folder: str, token: str) -> int:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     began, outer = time.monotonic(), os.getpid()
     if not (inner := os.fork()):
-        os._exit(Watch(request, folder, token, began, outer).run())
+        os._exit(Supervisor(request, folder, token, began, outer).run())
 
     def pass_on(number: int, _frame: object) -> None:
         _signal(inner, number)
@@ -68,7 +68,7 @@ def run(folder: str, token: str) -> int:
     pid, status = 0, 1
     while pid != inner:
         pid, status = os.waitpid(-1, 0)
-    if os.waitstatus_to_exitcode(status) not in (0, ENDED_BADLY):
+    if os.waitstatus_to_exitcode(status) not in (0, FAILED):
         left = end_all(lambda: own_processes(folder), grace=1.0, statuses={})
         _report(folder, {"exit": None, "why": "guard", "seconds": time.monotonic() - began, "left": left})
     return 1 if status and request.get("strict") else 0
@@ -87,13 +87,13 @@ def _read_request(folder: str) -> dict[str, Any] | None:
     return dict(json.loads(line))
 
 
-class Watch:
-    """The inner guard: starts the workers, watches them and the caller, ends them all."""
+class Supervisor:
+    """The inner supervisor: starts the workers, watches them and the caller, ends them all."""
 
     def __init__(self, request: dict[str, Any], folder: str, token: str, began: float, outer: int) -> None:
         self.request, self.folder, self.token, self.began, self.outer = request, folder, token, began, outer
         self.listening = bool(request.get("listen"))
-        # What is told to end needs its grace before the cap.
+        # The grace period ends before the cap.
         self.grace = min(float(request.get("grace_seconds", 5.0)), float(request["cap_seconds"]) / 10)
         self.heard, self.stopped = time.monotonic(), False
         self.statuses: dict[int, int] = {}
@@ -102,7 +102,7 @@ class Watch:
         self.pipes: list[str] = []
 
     def run(self) -> int:
-        """Run the workers to their end and report; 3 when the outcome could neither be told nor written."""
+        """Run the workers to their end and report; 3 when the outcome could neither be sent nor written."""
         signal.signal(signal.SIGTERM, self._ask_stop)
         signal.signal(signal.SIGINT, self._ask_stop)
         prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -116,7 +116,7 @@ class Watch:
             host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
             _write_status(self.folder, {"state": "running", "host": host, "pipes": self.pipes})
         if why == "exit":
-            _say({"started": self.workers, "pipes": self.pipes})
+            _send({"started": self.workers, "pipes": self.pipes})
             why = self._watch()
         grace = self.grace if why != "exit" else min(1.0, self.grace)
         left = end_all(lambda: own_processes(self.folder), grace=grace, turn=self._turn, statuses=self.statuses)
@@ -127,14 +127,14 @@ class Watch:
             "exit": _first_bad(exits), "why": why, "seconds": time.monotonic() - self.began, "left": left,
             "error": failure or next((o.error for o in self.outputs if o.error), ""),
         }  # fmt: skip
-        told = _report(self.folder, outcome, aloud=why not in ("cut", "silent"))
-        return (0 if outcome["exit"] == 0 else ENDED_BADLY) if told else 3
+        reported = _report(self.folder, outcome, send=why not in ("cut", "silent"))
+        return (0 if outcome["exit"] == 0 else FAILED) if reported else 3
 
     def _ask_stop(self, _number: int, _frame: object) -> None:
         self.stopped = True
 
     def _start(self, worker: dict[str, Any]) -> None:
-        environment = {**os.environ, **worker["env"], TOKEN_VARIABLE: self.token, GUARD_VARIABLE: self.folder}
+        environment = {**os.environ, **worker["env"], TOKEN_VARIABLE: self.token, SUPERVISOR_VARIABLE: self.folder}
         cores = worker.get("cores")
 
         def prepare() -> None:
@@ -146,7 +146,7 @@ class Watch:
 
         read, write = os.pipe()
         self.outputs.append(Output(read, Path(self.folder, worker["output"])))
-        self.pipes.append(_target(f"/proc/self/fd/{read}") + HERE)
+        self.pipes.append(_target(f"/proc/self/fd/{read}") + THIS_BOOT)
         try:
             started = subprocess.Popen(  # the list goes to the program as it is; no shell reads it
                 worker["argv"], stdin=subprocess.DEVNULL, stdout=write, stderr=write, env=environment,
@@ -158,7 +158,7 @@ class Watch:
         self.workers.append(started.pid)
 
     def _watch(self) -> str:
-        """Wait for a reason to end everything, and say which it was."""
+        """Wait for a reason to end everything, and return it."""
         cap = float(self.request["cap_seconds"])
         cap -= self.grace + min(0.5, cap / 10)
         silence = self.request.get("silence_seconds")
@@ -183,7 +183,7 @@ class Watch:
                 return "guard"
 
     def _turn(self) -> bool:
-        """Take in output and signs of life for one tick; True when the connection is cut."""
+        """Read output and heartbeats for one tick; True when the connection is cut."""
         files = [output.file for output in self.outputs if output.file >= 0]
         heard = [0] if self.listening else []
         ready, _, _ = select.select([*files, *heard], [], [], TICK_SECONDS)
@@ -191,19 +191,19 @@ class Watch:
             output.take()
         if 0 in ready and heard:
             try:
-                said = os.read(0, 4096)
+                received = os.read(0, 4096)
             except OSError:
-                said = b""
-            if not said:
+                received = b""
+            if not received:
                 self.listening = False
                 return True
             self.heard = time.monotonic()
-            self.stopped = self.stopped or b"S" in said
+            self.stopped = self.stopped or b"S" in received
         return False
 
 
 class Output:
-    """What a worker prints: its beginning goes to a file, its end is added when all is over."""
+    """The output of a worker: its beginning goes to a file, its end is appended at the end of the trial."""
 
     def __init__(self, file: int, path: Path) -> None:
         self.file, self.path, self.error = file, path, ""
@@ -211,7 +211,7 @@ class Output:
         self.tail: deque[bytes] = deque()
 
     def take(self) -> None:
-        """Read what is there."""
+        """Read the available output."""
         try:
             data = os.read(self.file, 1 << 16)
         except OSError:
@@ -236,7 +236,7 @@ class Output:
         while self.file >= 0 and select.select([self.file], [], [], 0)[0]:
             self.take()
         if self.dropped:
-            self._append(b"\n[... %d bytes are left out here ...]\n" % self.dropped)
+            self._append(b"\n[... %d bytes are omitted here ...]\n" % self.dropped)
         for part in self.tail:
             self._append(part)
 
@@ -248,37 +248,37 @@ class Output:
             self.error = f"output could not be kept: {full.strerror}"
 
 
-def end_tokens(tokens: list[str]) -> list[int]:
-    """End every process that carries one of ``tokens``, guards first; returns those that are still there."""
+def end_processes(identifiers: list[str]) -> list[int]:
+    """End every process that carries one of ``identifiers``, supervisors first; returns those that remain."""
     kept = {os.getpid(), os.getppid()}
     for number, seconds in ((signal.SIGTERM, 8.0), (signal.SIGKILL, KILL_SECONDS)):
         until = time.monotonic() + seconds
-        told: set[int] = set()
-        while found := [pid for pid in holders(tokens, guards=True) if pid not in kept]:
+        asked: set[int] = set()
+        while found := [pid for pid in find_processes(identifiers, supervisors=True) if pid not in kept]:
             for pid in found:
-                if pid not in told or number == signal.SIGKILL:
+                if pid not in asked or number == signal.SIGKILL:
                     _signal(pid, number)
-                    told.add(pid)
+                    asked.add(pid)
             if time.monotonic() > until:
                 break
             time.sleep(TICK_SECONDS / 2)
-    return [pid for pid in holders(tokens, guards=True) if pid not in kept]
+    return [pid for pid in find_processes(identifiers, supervisors=True) if pid not in kept]
 
 
 def end_all(
     alive: Callable[[], list[int]], *, grace: float, turn: Callable[[], object] = bool, statuses: dict[int, int]
 ) -> list[int]:
     """Ask what ``alive`` lists to end, then kill it, until it lists nothing; returns what could not be ended."""
-    told: set[int] = set()
+    asked: set[int] = set()
     began = time.monotonic()
     while pids := alive():
         late = time.monotonic() - began
         for pid in pids:
             if late > grace:
                 _signal(pid, signal.SIGKILL)
-            elif pid not in told:
+            elif pid not in asked:
                 _signal(pid, signal.SIGTERM)
-                told.add(pid)
+                asked.add(pid)
         reap(statuses)
         if late > grace + KILL_SECONDS:
             return pids
@@ -289,25 +289,25 @@ def end_all(
 
 
 def own_processes(folder: str) -> list[int]:
-    """What this guard started; the processes of a trial's other workers on this machine are not its to end."""
-    return [*descendants(os.getpid()), *holders([folder], guards=False, variable=GUARD_VARIABLE)]
+    """The processes of this supervisor, without those of the trial's other workers on this machine."""
+    return [*descendants(os.getpid()), *find_processes([folder], supervisors=False, variable=SUPERVISOR_VARIABLE)]
 
 
-def holders(tokens: Iterable[str], *, guards: bool, variable: str = TOKEN_VARIABLE) -> list[int]:
-    """Processes whose environment carries one of ``tokens``, and the ``guards`` started for one.
+def find_processes(identifiers: Iterable[str], *, supervisors: bool, variable: str = TOKEN_VARIABLE) -> list[int]:
+    """Processes whose environment carries one of ``identifiers``, and optionally their ``supervisors``.
 
-    A token may also be a pipe of this machine since its start, ``pipe:[123]@BOOT``: the trial's is who prints into it.
+    An identifier is a token or an output pipe, ``pipe:[123]@BOOT``, which finds the processes that write into it.
     """
-    pipes = {token.removesuffix(HERE) for token in tokens if token.startswith("pipe:") and token.endswith(HERE)}
-    names = {token.encode() for token in tokens}
-    marks = {variable.encode() + b"=" + name for name in names}
+    pipes = {one.removesuffix(THIS_BOOT) for one in identifiers if one.startswith("pipe:") and one.endswith(THIS_BOOT)}
+    names = {one.encode() for one in identifiers}
+    entries = {variable.encode() + b"=" + name for name in names}
     found = []
     for pid in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
         try:
-            held = not marks.isdisjoint(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
-            if guards and not held:
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                held = b"run" in words and not names.isdisjoint(words)
+            held = not entries.isdisjoint(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+            if supervisors and not held:
+                arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                held = b"run" in arguments and not names.isdisjoint(arguments)
             held = held or (bool(pipes) and not pipes.isdisjoint(_target(f"/proc/{pid}/fd/{n}") for n in (1, 2)))
         except OSError:
             continue
@@ -372,16 +372,16 @@ def _first_bad(exits: list[int | None]) -> int | None:
     return next((code for code in exits if code), None if None in exits or not exits else 0)
 
 
-def _report(folder: str, outcome: dict[str, Any], *, aloud: bool = True) -> bool:
-    # After a cut nobody listens, and a full pipe would hold the guard up.
-    told = aloud and _say({"ended": outcome})
+def _report(folder: str, outcome: dict[str, Any], *, send: bool = True) -> bool:
+    # After a cut nobody reads, and a full pipe would block the supervisor.
+    reported = send and _send({"ended": outcome})
     with contextlib.suppress(OSError):
         _write_status(folder, {"state": "ended", **outcome})
-        told = True
-    return told
+        reported = True
+    return reported
 
 
-def _say(message: dict[str, Any]) -> bool:
+def _send(message: dict[str, Any]) -> bool:
     with contextlib.suppress(OSError):
         return os.write(1, json.dumps(message).encode() + b"\n") > 0
     return False

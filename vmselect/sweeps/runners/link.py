@@ -1,113 +1,89 @@
-"""A connection over ssh to the guard of a trial, which lasts as long as the trial does."""
+"""A connection to the supervisor of a trial, on this machine or over ssh, which lasts as long as the trial."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from vmselect.errors import SweepError
 
-OPTIONS = (
-    "-o",
-    "BatchMode=yes",
-    "-o",
-    "ConnectTimeout=15",
-    "-o",
-    "ServerAliveInterval=5",
-    "-o",
-    "ServerAliveCountMax=3",
-)
 START_SECONDS = 30.0
+STOP_SECONDS = 15.0
 
 
-class Link:
-    """A connection to a guard: our signs of life go one way, its two messages the other."""
+class Connection:
+    """Sends the request and heartbeats to a supervisor, and receives its two messages: started and ended."""
 
-    def __init__(self, host: str, command: str) -> None:
-        self.host = host
+    def __init__(self, command: Sequence[str], request: dict[str, Any]) -> None:
         self._process = subprocess.Popen(
-            ["ssh", "-T", *OPTIONS, host, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-        self._outcome: dict[str, Any] | None = None
-        self._closed, self._started = threading.Event(), threading.Event()
-        self._pipes: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._beat = threading.Thread(target=self._live, daemon=True)
-
-    def ask(self, request: dict[str, Any]) -> None:
-        """Send the request and begin to give signs of life."""
-        assert self._process.stdin
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        self._closed, self._answered = threading.Event(), threading.Event()
+        self._started: dict[str, Any] = {}
+        self._outcome: dict[str, Any] = {}
+        self._threads = [threading.Thread(target=act, daemon=True) for act in (self._read, self._beat)]
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
+            self._send(json.dumps(request).encode() + b"\n")
         except OSError as cut:
-            raise SweepError(f"{self.host}: the connection was cut ({cut}).") from cut
+            raise SweepError(f"{command[0]}: the connection was cut ({cut}). Check it, then resume.") from cut
         finally:
-            self._reader.start()
-            self._beat.start()
+            for thread in self._threads:
+                thread.start()
 
-    def wait_started(self) -> list[str]:
-        """The pipes that the trial prints into, once the guard says that it runs."""
-        self._started.wait(START_SECONDS)
-        return self._pipes
+    def wait_started(self) -> dict[str, Any]:
+        """The supervisor's first message: process ids and output pipes of the trial."""
+        self._answered.wait(START_SECONDS)
+        return self._started
 
-    def look(self) -> dict[str, Any] | None:
-        """None while it runs, what the guard told, or nothing where the connection ended without a word."""
-        if self._process.poll() is None and self._outcome is None:
+    def outcome(self) -> dict[str, Any] | None:
+        """None while the trial runs, then the outcome; empty if the connection ended without one."""
+        if self._process.poll() is None and not self._outcome:
             return None
-        self._reader.join(timeout=5.0)
-        return self._outcome or {}
+        self._threads[0].join(timeout=5.0)
+        return self._outcome
 
-    def end(self) -> None:
-        """Ask the guard to end the trial, and give it the time to."""
-        try:
-            if self._process.stdin and self._process.poll() is None:
-                self._process.stdin.write(b"S")
-                self._process.stdin.flush()
-                self._process.wait(timeout=15.0)
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            return  # the token will find what is left
+    def stop(self) -> None:
+        """Ask the supervisor to end the trial, and wait for it."""
+        with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # what is left is found by its token
+            self._send(b"S")
+            self._process.wait(timeout=STOP_SECONDS)
 
-    def close(self) -> None:
-        """Cut the connection."""
+    def close(self, *, seconds: float = 3.0) -> None:
+        """Cut the connection, which ends the trial; the supervisor has so many seconds to exit."""
         self._closed.set()
+        with suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr]
         try:
-            if self._process.stdin:
-                self._process.stdin.close()
-        except OSError:
-            pass  # it was cut already
-        try:
-            self._process.wait(timeout=3.0)
+            self._process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._reader.ident:
-            self._reader.join(timeout=5.0)
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe:
-                pipe.close()
+        for thread in self._threads:
+            thread.join(timeout=5.0)
+        self._process.stdout.close()  # type: ignore[union-attr]
+
+    def _send(self, data: bytes) -> None:
+        self._process.stdin.write(data)  # type: ignore[union-attr]
+        self._process.stdin.flush()  # type: ignore[union-attr]
 
     def _read(self) -> None:
-        assert self._process.stdout
-        for line in self._process.stdout:
+        for line in self._process.stdout:  # type: ignore[union-attr]
             try:
-                told = json.loads(line)
+                message = json.loads(line)
             except ValueError:
-                continue  # a host that greets
-            if isinstance(told, dict) and isinstance(told.get("ended"), dict):
-                self._outcome = told["ended"]
-            elif isinstance(told, dict) and isinstance(told.get("pipes"), list):
-                self._pipes = [str(pipe) for pipe in told["pipes"]]
-                self._started.set()
-        self._started.set()
+                continue  # the host's greeting
+            if isinstance(message, dict) and isinstance(message.get("ended"), dict):
+                self._outcome = message["ended"]
+            elif isinstance(message, dict) and "pipes" in message:
+                self._started = message
+                self._answered.set()
+        self._answered.set()
 
-    def _live(self) -> None:
-        while not self._closed.wait(1.0) and self._process.stdin:
-            try:
-                self._process.stdin.write(b".")
-                self._process.stdin.flush()
-            except (OSError, ValueError):
-                return
+    def _beat(self) -> None:
+        with suppress(OSError, ValueError):
+            while not self._closed.wait(1.0):
+                self._send(b".")

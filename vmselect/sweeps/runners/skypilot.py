@@ -19,17 +19,18 @@ from vmselect.errors import PlanError, SweepError
 from vmselect.sweeps import workers
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.base import (
-    GUARD,
+    SUPERVISOR,
     WORKERS,
     Handle,
     Job,
     Seen,
-    divide_request,
-    guard_words,
-    guards_of,
+    count_supervisors,
     make_request,
+    request_files,
+    supervisor_command,
+    supervisor_name,
 )
-from vmselect.sweeps.runners.ssh import end_there, fetch_all
+from vmselect.sweeps.runners.ssh import end_remote, fetch_all
 
 DOWN_SECONDS = 120.0
 """Of its time cap a trial leaves so much to SkyPilot for taking the machine down, with nobody watching too."""
@@ -51,15 +52,15 @@ class SkyPilotRunner:
     queues = False
     poll_seconds = 10.0
 
-    def __init__(self, places: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._places = places
+    def __init__(self, locations: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._locations = locations
         self._unanswered: dict[str, int] = {}
 
     def check(self, trials: Sequence[Trial]) -> None:
         """Raise where a task would not be accepted; SkyPilot's own package is loaded here."""
         sky = load_sky()
         for trial in trials:
-            make_resources(sky, trial, self._places.get(trial.offer, ""))
+            make_resources(sky, trial, self._locations.get(trial.offer, ""))
 
     def has_room(self, trial: Trial) -> bool:
         """The cloud decides."""
@@ -69,22 +70,22 @@ class SkyPilotRunner:
         """The cluster's name, fixed before the launch."""
         short = re.sub(r"[^a-z0-9-]", "-", job.token.lower())
         return {"runner": "skypilot", "token": job.token, "cluster": short, "far": f"/tmp/{short}",
-                "guards": job.trial.nodes}  # fmt: skip
+                "guards": job.trial.nodes, "program": SUPERVISOR.name}  # fmt: skip
 
     def start(self, job: Job, handle: Handle) -> Handle:
-        """Launch one cluster that takes itself down when idle, and the trial on it."""
+        """Launch one cluster that terminates itself when idle, and the trial on it."""
         if job.cap_seconds <= DOWN_SECONDS:
             raise SweepError(
                 f"minutes must be above {DOWN_SECONDS / 60:g} for rented machines, which take time to end."
             )
         sky = load_sky()
-        far = handle["far"]
-        request = make_request(job, far, ".", deadline_unix=time.time() + job.cap_seconds - DOWN_SECONDS)
-        mounts = {f"{far}/{program.name}": str(program) for program in (GUARD, WORKERS)}
-        for file, text in divide_request(job, request, ports=workers.PORTS).items():
-            mounts[f"{far}/{file}"] = str(write_text(job.folder / file, text, error=SweepError))
-        task = make_task(sky, job.trial, work=job.work, command=guard_command(job, far),
-                         place=self._places.get(job.trial.offer, ""))  # fmt: skip
+        remote = handle["far"]
+        request = make_request(job, remote, ".", deadline_unix=time.time() + job.cap_seconds - DOWN_SECONDS)
+        mounts = {f"{remote}/{program.name}": str(program) for program in (SUPERVISOR, WORKERS)}
+        for file, text in request_files(job, request, ports=workers.PORTS).items():
+            mounts[f"{remote}/{file}"] = str(write_text(job.folder / file, text, error=SweepError))
+        task = make_task(sky, job.trial, work=job.work, command=remote_command(job, remote),
+                         location=self._locations.get(job.trial.offer, ""))  # fmt: skip
         task.set_file_mounts(mounts)
         own = {n: os.environ[n] for n, v in job.trial.environment.items() if v is None and n in os.environ}
         # Older releases have no secrets, and keep these values where they keep the task.
@@ -114,17 +115,20 @@ class SkyPilotRunner:
         if state is None or not state.is_terminal():
             return Seen("running")
         good = str(getattr(state, "value", state)).upper() == "SUCCEEDED"  # on every node
-        return Seen("ended", exit=0 if good else None, why="exit" if good or guards_of(handle) == 1 else "worker")
+        return Seen(
+            "ended", exit=0 if good else None, why="exit" if good or count_supervisors(handle) == 1 else "worker"
+        )
 
     def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
         """Copy the trial's folder over the ssh entries that SkyPilot makes for its cluster."""
         name = handle["cluster"]
-        hosts = [name, *(f"{name}-worker{rank}" for rank in range(1, guards_of(handle)))]
+        hosts = [name, *(f"{name}-worker{rank}" for rank in range(1, count_supervisors(handle)))]
         until = time.monotonic() + seconds
         for host in hosts:  # what goes on writing could not be copied whole
             share = (until - time.monotonic()) / 2
-            end_there(host, f"{handle['far']}/{GUARD.name}", "python3", [handle["token"]], seconds=share)
-        fetch_all(hosts, handle["far"], "python3", into, seconds=until - time.monotonic())
+            program = f"{handle['far']}/{supervisor_name(handle)}"
+            end_remote(host, program, "python3", [handle["token"]], seconds=share)
+        fetch_all(hosts, handle["far"], into, seconds=until - time.monotonic())
 
     def stop(self, handle: Handle) -> str:
         """Take the cluster down and ask until SkyPilot knows it no more."""
@@ -193,39 +197,37 @@ def is_there(sky: Any, name: str, *, otherwise: bool | None = None) -> bool:
         return otherwise
 
 
-def make_resources(sky: Any, trial: Trial, place: str = "") -> Any:
+def make_resources(sky: Any, trial: Trial, location: str = "") -> Any:
     """Exactly one kind of machine, where its price holds: SkyPilot should launch it, not choose."""
-    said = resources_of(trial, place)
+    options = resources_of(trial, location)
     try:
-        return asked(lambda: sky.Resources(**said, autostop={"idle_minutes": IDLE_MINUTES, "down": True}))
+        return asked(lambda: sky.Resources(**options, autostop={"idle_minutes": IDLE_MINUTES, "down": True}))
     except SweepError as wrong:
         raise PlanError(f"SkyPilot does not take trial {trial.id} ({trial.instance_type}): {wrong}") from wrong
 
 
-def resources_of(trial: Trial, place: str = "") -> dict[str, Any]:
-    """What a trial rents, in the words of a SkyPilot task; ``place`` is the cloud and the region of its price."""
-    said: dict[str, Any] = {"instance_type": trial.instance_type, "region": trial.region, **trial.machine.options}
-    if place:
-        del said["region"]
-        said = {**said, "cloud": None, "infra": place}
-    elif "cloud" in said:  # SkyPilot takes both in one word, or the region alone
-        said["infra"] = "/".join(filter(None, (str(said.pop("cloud")), said.pop("region"))))
-    if attached := re.fullmatch(
-        r"(n1-[\w-]+)\+(\d+)x([\w-]+)", str(said["instance_type"])
-    ):  # Google's GPUs on N1 hosts
-        said |= {"instance_type": attached[1], "accelerators": f"{attached[3]}:{attached[2]}"}
-    said["use_spot"] = trial.market == "spot"
-    return {name: value for name, value in said.items() if value not in (None, "")}
+def resources_of(trial: Trial, location: str = "") -> dict[str, Any]:
+    """What a trial rents, as fields of a SkyPilot task; ``location`` is the cloud and the region of its price."""
+    fields: dict[str, Any] = {"instance_type": trial.instance_type, "region": trial.region, **trial.machine.options}
+    if location:
+        fields |= {"region": None, "cloud": None, "infra": location}
+    elif "cloud" in fields:  # SkyPilot takes both in one field, or the region alone
+        fields["infra"] = "/".join(filter(None, (str(fields.pop("cloud")), fields.pop("region"))))
+    # The catalog's notation for Google's GPUs, which are attached to N1 machines.
+    if attached := re.fullmatch(r"(n1-[\w-]+)\+(\d+)x([\w-]+)", str(fields["instance_type"])):
+        fields |= {"instance_type": attached[1], "accelerators": f"{attached[3]}:{attached[2]}"}
+    fields["use_spot"] = trial.market == "spot"
+    return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
-def make_task(sky: Any, trial: Trial, *, work: Path, command: str, place: str = "") -> Any:
+def make_task(sky: Any, trial: Trial, *, work: Path, command: str, location: str = "") -> Any:
     """The task of one trial."""
     several = {"num_nodes": trial.nodes} if trial.nodes > 1 else {}
     task = sky.Task(name=f"vmselect-{trial.id}", run=command, workdir=str(work), **several)
-    task.set_resources(make_resources(sky, trial, place))
+    task.set_resources(make_resources(sky, trial, location))
     return task
 
 
-def guard_command(job: Job, far: str) -> str:
-    """What runs on every machine: our guard, with paths of our own making only."""
-    return f"mkdir -p {shlex.quote(far)}/records && {shlex.join(guard_words(job, 'python3', far))}"
+def remote_command(job: Job, remote: str) -> str:
+    """The command that runs the supervisor on every machine."""
+    return f"mkdir -p {shlex.quote(remote)}/records && {shlex.join(supervisor_command(job, 'python3', remote))}"

@@ -1,18 +1,16 @@
-"""Trials as jobs of a Slurm cluster, through its own sbatch, squeue and scancel.
+"""Trials as jobs of a Slurm cluster, through its commands sbatch, squeue, scancel and srun.
 
-The sweep's folder must be on a disk that the nodes share: jobs run under a guard that reads its request there and
-writes records there. A job goes on when vmselect ends; resume watches it again, clean ends it.
+The sweep's folder must be on a disk that the nodes share: the supervisor of a job reads its request and writes records
+there. A job continues after vmselect exits; resume watches it again, clean ends it.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 import shlex
 import shutil
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,16 +20,20 @@ from vmselect._files import write_text
 from vmselect.errors import SweepError
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.base import (
-    GUARD,
+    SUPERVISOR,
     WORKERS,
     Handle,
     Job,
     Seen,
-    divide_request,
-    guard_words,
-    guards_of,
+    count_supervisors,
     make_request,
+    read_json,
     read_status,
+    request_files,
+    run_program,
+    seen_from,
+    supervisor_command,
+    supervisor_name,
 )
 from vmselect.sweeps.runners.local import limit_threads
 from vmselect.sweeps.workers import worker_folder
@@ -47,7 +49,7 @@ _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED"}
 
 
 class SlurmRunner:
-    """Runs each trial as one job; with several nodes, a guard on each."""
+    """Runs each trial as one job; with several nodes, a supervisor on each."""
 
     rents = False
     survives = True
@@ -66,21 +68,22 @@ class SlurmRunner:
 
     def announce(self, job: Job) -> Handle:
         """The job's name, which finds it even where its number was never learnt."""
-        return {"runner": "slurm", "token": job.token, "folder": str(job.folder), "guards": job.trial.nodes}
+        return {"runner": "slurm", "token": job.token, "folder": str(job.folder), "guards": job.trial.nodes,
+                "program": SUPERVISOR.name}  # fmt: skip
 
     def start(self, job: Job, handle: Handle) -> Handle:
-        """Write the guard's request beside the results and hand a two-line script to sbatch."""
+        """Write the supervisor's request next to the results and hand a two-line script to sbatch."""
         machine, nodes = job.trial.machine, job.trial.nodes
         folder = str(job.folder)
         request = make_request(
             job, folder, str(job.work), workers=[limit_threads(machine.threads or machine.cores or 0)]
         )
         cores = [f"--cpus-per-task={machine.cores}"] if machine.cores else []
-        for name, text in divide_request(job, request).items():
+        for name, text in request_files(job, request).items():
             write_text(job.folder / name, text, error=SweepError)
-        for program in (GUARD, WORKERS):  # copies of their own: the nodes need no vmselect
+        for program in (SUPERVISOR, WORKERS):  # the nodes need no vmselect
             write_text(job.folder / program.name, program.read_text(encoding="utf-8"), error=SweepError)
-        command = guard_words(job, machine.python, folder)
+        command = supervisor_command(job, machine.python, folder)
         if nodes > 1:  # one that fails ends all
             command = ["srun", f"--ntasks={nodes}", "--ntasks-per-node=1", *cores, "--kill-on-bad-exit=1",
                        f"--output={folder}/slurm-%t.txt", *command]  # fmt: skip
@@ -106,14 +109,14 @@ class SlurmRunner:
         if states:
             return Seen("starting" if all(state in _WAITING for state in states) else "running")
         until, folder = time.monotonic() + STATUS_SECONDS, Path(handle["folder"])
-        while (status := read_status(folder, guards_of(handle))).get("state") != "ended" and time.monotonic() < until:
+        while (status := read_status(folder, count_supervisors(handle))).get(
+            "state"
+        ) != "ended" and time.monotonic() < until:
             time.sleep(0.2)
         if status.get("state") == "ended":
-            code = status.get("exit")
-            return Seen("ended", exit=code if isinstance(code, int) else None, why=str(status.get("why", "")),
-                        error=str(status.get("error", "")))  # fmt: skip
+            return seen_from(status)
         problem = end_on_nodes(handle)
-        note = "the job ended without a word of its guard; see slurm.txt in its folder"
+        note = "the job ended without a report of its supervisor; see slurm.txt in its folder"
         why = str(status.get("why") or "guard")
         return Seen("lost" if problem else "ended", why=why, error=problem or note)
 
@@ -141,24 +144,24 @@ class SlurmRunner:
 
 
 def end_on_nodes(handle: Handle) -> str:
-    """Where both guards were killed, Slurm may know nothing of what they left: look on the node, by a job of ours."""
+    """End what killed supervisors left on their nodes, of which Slurm may know nothing, by a job on each node."""
     folder = Path(handle["folder"])
-    statuses = [read_status(worker_folder(folder, rank)) for rank in range(guards_of(handle))]
+    statuses = [read_status(worker_folder(folder, rank)) for rank in range(count_supervisors(handle))]
     # One that is not running has ended in order, or never began.
     problems = [end_on_node(handle, folder, status) for status in statuses if status.get("state") == "running"]
     return "; ".join(filter(None, problems))
 
 
 def end_on_node(handle: Handle, folder: Path, status: dict[str, Any]) -> str:
-    """The same for the node of one guard."""
-    marks = " ".join([handle["token"], *map(str, status.get("pipes", ()))])
+    """End what one supervisor left on its node."""
+    identifiers = " ".join([handle["token"], *map(str, status.get("pipes", ()))])
     where = [f"--nodelist={status['host']}"] if re.fullmatch(r"[\w.-]+", str(status.get("host", ""))) else []
     command = ["srun", "--nodes=1", "--ntasks=1", "--time=3", "--quiet", f"--chdir={folder}", *where]
     try:
-        answer = call([*command, "python3", str(folder / "guard.py"), "end"], text=marks)
-        left = json.loads(answer.strip().splitlines()[-1])["left"]
-    except (SweepError, ValueError, KeyError, IndexError) as cannot:
-        return f"what its killed guard left on {status.get('host')} could not be looked for: {cannot}"
+        answer = call([*command, "python3", str(folder / supervisor_name(handle)), "end"], text=identifiers)
+        left = read_json(answer)["left"]
+    except (SweepError, ValueError, KeyError, TypeError) as cannot:
+        return f"what its killed supervisor left on {status.get('host')} could not be checked: {cannot}"
     return f"processes {left} do not end on {status.get('host')}" if left else ""
 
 
@@ -170,12 +173,4 @@ def list_jobs(name: str) -> list[str]:
 
 def call(command: list[str], *, text: str = "") -> str:
     """Run one of Slurm's commands."""
-    try:
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=CALL_SECONDS, check=False,
-                              errors="replace")  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as cannot:
-        raise SweepError(f"{command[0]} did not answer ({type(cannot).__name__}). Is the cluster up?") from cannot
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise SweepError(f"{command[0]} failed: {said[:200]}.")
-    return done.stdout
+    return run_program(command, label=command[0], text=text, seconds=CALL_SECONDS)

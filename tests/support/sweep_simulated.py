@@ -1,4 +1,4 @@
-"""Invented worlds for sequential sweeps: how long a step takes on each machine, in keeping with published figures."""
+"""Simulated sweeps: how long a step takes on each machine, consistent with published figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_profile(trial: Trial, seconds: float, *, noise: float = 0.0, seed: int 
     )  # fmt: skip
 
 
-class InventedRunner:
+class SimulatedRunner:
     """Ends every trial at once, with the record that ``measure`` makes of it; None is a trial that fails."""
 
     rents = survives = queues = False
@@ -48,7 +48,7 @@ class InventedRunner:
         return True
 
     def announce(self, job: Job) -> Handle:
-        return {"runner": "invented", "token": job.token}
+        return {"runner": "simulated", "token": job.token}
 
     def start(self, job: Job, handle: Handle) -> Handle:
         self.order.append(job.trial.id)
