@@ -17,7 +17,7 @@ from vmselect.records.registry import parse_record
 from vmselect.records.rule import Patience, StoppingRule
 from vmselect.records.summary import as_text, summarise, table_html
 from vmselect.records.training import Step
-from vmselect.records.warmup import count_warmup, detect_warmup
+from vmselect.records.warmup import detect_warmup, find_warmup
 
 
 def summary(**parts: Any) -> dict[str, str]:
@@ -214,7 +214,14 @@ def test_epochs_and_validations_are_numbered_from_nothing() -> None:
 )
 def test_where_warming_up_ends(seconds: list[float], warm: int) -> None:
     assert detect_warmup(seconds) == warm
-    assert count_warmup([2 * one for one in seconds], [2] * len(seconds)) == warm
+    count = len(seconds)
+    columns = (
+        [0] + [1] * count,
+        [5.0, *(2 * one for one in seconds)],
+        [1] + [2] * count,
+        ["first"] + ["steady"] * count,
+    )
+    assert find_warmup(*columns) == set(range(1, warm + 1))
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from vmselect.records import Epoch, Pause, Profile, Steps, Validation
-from vmselect.records.warmup import count_warmup
+from vmselect.records import Epoch, Pause, Profile, Validation
 
 FIRST_RUN_SECONDS = 0.12
 """How long a step of TensorFlow that has just been compiled runs beyond an ordinary one. Chosen on six probes of
@@ -181,7 +180,9 @@ def _pipeline_seconds(profile: Profile) -> dict[int, float]:
         return {}
     timeline = profile.timeline
     lengths = {epoch.epoch: epoch.seconds for epoch in timeline.epochs}
-    steady = [step.seconds / step.covers for step in timeline.steps.labelled("steady")]
+    # The labels as written: this median only separates compiling from running, and old estimates stay the same.
+    columns = zip(timeline.steps.seconds, timeline.steps.covers, timeline.steps.label, strict=True)
+    steady = [seconds / covers for seconds, covers, label in columns if label == "steady"]
     if profile.environment.backend == "tensorflow" and steady:
         for first in timeline.steps.labelled("first"):
             compiling = max(0.0, first.seconds - statistics.median(steady) * first.covers - FIRST_RUN_SECONDS)
@@ -201,25 +202,17 @@ def _collect_steps(profile: Profile, readings: Readings) -> None:
     for first in steps.labelled("first"):
         readings.first.append(first.seconds)
         readings.first_units = first.covers
-    (_, head), *later = _ordinary_epochs(steps)
-    warm = count_warmup(*head)
-    readings.warmup.append(Block(head.seconds[:warm], head.covers[:warm]))
-    dropped = steps.readings > len(steps)
-    aggregates = _epoch_aggregates(profile, partials=bool(partials)) if dropped else Block([], [])
-    steady = Block(head.seconds[warm:], head.covers[warm:])
-    blocks = [aggregates] if aggregates.seconds else [steady, *(block for _, block in sorted(later))]
-    readings.blocks.extend(block for block in blocks if block.seconds)
-
-
-def _ordinary_epochs(steps: Steps) -> Iterable[tuple[int, Block]]:
-    """Ordinary steps by epoch, in the order of the readings; at least one epoch, which may be empty."""
-    epochs: dict[int, Block] = {}
-    for epoch, seconds, covers, label in zip(steps.epoch, steps.seconds, steps.covers, steps.label, strict=True):
+    warm = Block([], [])
+    steady: dict[int, Block] = {}
+    for epoch, seconds, covers, label in zip(steps.epoch, steps.seconds, steps.covers, steps.labels, strict=True):
         if label in ("steady", "warmup"):
-            block = epochs.get(epoch) or epochs.setdefault(epoch, Block([], []))
+            block = warm if label == "warmup" else steady.setdefault(epoch, Block([], []))
             block.seconds.append(seconds)
             block.covers.append(covers)
-    return epochs.items() or [(0, Block([], []))]
+    readings.warmup.append(warm)
+    dropped = steps.readings > len(steps)
+    aggregates = _epoch_aggregates(profile, partials=bool(partials)) if dropped else Block([], [])
+    readings.blocks.extend([aggregates] if aggregates.seconds else [steady[epoch] for epoch in sorted(steady)])
 
 
 def _epoch_aggregates(profile: Profile, *, partials: bool) -> Block:

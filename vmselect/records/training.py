@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 from vmselect.findings import Finding
 from vmselect.records.base import Count, Facts, Number, Part, PositiveCount, Record, Seconds, Text
 from vmselect.records.usage import Usage
+from vmselect.records.warmup import find_warmup
 
 FORMAT: Final = 3
 """Number of the file format that this version writes; :attr:`Profile.format` repeats it."""
@@ -93,26 +94,35 @@ class Steps(Part):
         return cls(**columns, **(exact | sums))
 
     @cached_property
+    def labels(self) -> tuple[Label, ...]:
+        """The label of each reading, with warm-up detected anew; ``label`` is what the writer of the file detected."""
+        warm = find_warmup(self.epoch, self.seconds, self.covers, self.label)
+        ordinary: Mapping[Label, Label] = {"warmup": "steady"}
+        return tuple(
+            "warmup" if position in warm else ordinary.get(label, label) for position, label in enumerate(self.label)
+        )
+
+    @cached_property
     def rows(self) -> tuple[Step, ...]:
         """The readings that were kept, in order."""
-        return tuple(map(Step, self.epoch, self.batch, self.seconds, self.covers, self.label))
+        return tuple(map(Step, self.epoch, self.batch, self.seconds, self.covers, self.labels))
 
     @cached_property
     def steady_seconds(self) -> tuple[float, ...]:
         """Seconds of a single step, of every steady reading."""
-        columns = zip(self.seconds, self.covers, self.label, strict=True)
+        columns = zip(self.seconds, self.covers, self.labels, strict=True)
         return tuple(seconds / covers for seconds, covers, label in columns if label == "steady")
 
     def __copy__(self) -> Steps:
-        # A copy may get other columns, so it makes of them what it needs.
+        # A copy may get other columns, so it computes its own cached properties.
         copied = super().__copy__()
-        copied.__dict__.pop("rows", None)
-        copied.__dict__.pop("steady_seconds", None)
+        for name in ("labels", "rows", "steady_seconds"):
+            copied.__dict__.pop(name, None)
         return copied
 
     def labelled(self, *labels: Label) -> list[Step]:
         """The readings with one of these labels; most are steady, and rows are made of those asked for only."""
-        columns = zip(self.epoch, self.batch, self.seconds, self.covers, self.label, strict=True)
+        columns = zip(self.epoch, self.batch, self.seconds, self.covers, self.labels, strict=True)
         return [Step(*row) for row in columns if row[-1] in labels]
 
     def __len__(self) -> int:

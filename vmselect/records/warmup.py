@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from operator import truediv
 
 MOST_READINGS = 1_000
-"""Warm-up is looked for among this many first readings, all of which a profile keeps."""
+"""Warm-up is detected among this many first readings, all of which a profile keeps."""
 
 MIN_READINGS = 4
 NOISE_WIDTHS = 4.0
@@ -41,10 +40,14 @@ def detect_warmup(per_step_seconds: Sequence[float]) -> int:
     return half
 
 
-def count_warmup(taken: Sequence[float], covers: Sequence[int]) -> int:
-    """How many ordinary steps of the first epoch that has any, each reading with the steps it covers, are warm-up.
+def find_warmup(
+    epochs: Sequence[int], seconds: Sequence[float], covers: Sequence[int], labels: Sequence[str]
+) -> set[int]:
+    """Positions of the warm-up readings, from the columns of step readings. Labels tell ordinary steps from others.
 
-    The probe labels by it when it writes, and the estimate decides by it when it reads, so that old files, times that
-    were given and the part of a longer run are all judged alike. No other epoch can warm up.
+    Only the first epoch that has ordinary steps can warm up. This is the only place that separates warm-up from steady
+    steps: recorded, imported and old profiles are all treated alike.
     """
-    return detect_warmup(list(map(truediv, taken[:MOST_READINGS], covers[:MOST_READINGS])))
+    ordinary = [position for position, label in enumerate(labels) if label in ("steady", "warmup")]
+    head = [position for position in ordinary if epochs[position] == epochs[ordinary[0]]]
+    return set(head[: detect_warmup([seconds[position] / covers[position] for position in head[:MOST_READINGS]])])

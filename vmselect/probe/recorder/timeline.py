@@ -5,7 +5,6 @@ from __future__ import annotations
 from vmselect.probe.facts.process import InitSource
 from vmselect.probe.recorder.stopwatch import EpochTally, Reading, StepTimer
 from vmselect.records.training import Boundary, Epoch, InputWait, Label, Pause, Step, Steps, Timeline, Validation
-from vmselect.records.warmup import count_warmup
 
 
 def build_timeline(
@@ -58,7 +57,7 @@ def label_steps(readings: list[Reading], tallies: list[EpochTally], *, has_parti
     """The label of each kept reading, in order.
 
     The first step of all is "first"; the last of a whole epoch is "partial" where the last batch is smaller; the
-    first of a later epoch is "opening"; the steps after the first are "warmup" until they settle; others are "steady".
+    first of a later epoch is "opening"; others are "steady". Warm-up is detected by the record.
     """
     openings = {tally.opening for tally in tallies if tally.opening}
     partials = {tally.closing for tally in tallies if tally.closing and tally.complete} if has_partial_batch else set()
@@ -72,18 +71,13 @@ def label_steps(readings: list[Reading], tallies: list[EpochTally], *, has_parti
             labels.append("opening")
         else:
             labels.append("steady")
-    ordinary = [position for position, label in enumerate(labels) if label == "steady"]
-    head = [readings[position] for position in ordinary if readings[position][0] == readings[ordinary[0]][0]]
-    warm = count_warmup([taken for _, _, taken, _ in head], [covers for *_, covers in head])
-    for position in ordinary[:warm]:
-        labels[position] = "warmup"
     return labels
 
 
 def _build_steps(timer: StepTimer, tallies: list[EpochTally], *, has_partial_batch: bool) -> Steps:
     readings = timer.step_readings()
     labels = label_steps(readings, tallies, has_partial_batch=has_partial_batch)
-    return Steps.of(
+    steps = Steps.of(
         (
             Step(epoch, batch, _seconds(taken), covers, label)
             for (epoch, batch, taken, covers), label in zip(readings, labels, strict=True)
@@ -92,6 +86,7 @@ def _build_steps(timer: StepTimer, tallies: list[EpochTally], *, has_partial_bat
         steps=timer.steps,
         total_seconds=_seconds(timer.steps_taken),
     )
+    return steps.model_copy(update={"label": steps.labels})
 
 
 def _build_epoch(tally: EpochTally) -> Epoch:
