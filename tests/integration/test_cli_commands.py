@@ -47,7 +47,7 @@ def test_rank_says_what_to_rent(folder: Path) -> None:
 
 
 def test_rank_prints_json_and_csv_that_equal_python(folder: Path) -> None:
-    ranking = vs.rank(vs.load_profiles(folder), epochs=[5, 50], objective={"cost": 0.5, "time": 0.5}, market=None)
+    ranking = vs.rank(vs.load_profiles(folder), epochs=[5, 50], objective={"cost": 0.5, "time": 0.5}, market="all")
     options = ["rank", str(folder), "-e", "5,50", "-o", "cost=1,time=1", "--market", "all"]
     plain = json.loads(runner.invoke(app, [*options, "--format", "json"]).stdout)
     assert plain == json.loads(ranking.to_json())

@@ -84,7 +84,7 @@ def test_values_order_ties_front_verdict_and_reasons_are_pythons(
     found = scripts.rank(ranking, changes | {"weights": weighed})
     expected = ranking.rerank(
         epochs=epochs, objective=weighed, deadline_hours=deadline, budget_usd=budget,
-        market=None if market == "any" else market,
+        market="all" if market == "any" else market,
     )  # fmt: skip
     agree(scripts, expected, found)
     for name in MEASURES:

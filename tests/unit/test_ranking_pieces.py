@@ -10,7 +10,7 @@ from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
 from vmselect.ranking.assessment import pareto_front
 from vmselect.ranking.measures import billed_seconds, name_of, read_objective
-from vmselect.ranking.settings import Settings, read_batch_sizes, read_epochs, read_names
+from vmselect.ranking.settings import Settings, read_batch_sizes, read_epochs, read_markets, read_regions
 from vmselect.ranking.spot import Interruptions, _poisson_quantile
 
 
@@ -39,15 +39,18 @@ def test_epochs_are_whole_numbers_each_once() -> None:
 
 
 def test_names_and_batch_sizes_take_one_or_several() -> None:
-    assert read_names("spot", what="market") == ("spot",)
-    assert read_names(None, what="market") is None
+    assert read_markets("spot") == ("spot",)
+    assert read_markets("all") is None
+    assert read_markets(None) == ("on_demand",)
+    assert read_regions("all") == ()
+    assert read_regions(None) is None
     assert read_batch_sizes("all") is None
     assert read_batch_sizes([64, 32, 64]) == (64, 32)
     for wrong in (0, [], ["64"], [True], "64"):
         with pytest.raises(ArgumentError, match="batch_size"):
             read_batch_sizes(wrong)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="region"):
-        read_names([], what="region")
+        read_regions([])
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_ties_within_the_intervals_are_called_ties() -> None:
 
 def test_markets_and_regions_filter_offers() -> None:
     assert {row.market for row in rank()} == {"on_demand"}
-    assert {row.market for row in rank(market=None)} == {"on_demand", "spot"}
+    assert {row.market for row in rank(market="all")} == {"on_demand", "spot"}
     assert {row.market for row in rank(market=["spot"])} == {"spot"}
     # Without region= a machine is priced where it was measured; a region that is named decides instead.
     assert {row.region for row in rank()} == {"here"}
@@ -198,7 +198,7 @@ def test_another_market_changes_who_is_left_out_for_want_of_a_price() -> None:
     ranking = rank([profile("small"), profile("same")], market="spot")
     assert [(e.candidate, e.reason_code) for e in ranking.excluded] == [("same, batch 64", "no_price")]
     assert not ranking.rerank(market="on_demand").excluded
-    assert not ranking.rerank(market=None).excluded
+    assert not ranking.rerank(market="all").excluded
     nowhere = ranking.rerank(market="reserved_1y")
     assert [e.candidate for e in nowhere.excluded] == ["same, batch 64", "small, batch 64"]
     assert "no reserved_1y price of same, only on_demand" in nowhere.verdict
@@ -314,8 +314,8 @@ def test_provider_billing_rounds_up() -> None:
 
 
 def test_interruptions_lengthen_spot_runs_only_and_are_marked() -> None:
-    plain = rank(market=None)
-    spot = rank(market=None, interruptions={"per_hour": 0.5, "checkpoint_minutes": 20, "restart_minutes": 5})
+    plain = rank(market="all")
+    spot = rank(market="all", interruptions={"per_hour": 0.5, "checkpoint_minutes": 20, "restart_minutes": 5})
     for before, after in zip(sorted(plain, key=str), sorted(spot, key=str), strict=True):
         assert (before.instance_type, before.market) == (after.instance_type, after.market)
         if after.market == "spot":
@@ -339,7 +339,7 @@ def test_rerank_gives_what_rank_gives() -> None:
 
 
 def test_the_frame_and_the_json_hold_the_rows() -> None:
-    ranking = rank(epochs=[5, 10], market=None)
+    ranking = rank(epochs=[5, 10], market="all")
     frame = ranking.to_frame()
     assert list(frame.columns) == list(vars(ranking.best))
     known = frame.astype(object).where(frame.notna(), None)
@@ -374,7 +374,7 @@ def test_old_prices_are_a_finding() -> None:
 def test_only_prices_of_the_markets_that_are_ranked_can_be_too_old() -> None:
     offer = {"provider": "lab", "instance_type": "small", "region": "here", "market": "spot", "usd_per_hour": 0.3}
     ranking = rank([profile("small")], catalog=CATALOG.with_offers([{**offer, "date": "2021-02-01"}]))
-    for market, old in (("on_demand", False), ("spot", True), (None, True)):
+    for market, old in (("on_demand", False), ("spot", True), ("all", True), (None, False)):
         assert ("old-prices" in {f.code for f in ranking.rerank(market=market).findings}) == old
 
 
@@ -387,7 +387,7 @@ def test_rows_are_made_only_when_they_are_looked_at(monkeypatch: pytest.MonkeyPa
     made: list[Any] = []
     usual = result.Row
     monkeypatch.setattr(result, "Row", lambda **fields: made.append(fields) or usual(**fields))
-    ranking = rank(epochs=range(1, 2001), market=None)
+    ranking = rank(epochs=range(1, 2001), market="all")
     assert (len(ranking), len(ranking.pareto) > 0, len(ranking.to_frame())) == (8000, True, 8000)
     made.clear()
     assert ranking.best.rank == ranking.rows[-2000 * 4].rank == 1

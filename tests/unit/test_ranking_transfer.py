@@ -103,8 +103,8 @@ def test_more_data_never_take_less_and_order_changes_nothing(size: float, factor
         assert other[name].seconds == pytest.approx(row.seconds)
 
 
-def test_rank_takes_inference_records_in() -> None:
-    calls = [vs.InferenceRecord.from_times(instance_type="near", call_seconds=[0.1] * 200, batch_size=10)]
-    assert vs.rank(calls, catalog=CATALOG).best == vs.rank_inference(calls, catalog=CATALOG).best
-    with pytest.raises(vs.errors.ArgumentError, match="profiles"):
-        vs.rank([*PROFILES, *calls], catalog=CATALOG)
+def test_rank_refuses_inference_records() -> None:
+    calls = vs.InferenceRecord.from_times(instance_type="near", call_seconds=[0.1] * 200, batch_size=10)
+    for records in (calls, [calls], [*PROFILES, calls]):
+        with pytest.raises(vs.errors.ArgumentError, match="rank_inference"):
+            vs.rank(records, catalog=CATALOG)

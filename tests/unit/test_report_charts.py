@@ -119,7 +119,7 @@ def test_steps_keep_the_warm_up_and_thin_the_rest() -> None:
 
 
 def test_names_say_what_tells_candidates_apart() -> None:
-    every = make_ranking(market=None)
+    every = make_ranking(market="all")
     where = labels(every.candidates, range(len(every.candidates)))
     assert set(where.values()) == {name + market for name in MACHINES for market in ("", " · spot")}
     assert set(labels(every.candidates, every.assessment.order[0][:1]).values()) <= set(MACHINES)
@@ -147,7 +147,7 @@ def make_selection(**settings: Any) -> vs.Ranking:
 
 
 def test_batch_points_are_the_pairs_at_their_cheapest_price() -> None:
-    selection = make_selection(market=None)
+    selection = make_selection(market="all")
     points = batch_points(selection)
     assert points[["machine", "batch_size"]].to_numpy().tolist() == [
         [name, size] for name in ("g5.xlarge", "g4dn.xlarge") for size in (256, 1024)

@@ -43,7 +43,7 @@ def test_cost_per_million_items_and_items_per_dollar() -> None:
     assert [row.instance_type for row in vs.rank_inference(RECORDS, catalog=CATALOG, objective="throughput")] == [
         "big", "small"]  # fmt: skip
     assert vs.rank_inference(RECORDS, catalog=CATALOG, objective="latency").best.instance_type == "big"
-    assert len(vs.rank_inference(RECORDS, catalog=CATALOG, market=None)) == 3
+    assert len(vs.rank_inference(RECORDS, catalog=CATALOG, market="all")) == 3
     assert "per million items" in ranking.verdict
 
 

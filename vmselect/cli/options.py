@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from vmselect import _defaults
 from vmselect._files import has_file
 from vmselect.cli.output import flag
 from vmselect.errors import ArgumentError
@@ -99,11 +100,11 @@ def read_request(
     deadline_hours: HoursLimit = None,
     budget_usd: DollarsLimit = None,
     region: Annotated[
-        list[str] | None, typer.Option(help="Price in this region; may be repeated.", rich_help_panel=PRICES)
+        list[str] | None, typer.Option(help="Price in this region, or all; may be repeated.", rich_help_panel=PRICES)
     ] = None,
     market: Annotated[
         str, typer.Option(help="on_demand, spot, reserved_1y, reserved_3y, or all.", rich_help_panel=PRICES)
-    ] = "on_demand",
+    ] = _defaults.MARKET,
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
     date: DateOption = None,
@@ -113,8 +114,8 @@ def read_request(
     include_retired: Annotated[
         bool, flag("--include-retired", help="Rank what can no longer be rented.", rich_help_panel=PRICES)
     ] = False,
-    method: Annotated[str, typer.Option(help="How runtimes are predicted.", rich_help_panel=MODEL)] = "robust",
-    confidence: Annotated[float, typer.Option(help="Of the intervals.", rich_help_panel=MODEL)] = 0.9,
+    method: Annotated[str, typer.Option(help="How runtimes are predicted.", rich_help_panel=MODEL)] = _defaults.METHOD,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.", rich_help_panel=MODEL)] = _defaults.CONFIDENCE,
     examples: Annotated[
         int | None, typer.Option(help="Training examples, if not as probed.", rich_help_panel=MODEL)
     ] = None,
@@ -126,8 +127,12 @@ def read_request(
     ] = None,
     boot_seconds: Annotated[float, typer.Option(help="Time a machine takes to start.", rich_help_panel=MODEL)] = 0.0,
     interruptions_per_hour: Annotated[float | None, typer.Option(help="How often.", rich_help_panel=SPOT)] = None,
-    checkpoint_minutes: Annotated[float, typer.Option(help="Between checkpoints.", rich_help_panel=SPOT)] = 60.0,
-    restart_minutes: Annotated[float, typer.Option(help="To be training again.", rich_help_panel=SPOT)] = 5.0,
+    checkpoint_minutes: Annotated[
+        float, typer.Option(help="Between checkpoints.", rich_help_panel=SPOT)
+    ] = _defaults.CHECKPOINT_MINUTES,
+    restart_minutes: Annotated[
+        float, typer.Option(help="To be training again.", rich_help_panel=SPOT)
+    ] = _defaults.RESTART_MINUTES,
 ) -> dict[str, Any]:
     """What every command that ranks is asked for, as arguments of :func:`vmselect.rank` and its like."""
     from vmselect.ranking import Interruptions
@@ -146,8 +151,8 @@ def read_request(
         "fit": int(fit) if fit is not None and fit.isdecimal() else fit,
         "deadline_hours": deadline_hours,
         "budget_usd": budget_usd,
-        "region": region or None,
-        "market": None if market == "all" else market.split(","),
+        "region": "all" if region == ["all"] else region or None,
+        "market": market if market == "all" else market.split(","),
         "catalog": open_catalog(catalog, date=date, own_prices=own_prices),
         "billing": billing,
         "include_retired": include_retired,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,9 @@ from vmselect.ranking.rows import Excluded
 from vmselect.ranking.settings import Settings
 from vmselect.ranking.spread import Bools, Floats, Ints
 from vmselect.units import list_some
+
+if TYPE_CHECKING:
+    from vmselect.ranking.services import Service
 
 OFFER_FIELDS = ("provider", "service", "region", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib")
 
@@ -105,36 +108,54 @@ def plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
-def join_offers(
-    machine_estimates: Sequence[MachineEstimate], catalog: Catalog, settings: Settings
-) -> tuple[Candidates, list[Excluded]]:
-    """Every price of every machine estimate, in all markets, and the machine estimates that have none in any.
+def match_offers(
+    machines: Sequence[MachineEstimate] | Sequence[Service],
+    catalog: Catalog,
+    *,
+    regions: Sequence[str] | None,
+    include_retired: bool,
+) -> tuple[pd.DataFrame, list[Ints], list[Excluded]]:
+    """The offers in all markets, for each machine the positions of its offers, and the machines without any.
 
-    A region that the caller names decides; otherwise the region in which the machine was measured does; where neither
-    is known, every region counts.
+    ``regions`` are those that the caller names, empty for all. Where it is None, the region in which a machine was
+    measured counts, and every region where that is unknown.
     """
-    offers = _offers_of({one.instance_type for one in machine_estimates}, catalog)
+    offers = _offers_of({one.instance_type for one in machines}, catalog)
     names, retired = offers["instance_type"].to_numpy(dtype=str), offers["retired"].to_numpy(dtype=bool)
     starts = {name: int(at) for name, at in zip(*np.unique(names, return_index=True), strict=True)}
     ends = {name: int(at) for name, at in zip(names, range(1, len(names) + 1), strict=True)}
-    providers, regions = offers["provider"].to_numpy(dtype=str), offers["region"].to_numpy(dtype=str)
+    providers, sold_in = offers["provider"].to_numpy(dtype=str), offers["region"].to_numpy(dtype=str)
+    matched: list[Ints] = []
     excluded: list[Excluded] = []
-    pairs: list[tuple[int, Ints]] = []
-    for position, one in enumerate(machine_estimates):
+    for one in machines:
         mine = np.arange(starts.get(one.instance_type, 0), ends.get(one.instance_type, 0))
         if one.provider:
             mine = mine[providers[mine] == one.provider]
-        places = settings.regions or one.regions
-        here = mine[np.isin(regions[mine], places)] if places else mine
-        usable = here if settings.include_retired else here[~retired[here]]
-        if len(usable):
-            pairs.append((position, usable))
+        places = one.regions if regions is None else regions
+        here = mine[np.isin(sold_in[mine], places)] if places else mine
+        matched.append(here if include_retired else here[~retired[here]])
+        if len(matched[-1]):
+            continue
+        if len(here):
+            reason = (
+                f"{one.instance_type} can no longer be rented; pass include_retired=True to rank it at its last price"
+            )
+            excluded.append(Excluded(one.title, "retired", reason))
         else:
-            reason = _why_no_price(one, places, regions[mine], retired=len(here) > 0)
-            excluded.append(Excluded(one.title, *reason))
-    counts = [len(found) for _, found in pairs]
-    which = np.repeat(np.array([position for position, _ in pairs], dtype=np.intp), counts)
-    offer = np.concatenate([np.zeros(0, dtype=np.intp), *(found for _, found in pairs)])
+            reason = explain_no_price(one.instance_type, provider=one.provider, places=places, sold_in=sold_in[mine])
+            excluded.append(Excluded(one.title, "no_price", reason))
+    return offers, matched, excluded
+
+
+def join_offers(
+    machine_estimates: Sequence[MachineEstimate], catalog: Catalog, settings: Settings
+) -> tuple[Candidates, list[Excluded]]:
+    """Every price of every machine estimate, in all markets, and the machine estimates that have none in any."""
+    offers, matched, excluded = match_offers(
+        machine_estimates, catalog, regions=settings.regions, include_retired=settings.include_retired
+    )
+    which = np.repeat(np.arange(len(matched), dtype=np.intp), [len(mine) for mine in matched])
+    offer = np.concatenate([np.zeros(0, dtype=np.intp), *matched])
     increment, minimum = _billing(offers)
     return (
         Candidates(
@@ -148,14 +169,20 @@ def join_offers(
 def name_unsold(candidates: Candidates, settings: Settings, *, wanted: Bools) -> tuple[Excluded, ...]:
     """Machine estimates that are sold, but in none of the markets asked for."""
     missing = np.setdiff1d(candidates.machine_estimate, candidates.machine_estimate[wanted])
-    asked, markets = ", ".join(settings.markets or ()), candidates.column("market")
-    found = []
-    for position in missing:
-        one = candidates.machine_estimates[position]
-        others = ", ".join(sorted(set(markets[candidates.machine_estimate == position])))
-        reason = f"the catalog has no {asked} price of {one.instance_type}, only {others}"
-        found.append(Excluded(one.title, "no_price", reason))
-    return tuple(found)
+    sold_in = candidates.column("market")
+    return tuple(
+        exclude_unsold(
+            candidates.machine_estimates[position], settings.markets, sold_in[candidates.machine_estimate == position]
+        )
+        for position in missing
+    )
+
+
+def exclude_unsold(one: MachineEstimate | Service, markets: Sequence[str] | None, sold_in: Iterable[str]) -> Excluded:
+    """A machine that is sold, but in none of the markets asked for."""
+    others = ", ".join(sorted(set(sold_in)))
+    reason = f"the catalog has no {', '.join(markets or ())} price of {one.instance_type}, only {others}"
+    return Excluded(one.title, "no_price", reason)
 
 
 def _offers_of(names: set[str], catalog: Catalog) -> pd.DataFrame:
@@ -172,18 +199,6 @@ def _places(texts: pd.Series) -> Ints:
     places = np.empty(len(categories), dtype=np.intp)
     places[np.argsort(categories, kind="stable")] = np.arange(len(categories))
     return places[texts.cat.codes.to_numpy()]
-
-
-def _why_no_price(
-    one: MachineEstimate, places: Sequence[str], sold_in: np.ndarray, *, retired: bool
-) -> tuple[str, str]:
-    name = one.instance_type
-    if retired:
-        return (
-            "retired",
-            f"{name} can no longer be rented; pass include_retired=True to rank it at its last price",
-        )
-    return "no_price", explain_no_price(name, provider=one.provider, places=places, sold_in=sold_in)
 
 
 def explain_no_price(

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from vmselect._checks import check_count, check_name, check_seconds, maybe, show
+from vmselect import _defaults
+from vmselect._checks import check_count, check_name, check_seconds, list_items, maybe, show
 from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, RankingError
@@ -17,11 +18,11 @@ from vmselect.ranking.contenders import Measured
 from vmselect.ranking.measures import Objective
 from vmselect.ranking.moving import Transfer
 from vmselect.ranking.result import Ranking
-from vmselect.ranking.serving import rank_inference, read_calls
 from vmselect.ranking.settings import Settings, read_batch_sizes, read_catalog
 from vmselect.ranking.spot import Interruptions
 from vmselect.ranking.study import Studied
-from vmselect.records import Profile
+from vmselect.records import Profile, Record
+from vmselect.records.inference import InferenceRecord
 
 
 def rank(
@@ -29,16 +30,16 @@ def rank(
     *,
     epochs: int | Iterable[int] | ConvergenceStudy = (5, 10, 20),
     catalog: Catalog | None = None,
-    objective: Objective = "cost",
+    objective: Objective = _defaults.OBJECTIVE,
     region: str | Iterable[str] | None = None,
-    market: str | Iterable[str] | None = "on_demand",
+    market: str | Iterable[str] | None = _defaults.MARKET,
     deadline_hours: float | None = None,
     budget_usd: float | None = None,
     batch_size: int | Iterable[int] | Literal["all"] | None = None,
-    method: str = "robust",
+    method: str = _defaults.METHOD,
     interruptions: Interruptions | Mapping[str, float] | None = None,
     decide_at: int | None = None,
-    confidence: float = 0.9,
+    confidence: float = _defaults.CONFIDENCE,
     billing: Literal["exact", "provider"] = "exact",
     include_retired: bool = False,
     model: str | None = None,
@@ -63,23 +64,17 @@ def rank(
     >>> ranking.best.instance_type
     'g5.xlarge'
 
-    ``market``, ``region`` and ``batch_size`` take one value or several; ``market=None`` means every market and
-    ``batch_size="all"`` every batch size. A batch size that was not probed is told from those around it. Without
-    ``region`` a machine is priced where it was measured, if that is known. ``catalog=None`` uses
-    :meth:`Catalog.default`. With several epoch counts the last one decides, unless ``decide_at`` names another.
-    ``epochs`` may be a :class:`ConvergenceStudy`: each batch size then takes the epochs that it needs, and
-    ``minimum_metric`` demands a final value of the monitored metric (or of the metrics that it names). ``workload``,
-    or its single fields, says where the training differs from what was probed. ``billing="provider"`` applies the
-    provider's billing increment and minimum. ``interruptions`` applies to spot prices only.
-    Inference records are handed to :func:`~vmselect.rank_inference`, which takes loads and limits of its own.
-    ``model`` takes only the profiles of that model, and ``fit`` only those of that training of a program with several:
-    its number, or its name. ``transfer`` (a :class:`~vmselect.Transfer`) adds moving the data in and the model out.
+    ``market``, ``region`` and ``batch_size`` take one value, several, or ``"all"``. A batch size that was not probed is
+    interpolated from those around it. Without ``region`` a machine is priced where it was measured, if that is known.
+    ``catalog=None`` uses :meth:`Catalog.default`. With several epoch counts the last one decides, unless ``decide_at``
+    names another. ``epochs`` may be a :class:`ConvergenceStudy`: each batch size then takes the epochs that it needs,
+    and ``minimum_metric`` is the final value that the monitored metric (or each metric that it names) must reach.
+    ``workload``, or its single fields, describes where the training differs from what was probed.
+    ``billing="provider"`` applies the provider's billing increment and minimum. ``interruptions`` applies to spot
+    prices only. ``model`` takes only the profiles of that model, and ``fit`` only those of one training of a program
+    with several: its number, or its name. ``transfer`` (a :class:`~vmselect.Transfer`) adds moving the data in and the
+    model out. :func:`vmselect.rank_inference` ranks inference records.
     """
-    if (calls := read_calls(profiles)) is not None:
-        served: Any = rank_inference(
-            calls, catalog=catalog, objective=objective, region=region, market=market, include_retired=include_retired
-        )
-        return served  # type: ignore[no-any-return]
     fields = {
         "examples": examples, "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch,
     }  # fmt: skip
@@ -133,7 +128,7 @@ def select(
     study: ConvergenceStudy,
     *,
     catalog: Catalog | None = None,
-    objective: Objective = "cost",
+    objective: Objective = _defaults.OBJECTIVE,
     minimum_metric: float | Mapping[str, float] | None = None,
     **options: Any,
 ) -> Ranking:
@@ -167,7 +162,10 @@ def select(
 
 def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fit: int | str | None) -> list[Profile]:
     """The profiles, of the given model and of the given training of their program only where one is named."""
-    given, model = read_records(profiles, Profile, error=RankingError), maybe(check_name, "model", model)
+    records = [profiles] if isinstance(profiles, (Record, str, bytes)) else list_items(profiles)
+    if any(isinstance(record, InferenceRecord) for record in records):
+        raise ArgumentError("There are inference records among the profiles. Rank them with vmselect.rank_inference.")
+    given, model = read_records(records, Profile, error=RankingError), maybe(check_name, "model", model)
     named = [profile for profile in given if model is None or profile.model == model]
     if not named:
         known = ", ".join(sorted({profile.model or "unnamed" for profile in given}))

@@ -36,7 +36,7 @@ class Service:
 
     instance_type: str
     provider: str | None
-    region: str | None
+    regions: tuple[str, ...]
     batch_size: int
     clients: int
     items_per_second: float
@@ -85,8 +85,8 @@ def _sum_up(
     mean = statistics.fmean(rates)
     width = mean * _relative_width(group, rates, mean)
     return Service(
-        instance_type=name, provider=provider or None, region=region or None, batch_size=batch_size, clients=clients,
-        items_per_second=mean, low=max(mean - width, 0.0), high=mean + width,
+        instance_type=name, provider=provider or None, regions=(region,) if region else (),
+        batch_size=batch_size, clients=clients, items_per_second=mean, low=max(mean - width, 0.0), high=mean + width,
         service_seconds=tuple(merge_steady(group)), records=tuple(group),
     )  # fmt: skip
 

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from vmselect import _defaults
 from vmselect._checks import (
     check_choice,
     check_count,
@@ -19,16 +22,16 @@ from vmselect._checks import (
     show,
 )
 from vmselect._hooks import hook
-from vmselect.catalog import MARKETS, Catalog
+from vmselect.catalog import Catalog
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.findings import Finding, warnings_first
 from vmselect.grouping import read_records
-from vmselect.ranking.candidates import explain_no_price
+from vmselect.ranking.candidates import exclude_unsold, match_offers
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.ranking.services import Service, gather_services
-from vmselect.ranking.settings import read_catalog, read_names
+from vmselect.ranking.settings import read_catalog, read_markets, read_regions
 from vmselect.records.inference import InferenceRecord
-from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd, list_some, printable_lines
+from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd, printable_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,7 +188,7 @@ def rank_inference(
     objective: Any = "cost",
     catalog: Catalog | None = None,
     region: str | Iterable[str] | None = None,
-    market: str | Iterable[str] | None = "on_demand",
+    market: str | Iterable[str] | None = _defaults.MARKET,
     include_retired: bool = False,
 ) -> ServingRanking:
     """Rank machines for serving.
@@ -225,15 +228,6 @@ def rank_inference(
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_calls(records: Any) -> list[InferenceRecord] | None:
-    """The inference records, where all of them are; else None."""
-    if isinstance(records, InferenceRecord):
-        return [records]
-    if not isinstance(records, Sequence) or not records:
-        return None
-    return list(records) if all(isinstance(record, InferenceRecord) for record in records) else None
-
-
 def _read_records(records: Any) -> list[InferenceRecord]:
     given = read_records(records, InferenceRecord, error=RankingError)
     models = sorted({record.model for record in given if record.model})
@@ -259,36 +253,26 @@ def _read_instances(instances: Any) -> tuple[int, int]:
 
 def _price(
     services: Sequence[Service], catalog: Any, *, region: Any, market: Any, include_retired: bool
-) -> tuple[list[tuple[Service, dict[str, Any]]], list[Excluded]]:
+) -> tuple[list[tuple[Service, Any]], list[Excluded]]:
     """Every service at every price it can be rented at."""
-    everything = read_catalog(catalog).offers(market=None)
-    regions, markets = read_names(region, what="region"), read_names(market, what="market", choices=MARKETS)
-    found: list[tuple[Service, dict[str, Any]]] = []
-    excluded: list[Excluded] = []
-    for service in services:
-        mine = everything[everything["instance_type"] == service.instance_type]
-        if service.provider:
-            mine = mine[mine["provider"] == service.provider]
-        places = regions or ((service.region,) if service.region else ())
-        sold_in = mine["region"]
-        mine = mine[mine["region"].isin(places)] if places else mine
-        mine = mine[mine["market"].isin(markets)] if markets else mine
-        mine = mine if include_retired else mine[~mine["retired"].astype(bool)]
-        if not len(mine):
-            where = f" in {list_some(places, 4)}" if places else ""
-            reason = f"the catalog has no price of {service.instance_type}{where}; add one with catalog.with_offers"
-            if not sold_in.isin(places).any() and (places or not len(sold_in)):
-                reason = explain_no_price(service.instance_type, places=places, sold_in=sold_in)
-            excluded.append(Excluded(service.title, "no_price", reason))
-        columns = ["provider", "region", "market", "usd_per_hour", "date"]
-        rows = mine[columns].astype({name: str for name in columns if name != "usd_per_hour"})
-        plain = [dict(zip(columns, row, strict=True)) for row in rows.sort_values(columns).itertuples(index=False)]
-        found += [(service, row) for row in plain]
+    regions, markets = read_regions(region), read_markets(market)
+    offers, matched, excluded = match_offers(
+        services, read_catalog(catalog), regions=regions, include_retired=include_retired
+    )
+    sold_in = offers["market"].to_numpy(dtype=str)
+    texts = ["provider", "region", "market", "date"]
+    plain = offers[[*texts, "usd_per_hour"]].astype(dict.fromkeys(texts, str))
+    found: list[tuple[Service, Any]] = []
+    for service, mine in zip(services, matched, strict=True):
+        wanted = mine[np.isin(sold_in[mine], markets)] if markets else mine
+        if len(mine) and not len(wanted):
+            excluded.append(exclude_unsold(service, markets, sold_in[mine]))
+        found += [(service, offer) for offer in plain.iloc[wanted].to_dict("records")]
     return found, excluded
 
 
 def _assess(
-    offers: Sequence[tuple[Service, dict[str, Any]]],
+    offers: Sequence[tuple[Service, Any]],
     load: float | None,
     limit: float | None,
     percentile: float,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from vmselect import _defaults
 from vmselect._checks import (
     check_choice,
     check_count,
@@ -23,6 +24,7 @@ from vmselect.estimation import METHODS
 from vmselect.ranking.measures import read_objective
 from vmselect.ranking.spot import Interruptions
 
+ALL = "all"
 FIXED = ("regions", "batch_sizes", "method", "confidence", "include_retired")
 """Settings that decide which candidates there are: changing one of them needs a new ranking."""
 
@@ -31,20 +33,20 @@ FIXED = ("regions", "batch_sizes", "method", "confidence", "include_retired")
 class Settings:
     """Epoch counts, objective and constraints.
 
-    ``markets``, ``regions`` and ``batch_sizes`` are None where nothing is left out. ``epochs`` is empty where each
-    candidate brings its own epoch count.
+    ``markets`` and ``batch_sizes`` are None where all count. ``regions`` is None where each machine is priced where it
+    was measured, and empty where all regions count. ``epochs`` is empty where each candidate brings its own.
     """
 
     epochs: tuple[int, ...]
     decide_at: int | None = None
     objective: Mapping[str, float]
-    markets: tuple[str, ...] | None = ("on_demand",)
+    markets: tuple[str, ...] | None = (_defaults.MARKET,)
     regions: tuple[str, ...] | None = None
     batch_sizes: tuple[int, ...] | None = None
     deadline_hours: float | None = None
     budget_usd: float | None = None
-    method: str = "robust"
-    confidence: float = 0.9
+    method: str = _defaults.METHOD
+    confidence: float = _defaults.CONFIDENCE
     billing: Literal["exact", "provider"] = "exact"
     interruptions: Interruptions | None = None
     include_retired: bool = False
@@ -54,21 +56,24 @@ class Settings:
         """Check what a caller gave (values as in :func:`vmselect.rank`) and bring it into one form."""
         given["epochs"] = epochs = () if given.pop("studied", False) else read_epochs(given["epochs"])
         given["decide_at"] = _read_decide_at(given.get("decide_at"), epochs)
-        given["objective"] = read_objective(given.get("objective", "cost"))
-        given["markets"] = read_names(given.get("markets", "on_demand"), what="market", choices=MARKETS)
-        given["regions"] = read_names(given.get("regions"), what="region")
+        given["objective"] = read_objective(given.get("objective", _defaults.OBJECTIVE))
+        given["markets"] = read_markets(given.get("markets"))
+        given["regions"] = read_regions(given.get("regions"))
         given["interruptions"] = Interruptions.read(given.get("interruptions"))
         for name in ("deadline_hours", "budget_usd"):
             given[name] = maybe(check_number, name, given.get(name), above=0)
         given["billing"] = check_choice("billing", given.get("billing", "exact"), ("exact", "provider"))
-        given["method"] = check_choice("method", given.get("method", "robust"), tuple(METHODS))
-        given["confidence"] = check_share("confidence", given.get("confidence", 0.9), least=0.5, most=0.999)
+        given["method"] = check_choice("method", given.get("method", _defaults.METHOD), tuple(METHODS))
+        given["confidence"] = check_share(
+            "confidence", given.get("confidence", _defaults.CONFIDENCE), least=0.5, most=0.999
+        )
         given["include_retired"] = check_flag("include_retired", given.get("include_retired", False))
         return cls(**given)
 
     def changed(self, **changes: Any) -> Settings:
         """The same settings but for ``changes``, which are checked in the same way."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
+        given |= {"markets": self.markets or ALL, "regions": ALL if self.regions == () else self.regions}
         if "market" in changes:
             changes["markets"] = changes.pop("market")
         wrong = [name for name in changes if name in FIXED or name not in given]
@@ -100,13 +105,22 @@ def read_epochs(epochs: int | Iterable[int]) -> tuple[int, ...]:
     return several(check_count, "epochs", epochs)
 
 
-def read_names(
-    given: str | Iterable[str] | None, *, what: str, choices: tuple[str, ...] | None = None
-) -> tuple[str, ...] | None:
-    """One name or several, of the ``choices`` where there are some; None means all of them."""
-    if given is None:
+def read_markets(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """One market or several. ``"all"`` gives None, and None the default market.
+
+    >>> read_markets("all"), read_markets(None), read_markets(["spot", "on_demand"])
+    (None, ('on_demand',), ('spot', 'on_demand'))
+    """
+    if isinstance(given, str) and given == ALL:
         return None
-    return several(check_choice, what, given, choices=choices) if choices else several(check_name, what, given)
+    return several(check_choice, "market", _defaults.MARKET if given is None else given, choices=MARKETS)
+
+
+def read_regions(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """One region or several. ``"all"`` gives an empty tuple, and None stays None."""
+    if given is None or (isinstance(given, str) and given == ALL):
+        return None if given is None else ()
+    return several(check_name, "region", given)
 
 
 def read_catalog(catalog: Any) -> Catalog:
@@ -117,8 +131,8 @@ def read_catalog(catalog: Any) -> Catalog:
 
 
 def read_batch_sizes(given: int | Iterable[int] | Literal["all"] | None) -> tuple[int, ...] | None:
-    """One batch size or several; None and "all" mean every one that was measured."""
-    if given is None or (isinstance(given, str) and given == "all"):
+    """One batch size or several; None and ``"all"`` mean every one that was measured."""
+    if given is None or (isinstance(given, str) and given == ALL):
         return None
     return several(check_count, "batch_size", given)
 

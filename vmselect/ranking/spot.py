@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, pdtr, pdtrik
 
+from vmselect import _defaults
 from vmselect._checks import check_number
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
@@ -37,8 +38,8 @@ class Interruptions:
 
     per_hour: float | None = None
     mean_uptime_hours: float | None = None
-    checkpoint_minutes: float
-    restart_minutes: float = 5.0
+    checkpoint_minutes: float = _defaults.CHECKPOINT_MINUTES
+    restart_minutes: float = _defaults.RESTART_MINUTES
 
     def __post_init__(self) -> None:
         if (self.per_hour is None) == (self.mean_uptime_hours is None):

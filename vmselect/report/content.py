@@ -55,7 +55,7 @@ def _worth_showing(ranking: Ranking, most: int) -> list[int]:
         return list(range(len(ranking.candidates)))
     kept: set[int] = set()
     for objective in MEASURES:
-        everyone = ranking.rerank(objective=objective, market=None, deadline_hours=None, budget_usd=None)
+        everyone = ranking.rerank(objective=objective, market="all", deadline_hours=None, budget_usd=None)
         orders = everyone.assessment.order
         for order in orders:
             kept.update(order[: most // (len(MEASURES) * len(orders))].tolist())

@@ -1,0 +1,12 @@
+"""Defaults that Python functions and command-line options share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MARKET = "on_demand"
+OBJECTIVE: Final = "cost"
+METHOD = "robust"
+CONFIDENCE = 0.9
+CHECKPOINT_MINUTES = 60.0
+RESTART_MINUTES = 5.0
