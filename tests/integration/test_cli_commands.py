@@ -43,7 +43,7 @@ def test_rank_says_what_to_rent(folder: Path) -> None:
     done = runner.invoke(app, ["rank", str(folder), "--epochs", "50"])
     assert done.exit_code == 0
     assert done.stdout.startswith("Rent g5.xlarge (aws, us-east-1, on_demand), batch 64: 50 epochs in ")
-    assert "Left out: p3.2xlarge, batch 64: p3.2xlarge can no longer be rented" in done.stderr
+    assert "Excluded: p3.2xlarge, batch 64: p3.2xlarge can no longer be rented" in done.stderr
 
 
 def test_rank_prints_json_and_csv_that_equal_python(folder: Path) -> None:
@@ -101,7 +101,7 @@ def test_nothing_feasible_exits_1(folder: Path) -> None:
         (["rank", "nowhere.json"], "vmselect: nowhere.json: cannot read this profile"),
         (["rank", "{folder}", "--epochs", "many"], "vmselect: --epochs 'many' cannot be read"),
         (["rank", "{folder}", "--objective", "cost=much"], "vmselect: --objective"),
-        (["rank", "{folder}", "--market", "bazaar"], "vmselect: --market must be one of"),
+        (["rank", "{folder}", "--market", "bazaar"], "vmselect: market must be one of"),
         (["probe", "missing.py"], "vmselect: missing.py is not a file"),
         (["rank", "{folder}", "--speed"], "No such option"),
         (["fly"], "No such command"),

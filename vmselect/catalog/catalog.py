@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Names = str | Sequence[str] | None
 
-NO_PRICE_REMEDY = "Run `vmselect prices refresh`, or bring your own price with with_offers."
+NO_PRICE_REMEDY = "Run `vmselect prices refresh`, or add your own price with with_offers (--own-prices)."
 NO_REGION_REMEDY = (
     "Shipped prices are of one region per cloud; for others run `vmselect prices refresh --source skypilot`."
 )
@@ -246,7 +246,7 @@ class Catalog:
         sold = sorted({f"{r.region} {r.market}" for r in rows.itertuples()})
         raise CatalogError(
             f"No {market} price of {instance_type}{f' in {region}' if region else ''}; known: "
-            f"{list_some(sold, 8) or 'none'}. Add one with with_offers, or refresh."
+            f"{list_some(sold, 8) or 'none'}. Add one with with_offers (--own-prices), or refresh."
         )
 
     def price(

@@ -26,6 +26,7 @@ app = typer.Typer(
     help="Which cloud VM should I rent to train this model, and what will it take in hours and dollars?\n\n"
     "On each candidate machine: vmselect probe train.py\n\n"
     "Then anywhere: vmselect rank profiles/ --epochs 50\n\n"
+    "Messages name arguments as in Python: batch_size= is the option --batch-size.\n\n"
     "Exit codes: 0 fine, 1 findings or nothing feasible, 2 cannot.",
     no_args_is_help=True,
     add_completion=False,

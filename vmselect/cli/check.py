@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect.cli.output import Format, FormatOption, emit, say
-from vmselect.cli.wording import in_options
 from vmselect.errors import VmselectError
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def check(
             "outcome": profile.outcome,
         }
         said = [*profile.findings, *_of_the_training(profile)]
-        found = [about | vars(finding) | {"remedy": in_options(finding.remedy)} for finding in said]
+        found = [about | vars(finding) for finding in said]
         rows += found or [about | {"severity": "fine"}]
     emit(rows, COLUMNS, format=format)
     say(unreadable)

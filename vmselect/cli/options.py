@@ -1,12 +1,13 @@
-"""The options that make a ranking, shared by every command that ranks."""
+"""Options that several commands share, and the ranking that they describe.
+
+Options that are absent are not passed on, so that the defaults of the library apply.
+"""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,165 +18,137 @@ from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
-    from vmselect.findings import Finding
     from vmselect.ranking import Ranking
 
-ProfilesArgument = Annotated[list[Path], typer.Argument(help="Profile files, or folders of them.", show_default=False)]
 LIMITS, PRICES, MODEL, SPOT = "Limits", "Prices", "Estimate", "Spot interruptions"
+
+ProfilesArgument = Annotated[list[Path], typer.Argument(help="Profile files, or folders of them.", show_default=False)]
+EpochsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--epochs", "-e", help="Numbers of epochs, such as 50 or 5,10,20. The last one decides.", show_default="5,10,20"
+    ),
+]
+DecideAtOption = Annotated[int | None, typer.Option(help="The number of epochs that decides instead.")]
+ObjectiveOption = Annotated[
+    str | None,
+    typer.Option("--objective", "-o", help="cost, time, or weights such as cost=0.7,time=0.3.", show_default="cost"),
+]
+BatchSizeOption = Annotated[
+    str | None, typer.Option("--batch-size", "-b", help="One or several, such as 64,256, or all.")
+]
+ModelOption = Annotated[str | None, typer.Option(help="Use only the profiles of this model.")]
+FitOption = Annotated[
+    str | None, typer.Option(help="Use only this training of a program with several: its number, or its name.")
+]
+DeadlineOption = Annotated[float | None, typer.Option(help="Longest acceptable run.", rich_help_panel=LIMITS)]
+BudgetOption = Annotated[float | None, typer.Option(help="Most expensive acceptable run.", rich_help_panel=LIMITS)]
+RegionOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Price in this region, or all; may be repeated.", rich_help_panel=PRICES),
+]
+MarketOption = Annotated[
+    str | None,
+    typer.Option(
+        help="on_demand, spot, reserved_1y, reserved_3y, or all.", show_default=_defaults.MARKET, rich_help_panel=PRICES
+    ),
+]
 CatalogOption = Annotated[
     Path | None, typer.Option(help="A price file (CSV or JSON) in place of all others.", rich_help_panel=PRICES)
 ]
 OwnPricesOption = Annotated[
-    Path | None, typer.Option(help="A file of prices that count over the others.", rich_help_panel=PRICES)
+    Path | None, typer.Option(help="A file of prices that replace or add to the others.", rich_help_panel=PRICES)
 ]
 DateOption = Annotated[
     str | None, typer.Option(help="Embedded prices in force on this day, as 2021-02-28.", rich_help_panel=PRICES)
 ]
-HoursLimit = Annotated[float | None, typer.Option(help="Longest acceptable run.", rich_help_panel=LIMITS)]
-DollarsLimit = Annotated[float | None, typer.Option(help="Dearest acceptable run.", rich_help_panel=LIMITS)]
+BillingOption = Annotated[
+    str | None,
+    typer.Option(
+        help="exact (time x price), or provider (with its increment).", show_default="exact", rich_help_panel=PRICES
+    ),
+]
+RetiredOption = Annotated[
+    bool, flag("--include-retired", help="Rank what can no longer be rented.", rich_help_panel=PRICES)
+]
+MethodOption = Annotated[
+    str | None, typer.Option(help="How runtimes are predicted.", show_default=_defaults.METHOD, rich_help_panel=MODEL)
+]
+ConfidenceOption = Annotated[
+    float | None,
+    typer.Option(help="Of the intervals.", show_default=f"{_defaults.CONFIDENCE:g}", rich_help_panel=MODEL),
+]
+ExamplesOption = Annotated[int | None, typer.Option(help="Training examples, if not as probed.", rich_help_panel=MODEL)]
+ValidationExamplesOption = Annotated[
+    int | None, typer.Option(help="Validation examples, if not as probed.", rich_help_panel=MODEL)
+]
+StepsPerEpochOption = Annotated[
+    float | None, typer.Option(help="Training steps of an epoch, if not as probed.", rich_help_panel=MODEL)
+]
+BootOption = Annotated[
+    float | None,
+    typer.Option(help="Time a machine takes to start.", show_default="0", rich_help_panel=MODEL),
+]
+InterruptionsOption = Annotated[float | None, typer.Option(help="How often.", rich_help_panel=SPOT)]
+CheckpointOption = Annotated[
+    float | None,
+    typer.Option(help="Between checkpoints.", show_default=f"{_defaults.CHECKPOINT_MINUTES:g}", rich_help_panel=SPOT),
+]
+RestartOption = Annotated[
+    float | None,
+    typer.Option(help="Until training continues.", show_default=f"{_defaults.RESTART_MINUTES:g}", rich_help_panel=SPOT),
+]
 
 
-def ranks(command: Callable[..., None]) -> Callable[..., None]:
-    """Give ``command``, which takes a ranking first, the arguments and options that make one."""
-    return made_by(make_ranking)(command)
+def make_ranking(options: Mapping[str, Any]) -> Ranking:
+    """The ranking that the options of ``rank``, ``report`` or ``select`` describe; other options are ignored.
 
-
-def made_by(make: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command, which takes first what ``make`` makes of a request, the options of all three."""
-    making = list(inspect.signature(make).parameters.values())[1:]
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def run(**given: Any) -> None:
-            kept = {parameter.name: given.pop(parameter.name) for parameter in own}
-            wanted = {parameter.name: given.pop(parameter.name) for parameter in making}
-            made = make(read_request(**given), **wanted)
-            if spared := _spared(given["profiles"]):
-                made = made.with_findings(spared)
-            command(made, **kept)
-
-        own = list(inspect.signature(command).parameters.values())[1:]
-        # What is made is loaded when a command runs; that the names exist is enough here.
-        names = {"Ranking": object}
-        hints: dict[str, Any] = {}
-        for function in (read_request, make, command):
-            hints |= get_type_hints(function, localns=names, include_extras=True)
-        profiles, *common = inspect.signature(read_request).parameters.values()
-        parameters = [profiles, *making, *common, *own]
-        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in parameters]
-        )
-        run.__annotations__ = {p.name: hints[p.name] for p in parameters}
-        del run.__wrapped__  # its signature would win over this one
-        return run
-
-    return decorate
-
-
-def make_ranking(
-    request: dict[str, Any],
-    epochs: Annotated[
-        str, typer.Option("--epochs", "-e", help="Numbers of epochs, such as 50 or 5,10,20. The last one decides.")
-    ] = "5,10,20",
-    decide_at: Annotated[int | None, typer.Option(help="The number of epochs that decides instead.")] = None,
-) -> Ranking:
-    """The ranking that the options describe."""
-    from vmselect.ranking import rank
-
-    return rank(request.pop("profiles"), epochs=read_numbers(epochs, option="--epochs"), decide_at=decide_at, **request)
-
-
-def read_request(
-    profiles: ProfilesArgument,
-    objective: Annotated[
-        str, typer.Option("--objective", "-o", help="cost, time, or weights such as cost=0.7,time=0.3.")
-    ] = "cost",
-    batch_size: Annotated[
-        str | None, typer.Option("--batch-size", "-b", help="One or several, such as 64,256, or all.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="Take only the profiles of this model.")] = None,
-    fit: Annotated[
-        str | None, typer.Option(help="Take only this training of a program with several: its number, or its name.")
-    ] = None,
-    deadline_hours: HoursLimit = None,
-    budget_usd: DollarsLimit = None,
-    region: Annotated[
-        list[str] | None, typer.Option(help="Price in this region, or all; may be repeated.", rich_help_panel=PRICES)
-    ] = None,
-    market: Annotated[
-        str, typer.Option(help="on_demand, spot, reserved_1y, reserved_3y, or all.", rich_help_panel=PRICES)
-    ] = _defaults.MARKET,
-    catalog: CatalogOption = None,
-    own_prices: OwnPricesOption = None,
-    date: DateOption = None,
-    billing: Annotated[
-        str, typer.Option(help="exact (time x price), or provider (with its increment).", rich_help_panel=PRICES)
-    ] = "exact",
-    include_retired: Annotated[
-        bool, flag("--include-retired", help="Rank what can no longer be rented.", rich_help_panel=PRICES)
-    ] = False,
-    method: Annotated[str, typer.Option(help="How runtimes are predicted.", rich_help_panel=MODEL)] = _defaults.METHOD,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.", rich_help_panel=MODEL)] = _defaults.CONFIDENCE,
-    examples: Annotated[
-        int | None, typer.Option(help="Training examples, if not as probed.", rich_help_panel=MODEL)
-    ] = None,
-    validation_examples: Annotated[
-        int | None, typer.Option(help="Validation examples, if not as probed.", rich_help_panel=MODEL)
-    ] = None,
-    steps_per_epoch: Annotated[
-        float | None, typer.Option(help="Training steps of an epoch, if not as probed.", rich_help_panel=MODEL)
-    ] = None,
-    boot_seconds: Annotated[float, typer.Option(help="Time a machine takes to start.", rich_help_panel=MODEL)] = 0.0,
-    interruptions_per_hour: Annotated[float | None, typer.Option(help="How often.", rich_help_panel=SPOT)] = None,
-    checkpoint_minutes: Annotated[
-        float, typer.Option(help="Between checkpoints.", rich_help_panel=SPOT)
-    ] = _defaults.CHECKPOINT_MINUTES,
-    restart_minutes: Annotated[
-        float, typer.Option(help="To be training again.", rich_help_panel=SPOT)
-    ] = _defaults.RESTART_MINUTES,
-) -> dict[str, Any]:
-    """What every command that ranks is asked for, as arguments of :func:`vmselect.rank` and its like."""
-    from vmselect.ranking import Interruptions
+    With a ``study`` VM type and batch size are selected together.
+    """
+    from vmselect.convergence import ConvergenceStudy
+    from vmselect.ranking import rank, select
     from vmselect.records import load_profiles
+    from vmselect.sweeps import read_state
+    from vmselect.sweeps.result import spared_findings
 
-    interruptions = None
-    if interruptions_per_hour is not None:
-        interruptions = Interruptions(
-            per_hour=interruptions_per_hour, checkpoint_minutes=checkpoint_minutes, restart_minutes=restart_minutes
+    given = {name: value for name, value in options.items() if value is not None}
+    common: dict[str, Any] = {
+        name: given[name]
+        for name in (
+            "decide_at", "model", "deadline_hours", "budget_usd", "region", "billing", "include_retired", "method",
+            "confidence", "examples", "validation_examples", "steps_per_epoch", "boot_seconds",
         )
-    return {
-        "profiles": load_profiles(profiles),
-        "objective": read_objective(objective),
-        "batch_size": _read_batch_size(batch_size),
-        "model": model,
-        "fit": int(fit) if fit is not None and fit.isdecimal() else fit,
-        "deadline_hours": deadline_hours,
-        "budget_usd": budget_usd,
-        "region": "all" if region == ["all"] else region or None,
-        "market": market if market == "all" else market.split(","),
-        "catalog": open_catalog(catalog, date=date, own_prices=own_prices),
-        "billing": billing,
-        "include_retired": include_retired,
-        "method": method,
-        "confidence": confidence,
-        "examples": examples,
-        "validation_examples": validation_examples,
-        "steps_per_epoch": steps_per_epoch,
-        "boot_seconds": boot_seconds,
-        "interruptions": interruptions,
-    }
-
-
-def _spared(paths: list[Path]) -> list[Finding]:
-    """What the sweeps among ``paths`` did not probe because it could not win."""
-    found: list[Finding] = []
-    for path in paths:
-        if has_file(path / "journal.jsonl"):
-            from vmselect.sweeps import read_state
-            from vmselect.sweeps.result import spared_findings
-
-            found += spared_findings(read_state(path))
-    return found
+        if name in given
+    }  # fmt: skip
+    common["catalog"] = open_catalog(given.get("catalog"), date=given.get("date"), own_prices=given.get("own_prices"))
+    if "objective" in given:
+        common["objective"] = read_weights(given["objective"], option="--objective", single=str)
+    if "batch_size" in given:
+        size = given["batch_size"]
+        common["batch_size"] = size if size == "all" else read_numbers(size, option="--batch-size")
+    if "fit" in given:
+        common["fit"] = int(given["fit"]) if given["fit"].isdecimal() else given["fit"]
+    if "market" in given:
+        common["market"] = given["market"] if given["market"] == "all" else given["market"].split(",")
+    if common.get("region") == ["all"]:
+        common["region"] = "all"
+    if "interruptions_per_hour" in given:
+        names = ("checkpoint_minutes", "restart_minutes")
+        common["interruptions"] = {"per_hour": given["interruptions_per_hour"]} | {
+            name: given[name] for name in names if name in given
+        }
+    profiles = load_profiles(given["profiles"])
+    if "study" in given:
+        if "minimum_metric" in given:
+            common["minimum_metric"] = read_weights(given["minimum_metric"], option="--minimum-metric", single=float)
+        ranking = select(profiles, ConvergenceStudy.load(given["study"]), **common)
+    else:
+        if "epochs" in given:
+            common["epochs"] = read_numbers(given["epochs"], option="--epochs")
+        ranking = rank(profiles, **common)
+    sweeps = [path for path in given["profiles"] if has_file(path / "journal.jsonl")]
+    spared = [finding for path in sweeps for finding in spared_findings(read_state(path))]
+    return ranking.with_findings(spared) if spared else ranking
 
 
 def open_catalog(path: Path | None, *, date: str | None, own_prices: Path | None = None) -> Catalog:
@@ -197,15 +170,15 @@ def read_numbers(text: str, *, option: str) -> list[int]:
         raise ArgumentError(f"{option} {text!r} cannot be read; give whole numbers, such as 50 or 5,10,20.") from None
 
 
-def read_objective(text: str) -> Any:
-    """``cost``, ``time``, or weights written as ``cost=0.7,time=0.3``."""
-    if "=" not in text:
-        return text
+def read_weights(text: str, *, option: str, single: Callable[[str], Any]) -> Any:
+    """Numbers by name, or a ``single`` value.
+
+    >>> read_weights("cost", option="-o", single=str), read_weights("a=0.7,b=1", option="-o", single=str)
+    ('cost', {'a': 0.7, 'b': 1.0})
+    """
     try:
-        return {name.strip(): float(weight) for name, weight in (part.split("=") for part in text.split(","))}
+        if "=" in text:
+            return {name.strip(): float(number) for name, number in (part.split("=") for part in text.split(","))}
+        return single(text)
     except ValueError:
-        raise ArgumentError(f"--objective {text!r} cannot be read; write it as cost=0.7,time=0.3.") from None
-
-
-def _read_batch_size(text: str | None) -> Any:
-    return text if text in (None, "all") else read_numbers(text, option="--batch-size")
+        raise ArgumentError(f"{option} {text!r} cannot be read; write numbers by name as a=0.7,b=0.3.") from None

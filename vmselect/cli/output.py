@@ -10,7 +10,7 @@ import json
 import math
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.cells import cell_len
@@ -18,8 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vmselect.cli.wording import in_options
 from vmselect.units import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\N{REPLACEMENT CHARACTER}")
 
@@ -63,17 +65,22 @@ def emit(
         _print_table(rows, columns, title, spare)
 
 
-def tell(line: object) -> None:
-    """Print a line to standard output."""
+def tell(line: object, *, raw: bool = False) -> None:
+    """Print a line to standard output; ``raw`` text, such as JSON, keeps its line breaks."""
     _tolerate_names()
-    sys.stdout.write(printable(str(line)) + "\n")
+    sys.stdout.write((str(line) if raw else printable(str(line))) + "\n")
+
+
+def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame, for :func:`emit`."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def say(lines: Iterable[object]) -> None:
     """Print remarks to standard error, away from the rows."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in lines:
-        console.print(printable(in_options(str(line))), markup=False)
+        console.print(printable(str(line)), markup=False)
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str, spare: Collection[str]) -> None:

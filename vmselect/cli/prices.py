@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,11 +11,9 @@ from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
-from vmselect.cli.output import Format, FormatOption, emit, flag, say, tell
+from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, say, tell
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vmselect.catalog.refresh import Progress
 
 app = typer.Typer(help="Prices of VM types: show them, refresh them, see what changed.", no_args_is_help=True)
@@ -27,7 +25,7 @@ RegionOption = Annotated[list[str] | None, typer.Option("--region", help="A regi
 
 @app.command()
 def show(
-    instance_type: Annotated[list[str] | None, typer.Argument(help="VM types; all when none is named.")] = None,
+    instance_type: Annotated[list[str] | None, typer.Argument(help="VM types; all if none is named.")] = None,
     provider: ProviderOption = None,
     region: RegionOption = None,
     market: Annotated[str, typer.Option(help="on_demand, spot, reserved_1y, reserved_3y, or all.")] = "on_demand",
@@ -52,7 +50,7 @@ def show(
     )  # fmt: skip
     rows = rows.sort_values("usd_per_hour", kind="stable")
     title = f"{len(rows)} prices in USD per hour, {prices.origin}"
-    emit(_records(rows), COLUMNS, format=format, title=title, spare=SPARE)
+    emit(frame_rows(rows), COLUMNS, format=format, title=title, spare=SPARE)
     age = describe_age(rows["date"].astype(str).unique())
     say([*prices.findings, *([age] if age else [])])
     say(f"No price of {name} is known ({machine}): refresh, or bring your own." for name, machine in unpriced.items())
@@ -132,11 +130,7 @@ def diff(
     after = Catalog.load(new) if new else Catalog.refreshed(alone=True)
     changes = compare_prices(before, after)
     counts = ", ".join(f"{n} {c}" for c, n in changes["change"].value_counts().items()) or "no change"
-    emit(_records(changes), COLUMNS, format=format, title=f"{counts}: {after.origin} against {before.origin}")
+    emit(frame_rows(changes), COLUMNS, format=format, title=f"{counts}: {after.origin} against {before.origin}")
     say([*before.findings, *after.findings])
     if len(changes):
         raise typer.Exit(1)
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect.cli.options import ranks
+from vmselect.cli import options
 from vmselect.cli.output import Format, FormatOption, emit, say, tell
-from vmselect.cli.wording import in_options
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
@@ -25,17 +23,40 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@ranks
 def rank(
-    ranking: Ranking,
+    profiles: options.ProfilesArgument,
+    epochs: options.EpochsOption = None,
+    decide_at: options.DecideAtOption = None,
+    objective: options.ObjectiveOption = None,
+    batch_size: options.BatchSizeOption = None,
+    model: options.ModelOption = None,
+    fit: options.FitOption = None,
+    deadline_hours: options.DeadlineOption = None,
+    budget_usd: options.BudgetOption = None,
+    region: options.RegionOption = None,
+    market: options.MarketOption = None,
+    catalog: options.CatalogOption = None,
+    own_prices: options.OwnPricesOption = None,
+    date: options.DateOption = None,
+    billing: options.BillingOption = None,
+    include_retired: options.RetiredOption = False,
+    method: options.MethodOption = None,
+    confidence: options.ConfidenceOption = None,
+    examples: options.ExamplesOption = None,
+    validation_examples: options.ValidationExamplesOption = None,
+    steps_per_epoch: options.StepsPerEpochOption = None,
+    boot_seconds: options.BootOption = None,
+    interruptions_per_hour: options.InterruptionsOption = None,
+    checkpoint_minutes: options.CheckpointOption = None,
+    restart_minutes: options.RestartOption = None,
     against: Annotated[str | None, typer.Option(help="Compare price and speed with this instance type.")] = None,
     top: Annotated[int, typer.Option(help="Rows to show in the table.", min=1)] = 20,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Rank every machine that was measured: what to rent, how long it takes, what it costs, how sure that is.
+    """Rank every machine that was measured: what to rent, how long it takes, what it costs, with intervals.
 
-    The table shows the number of epochs that decides; JSON holds everything, CSV every row. Remarks and doubts go to
-    standard error. Exit code 1 when nothing is feasible.
+    The table shows the number of epochs that decides. JSON holds everything, CSV every row. Findings go to standard
+    error. Exit code 1 when nothing is feasible.
 
     Examples:
 
@@ -49,6 +70,7 @@ def rank(
 
       vmselect rank profiles/ -e 50 --format json > ranking.json
     """
+    ranking = options.make_ranking(locals())
     compared = ranking.against(against) if against and ranking else None
     print_ranking(ranking, top=top, format=format)
     if compared is not None:
@@ -64,14 +86,14 @@ def print_ranking(
     format: Format,  # noqa: A002
     more: Callable[[Row], dict[str, Any]] = lambda _: {},
 ) -> None:
-    """Rows to standard output, remarks to standard error; ``more`` adds columns after the epochs."""
+    """Rows to standard output, findings to standard error; ``more`` adds columns after the epochs."""
     names = tuple(more(ranking.best)) if ranking else ()
     if format is Format.json:
-        sys.stdout.write(json.dumps(ranking.payload(), indent=1, allow_nan=False) + "\n")
+        tell(json.dumps(ranking.payload(), indent=1, allow_nan=False), raw=True)
     elif format is Format.csv:
         emit([vars(row) | more(row) for row in ranking], (*COLUMNS, *names), format=format)
     else:
-        tell(in_options(ranking.verdict))
+        tell(ranking.verdict)
     if format is Format.table and ranking:
         column = ranking.deciding_column
         rows = [ranking.row(int(i), column) for i in ranking.assessment.order[column][:top]]
@@ -102,13 +124,13 @@ def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
 
 
 def _remarks(ranking: Ranking, top: int) -> list[str]:
-    """What stands below the table: crossovers, what was left out, doubts."""
+    """The lines below the table: crossovers, excluded candidates, findings."""
     lines: list[str] = []
     for name in ("cost", "time") if len(ranking.settings.epochs) > 1 and ranking else ():
         changes = ranking.crossovers(name)
         lines += [f"By {name}: {change}." for change in changes[:5]]
-    lines += [f"Left out: {excluded}." for excluded in ranking.deciding_excluded[:top]]
+    lines += [f"Excluded: {excluded}." for excluded in ranking.deciding_excluded[:top]]
     if len(ranking.deciding_excluded) > top:
-        lines.append(f"Left out: {len(ranking.deciding_excluded) - top:,} more; --format json lists all.")
+        lines.append(f"Excluded: {len(ranking.deciding_excluded) - top:,} more; --format json lists all.")
     lines += [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
     return lines

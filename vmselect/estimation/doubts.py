@@ -114,7 +114,7 @@ def _unseen_saves(profile: Profile, readings: Readings, saves: Saves, *, epoch_s
             "saves-by-batches",
             f"{profile.title}: a checkpoint is saved every {setup.save_freq or 'so many'} batches, which a short probe "
             f"does not see often enough to count; the time of these saves is not part of the estimate. {allowed}",
-            "Save once an epoch (save_freq='epoch'), or watch a whole epoch with stop=False.",
+            "Save once an epoch (save_freq='epoch'), or watch a whole epoch with stop=False (--watch).",
         )
     if saves.now_and_then > LONG_WAIT * epoch_seconds:
         once, later = (format_seconds(max(ends)) for ends in (readings.first_endings, readings.later_endings))
@@ -123,7 +123,7 @@ def _unseen_saves(profile: Profile, readings: Readings, saves: Saves, *, epoch_s
             f"{profile.title}: callbacks worked for {once} after the first epoch, and for {later} at most after later "
             "ones. The first counts once. If it was a save that comes every few epochs, or when the model is the best "
             "so far, the training takes longer; the high end of the interval allows for one after every second epoch.",
-            "Watch more epochs with stop=False to see whether it recurs.",
+            "Watch more epochs with stop=False (--watch) to see whether it recurs.",
             "info",
         )
 
@@ -160,6 +160,6 @@ def _changing_epochs(title: str, profiles: Sequence[Profile]) -> Iterator[Findin
                 "changing-epochs",
                 f"{title}: later epochs take {late / early - 1 if early else 1:+.0%} against earlier ones, beyond "
                 "their noise: the recipe changes during the run (image size, batch size, data).",
-                "Probe each phase and pass phases=[(epochs, profile), ...].",
+                "Probe each phase and pass phases=[(epochs, profile), ...] (--phase EPOCHS:PROFILE).",
             )
             return

@@ -172,7 +172,7 @@ def _find_within_epochs(profiles: Sequence[Profile]) -> Iterator[Finding]:
                 "validations-within-epochs",
                 f"{profile.title}: validations come between the steps of an epoch, and epochs were cut short: those "
                 "that a whole one has beyond the ones seen are not part of the estimate.",
-                "Watch whole epochs (stop=False), or validate once at the end of each.",
+                "Watch whole epochs (stop=False, --watch), or validate once at the end of each.",
             )
             return
 

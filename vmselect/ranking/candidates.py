@@ -216,10 +216,10 @@ def explain_no_price(
             f"`vmselect prices refresh --source skypilot --region {places[0]}`, or price it elsewhere with region="
         )
     if machine := describe_unpriced(name):
-        remedy = "run `vmselect prices refresh`, or add one with catalog.with_offers"
+        remedy = "run `vmselect prices refresh`, or add one with with_offers (--own-prices)"
         return f"no price of {name} is known ({machine}); {remedy}"
     owner = f" from {provider}" if provider else ""
-    return f"the catalog has no price of {name}{owner}; add one with catalog.with_offers"
+    return f"the catalog has no price of {name}{owner}; add one with with_offers (--own-prices)"
 
 
 def _billing(offers: pd.DataFrame) -> tuple[Floats, Floats]:

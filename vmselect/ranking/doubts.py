@@ -103,7 +103,7 @@ def _spot(settings: Settings) -> Finding:
         return Finding(
             "spot-uninterrupted",
             "Spot times and costs assume that no machine is taken away.",
-            "Pass interruptions= with a rate, a checkpoint interval and a restart time.",
+            "Pass interruptions= (--interruptions-per-hour and --checkpoint-minutes).",
         )
     return Finding(
         "spot-expected",
