@@ -184,7 +184,7 @@ def test_a_queue_that_does_not_answer_starts_no_clock(
     monkeypatch.setattr(engine_module, "LATE_SECONDS", 0.0)
     answers = iter(["starting", "unknown", *["starting"] * 20, "ended"])
     runner = RentedRunner(lambda handle: Seen(next(answers), exit=0))
-    runner.rents, runner.queues, runner.poll_seconds = False, True, 0.01  # type: ignore[misc]
+    runner.rents, runner.queues, runner.poll_seconds = False, True, 0.01
     rent(runner)
     factors = {"machine": ["m"]}
     result = vs.sweep(vs.Plan("python -c pass", factors=factors, minutes=0.05 / 60), tmp_path / "out", yes=True)

@@ -224,10 +224,8 @@ def _counts(state: State) -> str:
 
     statuses = [state.status_of(trial) for trial, _ in state.trials]
     counts = ", ".join(f"{statuses.count(name)} {name}" for name in COUNTED if name in statuses)
-    sure = [skip for skip in state.skipped.values() if skip.sure]
-    saved = saving(sum(one.estimated_usd for one in sure), sum(one.worst_usd for one in sure))
     spent = f"{format_usd(state.spent_usd)} spent, what may still run at its worst"
-    return f"{counts}; {spent}{f'; {saved}' if sure else ''}."
+    return f"{counts}; {spent}{f'; {saving(state)}' if state.sure else ''}."
 
 
 def _ask(question: str) -> bool:

@@ -1,4 +1,4 @@
-"""The engine: starts trials within the budget, watches them, brings their records here, and ends what it started."""
+"""The engine: starts trials within the budget, watches them, fetches their records, and ends what it started."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from vmselect.sweeps.sequential import Sequential
 
 FETCH_SECONDS = 3600.0
-"""How long bringing records here may take where nothing is paid meanwhile."""
+"""Time limit for fetching records from machines that cost nothing."""
 
 LEAST_FETCH_SECONDS = 30.0
-"""How long it may take on a rented machine whose time is up: what it recorded was paid for."""
+"""The least time for fetching records from a rented machine whose time is up."""
 
 LATE_SECONDS = 20.0
 """How long after its cap a trial is left to its supervisor before the engine ends it."""
@@ -39,7 +39,7 @@ Listener = Callable[[State, Event], None]
 
 @dataclass
 class Engine:
-    """Runs the trials of one sweep. Every method that acts writes the journal first."""
+    """Runs the trials of one sweep. Every action is written to the journal first."""
 
     plan: Plan
     folder: Path
@@ -51,17 +51,17 @@ class Engine:
     listener: Listener = lambda state, event: None
     ask_stop: Callable[[], bool] = lambda: True
     sequential: Sequential | None = None
-    """Decides which trials can still change the answer; without it all run, in the order of the plan."""
+    """Decides which trials can still change the result; without it all run, in the order of the plan."""
     confirmed_usd: float = math.inf
-    """The worst case that was agreed to; repetitions that nobody planned stay within it."""
+    """The confirmed worst case, which added repetitions must not exceed."""
     clock: Callable[[], float] = time.time
-    """What is paid counts from the announcement of a start, by the clock of the journal: a resume counts on."""
+    """Paid time counts from the start event, by the clock of the journal, also after a resume."""
     stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    unheard: BaseException | None = None
-    """What went wrong while telling ``listener``, which hears nothing any more; raised when all has ended."""
+    listener_error: BaseException | None = None
+    """The error of ``listener``, which is not called again; raised when all trials have ended."""
     _adopted: list[Attempt] = field(default_factory=list)
-    _asked_again: set[str] = field(default_factory=set)
+    _retried: set[str] = field(default_factory=set)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -69,26 +69,26 @@ class Engine:
         return trials_of(self.plan, self.state)
 
     def write(self, event: str, **facts: Any) -> None:
-        """Note an event on disk, then in memory, then on screen; a screen that fails ends the sweep, in order."""
+        """Write an event to disk, apply it, pass it to the listener; an error there ends the sweep in order."""
         with self._lock:
             line = self.journal.write(event, **facts)
             self.state.apply(line)
-            if self.unheard is None:
+            if self.listener_error is None:
                 try:
                     self.listener(self.state, line)
                 except BaseException as failed:  # noqa: BLE001 - kept, and raised again when nothing runs any more
-                    self.unheard = failed
+                    self.listener_error = failed
                     self.stopping.set()
 
-    # -- what an earlier run left
+    # -- after an earlier run
 
     def reconcile(self, *, adopt: bool = False) -> list[tuple[Attempt, str]]:
-        """End what the journal says may still run, and take in records; returns each with what could not be proved.
+        """End attempts that may still run, and collect records; returns each with its problem, if any.
 
-        With ``adopt``, what an engine keeps running without us is left running, to be watched again.
+        With ``adopt``, attempts that survive vmselect are left running, to be watched again.
         """
         trials = {trial.id: trial for trial in self.trials}
-        looked: list[tuple[Attempt, str]] = []
+        ended: list[tuple[Attempt, str]] = []
         for attempt in self.state.all_attempts:
             trial = trials.get(attempt.trial)
             if trial is None or (not attempt.open and (self.state.records.get(trial.id) or attempt.fetched)):
@@ -99,14 +99,14 @@ class Engine:
                 if adoptable and seen.state in ("starting", "running", "unknown"):
                     self._adopted.append(attempt)
                     continue
-                looked.append((attempt, self._end(trial, attempt, seen if seen.state == "gone" else Seen("lost"))))
+                ended.append((attempt, self._end(trial, attempt, seen if seen.state == "gone" else Seen("lost"))))
             else:
                 self._take_in(trial, attempt, None)
         for trial in self.trials:  # a crash may have come between fetching and noting
             for attempt in self.state.attempts.get(trial.id, []):
                 if not self.state.records.get(trial.id) and attempt.fetched:
                     self._note_records(trial, attempt, None)
-        return looked
+        return ended
 
     # -- running
 
@@ -121,8 +121,8 @@ class Engine:
                     trial = next(t for t in self.trials if t.id == attempt.trial)
                     running[pool.submit(self._follow, trial, attempt)] = trial
                 while queue or running or self._repeat(queue):
-                    if self.unheard is not None:
-                        raise self.unheard
+                    if self.listener_error is not None:
+                        raise self.listener_error
                     self._fill(pool, queue, running, parallel)
                     try:
                         done, _ = wait(running, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
@@ -148,7 +148,7 @@ class Engine:
             if not self.runner.has_room(queue[0]):
                 if running:
                     return
-                self._ask_again()
+                self._retry_end()
                 if not self.runner.has_room(queue[0]):
                     self.write("skip", trial=queue.pop(0).id, why="what ran on its machine before may still run")
                     continue
@@ -160,16 +160,16 @@ class Engine:
                 attempt = self._announce(trial)
             running[pool.submit(self._launch, trial, attempt)] = trial
 
-    def _ask_again(self) -> None:
-        """Try once more to end what could not be proved gone: it keeps its place, and another trial wants that."""
+    def _retry_end(self) -> None:
+        """Try once more to end attempts that may still run and hold what another trial needs."""
         for trial in self.trials:
             for attempt in self.state.attempts.get(trial.id, []):
-                if attempt.open and attempt.token not in self._asked_again:
-                    self._asked_again.add(attempt.token)
+                if attempt.open and attempt.token not in self._retried:
+                    self._retried.add(attempt.token)
                     self._end(trial, attempt, Seen("lost"))
 
     def _pass_over(self, queue: list[Trial]) -> None:
-        """Leave out what can change nothing any more, and put first what may change most."""
+        """Skip trials that cannot change the result, and put those first that may change most."""
         if self.sequential is None or not queue:
             return
         queue[:], hopeless = self.sequential.arrange(queue, self.trials, self.state)
@@ -178,7 +178,7 @@ class Engine:
                        estimated_usd=self.plan.estimated_usd(self.budget.prices[trial.id]))  # fmt: skip
 
     def _repeat(self, queue: list[Trial]) -> bool:
-        """With nothing left to do, repeat what is tied, within what was agreed to; whether there was something."""
+        """With an empty queue, repeat tied trials within the confirmed cost; whether there were any."""
         if self.sequential is None:
             return False
         limit = min(self.confirmed_usd, math.inf if self.budget.limit_usd is None else self.budget.limit_usd)
@@ -233,7 +233,7 @@ class Engine:
             self._end(trial, attempt, seen)
 
     def _follow(self, trial: Trial, attempt: Attempt) -> None:
-        """The same for one that an earlier vmselect started."""
+        """Watch a trial that an earlier vmselect started."""
         seen = Seen("lost")
         try:
             seen = self._watch(attempt)
@@ -241,7 +241,7 @@ class Engine:
             self._end(trial, attempt, seen)
 
     def _watch(self, attempt: Attempt) -> Seen:
-        """What a started trial came to: its end, its cap, or our own."""
+        """Wait until a trial ends, reaches its cap, or the sweep stops."""
         running_since = None if self.runner.queues else time.monotonic()
         while not self.stopping.is_set():
             seen = self.runner.watch(attempt.handle)
@@ -263,9 +263,9 @@ class Engine:
     # -- ending
 
     def _end(self, trial: Trial, attempt: Attempt, seen: Seen) -> str:
-        """Prove that an attempt is gone and bring its records here; returns why it could not be proved, or nothing."""
+        """Prove that an attempt is gone and fetch its records; returns the problem, if any."""
         fetched = ""
-        if self.runner.rents and seen.state != "gone":  # what is rented takes its records along when it goes
+        if self.runner.rents and seen.state != "gone":  # a rented machine's records are lost with it
             fetched = self._fetch(attempt)
         problem = ""
         if seen.state != "ended" or self.runner.rents:
@@ -298,7 +298,7 @@ class Engine:
         return elapsed if self.runner.rents else min(elapsed, 60 * self.plan.minutes)
 
     def _fetch(self, attempt: Attempt) -> str:
-        """Bring the records here; returns why that could not be done, or nothing."""
+        """Fetch the records; returns the problem, if any."""
         seconds = FETCH_SECONDS
         if self.runner.rents:  # half of the time for ending is left for taking the machine down
             until = attempt.began + 60 * self.plan.minutes + self.plan.ending_seconds / 2
@@ -338,18 +338,18 @@ class Engine:
 
 
 def trial_environment(trial: Trial) -> dict[str, str]:
-    """What every engine puts into the environment of a trial's command."""
-    said = {f"VMSELECT_FACTOR_{name.upper()}": str(level) for name, level in trial.factors.items()}
-    said["VMSELECT_FACTORS"] = json.dumps(dict(trial.factors))
-    said["VMSELECT_TRIAL"] = trial.id
+    """The environment variables of a trial's command, with every runner."""
+    variables = {f"VMSELECT_FACTOR_{name.upper()}": str(level) for name, level in trial.factors.items()}
+    variables["VMSELECT_FACTORS"] = json.dumps(dict(trial.factors))
+    variables["VMSELECT_TRIAL"] = trial.id
     if trial.instance_type:
-        said["VMSELECT_INSTANCE_TYPE"] = trial.instance_type
+        variables["VMSELECT_INSTANCE_TYPE"] = trial.instance_type
     if trial.region:
-        said["VMSELECT_REGION"] = trial.region
-    said |= {name: value for name, value in trial.environment.items() if value is not None}
-    return said
+        variables["VMSELECT_REGION"] = trial.region
+    variables |= {name: value for name, value in trial.environment.items() if value is not None}
+    return variables
 
 
 def unfinished(trials: Iterable[Trial], state: State) -> list[str]:
-    """Trials that are to be started: all but those that are done, running or passed over."""
+    """The trials to start: all but those that are done, running or skipped."""
     return [t.id for t in trials if state.status_of(t.id) in ("queued", "failed")]

@@ -1,4 +1,4 @@
-"""What came of a sweep."""
+"""The result of a sweep."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Missing:
     trial: Trial
     reason: str
     sure: bool = False
-    """Whether it was skipped because it can change nothing."""
+    """Whether it was skipped because it cannot change the result."""
 
     @property
     def id(self) -> str:
@@ -38,13 +38,12 @@ class Missing:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Records, and what is missing; ``records`` goes straight into rank, compare and report.
+    """The records of a sweep, which rank, compare and report accept, and the trials without a record.
 
-    ``spent_usd`` is what ended trials cost, with the worst case of any that may still run; ``worst_usd`` is what the
-    whole sweep could have cost, which never passed the budget. ``unproved`` are trials that may still run. Of those in
-    ``skipped``, some may be ``sure`` to change nothing: not running them saved ``saved_usd``, estimated by the plan,
-    and ``saved_worst_usd`` at most; ``findings`` says it to ``Ranking.with_findings``. ``added`` are repetitions of
-    what was tied.
+    ``spent_usd`` includes the worst case of trials that may still run (``unproved``); ``worst_usd`` is the worst case
+    of the whole sweep. Trials in ``skipped`` may be ``sure`` not to change the result: skipping them saved
+    ``saved_usd`` (estimated) and ``saved_worst_usd`` (at most). ``added`` are repetitions of tied trials. Pass
+    ``findings`` to ``Ranking.with_findings``.
     """
 
     folder: Path
@@ -60,7 +59,7 @@ class SweepResult:
     findings: tuple[Finding, ...] = ()
 
     def scaling(self, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
-        """What several nodes give against one: :func:`vmselect.scaling` of the trainings among the records."""
+        """The speedup of several nodes: :func:`vmselect.scaling` of the trainings among the records."""
         from vmselect.comparison import scaling
 
         trainings = [record for record in self.records if isinstance(record, Profile)]
@@ -71,45 +70,42 @@ class SweepResult:
             f"{len(self.records)} records in {self.folder}",
             f"{len(self.failed)} trials failed" if self.failed else "",
             f"{len(self.skipped)} skipped" if self.skipped else "",
-            f"{len(self.added)} repetitions added where it is a tie" if self.added else "",
+            f"{len(self.added)} repetitions added for ties" if self.added else "",
             f"{len(self.unproved)} may still run: vmselect sweep clean {self.folder}" if self.unproved else "",
             f"{format_usd(self.spent_usd)} spent of at most {format_usd(self.worst_usd)}",
-            saving(self.saved_usd, self.saved_worst_usd) if any(one.sure for one in self.skipped) else "",
+            f"skipping saved about {format_usd(self.saved_usd)}" if any(one.sure for one in self.skipped) else "",
         ]
         return printable_lines("; ".join(filter(None, parts)))
 
 
-def saving(estimated_usd: float, worst_usd: float) -> str:
-    """What skipping saved, in words.
-
-    >>> saving(1.5, 4.0)
-    'skipping saved about $1.50, at most $4.00'
-    """
-    return f"skipping saved about {format_usd(estimated_usd)}, at most {format_usd(worst_usd)}"
+def saving(state: State) -> str:
+    """The cost that skipping saved, as a phrase."""
+    estimated, worst = (
+        sum(getattr(skip, name) for skip in state.sure.values()) for name in ("estimated_usd", "worst_usd")
+    )
+    return f"skipping saved about {format_usd(estimated)}, at most {format_usd(worst)}"
 
 
 def spared_findings(state: State) -> tuple[Finding, ...]:
-    """What a sweep did not probe because it could not win: a note for a ranking of what it did probe."""
-    sure = {trial: skip for trial, skip in state.skipped.items() if skip.sure}
-    if not sure:
+    """The trials that a sweep skipped because they could not win: information for a ranking of the others."""
+    if not (sure := state.sure):
         return ()
     factors = dict(state.trials)
     whys = {", ".join(f"{k} {v}" for k, v in factors.get(trial, {}).items()): skip.why for trial, skip in sure.items()}
     shown = "; ".join(f"{who}: {why}" for who, why in list(whys.items())[:5])
     more = f"; and {len(whys) - 5} more" if len(whys) > 5 else ""
-    saved = saving(sum(one.estimated_usd for one in sure.values()), sum(one.worst_usd for one in sure.values()))
     return (
         Finding(
             "not-probed",
-            f"The sweep left out {len(sure)} of its trials, which could not win ({shown}{more}); {saved}.",
-            f"To run them all the same: vmselect sweep resume {state.folder} --run-all",
+            f"The sweep skipped {len(sure)} trials that could not win ({shown}{more}); {saving(state)}.",
+            f"To run them: vmselect sweep resume {state.folder} --run-all",
             "info",
         ),
     )
 
 
 def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
-    """The result after the journal's last event."""
+    """The result according to the journal."""
     by_status: dict[str, list[Missing]] = {}
     trials = trials_of(plan, state)
     for trial in trials:

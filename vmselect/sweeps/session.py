@@ -32,7 +32,7 @@ PLAN = "plan.yaml"
 
 @dataclass(frozen=True)
 class Proposal:
-    """What is about to be started: shown before it is, and confirmed."""
+    """The trials to start and their cost, to be confirmed."""
 
     plan: Plan
     folder: Path
@@ -47,7 +47,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """One start that might still have run, and what was found."""
+    """An attempt that might still have run, and whether it is gone."""
 
     trial: str
     attempt: int
@@ -69,14 +69,14 @@ def sweep(
     listener: Listener = lambda state, event: None,
     ask_stop: Callable[[], bool] = lambda: True,
 ) -> SweepResult:
-    """Run the trials of ``plan``, or those that ``folder`` does not hold yet, and bring their records there.
+    """Run the trials of ``plan`` that have no record in ``folder`` yet, and store their records there.
 
-    Nothing starts before ``confirm`` was shown what it may cost and agreed, or ``yes`` was given. The worst case of
-    everything that was started, runs and is planned stays within ``budget_usd``. Whatever was started is ended.
+    Nothing starts before ``confirm`` accepts the cost, or with ``yes=True``. The worst case of everything that was
+    started, runs and is planned stays within ``budget_usd``. Whatever was started is ended.
 
-    With ``stop_when_sure`` trials start in the order of what they may change; those that cannot beat the cheapest any
-    more are skipped, with the reason, and what is tied is repeated. ``epochs`` says for which training, else for a long
-    one. A sweep that is continued stays as it was in both unless they are given.
+    With ``stop_when_sure`` trials start in the order of what they may change. Trials that can no longer beat the
+    cheapest are skipped, with the reason, and tied ones are repeated. ``epochs`` is the length of the training for
+    which this holds, by default a long one. A resumed sweep keeps both settings unless they are given.
 
     >>> plan = Plan("python train.py", factors={"batch_size": [64, 256]}, minutes=2)
     >>> result = sweep(plan, "sweep/", yes=True)  # doctest: +SKIP
@@ -97,10 +97,10 @@ def sweep(
         sure = engine.state.stop_when_sure if sure is None else sure
         count = engine.state.epochs if count is None else count
         engine.state.decide_anew(sure)
-        engine.reconcile(adopt=True)  # what a crash left open is to be paid again: it belongs to what is agreed to
+        engine.reconcile(adopt=True)  # repeating what a crash interrupted belongs to the confirmed cost
         to_run = unfinished(engine.trials, engine.state)
         if engine.runner.rents and engine.budget.limit_usd is None and to_run:
-            raise SweepError("This plan rents machines. Say what they may cost at most: budget_usd, --budget-usd.")
+            raise SweepError("This plan rents machines. Set the most that they may cost: budget_usd, --budget-usd.")
         proposal = _propose(engine, tuple(to_run))
         engine.budget.check(engine.state, to_run)
         if to_run and not agreed and not (confirm is not None and confirm(proposal)):
@@ -128,21 +128,21 @@ def resume(folder: str | os.PathLike[str], **options: object) -> SweepResult:
 
 
 def read_state(folder: str | os.PathLike[str]) -> State:
-    """How a sweep stands, from its journal alone."""
+    """The state of a sweep, from its journal alone."""
     where = check_path("folder", folder).absolute()
     return fold(where, read_journal(where))
 
 
 def clean(folder: str | os.PathLike[str], *, listener: Listener = lambda state, event: None) -> list[Cleaned]:
-    """End whatever the journal of ``folder`` says may still run; returns what was proved gone and what was not."""
+    """End all attempts in the journal of ``folder`` that may still run; returns which are proved to be gone."""
     where = check_path("folder", folder).absolute()
     if not read_state(where).about:
         return []  # killed before it could start anything
     plan = Plan.load(where / PLAN)
     with opened(plan, where, limit=None, catalog=None, listener=listener, changed=True) as engine:
-        looked = engine.reconcile()
         return [
-            Cleaned(attempt.trial, attempt.number, not problem, problem or "proved gone") for attempt, problem in looked
+            Cleaned(attempt.trial, attempt.number, not problem, problem or "proved gone")
+            for attempt, problem in engine.reconcile()
         ]
 
 
@@ -150,11 +150,8 @@ def clean(folder: str | os.PathLike[str], *, listener: Listener = lambda state, 
 def opened(
     plan: Plan, folder: Path, *, limit: float | None, catalog: Catalog | None, listener: Listener, changed: bool = False
 ) -> Iterator[Engine]:
-    """An engine that holds the journal of ``folder``, which is new or holds the same plan, or one ``changed`` since.
-
-    What is to be ended stands in the journal, whatever became of the plan.
-    """
-    # Whatever is wrong with a new plan should leave no folder behind.
+    """An engine that holds the journal of ``folder``, which is new or has the same plan, or one ``changed`` since."""
+    # A new plan is checked first: a bad one leaves no folder behind.
     fresh = not has_file(folder / "journal.jsonl")
     prices = plan.prices(catalog) if fresh or catalog is not None else {}
     if fresh:
@@ -193,8 +190,8 @@ def opened(
             yield engine
         finally:
             runner.close()
-        if engine.unheard is not None and not isinstance(engine.unheard, KeyboardInterrupt):
-            raise engine.unheard
+        if engine.listener_error is not None and not isinstance(engine.listener_error, KeyboardInterrupt):
+            raise engine.listener_error
 
 
 def _propose(engine: Engine, to_run: tuple[str, ...]) -> Proposal:

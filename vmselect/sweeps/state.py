@@ -1,4 +1,4 @@
-"""What is planned, running, done and spent: a fold over the journal, and nothing else."""
+"""The state of a sweep: planned, running, done and spent, computed from the journal alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vmselect.units import cost_usd
 
 @dataclass(frozen=True)
 class Skip:
-    """Why a trial is passed over, whether because it can change nothing any more, and what that spared."""
+    """Why a trial is skipped; ``sure`` if it cannot change the result, with the cost that this saved."""
 
     why: str
     sure: bool = False
@@ -49,13 +49,13 @@ class Attempt:
 
     @property
     def spent_usd(self) -> float:
-        """What it cost; the worst case while that is not known."""
+        """Its cost; the worst case while that is unknown."""
         return self.worst_usd if self.seconds is None else cost_usd(self.seconds, self.usd_per_hour)
 
 
 @dataclass
 class State:
-    """A sweep as its journal tells it."""
+    """A sweep according to its journal."""
 
     folder: Path
     about: dict[str, Any] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class State:
     records: dict[str, list[str]] = field(default_factory=dict)
     skipped: dict[str, Skip] = field(default_factory=dict)
     added: dict[str, Event] = field(default_factory=dict)
-    """Repetitions that were not in the plan."""
+    """Repetitions beyond the plan."""
     budget_usd: float | None = None
     stop_when_sure: bool = False
     epochs: int | None = None
@@ -82,13 +82,18 @@ class State:
 
     @property
     def open_attempts(self) -> list[Attempt]:
-        """What may still run."""
+        """The attempts that may still run."""
         return [attempt for attempt in self.all_attempts if attempt.open]
 
     @property
     def spent_usd(self) -> float:
-        """What ended attempts cost, and the worst case of those that may still run."""
+        """The cost of ended attempts, and the worst case of those that may still run."""
         return sum(attempt.spent_usd for attempt in self.all_attempts)
+
+    @property
+    def sure(self) -> dict[str, Skip]:
+        """Trials that are skipped because they cannot change the result."""
+        return {trial: skip for trial, skip in self.skipped.items() if skip.sure}
 
     def status_of(self, trial: str) -> str:
         """One of queued, starting, running, done, failed, skipped."""
@@ -115,21 +120,21 @@ class State:
         return f"{how}, no whole record{f': {last.error}' if last.error else ''}"
 
     def decide_anew(self, stop_when_sure: bool) -> None:
-        """Forget what was passed over, but for trials that can change nothing, while that is asked for."""
-        self.skipped = {trial: skip for trial, skip in self.skipped.items() if skip.sure and stop_when_sure}
+        """Forget all skips; with ``stop_when_sure`` keep those of trials that cannot change the result."""
+        self.skipped = self.sure if stop_when_sure else {}
 
     def apply(self, event: Event) -> None:
-        """Take in one event; an unknown one, of a later version, changes nothing."""
+        """Apply one event; unknown ones, of a later version, are ignored."""
         kind = event["event"]
         if kind == "sweep":
             self.about = self.about or event
             self.budget_usd = event.get("budget_usd", self.budget_usd)
         elif kind == "start":
-            numbers = {name: event[name] for name in ("usd_per_hour", "worst_usd", "token")}
             began = dt.datetime.fromisoformat(event["at"]).timestamp()
-            made = Attempt(event["trial"], event["attempt"], began=began, handle=event.get("handle", {}), **numbers)
-            self.attempts.setdefault(made.trial, []).append(made)
-            self.skipped.pop(made.trial, None)
+            attempt = Attempt(event["trial"], event["attempt"], event["token"], began, event["usd_per_hour"],
+                              event["worst_usd"], event.get("handle", {}))  # fmt: skip
+            self.attempts.setdefault(attempt.trial, []).append(attempt)
+            self.skipped.pop(attempt.trial, None)
         elif kind == "skip":
             spared = {name: event[name] for name in ("sure", "worst_usd", "estimated_usd") if name in event}
             self.skipped[event["trial"]] = Skip(event["why"], **spared)
@@ -141,18 +146,18 @@ class State:
             self.stop_when_sure, self.epochs = event.get("stop_when_sure", False), event.get("epochs")
             self.decide_anew(self.stop_when_sure)
             self.budget_usd = event.get("budget_usd", self.budget_usd)
-        elif attempt := self._attempt(event):
+        elif found := self._attempt(event):
             if kind == "started":
-                attempt.started = True
-                attempt.handle = {**attempt.handle, **event.get("handle", {})}
+                found.started = True
+                found.handle = {**found.handle, **event.get("handle", {})}
             elif kind == "gone":
-                attempt.seconds = float(event["seconds"])
-                attempt.exit, attempt.why = event.get("exit"), event.get("why", "")
-                attempt.error = event.get("error", "")
+                found.seconds = float(event["seconds"])
+                found.exit, found.why = event.get("exit"), event.get("why", "")
+                found.error = event.get("error", "")
             elif kind == "fetched":
-                attempt.fetched = True
+                found.fetched = True
             elif kind in ("unfetched", "unproved", "empty"):
-                attempt.error = event.get("why", "") or attempt.error
+                found.error = event.get("why", "") or found.error
 
     def _attempt(self, event: Event) -> Attempt | None:
         several = self.attempts.get(event.get("trial", ""), [])

@@ -251,24 +251,17 @@ class Output:
 def end_processes(identifiers: list[str]) -> list[int]:
     """End every process that carries one of ``identifiers``, supervisors first; returns those that remain."""
     kept = {os.getpid(), os.getppid()}
-    for number, seconds in ((signal.SIGTERM, 8.0), (signal.SIGKILL, KILL_SECONDS)):
-        until = time.monotonic() + seconds
-        asked: set[int] = set()
-        while found := [pid for pid in find_processes(identifiers, supervisors=True) if pid not in kept]:
-            for pid in found:
-                if pid not in asked or number == signal.SIGKILL:
-                    _signal(pid, number)
-                    asked.add(pid)
-            if time.monotonic() > until:
-                break
-            time.sleep(TICK_SECONDS / 2)
-    return [pid for pid in find_processes(identifiers, supervisors=True) if pid not in kept]
+    return end_all(lambda: [pid for pid in find_processes(identifiers, supervisors=True) if pid not in kept], grace=8.0)
 
 
 def end_all(
-    alive: Callable[[], list[int]], *, grace: float, turn: Callable[[], object] = bool, statuses: dict[int, int]
-) -> list[int]:
-    """Ask what ``alive`` lists to end, then kill it, until it lists nothing; returns what could not be ended."""
+    alive: Callable[[], list[int]], *, grace: float, turn: Callable[[], object] = bool,
+    statuses: dict[int, int] | None = None,
+) -> list[int]:  # fmt: skip
+    """Terminate the processes that ``alive`` lists, then kill them, until it lists none; returns those that remain.
+
+    With ``statuses``, collect ended children meanwhile.
+    """
     asked: set[int] = set()
     began = time.monotonic()
     while pids := alive():
@@ -279,12 +272,14 @@ def end_all(
             elif pid not in asked:
                 _signal(pid, signal.SIGTERM)
                 asked.add(pid)
-        reap(statuses)
+        if statuses is not None:
+            reap(statuses)
         if late > grace + KILL_SECONDS:
             return pids
         turn()
         time.sleep(TICK_SECONDS / 5)
-    reap(statuses)
+    if statuses is not None:
+        reap(statuses)
     return []
 
 
