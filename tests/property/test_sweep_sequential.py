@@ -89,8 +89,8 @@ def measured(simulated: SimulatedSweep, trial: Trial) -> tuple[float, float, flo
     """Low end, value and high end of the trial's cost, by its own record."""
     profile = make_profile(trial, simulated.steps[trial.instance_type], noise=simulated.noise, seed=simulated.seed)
     price = simulated.prices[trial.instance_type]
-    low, value, high, _ = span(fit_runtime(profile), None)
-    return low * price, value * price, high * price
+    seconds, _ = span(fit_runtime(profile), None)
+    return seconds.low * price, seconds.value * price, seconds.high * price
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.03])

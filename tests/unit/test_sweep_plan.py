@@ -1,4 +1,4 @@
-"""Plans: the design, the file, and everything that must fail before anything starts."""
+"""Plans: trials, prices, files, and errors before anything starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import PlanError
-from vmselect.sweeps.command import split_command
 
 COMMAND = "python train.py --batch {batch_size}"
 FACTORS = {"machine": ["small", "big"], "batch_size": [64, 256]}
@@ -23,6 +22,8 @@ def test_every_combination_less_what_is_excluded_as_often_as_asked() -> None:
     assert sorted(trial.id for trial in plan.trials) == ["001", "002", "003", "004", "005", "006"]
     assert {trial.command for trial in plan.trials} == {"python train.py --batch 64", "python train.py --batch 256"}
     assert not [t for t in plan.trials if t.factors == {"machine": "small", "batch_size": 256}]
+    included = vs.Plan("python t.py", factors={"a": [1, 2, 3], "b": ["x", "y"]}, include=[{"a": [1, 2], "b": "x"}])
+    assert sorted(tuple(t.factors.values()) for t in included.trials) == [(1, "x"), (2, "x")]
 
 
 def test_the_seed_decides_the_order_and_blocks_stay_together() -> None:
@@ -36,12 +37,6 @@ def test_the_seed_decides_the_order_and_blocks_stay_together() -> None:
     assert [plan.trials[i].repetition for i in (0, 7)] == [plan.trials[0].repetition] * 2
     by_factor = vs.Plan("python t.py", factors={"a": [1, 2], "b": [1, 2, 3]}, blocks="a")
     assert len({trial.factors["a"] for trial in by_factor.trials[:3]}) == 1
-
-
-def test_include_keeps_only_what_fits() -> None:
-    plan = vs.Plan("python t.py", factors={"a": [1, 2, 3], "b": ["x", "y"]}, include=[{"a": [1, 2], "b": "x"}])
-    assert [dict(t.factors) for t in plan.trials if t.factors["b"] != "x"] == []
-    assert len(plan.trials) == 2
 
 
 def test_prices_come_from_the_catalog_times_nodes_and_cap() -> None:
@@ -103,14 +98,13 @@ def test_missing_scripts_prices_programs_and_cores_fail_before_anything_starts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.py").write_text("")
-    cases = {
-        "is not in": vs.Plan("python missing.py"),
-        "no price": vs.Plan("python t.py", factors={"instance_type": ["g4dn.xlargest"]}),
-        "is not on this machine": vs.Plan("pythonic t.py"),
-        "wants 4096 cores": vs.Plan("python t.py", factors={"machine": ["m"]}, machines={"m": {"cores": 4096}}),
-    }
-    for message, plan in cases.items():
-        with pytest.raises(vs.errors.VmselectError, match=message):
+    for plan in (
+        vs.Plan("python missing.py"),
+        vs.Plan("python t.py", factors={"instance_type": ["g4dn.xlargest"]}),
+        vs.Plan("pythonic t.py"),
+        vs.Plan("python t.py", factors={"machine": ["m"]}, machines={"m": {"cores": 4096}}),
+    ):
+        with pytest.raises(PlanError):
             vs.sweep(plan, tmp_path / "out", yes=True)
         assert not (tmp_path / "out").exists()
 
@@ -164,18 +158,8 @@ def test_a_plan_replaces_a_plan_and_no_other_file(tmp_path: Path) -> None:
     assert path.read_text().startswith("services:")
 
 
-def test_numbers_in_a_file_are_numbers(tmp_path: Path) -> None:
+def test_numbers_in_a_file_are_numbers_and_a_command_may_be_a_list(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("command: a {lr}\nfactors: {lr: [1e-3, 0.01, adam, yes]}\n")
-    plan = vs.Plan.load(tmp_path / "p.yaml")
-    assert plan.factors["lr"] == (0.001, 0.01, "adam", True)
-
-
-def test_a_list_is_taken_as_it_is() -> None:
-    assert split_command(["python", "a b.py", "x|y"]) == ("python", "a b.py", "x|y")
-
-
-def test_five_hundred_trials_are_planned_in_the_time_of_importing_pandas() -> None:
-    """Absolute seconds would test the machine; the count is what must not make it slow."""
-    plan = vs.Plan("python t.py {b}", factors={"instance_type": ["g4dn.xlarge", "g5.xlarge"], "b": list(range(125))},
-                   repetitions=2)  # fmt: skip
-    assert len(plan.to_frame()) == 500
+    assert vs.Plan.load(tmp_path / "p.yaml").factors["lr"] == (0.001, 0.01, "adam", True)
+    listed = vs.Plan(["python", "a b.py", "x|y"])
+    assert listed.trials[0].arguments == ("python", "a b.py", "x|y")

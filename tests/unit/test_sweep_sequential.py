@@ -80,10 +80,13 @@ def test_a_machine_without_a_gpu_or_with_an_unknown_one_is_never_skipped(tmp_pat
     assert not result.skipped
 
 
-def test_a_training_that_its_input_holds_up_bounds_nothing() -> None:
+def with_environment(profile: vs.Profile, **facts: object) -> vs.Profile:
+    return profile.model_copy(update={"environment": profile.environment.model_copy(update=facts)})
+
+
+def test_only_a_training_that_its_gpus_limit_bounds_others() -> None:
     plan = vs.Plan("python t.py", factors={"instance_type": ["g5.xlarge", "p4d.24xlarge"]}, seed=None)
-    catalog = vs.Catalog.embedded("2026-08-22")
-    small, large = (figures_of(trial, catalog) for trial in plan.trials)
+    small, large = (figures_of(trial, vs.Catalog.embedded("2026-08-22")) for trial in plan.trials)
     assert small
     assert large
     assert large.single_tflops == pytest.approx(8 * 19.5)
@@ -92,23 +95,13 @@ def test_a_training_that_its_input_holds_up_bounds_nothing() -> None:
     assert figures_used(large, [good]) == Figures("NVIDIA", 1, 19.5, 312, 156, 1555, 96), "it used one GPU of eight"
     slowing = vs.Profile.from_times(first_epoch_seconds=40, later_epoch_seconds=[30, 33, 36, 40])
     assert figures_used(small, [slowing]) is None
-    unused = good.model_copy(update={"environment": good.environment.model_copy(update={"framework_gpus": 0})})
-    assert figures_used(small, [unused]) is None
-
-
-@pytest.mark.parametrize("held", [0.1, 0.97])
-def test_how_full_the_memory_of_a_gpu_is_holds_no_training_up(held: float) -> None:
-    plan = vs.Plan("python t.py", factors={"instance_type": ["g5.xlarge"]}, seed=None)
-    figures = figures_of(plan.trials[0], vs.Catalog.embedded("2026-08-22"))
-    measured = make_profile(plan.trials[0], 0.1)
-    facts = {
-        "framework_gpus": 1, "gpus": (Gpu(name="A10G", memory_bytes=24 * 2**30),),
-        "peak_gpu_memory_bytes": int(held * 24 * 2**30),
-    }  # fmt: skip
-    profile = measured.model_copy(update={"environment": measured.environment.model_copy(update=facts)})
-    assert {cause.code for cause in vs.diagnose(profile)} & {"gpu-memory-empty", "gpu-memory-full"}
-    assert figures is not None
-    assert figures_used(figures, [profile]) == figures
+    assert figures_used(small, [with_environment(good, framework_gpus=0)]) is None
+    memory = 24 * 2**30
+    for held, code in ((0.1, "gpu-memory-empty"), (0.97, "gpu-memory-full")):
+        profile = with_environment(good, framework_gpus=1, gpus=(Gpu(name="A10G", memory_bytes=memory),),
+                                   peak_gpu_memory_bytes=int(held * memory))  # fmt: skip
+        assert code in {cause.code for cause in vs.diagnose(profile)}
+        assert figures_used(small, [profile]) == small
 
 
 def test_single_precision_on_tensor_cores_counts_where_only_one_of_the_two_has_it() -> None:

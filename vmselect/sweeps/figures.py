@@ -1,4 +1,4 @@
-"""What a machine's published figures allow: how much faster than a measured one it can be at the very best."""
+"""Published figures of GPUs: how much faster than a measured machine another one can be at most."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _WITHOUT_TF32 = (*_WITHOUT_TENSOR_CORES, "Volta", "Turing")
 """NVIDIA's later architectures compute single precision on tensor cores too, at half the rate of half precision."""
 
 _HOLDS_NOTHING_UP = ("gpu-memory-empty", "gpu-memory-full")
-"""What is said about the memory of GPUs, which slows no step down."""
+"""Findings about GPU memory, which slow no step down."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What is published of the GPUs of one trial, all of them together, and of its processors."""
+    """The published rates of all GPUs of one trial together, and its processors."""
 
     vendor: str
     gpus: float
@@ -71,7 +71,7 @@ def speed_up(measured: Figures, candidate: Figures) -> float | None:
     """How many times faster ``candidate`` can be at most: the best ratio of any of their figures, and at least 1.
 
     A training may be held up by any of them, or by none (then all machines are equally fast), so the greatest ratio
-    is what can be imagined. None between vendors, whose software differs.
+    is the limit. None between vendors, whose software differs.
 
     >>> t4 = Figures("NVIDIA", 1, 8.1, 65, None, 320, 4)
     >>> v100 = Figures("NVIDIA", 1, 15.7, 125, None, 900, 8)

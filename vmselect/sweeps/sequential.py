@@ -1,7 +1,7 @@
-"""Sequential when it pays: which trial may still change the answer, which cannot, and where the answer is a tie.
+"""Sequential sweeps: which trials can still change the result, which cannot, and which are tied.
 
-Only trials that do the same work are compared: all factors but the place must be equal. What is compared is cost (time
-where nothing has a price), of a training of so many epochs or, where none are named, of an epoch of a long one.
+Only trials that do the same work are compared: all factors but the location must be equal. They are compared by cost
+(by time if nothing has a price) of a training of ``epochs`` epochs, or of one epoch of a long training.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vmselect.errors import VmselectError
 from vmselect.estimation import RuntimeModel, fit_runtime
 from vmselect.grouping import check_comparable
+from vmselect.intervals import Interval
 from vmselect.records import Profile
 from vmselect.sweeps.collection import load_all
 from vmselect.sweeps.figures import Figures, figures_of, figures_used, speed_up
@@ -25,30 +26,28 @@ if TYPE_CHECKING:
     from vmselect.catalog import Catalog
     from vmselect.sweeps.state import State
 
-PLACE = ("machine", "instance_type", "region", "market", "nodes")
-"""Factors that say where a trial runs; all others say what it does."""
+LOCATION = ("machine", "instance_type", "region", "market", "nodes")
+"""Factors that determine where a trial runs; all others determine what it does."""
 
 MOST_ADDED = 3
-"""Repetitions that are added to a setting at most, beyond those that were planned."""
+"""The most repetitions added to a setting beyond those in the plan."""
 
 Key = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known of a setting that was measured: its cost with its interval, and its steps in seconds at least."""
+    """A measured setting: its cost, the least seconds of its steps, and the published figures of the GPUs it used."""
 
     name: str
-    low: float
-    value: float
-    high: float
+    cost: Interval[float]
     steps_seconds: float
     used: Figures | None
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The cheapest imaginable result of a setting that was not measured, and by which machine it is known."""
+    """The lowest possible cost of a setting that was not measured, and the measured machine that bounds it."""
 
     value: float
     times_faster: float
@@ -57,7 +56,7 @@ class Bound:
 
 @dataclass
 class Sequential:
-    """Decides over the trials of one sweep, from the records that came so far."""
+    """Orders and skips the trials of one sweep, based on the records so far."""
 
     catalog: Catalog
     prices: Mapping[str, float]
@@ -69,7 +68,7 @@ class Sequential:
     def arrange(
         self, queue: Sequence[Trial], trials: Iterable[Trial], state: State
     ) -> tuple[list[Trial], list[tuple[Trial, str]]]:
-        """The trials that wait in the order of what they may change, and those that can change nothing, with why."""
+        """The queue, ordered by what its trials may change, and the trials that cannot change anything, with why."""
         ranked: list[tuple[tuple[float, float], Trial]] = []
         hopeless = []
         groups = self._groups(trials)
@@ -77,19 +76,19 @@ class Sequential:
         for trial in queue:
             standings = found[work_of(trial)]
             priced = self._priced(groups[work_of(trial)])
-            leader = min((s for s in standings.values()), key=lambda s: s.high, default=None)
+            leader = min(standings.values(), key=lambda s: s.cost.high, default=None)
             own = standings.get(setting_of(trial))
             price = self._price(trial, priced)
             if leader is None or price is None:
                 ranked.append(((0.0, self._guess(trial)), trial))
             elif own is not None:
-                if own.low > leader.high:
+                if own.cost.low > leader.cost.high:
                     hopeless.append((trial, self._why_beaten(own, leader, priced)))
                 else:
-                    ranked.append(((2.0, own.low), trial))
+                    ranked.append(((2.0, own.cost.low), trial))
             else:
                 bound = self._bound(trial, price, standings.values())
-                if bound is not None and bound.value > leader.high:
+                if bound is not None and bound.value > leader.cost.high:
                     hopeless.append((trial, self._why_bound(trial, bound, leader, priced)))
                 else:
                     ranked.append(((1.0, bound.value if bound else 0.0), trial))
@@ -97,15 +96,15 @@ class Sequential:
         return [trial for _, trial in ranked], hopeless
 
     def to_repeat(self, trials: Iterable[Trial], state: State) -> list[tuple[Trial, str]]:
-        """Where the two cheapest settings of a group are tied: a trial of each that may be run once more, with why."""
+        """A trial to repeat of each of the two cheapest settings of a group if they are tied, with why."""
         wanted = []
         for settings in self._groups(trials).values():
             standings = self._standings(settings, state)
-            first_two = sorted(standings, key=lambda setting: standings[setting].value)[:2]
+            first_two = sorted(standings, key=lambda setting: standings[setting].cost.value)[:2]
             if len(first_two) < 2:
                 continue
             ahead, behind = (standings[setting] for setting in first_two)
-            if behind.low > ahead.high:
+            if behind.cost.low > ahead.cost.high:
                 continue
             fewest = min(len(settings[setting]) for setting in first_two)
             for setting in first_two:
@@ -115,7 +114,7 @@ class Sequential:
                     wanted.append((several[0], f"{ahead.name} and {behind.name} are tied"))
         return wanted
 
-    # -- what is known
+    # -- measured settings
 
     def _groups(self, trials: Iterable[Trial]) -> dict[Key, dict[Key, list[Trial]]]:
         groups: dict[Key, dict[Key, list[Trial]]] = {}
@@ -124,7 +123,7 @@ class Sequential:
         return groups
 
     def _standings(self, settings: Mapping[Key, Sequence[Trial]], state: State) -> dict[Key, Standing]:
-        """Every setting of a group that was measured; none where their times cannot be compared."""
+        """The measured settings of a group; none if their times cannot be compared."""
         priced = self._priced(settings)
         standings: dict[Key, Standing] = {}
         everything: list[Profile] = []
@@ -136,11 +135,10 @@ class Sequential:
                 continue
             profiles, model = fitted
             everything += profiles
-            low, value, high, steps = span(model, self.epochs)
-            standings[setting] = Standing(
-                place_of(several[0]), cost_usd(low, price), cost_usd(value, price), cost_usd(high, price), steps,
-                figures_used(self._published(several[0]), profiles),
-            )  # fmt: skip
+            seconds, steps = span(model, self.epochs)
+            cost = Interval(*(cost_usd(end, price) for end in seconds))
+            used = figures_used(self._published(several[0]), profiles)
+            standings[setting] = Standing(location_of(several[0]), cost, steps, used)
         try:
             if everything:
                 check_comparable(everything)
@@ -156,7 +154,7 @@ class Sequential:
                 if profiles:
                     self._fitted[files] = (profiles, fit_runtime(profiles))
             except VmselectError:
-                pass  # records that say nothing about a whole training decide nothing
+                pass  # records that do not determine a whole training are ignored
         return self._fitted[files]
 
     def _published(self, trial: Trial) -> Figures | None:
@@ -165,19 +163,19 @@ class Sequential:
             self._figures[setting] = figures_of(trial, self.catalog)
         return self._figures[setting]
 
-    # -- what follows
+    # -- bounds and reasons
 
     def _priced(self, settings: Mapping[Key, Sequence[Trial]]) -> bool:
         return any(self.prices[several[0].id] > 0 for several in settings.values())
 
     def _price(self, trial: Trial, priced: bool) -> float | None:
-        """Dollars per hour; one's own machine without a price is not compared with those that have one."""
+        """USD per hour; a machine without a price is not compared with those that have one."""
         if not priced:
             return 1.0
         return self.prices[trial.id] or None
 
     def _guess(self, trial: Trial) -> float:
-        """Dollars per published rate, which says where to begin."""
+        """USD per published TFLOPS: the order before anything is measured."""
         published = self._published(trial)
         return math.inf if published is None else (self.prices[trial.id] or 1.0) / published.single_tflops
 
@@ -196,49 +194,51 @@ class Sequential:
         faster = "no faster" if bound.times_faster == 1 else f"at most {bound.times_faster:.1f} times as fast"
         return (
             f"by its published figures its steps are {faster} than those of {bound.against}, which makes "
-            f"{self._say(bound.value, priced)} at best; {leader.name} is measured at no more than "
-            f"{self._say(leader.high, priced)}"
+            f"{self._format(bound.value, priced)} at best; {leader.name} is measured at no more than "
+            f"{self._format(leader.cost.high, priced)}"
         )
 
     def _why_beaten(self, own: Standing, leader: Standing, priced: bool) -> str:
         return (
-            f"it was measured at {self._say(own.low, priced)} or more; {leader.name} at no more than "
-            f"{self._say(leader.high, priced)}"
+            f"it was measured at {self._format(own.cost.low, priced)} or more; {leader.name} at no more than "
+            f"{self._format(leader.cost.high, priced)}"
         )
 
-    def _say(self, value: float, priced: bool) -> str:
+    def _format(self, value: float, priced: bool) -> str:
         amount = format_usd(value) if priced else format_seconds(value * 3600)
         return amount + ("" if self.epochs else " an epoch")
 
 
-def span(model: RuntimeModel, epochs: int | None) -> tuple[float, float, float, float]:
-    """Low end, value and high end in seconds, and the least that steps take of it; without epochs, of a late epoch.
+def span(model: RuntimeModel, epochs: int | None) -> tuple[Interval[float], float]:
+    """The seconds of a training, or of a late epoch without ``epochs``, and the least that steps take of it.
 
-    The whole uncertainty is taken from the steps, as if no other term had any.
+    The whole uncertainty is assigned to the steps, as if no other term had any.
     """
     if epochs is None:
         value = model.epoch_seconds + model.validation_seconds / model.validation_freq
         low, high = (math.sqrt(max(0.0, square[2])) for square in (model.low, model.high))
-        low, high = max(0.0, value - low), value + high
+        seconds = Interval(value, max(0.0, value - low), value + high)
         steps = model.terms.get("steady_iterations", (0.0, 0.0))[1]
     else:
         estimate = model.at(epochs)
-        low, value, high = estimate.low, estimate.seconds, estimate.high
+        seconds = Interval(estimate.seconds, estimate.low, estimate.high)
         steps = estimate.terms.get("steady_iterations", 0.0)
-    return low, value, high, max(0.0, steps - (value - low))
+    return seconds, max(0.0, steps - (seconds.value - seconds.low))
 
 
 def work_of(trial: Trial) -> Key:
-    """What the trial does, wherever it runs."""
-    return tuple((name, level) for name, level in trial.factors.items() if name not in PLACE)
+    """The factors of what the trial does."""
+    return tuple((name, level) for name, level in trial.factors.items() if name not in LOCATION)
 
 
 def setting_of(trial: Trial) -> Key:
-    """What repetitions of a trial have in common."""
+    """All factors, which repetitions of a trial share."""
     return tuple(trial.factors.items())
 
 
-def place_of(trial: Trial) -> str:
-    """Where the trial runs, in words."""
-    levels = [f"{trial.factors[name]}{' nodes' if name == 'nodes' else ''}" for name in PLACE if name in trial.factors]
+def location_of(trial: Trial) -> str:
+    """The location of the trial, for messages."""
+    levels = [
+        f"{trial.factors[name]}{' nodes' if name == 'nodes' else ''}" for name in LOCATION if name in trial.factors
+    ]
     return " ".join(levels) or "this machine"
