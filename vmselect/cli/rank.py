@@ -95,8 +95,7 @@ def print_ranking(
     else:
         tell(ranking.verdict)
     if format is Format.table and ranking:
-        column = ranking.deciding_column
-        rows = [ranking.row(int(i), column) for i in ranking.assessment.order[column][:top]]
+        rows = ranking.deciding_rows[:top]
         tie = sum(row.tied_with_best for row in rows) > 1
         at = TABLE.index("epochs") + 1
         shown = [_shown(row, tie=tie) | more(row) for row in rows]

@@ -6,7 +6,7 @@ import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from vmselect._checks import check_mapping, is_number, list_items, show
 from vmselect.comparison.metrics import METRICS, Terms, find_metric
@@ -31,9 +31,16 @@ ROW_FACTS: Mapping[str, tuple[str, str, str]] = {
     "instance_type": ("instance_type", "", "measured"),
     "batch_size": ("batch_size", "", "measured"),
 }
-"""Names of facts that a row of a ranking tells: its attribute, unit and origin."""
+"""Facts in a row of a ranking: attribute, unit and origin."""
 
-INTERVALS = {"cost": ("cost_low", "cost_high"), "time": ("seconds_low", "seconds_high")}
+
+@runtime_checkable
+class Ranked(Protocol):
+    """What a score needs of a ranking, which this layer does not import."""
+
+    @property
+    def deciding_rows(self) -> Sequence[Any]:
+        """Rows at the deciding epoch count, best first: attributes as in :data:`ROW_FACTS`, and ``measures``."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +64,22 @@ def collect_facts(scored: Any, *, records: Any = None) -> Facts:
     if isinstance(scored, Comparison):
         return _from_comparisons([scored])
     if isinstance(scored, Mapping):
-        return {
-            str(name): {key: read_fact(value) for key, value in check_mapping(f"the facts of {name}", facts).items()}
-            for name, facts in scored.items()
-        }
-    if hasattr(scored, "rows") and hasattr(scored, "settings"):
+        return read_facts(scored)
+    if isinstance(scored, Ranked):
         return _from_ranking(scored, records)
     if isinstance(scored, Sequence) and scored and all(isinstance(one, Comparison) for one in scored):
         return _from_comparisons(scored)
     raise ArgumentError(
         f"{show(scored)} cannot be scored. Pass a ranking, comparisons, or a mapping of names to their facts."
     )
+
+
+def read_facts(given: Mapping[Any, Any]) -> Facts:
+    """Candidates with their facts, as a file or a caller writes them."""
+    return {
+        str(name): {key: read_fact(value) for key, value in check_mapping(f"the facts of {name}", facts).items()}
+        for name, facts in given.items()
+    }
 
 
 def read_fact(value: Any) -> Fact:
@@ -98,17 +110,14 @@ def _from_comparisons(comparisons: Sequence[Comparison]) -> Facts:
     found: Facts = {}
     for one in comparisons:
         for name, summary in one.summaries.items():
-            dates = sorted(run.date for run in one.members[name] if run.date)
-            origin = f"mean of {summary.count} run{'' if summary.count == 1 else 's'}"
-            found.setdefault(name, {})[one.metric.name] = Fact(
-                summary.mean, one.metric.unit, origin, dates[-1] if dates else None
-            )
+            date = max((run.date for run in one.members[name] if run.date), default=None)
+            origin = _count_runs(summary.count)
+            found.setdefault(name, {})[one.metric.name] = Fact(summary.mean, one.metric.unit, origin, date)
     return found
 
 
-def _from_ranking(ranking: Any, records: Any) -> Facts:
-    decides = getattr(ranking.settings, "decide_at", None)
-    rows = [row for row in ranking.rows[:MOST_ROWS] if decides is None or row.epochs == decides]
+def _from_ranking(ranking: Ranked, records: Any) -> Facts:
+    rows = ranking.deciding_rows[:MOST_ROWS]
     if not rows:
         raise ComparisonError("The ranking has no feasible row to score. Loosen its limits.")
     measured = _measured(records)
@@ -116,10 +125,10 @@ def _from_ranking(ranking: Any, records: Any) -> Facts:
     for row, name in zip(rows, _titles(rows), strict=True):
         facts = dict(measured.get((row.instance_type, row.batch_size), {}))
         for key, (attribute, unit, source) in ROW_FACTS.items():
-            value = getattr(row, attribute, None)
+            value = getattr(row, attribute)
             if value is None:
                 continue
-            low, high = (getattr(row, side) for side in INTERVALS[key]) if key in INTERVALS else (None, None)
+            low, high = row.measures[key][1:] if key in row.measures else (None, None)
             date = row.price_date if source != "measured" and key != "time" else None
             facts[key] = Fact(_plain(value), unit, source, date, low, high)
         found[name] = facts
@@ -162,10 +171,14 @@ def _measured(records: Any) -> dict[tuple[str | None, int | None], dict[str, Fac
             name: Fact(
                 math.fsum(some) / len(some),
                 METRICS[name].unit if name in METRICS else "",
-                f"mean of {len(some)} run{'' if len(some) == 1 else 's'}",
+                _count_runs(len(some)),
                 dates[key],
             )
             for name, some in by_name.items()
         }
         for key, by_name in values.items()
     }
+
+
+def _count_runs(count: int) -> str:
+    return f"mean of {count} run{'' if count == 1 else 's'}"

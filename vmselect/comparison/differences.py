@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vmselect.intervals import Interval
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -30,20 +32,6 @@ class Summary:
     median: float
     quartile_3: float
     maximum: float
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Mean of a group divided by the mean of its base, with an interval where there are enough values."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    @property
-    def percent(self) -> float:
-        """The difference against the base."""
-        return 100 * (self.value - 1)
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -70,8 +58,8 @@ def summarise(values: Sequence[float]) -> Summary:
 
 def ratio_of_means(
     values: Sequence[float], base: Sequence[float], *, confidence: float = 0.95, resamples: int = RESAMPLES
-) -> Ratio:
-    """How many times the base's mean, with a bootstrap interval.
+) -> Interval[float]:
+    """How many times the base's mean, with a bootstrap interval; its bounds are nan where there are too few values.
 
     It is the expanded percentile interval: a bootstrap of few values is too narrow by itself, because resamples vary
     less than samples do, so its level is raised to what Student's t asks for the smaller group (Hesterberg 2015). The
@@ -87,15 +75,15 @@ def ratio_of_means(
     one, other = np.asarray(values, dtype=float), np.asarray(base, dtype=float)
     below = float(other.mean())
     if min(one.min(), other.min()) < 0:
-        return Ratio(math.nan, None, None)
+        return Interval(math.nan, math.nan, math.nan)
     if below == 0:
-        return Ratio(1.0 if float(one.mean()) == 0 else math.nan, None, None)
+        return Interval(1.0 if float(one.mean()) == 0 else math.nan, math.nan, math.nan)
     value = float(one.mean()) / below
     fewest = min(len(one), len(other))
     if fewest < LEAST_FOR_INTERVAL:
-        return Ratio(value, None, None)
+        return Interval(value, math.nan, math.nan)
     if np.ptp(one) == 0 and np.ptp(other) == 0:
-        return Ratio(value, value, value)
+        return Interval(value, value, value)
     from scipy.stats import bootstrap
 
     def ratio(a: Floats, b: Floats, axis: int = -1) -> Floats:
@@ -111,7 +99,7 @@ def ratio_of_means(
         method="percentile",
         rng=np.random.default_rng(0),
     )
-    return Ratio(value, float(found.confidence_interval.low), float(found.confidence_interval.high))
+    return Interval(value, float(found.confidence_interval.low), float(found.confidence_interval.high))
 
 
 def _expanded(confidence: float, count: int) -> float:

@@ -13,13 +13,14 @@ from vmselect._checks import check_choice, check_number
 from vmselect._hooks import hook
 from vmselect.comparison.answer import Answer
 from vmselect.comparison.differences import summarise
-from vmselect.comparison.factorial import Estimate, FactorialFit, fit_factorial
+from vmselect.comparison.factorial import FactorialFit, fit_factorial
 from vmselect.comparison.metrics import Metric, Terms
 from vmselect.comparison.result import plain_rows
 from vmselect.comparison.runs import Runs, collect_runs, order_of
 from vmselect.comparison.significance import format_p, holm
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.findings import Finding
+from vmselect.intervals import Interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -236,20 +237,18 @@ class Effects(Answer):
             "percent_high": percent.high,
         }
 
-    def _row(self, term: tuple[int, ...], effect: Estimate) -> dict[str, float]:
+    def _row(self, term: tuple[int, ...], effect: Interval[float]) -> dict[str, float]:
         percent = self._percent(effect, self.fit.average)
-        sides = [effect.value, effect.low, effect.high]
-        if self.scale == "log":
-            sides = [self.average * math.expm1(side) for side in sides]
+        sides = [self.average * math.expm1(side) for side in effect] if self.scale == "log" else effect
         test = self.fit.tests[term]
-        numbers = [*sides, percent.value, percent.low, percent.high, test.p_value, test.share]
+        numbers = [*sides, *percent, test.p_value, test.share]
         return dict(zip(EFFECT, numbers, strict=True))
 
-    def _percent(self, effect: Estimate, base: float) -> Estimate:
+    def _percent(self, effect: Interval[float], base: float) -> Interval[float]:
         if self.scale == "log":
-            return Estimate(*(100 * math.expm1(side) for side in (effect.value, effect.low, effect.high)))
+            return Interval(*(100 * math.expm1(side) for side in effect))
         unit = 100 / abs(base) if base else math.nan
-        return Estimate(effect.value * unit, effect.low * unit, effect.high * unit)
+        return Interval(*(side * unit for side in effect))
 
     def _back(self, value: float) -> float:
         return math.exp(value) if self.scale == "log" else value

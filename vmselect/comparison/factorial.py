@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vmselect.errors import ComparisonError
+from vmselect.intervals import Interval
 from vmselect.units import list_all
 
 if TYPE_CHECKING:
@@ -23,15 +24,6 @@ if TYPE_CHECKING:
 
 Term = tuple[int, ...]
 """Positions of the factors that a term of the model is about: one for a main effect, two for an interaction."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value with its interval, where there is an error to take one from."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -63,11 +55,11 @@ class FactorialFit:
     confidence: float
     tests: dict[Term, TermTest] = field(default_factory=dict)
 
-    def effect(self, term: Term, which: Sequence[int]) -> Estimate:
+    def effect(self, term: Term, which: Sequence[int]) -> Interval[float]:
         """The effect of being at these levels (positions) of the term's factors."""
         return self._combine(term, self._weights(term, which))
 
-    def difference(self, factor: int, one: int, other: int) -> Estimate:
+    def difference(self, factor: int, one: int, other: int) -> Interval[float]:
         """From level ``other`` of a factor to level ``one``."""
         weights = self._weights((factor,), (one,)) - self._weights((factor,), (other,))
         return self._combine((factor,), weights)
@@ -84,12 +76,12 @@ class FactorialFit:
             weights = np.kron(weights, _contrast(len(self.levels[factor]))[level])
         return weights
 
-    def _combine(self, term: Term, weights: Floats) -> Estimate:
+    def _combine(self, term: Term, weights: Floats) -> Interval[float]:
         place = self.places[term]
         value = float(weights @ self.coefficients[place])
         spread = float(weights @ self.covariance[place, place] @ weights)
         width = self._quantile() * self.error * math.sqrt(max(0.0, spread))
-        return Estimate(value, value - width, value + width)
+        return Interval(value, value - width, value + width)
 
     def _quantile(self) -> float:
         from scipy.special import stdtrit

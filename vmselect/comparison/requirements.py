@@ -14,7 +14,7 @@ from typing import Any
 
 from vmselect._checks import check_flag, check_mapping, check_name, check_number, check_path, is_number, maybe, show
 from vmselect._files import read_text
-from vmselect.comparison.candidates import Fact, Facts, collect_facts, read_fact
+from vmselect.comparison.candidates import Fact, Facts, collect_facts, read_facts
 from vmselect.comparison.metrics import ALIASES, METRICS, Better, guess_better
 from vmselect.comparison.scores import Part, Scores
 from vmselect.errors import ArgumentError, ComparisonError
@@ -120,11 +120,7 @@ class Requirements:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "needs", _read_needs(self.needs))
-        about = {
-            str(name): {key: read_fact(value) for key, value in check_mapping(f"the facts of {name}", facts).items()}
-            for name, facts in check_mapping("facts", self.facts).items()
-        }
-        object.__setattr__(self, "facts", about)
+        object.__setattr__(self, "facts", read_facts(check_mapping("facts", self.facts)))
         object.__setattr__(self, "title", check_name("title", self.title))
 
     @classmethod

@@ -12,12 +12,13 @@ from vmselect._checks import check_choice
 from vmselect._hooks import hook
 from vmselect.comparison import wording
 from vmselect.comparison.answer import Answer
-from vmselect.comparison.differences import Ratio, Summary, ratio_of_means, summarise
+from vmselect.comparison.differences import Summary, ratio_of_means, summarise
 from vmselect.comparison.metrics import Metric
 from vmselect.comparison.runs import Run, Runs
 from vmselect.comparison.shifts import find_shifts
 from vmselect.comparison.significance import GroupTest, Pair
 from vmselect.findings import Finding
+from vmselect.intervals import Interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +86,7 @@ class Comparison(Answer):
         best = self.order[0]
         return best if any(self.told_apart(best, other) for other in self.order[1:]) else None
 
-    def ratio(self, one: str, other: str) -> Ratio:
+    def ratio(self, one: str, other: str) -> Interval[float]:
         """Mean of one group over the mean of another, with its interval."""
         key = (self._known(one), self._known(other))
         if key not in self._ratios:
@@ -96,7 +97,7 @@ class Comparison(Answer):
         return check_choice("a group", name, tuple(self.values))
 
     @cached_property
-    def _ratios(self) -> dict[tuple[str, str], Ratio]:
+    def _ratios(self) -> dict[tuple[str, str], Interval[float]]:
         return {}
 
     def told_apart(self, one: str, other: str) -> bool:
@@ -116,17 +117,12 @@ class Comparison(Answer):
 
         rows = []
         for name, summary in self.summaries.items():
-            ratio = self.ratio(name, self.baseline) if name != self.baseline else Ratio(1.0, None, None)
+            ratio = self.ratio(name, self.baseline) if name != self.baseline else Interval(1.0, math.nan, math.nan)
             rows.append(
                 {
                     "group": name,
                     **vars(summary),
-                    "ratio": ratio.value,
-                    "ratio_low": ratio.low,
-                    "ratio_high": ratio.high,
-                    "percent": ratio.percent,
-                    "percent_low": _percent(ratio.low),
-                    "percent_high": _percent(ratio.high),
+                    **_ratio_columns(ratio),
                     "baseline": name == self.baseline,
                 }
             )
@@ -144,10 +140,7 @@ class Comparison(Answer):
                 {
                     **vars(pair),
                     "difference": self.summaries[pair.first].mean - self.summaries[pair.second].mean,
-                    "ratio": ratio.value,
-                    "ratio_low": ratio.low,
-                    "ratio_high": ratio.high,
-                    "percent": ratio.percent,
+                    **_ratio_columns(ratio),
                     "significant": pair.p_adjusted is not None and pair.p_adjusted < self.test.alpha,
                 }
             )
@@ -238,8 +231,11 @@ class Comparison(Answer):
         return hook("comparison_chart")(self, kind, **options)
 
 
-def _percent(ratio: float | None) -> float | None:
-    return None if ratio is None else 100 * (ratio - 1)
+def _ratio_columns(ratio: Interval[float]) -> dict[str, float]:
+    """A ratio with its bounds, as a multiple and in percent."""
+    sides = ("", "_low", "_high")
+    ratios = {f"ratio{side}": value for side, value in zip(sides, ratio, strict=True)}
+    return ratios | {f"percent{side}": 100 * (value - 1) for side, value in zip(sides, ratio, strict=True)}
 
 
 def _numeric(frame: pd.DataFrame, *, texts: Sequence[str]) -> pd.DataFrame:

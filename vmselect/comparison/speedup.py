@@ -19,6 +19,7 @@ from vmselect.errors import ComparisonError, EstimateError
 from vmselect.estimation import RuntimeEstimate, estimate
 from vmselect.findings import Finding, warnings_first
 from vmselect.grouping import Identity, check_comparable, group_repetitions, read_records
+from vmselect.intervals import Interval
 from vmselect.records import Profile
 from vmselect.units import printable, printable_lines
 
@@ -181,12 +182,12 @@ def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> li
     return sorted(rows, key=lambda row: (row.setup, row.base, row.nodes, row.batch_size or 0))
 
 
-def _ratio(one: RuntimeEstimate, several: RuntimeEstimate) -> tuple[float, float, float]:
+def _ratio(one: RuntimeEstimate, several: RuntimeEstimate) -> Interval[float]:
     """The first time over the second, with its interval."""
     value = one.seconds / several.seconds
     down = math.hypot(_logs(one.seconds, one.low), _logs(several.high, several.seconds))
     up = math.hypot(_logs(one.high, one.seconds), _logs(several.seconds, several.low))
-    return value, value * math.exp(-down), value * math.exp(up)
+    return Interval(value, value * math.exp(-down), value * math.exp(up))
 
 
 def _logs(larger: float, smaller: float) -> float:

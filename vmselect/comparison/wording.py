@@ -103,11 +103,11 @@ def _lead(comparison: Comparison, best: str, other: str, *, sure: bool) -> str:
     ratio = comparison.ratio(best, other)
     word = "best" if comparison.metric.better else "lowest"
     away = "below" if ratio.value < 1 else "above"
-    gap = f"{abs(ratio.percent):.3g} % {away} {other}" if math.isfinite(ratio.value) else f"ahead of {other}"
+    gap = f"{abs(100 * (ratio.value - 1)):.3g} % {away} {other}" if math.isfinite(ratio.value) else f"ahead of {other}"
     if not sure:
         return f"{best} has the {word} mean, {gap} ({_counts(comparison)})"
-    sides = [f"{abs(100 * (side - 1)):.3g}" for side in (ratio.low, ratio.high) if side is not None]
-    if ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high:
+    sides = [f"{abs(100 * (side - 1)):.3g}" for side in (ratio.low, ratio.high) if not math.isnan(side)]
+    if ratio.contains(1):
         interval = f"{100 * (ratio.low - 1):+.3g} to {100 * (ratio.high - 1):+.3g} %"
     else:
         interval = " to ".join(sorted(sides, key=float)) + " %"
@@ -117,7 +117,7 @@ def _lead(comparison: Comparison, best: str, other: str, *, sure: bool) -> str:
 
 def _seen(comparison: Comparison, best: str, worst: str) -> str:
     ratio = comparison.ratio(best, worst)
-    if ratio.low is None or ratio.high is None or not math.isfinite(ratio.value) or ratio.value == 1:
+    if math.isnan(ratio.low) or ratio.value == 1:
         return ""
     return f"; {best} against {worst}: {100 * (ratio.low - 1):+.3g} to {100 * (ratio.high - 1):+.3g} %"
 

@@ -104,6 +104,12 @@ class Ranking:
         which, column = self.positions
         return Lazy(len(which), lambda i: self.row(int(which[i]), int(column[i])))
 
+    @property
+    def deciding_rows(self) -> Sequence[Row]:
+        """The part of ``rows`` at the deciding epoch count, best first."""
+        order = self.assessment.order[self.deciding_column]
+        return Lazy(len(order), lambda i: self.row(int(order[i]), self.deciding_column))
+
     def __len__(self) -> int:
         return len(self.positions[0])
 
@@ -111,15 +117,14 @@ class Ranking:
         return iter(self.rows)
 
     def __bool__(self) -> bool:
-        return len(self.assessment.order[self.deciding_column]) > 0
+        return len(self.deciding_rows) > 0
 
     @property
     def best(self) -> Row:
         """The winner at the deciding epoch count; where nothing is feasible, a :class:`RankingError` says why."""
-        order = self.assessment.order[self.deciding_column]
-        if not len(order):
+        if not self:
             raise RankingError(wording.nothing_feasible(self))
-        return self.row(int(order[0]), self.deciding_column)
+        return self.deciding_rows[0]
 
     @property
     def pareto(self) -> tuple[Row, ...]:

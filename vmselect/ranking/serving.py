@@ -26,6 +26,7 @@ from vmselect.catalog import Catalog
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.findings import Finding, warnings_first
 from vmselect.grouping import read_records
+from vmselect.intervals import Interval
 from vmselect.ranking.candidates import exclude_unsold, match_offers
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.ranking.services import Service, gather_services
@@ -346,14 +347,15 @@ def _count_instances(
 def _order(rows: list[ServingRow], objective: str) -> list[ServingRow]:
     """The rows of one load, best first, with rank, score and ties."""
 
-    def span(row: ServingRow) -> tuple[float, float, float]:
+    def span(row: ServingRow) -> Interval[float]:
         if objective == "latency":
-            return row.latency_seconds, row.latency_seconds, row.latency_seconds
+            return Interval(row.latency_seconds, row.latency_seconds, row.latency_seconds)
         if objective == "throughput":
-            return 1 / row.items_per_second, 1 / row.items_per_second_high, 1 / (row.items_per_second_low or 1e-300)
+            slowest = 1 / (row.items_per_second_low or 1e-300)
+            return Interval(1 / row.items_per_second, 1 / row.items_per_second_high, slowest)
         if row.load is not None:
-            return row.hourly_usd, row.hourly_usd, row.hourly_usd
-        return row.usd_per_million_items, row.usd_per_million_low, row.usd_per_million_high
+            return Interval(row.hourly_usd, row.hourly_usd, row.hourly_usd)
+        return Interval(row.usd_per_million_items, row.usd_per_million_low, row.usd_per_million_high)
 
     def key(row: ServingRow) -> tuple[Any, ...]:
         who = (row.instance_type, row.provider, row.region, row.market, row.batch_size, row.clients)

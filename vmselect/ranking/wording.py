@@ -68,10 +68,9 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
     if not ranking:
         return verdict(ranking)
     column = ranking.deciding_column
-    which = ranking.assessment.order[column]
-    rows = [ranking.row(int(i), column) for i in which[:shown]]
+    rows = ranking.deciding_rows[:shown]
     table = [("", "instance type", "where", "market", "batch", "time", "cost", "score", "")]
-    tie = ranking.assessment.tied[which, column].sum() > 1
+    tie = ranking.assessment.tied[:, column].sum() > 1
     for row in rows:
         table.append(
             (str(row.rank), row.instance_type, f"{row.provider} {row.region}", row.market, str(row.batch_size or "?"),
@@ -79,7 +78,7 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
         )  # fmt: skip
     widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
-    more = len(which) - len(rows)
+    more = len(ranking.deciding_rows) - len(rows)
     tail = [f"... and {more:,} more"] if more > 0 else []
     study = [f"\n{ranking.study}"] if ranking.study else []
     return "\n".join([verdict(ranking), "", *lines, *tail, *remarks(ranking), *study])
