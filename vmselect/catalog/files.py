@@ -8,7 +8,7 @@ import io
 import json
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ from vmselect.findings import Finding
 
 MAX_BYTES = 256 * 1024**2
 _BLOCK_BYTES = 64 * 1024
+_LARGE_BYTES = 8 * 1024**2  # above, the first rows are checked before the others
+_FIRST_ROWS = 1000
 _ROWS_AT_ONCE = 100_000  # a whole file at once would need three times its size in memory
-_LARGE_BYTES = 8 * 1024**2  # above, a look at the first rows tells garbage before all of it is taken apart
-_ROWS_LOOKED_AT = 1000
 
 
 def read(
@@ -53,8 +53,9 @@ def read(
         else:
             raw, name_row, rules = _read_csv(path, header, numbers=())
             raw, origin, findings = layout.convert(raw, path=path, provider=provider)
-            name_row = _through(name_row, origin)
-            rules = [(mask[origin], lambda i, say=say: say(int(origin[i]))) for mask, say in rules]  # type: ignore[misc]
+            name_line = name_row
+            name_row = lambda positions: name_line([int(origin[p]) for p in positions])  # noqa: E731
+            rules = [(mask[origin], lambda i, text=text: text(int(origin[i]))) for mask, text in rules]  # type: ignore[misc]
             source = layout.name
     if provider is not None and "provider" not in raw.columns:
         raw["provider"] = provider
@@ -144,15 +145,15 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
 
 
 def _check_first_rows(path: Path, header: Sequence[str]) -> None:
-    """Refuse a large file of which no row at the top is a price, before minutes go into counting its faults."""
+    """Refuse a large file without a price in its first rows: to check all of its rows would take minutes."""
     if path.stat().st_size <= _LARGE_BYTES:
         return
-    raw, name_row, _ = _read_csv(path, header, numbers=(), rows=_ROWS_LOOKED_AT)
-    kept, left_out = table.build(
+    raw, name_row, _ = _read_csv(path, header, numbers=(), rows=_FIRST_ROWS)
+    kept, excluded = table.build(
         raw, name_row=name_row, default_date="2000-01-01", default_source="user", skip_bad_rows=True
     )
     if not len(kept):
-        raise CatalogError(f"{path.name}: none of its first {len(raw)} rows is a price. {left_out[0].message}")
+        raise CatalogError(f"{path.name}: none of its first {len(raw)} rows is a price. {excluded[0].message}")
 
 
 def _read_csv(
@@ -178,9 +179,9 @@ def _read_csv(
         return [f"{path.name} line {lines[p]}" for p in positions]
 
     rules: list[table.Rule] = []
-    if len(raw) and (doubt := _describe_cut(path, len(header))):
+    if len(raw) and (reason := _describe_cut(path, len(header))):
         last = np.arange(len(raw)) == len(raw) - 1
-        rules.append((last, lambda i: doubt))
+        rules.append((last, lambda i: reason))
     return raw, name_row, rules + table.other_currencies(raw)
 
 
@@ -212,7 +213,7 @@ def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: i
 
 
 def _describe_cut(path: Path, fields: int) -> str | None:
-    """What is doubtful about a last line that does not end, as after a broken download; None when nothing is."""
+    """Why the last line may be incomplete, as after a broken download; None when it ends in a line break."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _BLOCK_BYTES))
         last = re.split(rb"[\r\n]", file.read())[-1].decode("utf-8", "replace")
@@ -222,27 +223,25 @@ def _describe_cut(path: Path, fields: int) -> str | None:
     if len(cells) < fields:
         return f"ends early, with fewer than {fields} fields: is the file whole?"
     if re.search(r"[0-9.]\s*$", cells[-1]):
-        # 3.0 may be what is left of 3.06: only the end of the line tells.
+        # 3.0 may be the rest of 3.06; only a line break shows that the number is complete.
         return f"ends without a line break after {show(cells[-1])}, which may be cut short; end the line if it is whole"
     return None
 
 
 def _line_numbers(path: Path, rows: int) -> list[int]:
-    """The line at which each of the first ``rows`` data rows ends, counted as an editor counts."""
-    lines: list[int] = []
+    """The line at which each of the first ``rows`` data rows ends, as an editor counts lines."""
+    lines = [line for line, _ in islice(_rows(path), 1, rows + 1)]
+    return lines + lines[-1:] * (rows - len(lines))
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line number and cells of each row that is not blank, the header first."""
+    csv.field_size_limit(MAX_BYTES)
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         reader = csv.reader(file)
-        for number, _ in enumerate(_non_blank(reader)):
-            if number:
-                lines.append(reader.line_num)
-            if len(lines) >= rows:
-                break
-    return lines + [reader.line_num] * (rows - len(lines))
-
-
-def _non_blank(reader: Any) -> Any:
-    csv.field_size_limit(MAX_BYTES)
-    return (cells for cells in reader if cells and (len(cells) > 1 or cells[0].strip()))
+        for cells in reader:
+            if cells and (len(cells) > 1 or cells[0].strip()):
+                yield reader.line_num, cells
 
 
 def _explain_broken_csv(path: Path, header: Sequence[str], failure: Exception) -> CatalogError:
@@ -254,15 +253,13 @@ def _explain_broken_csv(path: Path, header: Sequence[str], failure: Exception) -
 
 
 def _find_long_row(path: Path, header: Sequence[str], *, rows: int | None = None) -> CatalogError | None:
-    """What is wrong when one of the first ``rows`` data rows has more fields than the header."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        reader = csv.reader(file)
-        for cells in islice(_non_blank(reader), None if rows is None else rows + 1):
-            if len(cells) > len(header):
-                return CatalogError(
-                    f"{path.name} line {reader.line_num} has {len(cells)} fields, the header {len(header)}. "
-                    "Put quotes around text that holds a comma, and write 3.06, not 3,06."
-                )
+    """The error about the first of ``rows`` data rows that has more fields than the header."""
+    for line, cells in islice(_rows(path), None if rows is None else rows + 1):
+        if len(cells) > len(header):
+            return CatalogError(
+                f"{path.name} line {line} has {len(cells)} fields, the header {len(header)}. "
+                "Put quotes around text that holds a comma, and write 3.06, not 3,06."
+            )
     return None
 
 
@@ -274,7 +271,3 @@ def _as_text(values: pd.Series) -> Any:
     codes, unique = pd.factorize(values.to_numpy(), use_na_sentinel=False)
     texts = ["" if np.isnan(u) else repr(float(u)).removesuffix(".0") for u in unique]
     return pd.Categorical.from_codes(codes, pd.Index(texts))
-
-
-def _through(name_row: table.RowNamer, origin: Any) -> Callable[[Sequence[int]], list[str]]:
-    return lambda positions: name_row([int(origin[p]) for p in positions])

@@ -67,12 +67,10 @@ class Offer(BaseModel):
         if isinstance(values, dict):
             values = dict(values)
             provider, instance_type = values.get("provider"), values.get("instance_type")
-            service = values.get("service")
-            unsaid = service is None or (isinstance(service, str) and not service)
-            if unsaid and isinstance(provider, str) and isinstance(instance_type, str):
+            if values.get("service") in (None, "") and isinstance(provider, str) and isinstance(instance_type, str):
                 values["service"] = default_service(provider, instance_type)
             date = values.get("date")
-            if date is None or isinstance(date, dt.date) or (isinstance(date, str) and not date):
+            if date is None or isinstance(date, dt.date) or date == "":
                 values["date"] = (check_day("date", date) if date else dt.date.today()).isoformat()
             for column in NUMBER_LIMITS:
                 if isinstance(values.get(column), bool | np.bool_):

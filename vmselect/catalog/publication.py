@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 import os
 from pathlib import Path
@@ -75,13 +74,9 @@ def _with_shipped_facts(above: pd.DataFrame, shipped: pd.DataFrame) -> pd.DataFr
 
 
 def _drop_priced(path: Path, rows: pd.DataFrame) -> None:
-    lines = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-    priced = set(rows["instance_type"].astype(str))
-    left = io.StringIO()
-    writer = csv.DictWriter(left, lines.fieldnames or (), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(line for line in lines if line["instance_type"] not in priced)
-    _files.write_text(path, left.getvalue(), error=CatalogError)
+    lines = pd.read_csv(path, dtype=str, keep_default_na=False)
+    left = lines[~lines["instance_type"].isin(rows["instance_type"].astype(str))]
+    _files.write_text(path, left.to_csv(index=False, lineterminator="\n"), error=CatalogError)
 
 
 def _update_manifest(place: Path, date: str) -> None:

@@ -1,4 +1,4 @@
-"""Fetch fresh prices: every provider and region on its own, so that one that fails costs only itself."""
+"""Fetch fresh prices; a provider or region that fails does not affect the others."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Literal
 
 import pandas as pd
 
-from vmselect._checks import check_choice, check_name, check_number, check_seconds, maybe, several, show
+from vmselect._checks import check_callable, check_choice, check_name, check_number, check_seconds, maybe, several, show
 from vmselect.catalog import store, table
 from vmselect.catalog.snapshot import newest_prices, provider_terms
 from vmselect.catalog.sources import REGISTRY, VIA, PriceTable, Source, open_source
-from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
+from vmselect.errors import ArgumentError, RefreshError, VmselectError
 from vmselect.findings import Finding
 from vmselect.units import list_some
 
@@ -61,13 +61,12 @@ def refresh_prices(
     ``source`` is ``api``, the clouds themselves, or ``skypilot``, the catalog that SkyPilot publishes; of that one
     ``regions`` may be ``all``. After ``most_seconds`` the parts that are still being fetched are given up.
 
-    Of a part that fails, the prices fetched earlier count on. ``sources`` replaces the clouds' own APIs, for a mirror
-    or a test.
+    A part that fails keeps the prices fetched earlier. ``sources`` replaces the clouds' own APIs, for a mirror or a
+    test.
     """
-    if progress is not None and not callable(progress):
-        raise ArgumentError(f"progress must be a function of one argument, not {show(progress)}.")
-    report = progress or (lambda _: None)
-    providers, regions = maybe(_names, "providers", providers), maybe(_names, "regions", regions)
+    report = maybe(check_callable, "progress", progress) or (lambda _: None)
+    providers = None if providers is None else several(check_name, "providers", providers)
+    regions = None if regions is None else several(check_name, "regions", regions)
     max_age_hours = check_number("max_age_hours", max_age_hours, least=0)
     most_seconds = check_seconds("most_seconds", most_seconds)
     via = check_choice("source", source, VIA)
@@ -96,7 +95,7 @@ def refresh_prices(
             tasks = [task for task in tasks if task[0] != name]
     for name, region in tasks:
         age = store.age_hours(name, region)
-        kept = _read_kept(name, region) if age is not None and age < max_age_hours else None
+        kept = store.read_part(name, region) if age is not None and age < max_age_hours else None
         if kept is not None and _is_from(kept, via):
             fresh.append(kept)
             end(Progress(name, region, "reused", f"fetched {age:.1f} h ago", len(kept)))
@@ -104,7 +103,7 @@ def refresh_prices(
             report(Progress(name, region, "waiting"))
             waiting.append((name, region))
     for name, region, answer in _fetch_all(waiting, opened, report, most_seconds):
-        kept = _read_kept(name, region)
+        kept = store.read_part(name, region)
         try:
             if isinstance(answer, VmselectError):
                 raise answer
@@ -126,10 +125,6 @@ def refresh_prices(
             " ".join(map(str, findings)) or "There was nothing to refresh. Name a provider and a region."
         )
     return RefreshOutcome(table.concat([*fresh, *old]), tuple(ended), tuple(findings))
-
-
-def _names(what: str, value: object) -> tuple[str, ...]:
-    return several(check_name, what, value)
 
 
 def _plan(
@@ -164,7 +159,7 @@ def _list_regions(source: Source) -> list[str]:
     try:
         return list(listing())
     except RefreshError:
-        return ["all"]  # to fail as a part of its own, and cost only itself
+        return ["all"]  # fails later, as a part of its own
 
 
 def _fetch_all(
@@ -173,9 +168,9 @@ def _fetch_all(
     report: Callable[[Progress], None],
     most_seconds: float,
 ) -> Iterator[tuple[str, str, PriceTable | VmselectError]]:
-    """The answer to each task as it comes, or why there is none; a few regions of each provider at a time.
+    """The answer to each task in order of arrival, or its error; a few regions of each provider at a time.
 
-    The threads only read. They are daemons so that Ctrl-C need not wait for a server that hangs.
+    The threads only read. They are daemons, so Ctrl-C does not wait for a server that hangs.
     """
     answers: queue.SimpleQueue[tuple[str, str, PriceTable | VmselectError]] = queue.SimpleQueue()
     turns = {name: threading.Semaphore(REGIONS_AT_ONCE) for name, _ in tasks}
@@ -196,30 +191,23 @@ def _fetch_all(
             yield answer
     except queue.Empty:
         for name, region in open_tasks:
-            yield name, region, RefreshError(f"It had not ended after {most_seconds:g} s. Ask for fewer regions.")
+            yield name, region, RefreshError(f"It did not end within {most_seconds:g} s. Ask for fewer regions.")
     finally:
         abandoned.set()
 
 
 def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> PriceTable | VmselectError:
-    def tell(detail: str = "") -> None:
+    def report_detail(detail: str = "") -> None:
         report(Progress(source.provider, region, "fetching", detail))
 
     try:
-        tell()
-        return source.fetch(region, progress=tell)
+        report_detail()
+        return source.fetch(region, progress=report_detail)
     except VmselectError as failure:
         return failure
-    except Exception as surprise:  # noqa: BLE001  # whatever an answer does to its reader costs this part alone
-        # Its own words may hold what was sent, and so a credential.
+    except Exception as surprise:  # noqa: BLE001  # an answer of any shape must fail this part alone
+        # The exception's own text may repeat the request, and so a credential.
         return RefreshError(f"The answer has an unknown shape ({type(surprise).__name__}). Update vmselect.")
-
-
-def _read_kept(provider: str, region: str) -> pd.DataFrame | None:
-    try:
-        return store.read_part(provider, region)
-    except CatalogError:
-        return None  # a damaged part is simply fetched again
 
 
 def _is_from(kept: pd.DataFrame, via: str) -> bool:
@@ -237,8 +225,8 @@ def _describe_losses(provider: str, region: str, before: pd.DataFrame | None, no
         if left < count / 2:
             yield Finding(
                 "prices-lost",
-                f"{provider} {region} now lists {left} {market} prices of {service}, before it were {count}.",
-                "If that cannot be, run `vmselect prices refresh --max-age-hours 0`.",
+                f"{provider} {region} now lists {left} {market} prices of {service}, {count} before.",
+                "If this is unlikely, run `vmselect prices refresh --max-age-hours 0`.",
             )
 
 
@@ -255,10 +243,10 @@ def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterat
     reasons: dict[str, list[str]] = {}
     for name in missing:
         reasons.setdefault(explain(name, region), []).append(name)
-    told = "; ".join(f"{list_some(names, 6)} ({why})" for why, names in reasons.items())
+    listed = "; ".join(f"{list_some(names, 6)} ({why})" for why, names in reasons.items())
     yield Finding(
         "types-without-price",
-        f"{source.provider} {region} gave no price on demand of {len(missing)} types that ship with one: {told}.",
+        f"{source.provider} {region} gave no price on demand of {len(missing)} types that ship with one: {listed}.",
         "The older prices of these stay in use.",
         "info",
     )

@@ -64,9 +64,12 @@ def write_part(provider: str, region: str, frame: pd.DataFrame) -> None:
     files.write(frame, part_path(provider, region))
 
 
-def read_part(provider: str, region: str) -> pd.DataFrame:
-    """The stored prices of one provider in one region."""
-    return files.read(part_path(provider, region))[0]
+def read_part(provider: str, region: str) -> pd.DataFrame | None:
+    """The stored prices of one provider in one region; None when there are none, or they are damaged."""
+    try:
+        return files.read(part_path(provider, region))[0]
+    except CatalogError:
+        return None
 
 
 def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
