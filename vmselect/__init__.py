@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from vmselect.estimation import equations as equations
     from vmselect.estimation import estimate as estimate
     from vmselect.findings import Finding as Finding
-    from vmselect.probe import Alarm as Alarm
-    from vmselect.probe import ConvergenceProbe as ConvergenceProbe
-    from vmselect.probe import EpochProbe as EpochProbe
-    from vmselect.probe import HuggingFaceProbe as HuggingFaceProbe
-    from vmselect.probe import InferenceProbe as InferenceProbe
-    from vmselect.probe import IterationProbe as IterationProbe
-    from vmselect.probe import LightningProbe as LightningProbe
-    from vmselect.probe import clean_transfers as clean_transfers
-    from vmselect.probe import mark_start as mark_start
-    from vmselect.probe import probe_inference as probe_inference
-    from vmselect.probe import probe_loop as probe_loop
-    from vmselect.probe import probe_transfer as probe_transfer
+    from vmselect.probe.facts.process import mark_start as mark_start
+    from vmselect.probe.inference import InferenceProbe as InferenceProbe
+    from vmselect.probe.inference import probe_inference as probe_inference
+    from vmselect.probe.keras.convergence import ConvergenceProbe as ConvergenceProbe
+    from vmselect.probe.keras.epoch import EpochProbe as EpochProbe
+    from vmselect.probe.keras.iteration import IterationProbe as IterationProbe
+    from vmselect.probe.loop import probe_loop as probe_loop
+    from vmselect.probe.sampling import Alarm as Alarm
+    from vmselect.probe.trainers.hugging_face import HuggingFaceProbe as HuggingFaceProbe
+    from vmselect.probe.trainers.lightning import LightningProbe as LightningProbe
+    from vmselect.probe.transfer import clean_transfers as clean_transfers
+    from vmselect.probe.transfer import probe_transfer as probe_transfer
     from vmselect.ranking import Bill as Bill
     from vmselect.ranking import Ranking as Ranking
     from vmselect.ranking import Transfer as Transfer
@@ -71,10 +71,16 @@ _HOMES = {
     "vmselect.diagnosis": ("Diagnosis", "diagnose"),
     "vmselect.estimation": ("RuntimeEstimate", "Workload", "equations", "estimate"),
     "vmselect.findings": ("Finding",),
-    "vmselect.probe": (
-        "Alarm", "ConvergenceProbe", "EpochProbe", "HuggingFaceProbe", "InferenceProbe", "IterationProbe",
-        "LightningProbe", "clean_transfers", "mark_start", "probe_inference", "probe_loop", "probe_transfer",
-    ),
+    "vmselect.probe.facts.process": ("mark_start",),
+    "vmselect.probe.inference": ("InferenceProbe", "probe_inference"),
+    "vmselect.probe.keras.convergence": ("ConvergenceProbe",),
+    "vmselect.probe.keras.epoch": ("EpochProbe",),
+    "vmselect.probe.keras.iteration": ("IterationProbe",),
+    "vmselect.probe.loop": ("probe_loop",),
+    "vmselect.probe.sampling": ("Alarm",),
+    "vmselect.probe.trainers.hugging_face": ("HuggingFaceProbe",),
+    "vmselect.probe.trainers.lightning": ("LightningProbe",),
+    "vmselect.probe.transfer": ("clean_transfers", "probe_transfer"),
     "vmselect.ranking": ("Bill", "Ranking", "Transfer", "rank", "rank_inference", "select"),
     "vmselect.records": ("InferenceRecord", "Profile", "TransferRecord", "load_profiles", "load_records"),
     "vmselect.sweeps": ("Plan", "skypilot_estimator", "sweep"),

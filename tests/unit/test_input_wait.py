@@ -9,7 +9,7 @@ import pytest
 import vmselect as vs
 from vmselect.errors import ArgumentError
 from vmselect.probe import tensorflow_trace
-from vmselect.probe.input_wait import FetchClock, IteratorWatch, find_epoch_iterator, time_fetches
+from vmselect.probe.input_wait import FetchClock, find_epoch_iterator, time_fetches, watch_iterator
 from vmselect.probe.keras.step_trace import StepTrace
 from vmselect.probe.tensorflow_trace import TensorFlowTrace, length_of_union
 
@@ -79,20 +79,18 @@ class Owner:
 
 def test_the_seam_is_left_as_it_was_found():
     owner = Owner()
-    watch = IteratorWatch(owner)
-    assert watch.attach()
+    clock = FetchClock()
+    undo = watch_iterator(clock, owner)
     assert list(iter(owner._get_iterator())) == list(range(10))
-    watch.enter("validation")
-    assert watch.detach().steps == 9
+    assert clock.result("test").steps == 9
+    undo()
     assert "_get_iterator" not in vars(owner)
-    assert watch.detach().steps == 9
+    undo()
 
 
 @pytest.mark.parametrize("owner", [None, object(), SimpleNamespace(_get_iterator=3), SimpleNamespace()])
 def test_no_seam_is_no_answer(owner):
-    watch = IteratorWatch(owner)
-    assert not watch.attach()
-    assert watch.detach() is None
+    assert watch_iterator(FetchClock(), owner) is None
 
 
 class Loop:

@@ -114,13 +114,12 @@ def test_egress_prices_are_dated_and_sourced() -> None:
 def test_content_is_recognised_in_pieces_of_any_length(size: int, piece: int, number: int) -> None:
     data = b"".join(map(bytes, Content("run", number, size).chunks()))
     assert len(data) == size
-    expected = Content("run", number, size).expect()
-    assert all(expected.feed(data[start : start + piece]) for start in range(0, size, piece))
-    assert expected.is_whole
-    assert not expected.feed(b"more")
-    if size > 40:
-        other = Content("run", number + 1, size).expect()
-        assert not other.feed(data)
+    pieces = [data[start : start + piece] for start in range(0, size, piece)]
+    content = Content("run", number, size)
+    assert content.matches(pieces)
+    assert not content.matches([*pieces, b"more"])
+    assert not content.matches(pieces[:-1])
+    assert size <= 40 or not Content("run", number + 1, size).matches(pieces)
 
 
 def test_what_is_moved_does_not_shrink() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from vmselect._checks import check_count, check_flag, check_seconds, maybe
 from vmselect.errors import ProbeError
 from vmselect.probe.ending import EndWatch, classify
-from vmselect.probe.options import Options
+from vmselect.probe.options import Factors, Metrics, Options, check_whole
 from vmselect.probe.recording import Recording
+from vmselect.probe.sampling import Alarm
 
 if TYPE_CHECKING:
     from vmselect.records.training import Outcome, Profile
@@ -39,12 +42,33 @@ class Probe:
         self._close(*classify(error, detail))
 
 
+@dataclass(eq=False, repr=False)
 class CallbackProbe(Probe):
-    """A probe that is handed over to whatever trains: it may be copied, and serve several trainings in turn."""
+    """A probe that is passed to whatever trains: it may be copied, and serve several trainings in turn."""
 
-    options: Options
     _way: ClassVar[str]
     """How to have something measured, in words."""
+
+    path: str | os.PathLike[str] | None = None
+    _: KW_ONLY
+    stop: bool = True
+    batch_size: int | None = None
+    instance_type: str | None = None
+    region: str | None = None
+    metrics: Metrics | None = None
+    factors: Factors | None = None
+    sample: float | None = 1.0
+    alarm: Alarm | None = None
+    name: str | None = None
+    protect_files: bool = True
+    verbose: int = 1
+
+    def __post_init__(self) -> None:
+        self.stop = check_flag("stop", self.stop)
+        self.protect_files = check_flag("protect_files", self.protect_files)
+        self.options = Options.of(**{field.name: getattr(self, field.name) for field in fields(Options)})
+        self.path = self.options.path
+        self._reset()
 
     def _reset(self) -> None:
         self._recording = self._watch = None
@@ -56,16 +80,6 @@ class CallbackProbe(Probe):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._reset()
-
-    @property
-    def path(self) -> Path | None:
-        """Where the profile goes, as given."""
-        return self.options.path
-
-    @property
-    def batch_size(self) -> int | None:
-        """Examples per step, as given."""
-        return self.options.batch_size
 
     @property
     def profile(self) -> Profile:
@@ -81,3 +95,21 @@ class CallbackProbe(Probe):
     def measured(self) -> bool:
         """Whether there is a profile."""
         return self._profile is not None or (self._recording is not None and self._recording.saw_anything)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class StepProbe(CallbackProbe):
+    """A probe that cuts epochs short after a few steps."""
+
+    steps: int = 20
+    validations: int = 2
+    seconds: float | None = None
+    steady_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        self.steps = check_count("steps", self.steps)
+        self.validations = check_count("validations", self.validations, least=0, most=2)
+        self.seconds = maybe(check_seconds, "seconds", self.seconds, above=0)
+        self.steady_seconds = maybe(check_seconds, "steady_seconds", self.steady_seconds)
+        super().__post_init__()
+        check_whole(self.stop, seconds=self.seconds, steady_seconds=self.steady_seconds)

@@ -3,13 +3,13 @@
 On JAX and torch, Keras' loop asks an iterator for every batch: the time it takes to answer is the wait, because the
 step before has been waited for. On TensorFlow the fetch is inside the compiled step; see :mod:`.tensorflow_trace`.
 Trainers of other libraries have functions that fetch, or that they call before and after.
-These seams are not public. Where one is missing the wait is unknown, and the training goes on as without us.
+None of these functions is public. Where one is missing the wait is unknown, and the training goes on unchanged.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vmselect.records.training import InputWait
 
 LEAST_STEPS = 3
-"""Fewer steps than this tell nothing about the others."""
+"""With fewer steps than this the wait is not reported."""
 
 
 class FetchClock:
@@ -95,51 +95,24 @@ class FetchClock:
         )
 
 
-class IteratorWatch:
-    """Times what the epoch iterator of a running ``fit`` hands out, on JAX and torch."""
+def watch_iterator(clock: FetchClock, owner: Any) -> Callable[[], None] | None:
+    """Have ``clock`` time what the epoch iterator ``owner`` of a running ``fit`` hands out, on JAX and torch.
 
-    METHOD = "epoch iterator"
-
-    def __init__(self, epoch_iterator: Any) -> None:
-        self._owner = epoch_iterator
-        self._clock = FetchClock()
-        self._wrapped: Any = None
-
-    def attach(self) -> bool:
-        """Begin; False where the seam is not there."""
-        original = getattr(self._owner, "_get_iterator", None)
-        if not callable(original) or not hasattr(self._owner, "__dict__") or "_get_iterator" in vars(self._owner):
-            return False
-        clock = self._clock
-
-        def get_iterator(*arguments: Any, **options: Any) -> Any:
-            return clock.watch(original(*arguments, **options))
-
-        self._wrapped = get_iterator
-        self._owner._get_iterator = get_iterator
-        return True
-
-    def enter(self, phase: str) -> None:
-        """The training is in ``phase`` from now on; time outside of steps is none of theirs."""
-        if phase not in ("first_step", "steady_steps"):
-            self._clock.pause()
-
-    def detach(self) -> InputWait | None:
-        """End; what was seen, or None if that is too little."""
-        owner, wrapped = self._owner, self._wrapped
-        self._owner = self._wrapped = None
-        if wrapped is not None and vars(owner).get("_get_iterator") is wrapped:
-            del owner._get_iterator
-        return self._clock.result(self.METHOD)
+    Returns a function that undoes it; None where Keras has no such function.
+    """
+    original = getattr(owner, "_get_iterator", None)
+    if not callable(original):
+        return None
+    return _replace(owner, {"_get_iterator": lambda *args, **options: clock.watch(original(*args, **options))})
 
 
 def time_fetches(clock: FetchClock, owner: Any, first: str, last: str) -> Callable[[], None] | None:
     """Have ``clock`` run from a call of ``first``, a function of ``owner``, to the end of ``last``, perhaps the same.
 
-    Returns what undoes it; None where the seam is not there.
+    Returns a function that undoes it; None where ``owner`` has no such functions.
     """
     functions = {name: getattr(owner, name, None) for name in (first, last)}
-    if not all(callable(function) and name not in vars(owner) for name, function in functions.items()):
+    if not all(map(callable, functions.values())):
         return None
 
     def watch(name: str, function: Any) -> Callable[..., Any]:
@@ -153,13 +126,18 @@ def time_fetches(clock: FetchClock, owner: Any, first: str, last: str) -> Callab
 
         return watched
 
-    put = {name: watch(name, function) for name, function in functions.items()}
-    for name, watched in put.items():
-        setattr(owner, name, watched)
+    return _replace(owner, {name: watch(name, function) for name, function in functions.items()})
+
+
+def _replace(owner: Any, functions: Mapping[str, Callable[..., Any]]) -> Callable[[], None] | None:
+    """Give the instance ``owner`` functions of its own; None where it cannot have them or has some already."""
+    if not hasattr(owner, "__dict__") or not functions.keys().isdisjoint(vars(owner)):
+        return None
+    vars(owner).update(functions)
 
     def undo() -> None:
-        for name, watched in put.items():
-            if vars(owner).get(name) is watched:
+        for name, function in functions.items():
+            if vars(owner).get(name) is function:
                 delattr(owner, name)
 
     return undo

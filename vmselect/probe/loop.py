@@ -66,7 +66,7 @@ class LoopProbe(Probe):
         verbose: int = 1,
     ) -> None:
         self._options = Options.of(
-            path,
+            path=path,
             batch_size=batch_size,
             instance_type=instance_type,
             region=region,

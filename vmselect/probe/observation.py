@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_number, maybe, show
 from vmselect.errors import ArgumentError
-from vmselect.probe.input_wait import FetchClock, IteratorWatch, find_epoch_iterator, time_fetches
+from vmselect.probe.input_wait import FetchClock, find_epoch_iterator, time_fetches, watch_iterator
 from vmselect.probe.sampling import Alarm, Sampler
 from vmselect.probe.tensorflow_trace import TensorFlowTrace
 
@@ -36,12 +36,12 @@ def check_sample(sample: Any, alarm: Any) -> tuple[float | None, Alarm | None]:
 
 
 def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None:
-    """A function that tells whether a call of ``name`` above ``frame`` goes on; None where there is no such call.
+    """A function that returns whether a call of ``name`` above ``frame`` goes on; None where there is no such call.
 
-    Keras calls no hook when ``fit`` raises, and a notebook keeps the traceback, and with it all that ``fit`` held: that
-    fewer such calls than now are on the thread's stack is the one sign that is always there (a search over settings has
-    a ``fit`` of its own, which goes on). It is read as text, as the interpreter prints it after a crash: to walk over
-    the frames of a thread that goes on meanwhile can crash it.
+    Keras calls no hook when ``fit`` raises, and whatever keeps the exception (a notebook, a search over settings) keeps
+    all objects of ``fit`` alive. The only sign left is that the thread's stack holds fewer such calls than now. The
+    stack is read from the text of ``faulthandler``, because walking the frames of a running thread from another one
+    (``sys._current_frames``) crashes Python 3.11.7.
     """
     calls = 0
     above: FrameType | None = frame
@@ -53,11 +53,11 @@ def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None
     heading, ending = f" 0x{threading.get_ident():016x} ", f" in {name}"
 
     def goes_on() -> bool:
-        with tempfile.TemporaryFile() as told:
-            faulthandler.dump_traceback(told, all_threads=True)
-            told.seek(0)
-            stacks = told.read().decode("ascii", "replace").split("\n\n")
-        # What is left out for its length, of one stack or of all of them, may hold the call.
+        with tempfile.TemporaryFile() as dump:
+            faulthandler.dump_traceback(dump, all_threads=True)
+            dump.seek(0)
+            stacks = dump.read().decode("ascii", "replace").split("\n\n")
+        # A stack that is cut for its length, or not listed at all, may hold the call.
         mine = next((stack for stack in stacks if heading in stack), "..." if "..." in stacks[-1] else "")
         lines = mine.splitlines()
         return sum(line.endswith(ending) for line in lines) >= calls or any(line.strip() == "..." for line in lines)
@@ -70,15 +70,15 @@ class Observation:
 
     def __init__(self, sample: float | None, alarm: Alarm | None = None) -> None:
         self._sampler = None if sample is None else Sampler(sample, alarm=alarm)
-        self._iterator: IteratorWatch | None = None
         self._fetches: FetchClock | None = None
+        self._method = "loop"
         self._untime: Callable[[], None] | None = None
         self._input_wait: InputWait | None = None
         self.trace: TensorFlowTrace | None = None
-        """Traces steps where that is how the wait is learnt."""
+        """Traces steps where the wait is measured in that way."""
 
     def start(self, alive: Callable[[], bool] | None = None) -> None:
-        """Begin to look at the machine, and at nothing else, at most for as long as ``alive`` says."""
+        """Begin to sample the machine, and nothing else, at most for as long as ``alive()`` is true."""
         if self._sampler is not None:
             self._sampler.alive = alive
             self._sampler.start()
@@ -91,9 +91,9 @@ class Observation:
         waited_for: bool,
         alive: Callable[[], bool] | None = None,
     ) -> None:
-        """The training begins, in the ``fit`` above ``frame``; ``waited_for`` says that every step's end is.
+        """The training begins, in the ``fit`` above ``frame``; ``waited_for`` if the end of every step is waited for.
 
-        Without a frame, ``alive`` says for how long it goes on.
+        Without a frame, ``alive()`` is true for as long as the training goes on.
         """
         if self._sampler is None:
             return
@@ -102,17 +102,17 @@ class Observation:
         elif backend == "tensorflow":
             self.trace = TensorFlowTrace() if waited_for else None
         elif waited_for:
-            # Otherwise a device may be at work while the next batch is fetched, and nobody waits.
-            watch = IteratorWatch(find_epoch_iterator(frame))
-            self._iterator = watch if watch.attach() else None
+            # Otherwise a device may be at work while the next batch is fetched, and nothing waits for that batch.
+            clock = FetchClock()
+            self._untime = watch_iterator(clock, find_epoch_iterator(frame))
+            if self._untime is not None:
+                self._fetches, self._method = clock, "epoch iterator"
         self.start(alive if frame is None else watch_call(frame))
 
     def enter(self, phase: Phase) -> None:
         """The training is in ``phase`` from now on."""
         if self._sampler is not None:
             self._sampler.enter(phase)
-        if self._iterator is not None:
-            self._iterator.enter(phase)
         if self._fetches is not None and phase not in ("first_step", "steady_steps"):
             self._fetches.pause()
 
@@ -124,6 +124,7 @@ class Observation:
         """Have fetches timed that last from a call of ``first``, a function of ``owner``, to the end of ``last``."""
         if self._fetches is not None:
             self._untime = time_fetches(self._fetches, owner, first, last)
+            self._method = "loop" if self._untime is None else "trainer"
 
     def fetcher(self) -> Callable[[Iterator[Any]], Any]:
         """What fetches the batches of an epoch from now on, under the clock where there is one."""
@@ -134,13 +135,11 @@ class Observation:
 
     def end(self) -> None:
         """Stop watching."""
-        if self._iterator is not None:
-            self._input_wait, self._iterator = self._iterator.detach(), None
         if self._fetches is not None:
-            method = "loop" if self._untime is None else "trainer"
-            self._input_wait, self._fetches = self._fetches.result(method), None
+            self._input_wait, self._fetches = self._fetches.result(self._method), None
         if self._untime is not None:
             self._untime()
+            self._untime = None  # it holds what was watched
         if self._sampler is not None:
             self._sampler.stop()
 
@@ -152,5 +151,5 @@ class Observation:
 
     @property
     def input_wait(self) -> InputWait | None:
-        """How long steps waited for input, once that is known."""
+        """How long steps waited for input; None until it is known."""
         return self._input_wait or (None if self.trace is None else self.trace.result)

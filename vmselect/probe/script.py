@@ -107,7 +107,7 @@ def probe_script(
     new_probe(max(wanted, default=1))  # reports wrong options now, before the script loads its data
     names_left = list(names)
     torch_script = TorchScript(
-        Options.of(target, metrics=None, factors=None, name=None, **common),
+        Options.of(path=target, metrics=None, factors=None, name=None, **common),
         steady_seconds=steady_seconds,
         model=Path(script).stem,
         names=names_left,

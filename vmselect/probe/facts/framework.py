@@ -26,7 +26,7 @@ def read_framework(model: Any, backend: str | None = None) -> dict[str, Any]:
     return {
         "backend": backend,
         "versions": read_versions(),
-        "precision": _attempt(lambda: str(model.dtype_policy.name)),
+        "precision": attempt(lambda: str(model.dtype_policy.name)),
         "jit": jit if isinstance(jit, bool) else None,
         "replicas": count_replicas(model, backend),
         "worker_index": worker_index,
@@ -42,7 +42,7 @@ def backend_name() -> str | None:
     A program may have Keras and TensorFlow loaded and train with neither: torch's loggers load them.
     """
     keras = sys.modules.get("keras")
-    name = _attempt(lambda: str(keras.backend.backend())) if keras is not None else None
+    name = attempt(lambda: str(keras.backend.backend())) if keras is not None else None
     return name or next((package for package in ("torch", "jax", "tensorflow") if package in sys.modules), None)
 
 
@@ -66,7 +66,7 @@ def describe_structure(model: Any) -> str | None:
     """A digest of the model's layers, their weights and which of them are trained; None before it is built."""
     if not getattr(model, "built", False):
         return None
-    layers = _attempt(
+    layers = attempt(
         lambda: [
             (type(layer).__name__, bool(layer.trainable), [tuple(weight.shape) for weight in layer.weights])
             for layer in model._flatten_layers()
@@ -87,9 +87,9 @@ def read_versions() -> dict[str, str]:
 
 def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:
     """Index of this process among the workers of a distributed training, and their number; the chief has 0."""
-    resolver = _attempt(lambda: model.distribute_strategy.cluster_resolver)
+    resolver = attempt(lambda: model.distribute_strategy.cluster_resolver)
     if resolver is not None:
-        found = _attempt(lambda: _read_cluster(resolver))
+        found = attempt(lambda: _read_cluster(resolver))
         if found is not None:
             return found
     jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
@@ -105,7 +105,7 @@ def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:
 
 def count_workers_here(workers: int) -> int | None:
     """How many of the workers share this machine, or None where what started them does not tell; torchrun does."""
-    count = _attempt(lambda: int(os.environ["LOCAL_WORLD_SIZE"]))
+    count = attempt(lambda: int(os.environ["LOCAL_WORLD_SIZE"]))
     return count if count is not None and 1 <= count <= workers else None
 
 
@@ -121,13 +121,13 @@ def _read_cluster(resolver: Any) -> tuple[int, int] | None:
 
 def count_replicas(model: Any, backend: str | None = None) -> int:
     """Over how many devices every batch is spread."""
-    replicas = _attempt(lambda: int(model.distribute_strategy.num_replicas_in_sync))
+    replicas = attempt(lambda: int(model.distribute_strategy.num_replicas_in_sync))
     if replicas is None and (backend or backend_name()) == "torch":
         replicas = read_worker(model, backend)[1]
     if replicas is None:
         keras = sys.modules.get("keras")
-        distribution = _attempt(lambda: keras.distribution.distribution()) if keras is not None else None
-        shape = _attempt(lambda: distribution.device_mesh.shape[0]) if distribution is not None else None
+        distribution = attempt(lambda: keras.distribution.distribution()) if keras is not None else None
+        shape = attempt(lambda: distribution.device_mesh.shape[0]) if distribution is not None else None
         replicas = shape if isinstance(shape, int) else 1
     return max(1, replicas)
 
@@ -141,7 +141,7 @@ def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
     if workers == 1 or backend not in ("jax", "torch"):
         return 1, 1
     keras = sys.modules.get("keras")
-    splits = backend == "jax" and _attempt(lambda: keras.distribution.distribution().auto_shard_dataset)  # type: ignore[union-attr]
+    splits = backend == "jax" and attempt(lambda: keras.distribution.distribution().auto_shard_dataset)  # type: ignore[union-attr]
     return 1 if splits else workers, workers if backend == "torch" else 1
 
 
@@ -152,12 +152,12 @@ def count_framework_gpus(backend: str | None = None) -> int | None:
     if framework is None:
         return None
     if name == "tensorflow":
-        return _attempt(lambda: len(framework.config.list_logical_devices("GPU")))
+        return attempt(lambda: len(framework.config.list_logical_devices("GPU")))
     if name == "jax":
-        return _attempt(lambda: sum(device.platform == "gpu" for device in framework.local_devices()))
+        return attempt(lambda: sum(device.platform == "gpu" for device in framework.local_devices()))
     if name == "torch":
         # Keras and most loops place a model on one device; other GPUs stay idle without a distributed launch.
-        return _attempt(lambda: 1 if framework.cuda.is_available() else 0)
+        return attempt(lambda: 1 if framework.cuda.is_available() else 0)
     return None
 
 
@@ -172,7 +172,7 @@ def read_peak_gpu_memory(backend: str | None = None) -> int | None:
         "jax": lambda: max(int(d.memory_stats()["peak_bytes_in_use"]) for d in framework.local_devices()),
         "torch": lambda: int(framework.cuda.max_memory_allocated()),
     }
-    return _attempt(peaks[name]) if name in peaks else None
+    return attempt(peaks[name]) if name in peaks else None
 
 
 def synchronise(model: Any = None) -> None:
@@ -198,7 +198,7 @@ def count_examples(model: Any, *, steps: int | None = None) -> int | None:
     count = getattr(tracker, "count", None)
     if count is None:
         return None
-    value = _attempt(lambda: float(_read_variable(model, count)))
+    value = attempt(lambda: float(_read_variable(model, count)))
     if value is None or not value > (steps or 0) or value != int(value):
         return None
     return int(value)
@@ -206,7 +206,7 @@ def count_examples(model: Any, *, steps: int | None = None) -> int | None:
 
 def count_validation_batches(model: Any) -> int | None:
     """Batches in the validation that ``fit`` is running, where its data tells."""
-    batches = _attempt(lambda: model._eval_epoch_iterator.num_batches)
+    batches = attempt(lambda: model._eval_epoch_iterator.num_batches)
     return batches if isinstance(batches, int) and batches > 0 else None
 
 
@@ -220,8 +220,8 @@ def _read_variable(model: Any, variable: Any) -> Any:
     return variable.numpy() if hasattr(variable, "numpy") else variable.value
 
 
-def _attempt(ask: Callable[[], Answer]) -> Answer | None:
-    """An answer, or None where this version of the framework does not have it."""
+def attempt(ask: Callable[[], Answer]) -> Answer | None:
+    """The result of ``ask``, or None where this version of the framework does not provide it."""
     try:
         return ask()
     except (AttributeError, TypeError, ValueError, KeyError, IndexError, RuntimeError):

@@ -19,14 +19,14 @@ def read_machine() -> dict[str, Any]:
         "operating_system": platform.platform()[:200],
         "cpu_model": read_cpu_model(),
         "cpu_cores": os.cpu_count(),
-        "usable_cores": count_usable_cores(),
+        "usable_cores": len(usable_cores()),
         "memory_bytes": int(psutil.virtual_memory().total),
         "gpus": read_gpus(),
     }
 
 
 def read_cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
-    """The processor's name, or None where the system does not tell."""
+    """The processor's name, or None where the system does not report it."""
     try:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux
@@ -38,11 +38,11 @@ def read_cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
     return platform.processor()[:200] or None
 
 
-def count_usable_cores() -> int | None:
-    """Cores that this process may run on, which can be fewer than the machine has."""
+def usable_cores() -> frozenset[int]:
+    """The cores that this process may run on, which can be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
 
 
 def read_peak_memory() -> int | None:
@@ -50,45 +50,53 @@ def read_peak_memory() -> int | None:
     try:
         import resource
     except ImportError:
-        return None  # Windows counts otherwise
+        return None  # not on Windows
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
-def read_gpus() -> tuple[Gpu, ...]:
-    """Every NVIDIA GPU of the machine as its driver describes it; none where there is no driver."""
+def open_nvml() -> Any:
+    """NVIDIA's management library, initialized; None where the library or the driver is missing."""
     try:
         import pynvml
     except ImportError:
-        return ()
+        return None
     try:
         pynvml.nvmlInit()
     except (pynvml.NVMLError, OSError):
+        return None
+    return pynvml
+
+
+def read_gpus() -> tuple[Gpu, ...]:
+    """Every NVIDIA GPU of the machine as its driver describes it; none where there is no driver."""
+    pynvml = open_nvml()
+    if pynvml is None:
         return ()
     try:
-        driver = _ask(pynvml, "nvmlSystemGetDriverVersion")
-        count = _ask(pynvml, "nvmlDeviceGetCount") or 0
+        driver = query_nvml(pynvml, "nvmlSystemGetDriverVersion")
+        count = query_nvml(pynvml, "nvmlDeviceGetCount") or 0
         return tuple(gpu for gpu in (_read_gpu(pynvml, index, driver) for index in range(count)) if gpu)
     finally:
-        _ask(pynvml, "nvmlShutdown")
+        query_nvml(pynvml, "nvmlShutdown")
 
 
 def _read_gpu(pynvml: Any, index: int, driver: Any) -> Gpu | None:
-    handle = _ask(pynvml, "nvmlDeviceGetHandleByIndex", index)
+    handle = query_nvml(pynvml, "nvmlDeviceGetHandleByIndex", index)
     if handle is None:
         return None
-    memory = _ask(pynvml, "nvmlDeviceGetMemoryInfo", handle)
-    milliwatts = _ask(pynvml, "nvmlDeviceGetPowerManagementLimit", handle)
+    memory = query_nvml(pynvml, "nvmlDeviceGetMemoryInfo", handle)
+    milliwatts = query_nvml(pynvml, "nvmlDeviceGetPowerManagementLimit", handle)
     return Gpu(
-        name=_text(_ask(pynvml, "nvmlDeviceGetName", handle)) or "unknown GPU",
+        name=_text(query_nvml(pynvml, "nvmlDeviceGetName", handle)) or "unknown GPU",
         memory_bytes=None if memory is None else int(memory.total),
         driver=_text(driver),
         power_limit_watts=None if milliwatts is None else milliwatts / 1000,
     )
 
 
-def _ask(pynvml: Any, function: str, *arguments: Any) -> Any:
-    """What the driver answers, or None: virtual GPUs and old drivers refuse single questions."""
+def query_nvml(pynvml: Any, function: str, *arguments: Any) -> Any:
+    """The result of an NVML function, or None: virtual GPUs and old drivers do not support all of them."""
     try:
         return getattr(pynvml, function)(*arguments)
     except (pynvml.NVMLError, AttributeError, OSError):
@@ -96,5 +104,5 @@ def _ask(pynvml: Any, function: str, *arguments: Any) -> Any:
 
 
 def _text(value: Any) -> str | None:
-    # Older bindings answer in bytes.
+    # Older bindings return bytes.
     return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))[:200] if value else None

@@ -11,13 +11,14 @@ from typing import Any, Literal, NamedTuple
 from vmselect._checks import check_count, check_name, check_number, check_path, maybe
 from vmselect.errors import ProbeError
 from vmselect.probe.ending import EndWatch, classify
+from vmselect.probe.facts.framework import attempt, count_parameters, name_model
 from vmselect.probe.inference.answers import settle
 from vmselect.probe.inference.batches import Batch, count_bytes
 from vmselect.probe.inference.keeping import build_calls, describe, keep_record, make_setup, say
 from vmselect.probe.inference.load import Clock
 from vmselect.probe.inference.tally import Tally
 from vmselect.probe.keras.callback import Logs, PlainCallback
-from vmselect.probe.keras.fit import positive, read, walk_up
+from vmselect.probe.keras.fit import positive, walk_up
 from vmselect.probe.observation import Observation, check_sample, watch_call
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.surroundings import MachineFacts, read_facts
@@ -202,8 +203,6 @@ class InferenceProbe(PlainCallback):
             watch.stop()
         if source is None or machine is None or self._first_seconds is None:
             return
-        from vmselect.probe.facts.framework import count_parameters, name_model
-
         interrupted = error is not None or detail is not None
         self._record = record = InferenceRecord(
             outcome="interrupted" if interrupted else "whole",
@@ -247,7 +246,7 @@ def read_caller(frame: FrameType | None, name: str) -> _Caller:
 def _read_locals(local: dict[str, Any]) -> _Caller:
     adapter: Any = getattr(local.get("epoch_iterator"), "data_adapter", None)
     # A data set of the user's own does not know, and Keras then raises.
-    size, partial = positive(read(lambda: adapter.batch_size)), positive(read(lambda: adapter.partial_batch_size))
+    size, partial = positive(attempt(lambda: adapter.batch_size)), positive(attempt(lambda: adapter.partial_batch_size))
     data = local.get("x")
     total, length = count_bytes(data), getattr(data, "shape", None)
     return _Caller(size, partial, total / int(length[0]) if total is not None and length and length[0] else None)

@@ -76,16 +76,11 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def bytes_per_item(tally: Tally, given: float | None) -> float | None:
-    """Bytes of an item, as given or as the inputs showed."""
-    if given is not None:
-        return given
-    return tally.size_bytes / tally.sized_items if tally.sized_items else None
-
-
-def make_setup(tally: Tally, **facts: Any) -> InferenceSetup:
-    """The setup of a load, with the size of its items where that is known."""
-    return InferenceSetup(**{**facts, "bytes_per_item": bytes_per_item(tally, facts.get("bytes_per_item"))})
+def make_setup(tally: Tally, *, bytes_per_item: float | None, **facts: Any) -> InferenceSetup:
+    """The setup of a load; the size of an item is as given, else as the inputs showed."""
+    if bytes_per_item is None and tally.sized_items:
+        bytes_per_item = tally.size_bytes / tally.sized_items
+    return InferenceSetup(bytes_per_item=bytes_per_item, **facts)
 
 
 def _top_edge(counts: Mapping[int, int]) -> float:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-from vmselect._checks import check_flag
 from vmselect.errors import ProbeError
 from vmselect.probe.base import CallbackProbe
 from vmselect.probe.ending import EndWatch
 from vmselect.probe.keras.callback import Logs, PlainCallback
 from vmselect.probe.keras.writers import bind_elsewhere, describe_saving, find_writers, take_back
-from vmselect.probe.options import Options
 from vmselect.probe.recorder.stopwatch import StepTimer
 from vmselect.probe.recording import Recording
 from vmselect.probe.scratch import Scratch
@@ -44,15 +41,6 @@ class KerasProbe(CallbackProbe, PlainCallback):
     _needs_batch_hooks: ClassVar[bool]
     _way = "Train with model.fit(..., callbacks=[probe]) first."
     _scratch: Scratch | None = None
-
-    def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, stop: bool = True, protect_files: bool = True, **given: Any
-    ) -> None:
-        self.options = Options.of(path, **given)
-        self.stop = check_flag("stop", stop)
-        self.protect_files = check_flag("protect_files", protect_files)
-        self.params = {}
-        self._reset()
 
     def _reset(self) -> None:
         super()._reset()

@@ -1,28 +1,22 @@
 """A Keras callback without Keras: every hook, each doing nothing.
 
-Keras takes any object with these methods, so that a probe can be made, copied and pickled where Keras is not even
-installed. A hook that is marked as default is one that Keras knows it need not wait for.
+Keras accepts any object with these methods, so a probe can be created, copied and pickled where Keras is not
+installed. Keras does not wait for the device before a batch hook that is marked as default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any
 
-Hook = TypeVar("Hook")
 Logs = Mapping[str, Any] | None
 
 
-def unused(hook: Hook) -> Hook:
-    """Mark a hook as doing nothing, in Keras' own way."""
-    hook._is_default = True  # type: ignore[attr-defined]
-    return hook
-
-
 class PlainCallback:
-    """Base of the probes: accepts what Keras hands over and keeps it."""
+    """Base of the probes: stores what Keras passes to a callback. A subclass overrides the hooks that it needs."""
 
-    params: Mapping[str, Any]
+    params: Mapping[str, Any] = MappingProxyType({})
     _model: Any = None
 
     def set_params(self, params: Mapping[str, Any] | None) -> None:
@@ -40,58 +34,18 @@ class PlainCallback:
         """The model of the last training."""
         return self._model
 
-    def on_train_begin(self, logs: Logs = None) -> None:
-        """Training begins."""
+    def _ignore(self, logs: Logs = None) -> None:
+        """A hook that the probe does not need."""
 
-    def on_train_end(self, logs: Logs = None) -> None:
-        """Training has ended."""
+    def _ignore_epoch(self, epoch: int, logs: Logs = None) -> None:
+        """A hook that the probe does not need."""
 
-    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """An epoch begins."""
+    def _ignore_batch(self, batch: int, logs: Logs = None) -> None:
+        """A hook that the probe does not need."""
 
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """An epoch has ended, its validation included."""
+    _ignore_batch._is_default = True  # type: ignore[attr-defined]
 
-    def on_test_begin(self, logs: Logs = None) -> None:
-        """A validation or evaluation begins."""
-
-    def on_test_end(self, logs: Logs = None) -> None:
-        """A validation or evaluation has ended."""
-
-    def on_predict_begin(self, logs: Logs = None) -> None:
-        """A prediction begins."""
-
-    def on_predict_end(self, logs: Logs = None) -> None:
-        """A prediction has ended."""
-
-    @unused
-    def on_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """An older name of on_train_batch_begin."""
-
-    @unused
-    def on_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """An older name of on_train_batch_end."""
-
-    @unused
-    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """A training batch begins."""
-
-    @unused
-    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """A training batch has ended."""
-
-    @unused
-    def on_test_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """A validation batch begins."""
-
-    @unused
-    def on_test_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """A validation batch has ended."""
-
-    @unused
-    def on_predict_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """A prediction batch begins."""
-
-    @unused
-    def on_predict_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """A prediction batch has ended."""
+    on_train_begin = on_train_end = on_test_begin = on_test_end = on_predict_begin = on_predict_end = _ignore
+    on_epoch_begin = on_epoch_end = _ignore_epoch
+    on_batch_begin = on_train_batch_begin = on_test_batch_begin = on_predict_batch_begin = _ignore_batch
+    on_batch_end = on_train_batch_end = on_test_batch_end = on_predict_batch_end = _ignore_batch

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from vmselect._checks import check_count
 from vmselect.probe.facts.framework import count_validation_batches
 from vmselect.probe.keras.base import KerasProbe
 from vmselect.probe.keras.callback import Logs
-from vmselect.probe.options import Factors, Metrics
 from vmselect.probe.recording import Recording
-from vmselect.probe.sampling import Alarm
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class EpochProbe(KerasProbe):
     """A callback that measures whole epochs of a training, then ends it.
 
@@ -47,38 +46,11 @@ class EpochProbe(KerasProbe):
     _kind: ClassVar[Literal["epoch"]] = "epoch"
     _needs_batch_hooks = False
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        epochs: int = 2,
-        stop: bool = True,
-        batch_size: int | None = None,
-        instance_type: str | None = None,
-        region: str | None = None,
-        metrics: Metrics | None = None,
-        factors: Factors | None = None,
-        sample: float | None = 1.0,
-        alarm: Alarm | None = None,
-        name: str | None = None,
-        protect_files: bool = True,
-        verbose: int = 1,
-    ) -> None:
-        self.epochs = check_count("epochs", epochs)
-        super().__init__(
-            path,
-            stop=stop,
-            batch_size=batch_size,
-            instance_type=instance_type,
-            region=region,
-            metrics=metrics,
-            factors=factors,
-            sample=sample,
-            alarm=alarm,
-            name=name,
-            protect_files=protect_files,
-            verbose=verbose,
-        )
+    epochs: int = 2
+
+    def __post_init__(self) -> None:
+        self.epochs = check_count("epochs", self.epochs)
+        super().__post_init__()
 
     def _reset(self) -> None:
         super()._reset()

@@ -8,10 +8,12 @@ to "unknown" when a later Keras names it differently.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
+
+from vmselect.probe.facts.framework import attempt
 
 FRAMES_UP = 12
 """How far above the hook ``fit`` is looked for; in Keras 3 it is two frames up."""
@@ -79,14 +81,14 @@ def walk_up(frame: FrameType | None) -> Iterator[tuple[str, dict[str, Any]]]:
 def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
     adapter: Any = getattr(local.get("epoch_iterator"), "data_adapter", None)
     frequency = local.get("validation_freq", 1)
-    partial = read(lambda: adapter.partial_batch_size)
-    if partial is None and read(lambda: adapter.has_partial_batch) is False:
+    partial = attempt(lambda: adapter.partial_batch_size)
+    if partial is None and attempt(lambda: adapter.has_partial_batch) is False:
         partial = 0
-    if local.get("steps_per_epoch") not in (None, read(lambda: adapter.num_batches)):
+    if local.get("steps_per_epoch") not in (None, attempt(lambda: adapter.num_batches)):
         partial = None  # an epoch is not one pass over the data: its last batch may be any
     return replace(
         _describe_list(callback_list),
-        batch_size=positive(read(lambda: adapter.batch_size)),
+        batch_size=positive(attempt(lambda: adapter.batch_size)),
         partial_batch=partial if isinstance(partial, int) else None,
         validation_steps=positive(local.get("validation_steps")),
         validation_freq=frequency if isinstance(frequency, (int, Collection)) else 1,
@@ -99,7 +101,7 @@ def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
 
 
 def _tunes_itself(iterator: Any, adapter: Any) -> bool:
-    enabled = read(lambda: [adapter._dataset.options().autotune.enabled])
+    enabled = attempt(lambda: [adapter._dataset.options().autotune.enabled])
     if enabled is not None:  # a tf.data dataset: on, unless somebody turned it off
         return bool(enabled[0] is not False)
     # On TensorFlow Keras makes one of whatever data there are, and turns tuning off for a PyDataset only.
@@ -108,7 +110,7 @@ def _tunes_itself(iterator: Any, adapter: Any) -> bool:
 
 def _goes_on(steps_per_epoch: Any, adapter: Any) -> bool:
     # Keras asks for a new iterator at each epoch, unless it was told how many steps to take from one without an end.
-    return steps_per_epoch is not None and read(lambda: adapter.num_batches) is None
+    return steps_per_epoch is not None and attempt(lambda: adapter.num_batches) is None
 
 
 def _describe_list(callback_list: Any) -> FitFacts:
@@ -116,14 +118,6 @@ def _describe_list(callback_list: Any) -> FitFacts:
         callback_list=None if callback_list is None else weakref.ref(callback_list),
         threaded=bool(getattr(callback_list, "_async_train", False)),
     )
-
-
-def read(attribute: Callable[[], Any]) -> Any:
-    """What ``attribute`` gives, or None where Keras does not tell."""
-    try:
-        return attribute()
-    except (AttributeError, TypeError, ValueError, IndexError, RuntimeError):
-        return None
 
 
 def positive(value: Any) -> int | None:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from vmselect._checks import check_count, check_seconds, maybe
+from vmselect._checks import check_count, maybe
 from vmselect.errors import ProbeError
+from vmselect.probe.base import StepProbe
 from vmselect.probe.ending import let_data_go_before_exit
 from vmselect.probe.facts.framework import count_validation_batches, synchronise
 from vmselect.probe.keras.base import OWN_STOP, THREADED, KerasProbe
 from vmselect.probe.keras.callback import Logs
 from vmselect.probe.keras.step_trace import StepTrace
-from vmselect.probe.options import Factors, Metrics, check_whole
+from vmselect.probe.options import check_whole
 from vmselect.probe.recorder.stopwatch import StepTimer
 from vmselect.probe.recording import Recording
-from vmselect.probe.sampling import Alarm
 
 
-class IterationProbe(KerasProbe):
+@dataclass(eq=False, repr=False, kw_only=True)
+class IterationProbe(StepProbe, KerasProbe):
     """A callback that measures a few steps and validations of a training, then ends it.
 
     Two epochs (one, if ``validations`` is 0 or 1) are cut short after their first step and ``steps`` steady ones;
@@ -59,52 +60,12 @@ class IterationProbe(KerasProbe):
     _kind: ClassVar[Literal["iteration"]] = "iteration"
     _needs_batch_hooks = True
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        steps: int = 20,
-        validations: int = 2,
-        seconds: float | None = None,
-        steady_seconds: float | None = None,
-        stop: bool = True,
-        batch_size: int | None = None,
-        validation_steps: int | None = None,
-        instance_type: str | None = None,
-        region: str | None = None,
-        metrics: Metrics | None = None,
-        factors: Factors | None = None,
-        sample: float | None = 1.0,
-        alarm: Alarm | None = None,
-        name: str | None = None,
-        protect_files: bool = True,
-        verbose: int = 1,
-    ) -> None:
-        self.steps = check_count("steps", steps)
-        self.validations = check_count("validations", validations, least=0, most=2)
-        self.seconds = maybe(check_seconds, "seconds", seconds, above=0)
-        self.steady_seconds = maybe(check_seconds, "steady_seconds", steady_seconds)
-        self.validation_steps = maybe(check_count, "validation_steps", validation_steps)
-        super().__init__(
-            path,
-            stop=stop,
-            batch_size=batch_size,
-            instance_type=instance_type,
-            region=region,
-            metrics=metrics,
-            factors=factors,
-            sample=sample,
-            alarm=alarm,
-            name=name,
-            protect_files=protect_files,
-            verbose=verbose,
-        )
-        check_whole(
-            self.stop,
-            seconds=self.seconds,
-            steady_seconds=self.steady_seconds,
-            validation_steps=self.validation_steps,
-        )
+    validation_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        self.validation_steps = maybe(check_count, "validation_steps", self.validation_steps)
+        super().__post_init__()
+        check_whole(self.stop, validation_steps=self.validation_steps)
 
     def _reset(self) -> None:
         super()._reset()

@@ -1,13 +1,14 @@
-"""Counters of NVIDIA GPUs, asked of their driver (NVML) once a sample.
+"""Counters of NVIDIA GPUs, read from their driver (NVML) at every sample.
 
-A question that a card does not answer is asked no more; a card that is lost is left alone, and the others go on.
+A counter that a card does not support is not read again. A card that is lost is skipped, and the others go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
+
+from vmselect.probe.facts.hardware import open_nvml, query_nvml
 
 HEAT = 0x20 | 0x40
 """Bits of the reasons why clocks are held down: slowed in software, in hardware, because of heat."""
@@ -23,27 +24,13 @@ class GpuReader:
     """Reads every card of the machine; nothing where there is no driver. :meth:`close` lets go of the driver."""
 
     def __init__(self) -> None:
-        self._nvml: Any = None
+        self._nvml: Any = open_nvml()
+        self._unsupported: set[tuple[int, str]] = set()
         self._cards: dict[int, Any] = {}
-        self._unanswered: set[tuple[int, str]] = set()
-        try:
-            import pynvml
-        except ImportError:
-            return
-        try:
-            pynvml.nvmlInit()
-        except (pynvml.NVMLError, OSError):
-            return
-        self._nvml = pynvml
-        try:
-            count = pynvml.nvmlDeviceGetCount()
-        except (pynvml.NVMLError, OSError):
-            count = 0
-        for index in range(count):
-            try:
-                self._cards[index] = pynvml.nvmlDeviceGetHandleByIndex(index)
-            except (pynvml.NVMLError, OSError):
-                continue
+        for index in range((self._nvml and query_nvml(self._nvml, "nvmlDeviceGetCount")) or 0):
+            card = query_nvml(self._nvml, "nvmlDeviceGetHandleByIndex", index)
+            if card is not None:
+                self._cards[index] = card
 
     def read(self, seconds: float) -> dict[str, float]:
         """Every quantity of every card now."""
@@ -55,8 +42,7 @@ class GpuReader:
     def close(self) -> None:
         """Let go of the driver; later readings are empty."""
         if self._nvml is not None:
-            with suppress(self._nvml.NVMLError, OSError):
-                self._nvml.nvmlShutdown()
+            query_nvml(self._nvml, "nvmlShutdown")
         self._nvml, self._cards = None, {}
 
     def _read_card(self, index: int) -> dict[str, float]:
@@ -73,7 +59,7 @@ class GpuReader:
         return values
 
     def _ask(self, index: int, question: Callable[[Any, Any], Any], name: str) -> Any:
-        if index not in self._cards or (index, name) in self._unanswered:
+        if index not in self._cards or (index, name) in self._unsupported:
             return None
         try:
             return question(self._nvml, self._cards[index])
@@ -81,7 +67,7 @@ class GpuReader:
             if type(refusal).__name__ in GONE:
                 del self._cards[index]
             else:  # not supported, no such function, no permission
-                self._unanswered.add((index, name))
+                self._unsupported.add((index, name))
             return None
 
 

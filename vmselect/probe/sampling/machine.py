@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vmselect.probe.facts.hardware import usable_cores
+
 PRESSURE = Path("/proc/pressure")
 
 LOOKING_SHARE = 0.001
@@ -180,17 +182,10 @@ class MachineReader:
             return None
 
 
-def usable_cores() -> frozenset[int]:
-    """The cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return frozenset(os.sched_getaffinity(0))
-    return frozenset(range(os.cpu_count() or 1))
-
-
 def has_children() -> bool | None:
-    """Whether this process has started any that it has not taken leave of; None where nobody says.
+    """Whether this process has children that it has not waited for; None where the system does not provide that.
 
-    The system is asked for one that has ended, and told to keep it: whoever waits for it still finds it.
+    The query leaves the state of the children as it is, so that a later wait still succeeds.
     """
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

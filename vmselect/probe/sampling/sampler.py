@@ -142,9 +142,10 @@ class Sampler:
         self._readers = ()
 
     def _open_readers(self) -> None:
+        from vmselect.probe.facts.hardware import usable_cores
         from vmselect.probe.sampling.container import ContainerReader
         from vmselect.probe.sampling.gpus import GpuReader
-        from vmselect.probe.sampling.machine import MachineReader, usable_cores
+        from vmselect.probe.sampling.machine import MachineReader
         from vmselect.records.usage import Limits
 
         container = ContainerReader()

@@ -8,66 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Callable, Sized
 from dataclasses import replace
 from typing import Any
 
-from vmselect._checks import check_count, check_flag, check_seconds, maybe
-from vmselect.probe.base import CallbackProbe
+from vmselect.probe.base import StepProbe
 from vmselect.probe.ending import EndWatch
 from vmselect.probe.facts.framework import synchronise
-from vmselect.probe.options import Factors, Metrics, Options, check_whole
 from vmselect.probe.recording import Recording
-from vmselect.probe.sampling import Alarm
 from vmselect.probe.scratch import Scratch
 
 
-class TrainerProbe(CallbackProbe):
+class TrainerProbe(StepProbe):
     """Base of the probes in a trainer; a subclass translates what its library tells."""
 
     _way = "Let the trainer train with this probe in its callbacks."
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        steps: int = 20,
-        validations: int = 2,
-        seconds: float | None = None,
-        steady_seconds: float | None = None,
-        stop: bool = True,
-        batch_size: int | None = None,
-        instance_type: str | None = None,
-        region: str | None = None,
-        metrics: Metrics | None = None,
-        factors: Factors | None = None,
-        sample: float | None = 1.0,
-        alarm: Alarm | None = None,
-        name: str | None = None,
-        protect_files: bool = True,
-        verbose: int = 1,
-    ) -> None:
-        self.steps = check_count("steps", steps)
-        self.validations = check_count("validations", validations, least=0, most=2)
-        self.seconds = maybe(check_seconds, "seconds", seconds, above=0)
-        self.steady_seconds = maybe(check_seconds, "steady_seconds", steady_seconds)
-        self.stop = check_flag("stop", stop)
-        self.protect_files = check_flag("protect_files", protect_files)
-        self.options = Options.of(
-            path,
-            batch_size=batch_size,
-            instance_type=instance_type,
-            region=region,
-            metrics=metrics,
-            factors=factors,
-            sample=sample,
-            alarm=alarm,
-            name=name,
-            verbose=verbose,
-        )
-        check_whole(self.stop, seconds=self.seconds, steady_seconds=self.steady_seconds)
-        self._reset()
 
     def __getattr__(self, name: str) -> Any:
         # A trainer calls every hook that it has; the probe has something to do in some.

@@ -104,17 +104,14 @@ class Storage:
 
     def download(self, content: Content, *parts: str, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Read a file to its end; returns whether it holds ``content``, or False once it does not."""
-        expected = content.expect()
         remote = not self.address.is_free and self.address.protocol not in _SFTP
         options = {"cache_type": "readahead", "block_size": 8 * CHUNK_BYTES} if remote else {}
         with self.translating("read from"), self.files.open(self.path(*parts), "rb", **options) as file:
             if self.address.protocol in _SFTP:
                 # Asks for all of it at once instead of waiting for each packet.
                 file.prefetch(file.stat().st_size)
-            while not stopped() and (chunk := file.read(CHUNK_BYTES)):
-                if not expected.feed(chunk):
-                    return False
-        return expected.is_whole or stopped()
+            pieces = iter(lambda: b"" if stopped() else file.read(CHUNK_BYTES), b"")
+            return content.matches(pieces) or stopped()
 
     def remove(self, *parts: str) -> None:
         """Remove a folder and all that is in it, uploads that were never finished included."""
