@@ -372,7 +372,7 @@ def test_a_child_counts_from_its_beginning_to_its_end_once(family):
     me = family.me
     loader = me.start(Worker(7.0))
     assert family.worked() == 7
-    family.reader._look_again = 2.5  # the next look is late
+    family.reader._list_again = 2.5  # the next look is late
     helper = me.start(Worker(2.0))
     loader.worked += 1
     assert family.worked() == 1
@@ -427,7 +427,7 @@ def test_short_lived_children_beside_one_that_stays_are_no_other_programs():
     try:
         stays.stdout.readline()  # what starting it took is no part of this
         reader = MachineReader()
-        reader._look_again = float("inf")
+        reader._list_again = float("inf")
         before, began = os.times(), time.monotonic()
         for _ in range(5):
             subprocess.run([sys.executable, "-c", "sum(range(5_000_000))"], check=True)
@@ -445,11 +445,11 @@ def test_where_nobody_tells_of_children_looks_are_limited_all_the_same(monkeypat
     reader = MachineReader()
     looked = []
     monkeypatch.setattr(reader, "_process", SimpleNamespace(children=lambda recursive: looked.append(1) or []))
-    reader._look_again = float("inf")
-    reader._look_for_children()
+    reader._list_again = float("inf")
+    reader._list_children()
     assert not looked
-    reader._look_again = 0.0
-    reader._look_for_children()
+    reader._list_again = 0.0
+    reader._list_children()
     assert looked == [1]
 
 

@@ -84,7 +84,7 @@ class CallbackProbe(Probe):
     @property
     def profile(self) -> Profile:
         """The :class:`~vmselect.Profile` of the last training; of one that has not come to its end, what was seen."""
-        # Nobody says when a training has failed. An exception that is being handled is what ended it.
+        # No hook reports a failed training. An exception that is being handled is what ended it.
         if self._recording is not None and self._recording.saw_anything:
             return self._recording.snapshot(sys.exc_info()[1])
         if self._profile is None:

@@ -1,11 +1,11 @@
-"""How a training ends when Keras does not say so: an exception, a kill.
+"""Detect the end of a training that Keras does not report: an exception, a kill.
 
 Keras calls no hook when ``fit`` raises. The record that is written ahead outlives any end; what is here adds what was
 the matter, and gives the record its final name while the process lives:
 
 * the step functions are called through a guard, which sees memory run out at the moment when it does;
 * the list of callbacks lives as long as ``fit`` does: when it dies, or the interpreter ends, ``fit`` is over;
-* SIGTERM, which by default ends a process without a word, is noted first and then does what it did.
+* SIGTERM, which by default ends a process at once, is noted first and then ends the process.
 
 And what a training that was cut in mid-epoch leaves behind is let go before the interpreter ends.
 """
@@ -37,7 +37,7 @@ _MEMORY_WORDS = (
 
 
 class EndWatch:
-    """Tells ``note`` once when a training ends without saying so; :meth:`stop` calls the watch off.
+    """Calls ``note`` once when a training ends and no hook is called; :meth:`stop` ends the watch.
 
     ``anchor`` is something that lives as long as the training does.
     """
@@ -117,7 +117,7 @@ class EndWatch:
         os.kill(os.getpid(), number)  # the default action is back in force: end as without the probe
 
 
-def let_data_go_before_exit() -> None:
+def release_data_before_exit() -> None:
     """TensorFlow reads a Python data set ahead in a thread of its own, also when the epoch it reads for was left.
 
     If that thread is still at it when the interpreter ends, each waits for the other for ever: the process never exits.
@@ -134,22 +134,22 @@ def classify(error: BaseException | None, detail: str | None = None) -> tuple[En
         return "interrupted", detail
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # TensorFlow opens with "Graph execution error:" and comes to the point much later.
-    telling = next((line for line in lines if _speaks_of_memory(line)), lines[0] if lines else "")
-    text = f"{type(error).__name__}: {telling}" if telling else type(error).__name__
+    relevant = next((line for line in lines if _mentions_memory(line)), lines[0] if lines else "")
+    text = f"{type(error).__name__}: {relevant}" if relevant else type(error).__name__
     return ("out_of_memory" if is_out_of_memory(error) else "interrupted"), text[:300]
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether ``error``, or what it was raised from, says that host or device memory ran out."""
+    """Whether ``error``, or what it was raised from, reports that host or device memory ran out."""
     if isinstance(error, MemoryError) or type(error).__name__ in _MEMORY_ERRORS:
         return True
-    # XLA and torch raise plain runtime errors; only their words tell.
+    # XLA and torch raise plain runtime errors; only the message identifies them.
     technical = isinstance(error, RuntimeError) or type(error).__module__.startswith(("tensorflow", "jax", "torch"))
-    if technical and _speaks_of_memory(str(error)):
+    if technical and _mentions_memory(str(error)):
         return True
     return error.__cause__ is not None and is_out_of_memory(error.__cause__)
 
 
-def _speaks_of_memory(text: str) -> bool:
+def _mentions_memory(text: str) -> bool:
     lowered = text.lower()
     return any(words in lowered for words in _MEMORY_WORDS)

@@ -145,7 +145,7 @@ class Observation:
 
     @property
     def usage(self) -> Usage | None:
-        """What the machine has done until now; None if it was not looked at."""
+        """What the machine has done until now; None if it was not sampled."""
         usage = None if self._sampler is None else self._sampler.usage()
         return usage if usage is not None and usage.phases else None
 

@@ -1,6 +1,6 @@
 """What every probe takes beside its own counts: numbers of the user's, what was varied, and where records go.
 
-What a caller does not say, the environment may: a program that starts trainings sets ``VMSELECT_FOLDER`` and
+What a caller does not pass, the environment may define: a program that starts trainings sets ``VMSELECT_FOLDER`` and
 ``VMSELECT_FACTORS``, and the scripts it starts need nothing but their probe.
 """
 
@@ -75,17 +75,17 @@ def evaluate_metrics(metrics: Metrics) -> dict[str, float]:
 
 
 def read_factors(given: Factors) -> Factors:
-    """What was varied: as the environment says, and where the caller says otherwise, as the caller does."""
+    """What was varied: the environment's factors, overridden by the caller's."""
     text = os.environ.get("VMSELECT_FACTORS", "").strip()
     try:
-        said = json.loads(text) if text else None
+        defined = json.loads(text) if text else None
     except ValueError:
-        said = text
-    return check_factors("VMSELECT_FACTORS", said) | dict(given)
+        defined = text
+    return check_factors("VMSELECT_FACTORS", defined) | dict(given)
 
 
 def choose_path(given: Path | None) -> Path | None:
-    """Where a record goes: where the caller says, else into the folder that the environment names, else nowhere."""
+    """Where a record goes: the caller's path, else the folder in the environment, else None."""
     folder = os.environ.get("VMSELECT_FOLDER", "").strip()
     return given or (Path(folder) if folder else None)
 

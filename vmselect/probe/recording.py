@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["iteration", "epoch", "loop"]
 
-KILLED = "the process ended without a word: it was killed, or the machine went down"
+KILLED = "the process ended without an error message: it was killed, or the machine went down"
 
 
 class Recording:
@@ -99,7 +99,7 @@ class Recording:
 
     @property
     def batch_size(self) -> int | None:
-        """Examples per step, as given, as the data says, or as counted."""
+        """Examples per step, as given, as the data has it, or as counted."""
         return self.options.batch_size or self.fit.batch_size or self.counted_batch_size
 
     def count_examples(self, *, steps: int | None) -> int | None:
@@ -149,7 +149,7 @@ class Recording:
         self.timer.finish()
         self._pauses.stop()
         self.observation.end()
-        # Without a single step there is nothing to keep, unless that itself is the news.
+        # Without a single step there is nothing to keep, except that memory ran out.
         if not (self.saw_anything or outcome == "out_of_memory"):
             self._ahead.discard()
             return None
@@ -159,8 +159,8 @@ class Recording:
         finally:  # a faulty metric must not cost the times: they are written, then the fault is shown
             profile = self.build(outcome, detail=detail, metrics=measured)
             written = self._ahead.finish(profile)
-            told = outcome == "stopped" or (outcome == "watched" and self.redirected)
-            if self.options.verbose and self.is_chief and told:
+            announced = outcome == "stopped" or (outcome == "watched" and self.redirected)
+            if self.options.verbose and self.is_chief and announced:
                 sys.stdout.write(describe_end(profile, written, self.redirected) + "\n")
                 sys.stdout.flush()
         return profile
@@ -235,12 +235,12 @@ class Recording:
         )
 
     def observe(self, frame: FrameType | None = None, *, alive: Callable[[], bool] | None = None) -> None:
-        """Begin to watch what is not time, in the ``fit`` above ``frame``; whoever calls this ends the observation.
+        """Begin to watch machine and input, in the ``fit`` above ``frame``, until the caller ends the observation.
 
-        Without a frame, ``alive`` says for how long the training goes on, where nobody may call.
+        Without a frame, ``alive()`` is true for as long as the training goes on.
         """
         environment = self._environment
-        # Without a hook at each batch nobody waits for a step's end; but on the CPU torch has done all when it returns.
+        # Without a batch hook Keras does not wait for a step's end; but on the CPU torch is synchronous.
         synchronous = environment.backend == "torch" and not environment.framework_gpus
         waited_for = self.kind != "epoch" or synchronous
         self.observation.begin(backend=environment.backend, frame=frame, waited_for=waited_for, alive=alive)
@@ -275,13 +275,13 @@ class Recording:
 
 
 def describe_end(profile: Profile, written: Path | None, redirected: Sequence[str] = ()) -> str:
-    """The one line that a probe says when it has ended a training, or kept one that ended by itself from writing."""
+    """The line that a probe prints when it has ended a training, or redirected files of one that ended by itself."""
     timeline = profile.timeline
     steps, epochs, validations = timeline.steps.steps, len(timeline.epochs), len(timeline.validations)
     seen = f"{steps} step{'s' * (steps != 1)}" if steps else f"{epochs} epoch{'s' * (epochs != 1)}"
     if validations:
         seen += f" and {validations} validation{'s' * (validations != 1)}"
     where = f"; profile in {written}" if written is not None else ""
-    kept = f"; written elsewhere and removed: {', '.join(redirected)}" if redirected else ""
+    kept = f"; written to a scratch folder and removed: {', '.join(redirected)}" if redirected else ""
     ended = "ended the training" if profile.outcome == "stopped" else "the training ended by itself"
     return f"vmselect: {ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}"

@@ -2,7 +2,7 @@
 
 The fetch is an operation inside the compiled step, so nothing outside sees it. The profiler traces what the host does
 (no device, no Python) for a few steps, and the events of the fetching operation are summed up. Without the profiler, or
-while somebody else is using it, the wait is unknown.
+while another program uses it, the wait is unknown.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A plain PyTorch script, measured without a change to it.
 
-torch tells a hook of every optimizer's step, and a ``DataLoader`` tells when a pass over its data begins, how long it
-is and when the next batch is asked for. A pass with gradients in which an optimizer steps is an epoch of training; one
-without gradients is a validation. A step is read from one request for a batch to the next, once the optimizer has
-stepped: with accumulated gradients a reading covers several batches. Epochs are cut short by telling the loop that
-there are no more batches.
+torch calls a hook at every optimizer's step. A wrapped ``DataLoader`` reports when a pass over its data begins, how
+long it is and when the next batch is requested. A pass with gradients in which an optimizer steps is an epoch of
+training; one without gradients is a validation. A step is read from one request for a batch to the next, once the
+optimizer has stepped: with accumulated gradients a reading covers several batches. Epochs are cut short by ending the
+iteration.
 
 A training goes on as long as the same weights are trained and the same ones are frozen, from whatever loader: some
 loops make a new one for each epoch.
@@ -91,7 +91,7 @@ class TorchScript(Probe):
         """What was measured last, once that training has ended."""
         return self._profile
 
-    # -- what torch tells ----------------------------------------------------------------------------------------------
+    # -- events of torch ----------------------------------------------------------------------------------------------
 
     def watch_loader(self, module: Any) -> None:
         """From now on, see every pass over a ``DataLoader``."""
@@ -181,7 +181,7 @@ class TorchScript(Probe):
         return recording
 
     def _recognise(self, now: _Pass) -> None:
-        """An optimizer has stepped within this pass: it trains. Others may only have been looks at some batches."""
+        """An optimizer has stepped within this pass: it trains. Other passes may only inspect some batches."""
         self._training = weakref.ref(now)
         optimizer = self._optimizer() if self._optimizer is not None else None
         weights = [one for group in optimizer.param_groups for one in group["params"]] if optimizer is not None else []
@@ -191,7 +191,7 @@ class TorchScript(Probe):
         )
         if not self._number or (weights and not same):
             self._begin_training(now, weights)
-        # Where gradients of several batches are added up, nobody waits for a GPU after each of them.
+        # Where gradients of several batches are added up, no GPU is waited for after each of them.
         if self._recording is not None and not (self._must_wait and now.batches > 1):
             now.fetch = self._recording.observation.fetcher()
 
@@ -248,7 +248,7 @@ class TorchScript(Probe):
             now.began += time.perf_counter_ns() - before
         read, now.read, now.updates = now.read, now.batches, self.updates
         recording = self._recording
-        if recording is None:  # a training that is not to be measured, or was: past it, in a hurry
+        if recording is None:  # not to be measured, or measured already: skip the rest of the epoch
             return not self._stop
         timer = recording.timer
         if not read:

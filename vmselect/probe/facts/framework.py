@@ -1,6 +1,6 @@
-"""What Keras and its backend say about themselves and about the model being trained.
+"""Facts about Keras, its backend and the model being trained.
 
-Nothing here imports a framework: whoever trains has imported it, and whoever has not is not asked.
+Nothing here imports a framework: the training has imported the one that it uses.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:
 
 
 def count_workers_here(workers: int) -> int | None:
-    """How many of the workers share this machine, or None where what started them does not tell; torchrun does."""
+    """How many of the workers share this machine, or None if unknown; torchrun sets it."""
     count = attempt(lambda: int(os.environ["LOCAL_WORLD_SIZE"]))
     return count if count is not None and 1 <= count <= workers else None
 
@@ -146,7 +146,7 @@ def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
 
 
 def count_framework_gpus(backend: str | None = None) -> int | None:
-    """GPUs that the framework uses in this process, or None where it does not tell."""
+    """GPUs that the framework uses in this process, or None where it does not report them."""
     name = backend or backend_name()
     framework = sys.modules.get(name or "")
     if framework is None:
@@ -176,7 +176,7 @@ def read_peak_gpu_memory(backend: str | None = None) -> int | None:
 
 
 def synchronise(model: Any = None) -> None:
-    """Wait until the device has done all that it was asked to do: torch's whoever else is loaded."""
+    """Wait until the device has finished all work; torch's device too, whichever backend Keras uses."""
     jax, torch, tensorflow = (sys.modules.get(name) for name in ("jax", "torch", "tensorflow"))
     name = backend_name()
     if torch is not None and torch.cuda.is_initialized():
@@ -205,7 +205,7 @@ def count_examples(model: Any, *, steps: int | None = None) -> int | None:
 
 
 def count_validation_batches(model: Any) -> int | None:
-    """Batches in the validation that ``fit`` is running, where its data tells."""
+    """Batches in the validation that ``fit`` is running, where its data has a known length."""
     batches = attempt(lambda: model._eval_epoch_iterator.num_batches)
     return batches if isinstance(batches, int) and batches > 0 else None
 

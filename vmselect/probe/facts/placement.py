@@ -1,8 +1,8 @@
-"""Where am I: instance type, region and cloud of this machine, each with how it was learnt; never a guess.
+"""Instance type, region and cloud of this machine, each with its source; nothing is guessed.
 
-Asked in this order, until known: the caller, the environment (``VMSELECT_INSTANCE_TYPE``, ``VMSELECT_REGION``), the
-firmware's facts on disk (DMI), and the cloud's metadata service. The service is asked only when the firmware says
-which cloud this is, so that no other machine ever sends a packet.
+Sources in this order, until known: the caller, the environment (``VMSELECT_INSTANCE_TYPE``, ``VMSELECT_REGION``), the
+firmware's facts on disk (DMI), and the cloud's metadata service. The service is queried only when the firmware
+identifies a cloud, so that no other machine ever sends a packet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ METADATA_URL = "http://169.254.169.254"
 """The same address on AWS, Azure and Google Cloud."""
 TIMEOUT_SECONDS = 1.0
 AZURE_ASSET_TAG = "7783-7084-3265-9085-8269-3286-77"
-"""What tells an Azure VM from any other Hyper-V machine."""
+"""Identifies an Azure VM among Hyper-V machines."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _EC2_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
@@ -62,7 +62,7 @@ def locate(
 
 
 def read_dmi(folder: Path) -> dict[str, str]:
-    """The firmware's facts that tell clouds apart; empty where there are none."""
+    """The firmware's facts that identify a cloud; empty where there are none."""
     facts: dict[str, str] = {}
     for name in ("sys_vendor", "bios_vendor", "bios_version", "product_name", "chassis_asset_tag"):
         try:
@@ -85,14 +85,14 @@ def name_cloud(firmware: Mapping[str, str]) -> str | None:
 
 
 def ask_metadata(cloud: str, *, url: str, timeout_seconds: float) -> dict[str, str]:
-    """What the cloud's metadata service says about this machine, within ``timeout_seconds`` altogether."""
+    """This machine in the cloud's metadata service, queried for at most ``timeout_seconds`` altogether."""
     answers: dict[str, str] = {}
 
     def ask() -> None:
         try:
             _ASK[cloud](_Service(url, timeout_seconds), answers)
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
-            return  # no service, or not the expected answer: what was learnt so far stays
+            return  # no service, or not the expected answer: what was received so far is kept
 
     # A socket's timeout holds for each read; a thread holds for all of them together.
     asking = threading.Thread(target=ask, name="vmselect-metadata", daemon=True)

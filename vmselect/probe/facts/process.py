@@ -18,7 +18,7 @@ _token: tuple[int, str] | None = None
 
 
 def mark_start() -> None:
-    """Say that the program's own work begins here, so that initialization is counted from this line.
+    """Mark where the program's own work begins, so that initialization is counted from this line.
 
     Needed where the start of the process is not the start of the program (in a notebook), or where a process trains
     more than once. It holds for the next training.
@@ -47,7 +47,7 @@ def take_initialization() -> tuple[float, InitSource] | None:
 
 
 def give_back_initialization() -> None:
-    """What was taken for a training was none: the next one has the initialization and the number."""
+    """What began was not a training: the next one gets the initialization time and the number."""
     global _marked_ns, _fits
     _marked_ns, _fits = _marked_before, max(0, _fits - 1)
 
@@ -61,14 +61,14 @@ def number_fit() -> tuple[int, str]:
 
 
 def in_notebook() -> bool:
-    """Whether a person types the program in while it runs: a notebook, IPython, or Python's own prompt."""
+    """Whether the program runs interactively: a notebook, IPython, or Python's own prompt."""
     ipython = sys.modules.get("IPython")
     shell = getattr(ipython, "get_ipython", None)
     return hasattr(sys, "ps1") or (shell is not None and shell() is not None)
 
 
 def process_age_seconds(stat: Path = Path("/proc/self/stat"), *, ticks_per_second: int | None = None) -> float | None:
-    """Seconds since this process was created, or None where the system does not tell.
+    """Seconds since this process was created, or None where the system does not report it.
 
     On Linux the kernel's own count is used: it is exact to 10 ms, while a start time derived from the wall clock can
     be a whole second off.

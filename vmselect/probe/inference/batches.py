@@ -51,7 +51,7 @@ def cut_batches(inputs: Any, *, batch_size: int | None, calls: int | None = None
 
 
 def count_items(value: Any, batch_size: int | None) -> int:
-    """Items in the input of one call: as its shape says, where that is no more than ``batch_size``; else as given."""
+    """Items in the input of one call: as in its shape, where that is no more than ``batch_size``; else as given."""
     shape = getattr(value, "shape", None)
     seen = int(shape[0]) if shape else None
     if batch_size is None:
@@ -60,7 +60,7 @@ def count_items(value: Any, batch_size: int | None) -> int:
 
 
 def count_bytes(value: Any) -> int | None:
-    """Bytes of the input of one call, or None where that cannot be told."""
+    """Bytes of the input of one call, or None if unknown."""
     size = len(value) if isinstance(value, (bytes, bytearray)) else getattr(value, "nbytes", None)
     return int(size) if isinstance(size, int) and size >= 0 else None
 

@@ -14,11 +14,11 @@ from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.facts.framework import attempt, count_parameters, name_model
 from vmselect.probe.inference.answers import settle
 from vmselect.probe.inference.batches import Batch, count_bytes
-from vmselect.probe.inference.keeping import build_calls, describe, keep_record, make_setup, say
+from vmselect.probe.inference.keeping import build_calls, describe, keep_record, make_setup, print_line
 from vmselect.probe.inference.load import Clock
 from vmselect.probe.inference.tally import Tally
 from vmselect.probe.keras.callback import Logs, PlainCallback
-from vmselect.probe.keras.fit import positive, walk_up
+from vmselect.probe.keras.fit import find_call, positive
 from vmselect.probe.observation import Observation, check_sample, watch_call
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.surroundings import MachineFacts, read_facts
@@ -31,13 +31,12 @@ THREADED = (
 
 
 class _Caller(NamedTuple):
-    """What the running ``predict`` or ``evaluate`` knows and callbacks are not told; None is unknown."""
+    """What the running ``predict`` or ``evaluate`` knows and does not pass to callbacks; None is unknown."""
 
     batch_size: int | None = None
     partial_batch: int | None = None
     bytes_per_item: float | None = None
     threaded: bool = False
-    within_fit: bool = False
     callback_list: Any = None
 
 
@@ -51,9 +50,9 @@ class InferenceProbe(PlainCallback):
     Args:
         path: a file, or a folder in which each prediction leaves its record.
         calls: stop after this many batches; ``predict`` then returns their outputs only.
-        batch_size: items in a batch, where the data do not tell.
-        bytes_per_item: size of an item, where the data do not tell (arrays do).
-        sample: seconds between two looks at what the machine does; None does not look.
+        batch_size: items in a batch, where the data does not have it.
+        bytes_per_item: size of an item, where the data does not have it (arrays do).
+        sample: seconds between two samples of machine usage; None takes no samples.
 
     >>> probe = InferenceProbe(instance_type="my-laptop")
     >>> # model.predict(x, callbacks=[probe]); probe.record.items_per_second
@@ -147,10 +146,10 @@ class InferenceProbe(PlainCallback):
 
     def _begin(self, source: Literal["predict", "evaluate"], frame: FrameType | None) -> None:
         if self._watch is not None:
-            self._end(None, "ended without a word")  # one before this one that raised
+            self._end(None, "its end was not reported")  # an earlier call that raised
         self._reset()
         caller = read_caller(frame, source)
-        if caller.within_fit:
+        if caller is None:
             return
         if caller.threaded:
             raise ProbeError(THREADED)
@@ -223,23 +222,16 @@ class InferenceProbe(PlainCallback):
         if machine["environment"].worker_index == 0:
             where = keep_record(record, self.path)
             if self.verbose and self._cut_short:
-                say(describe(record, where))
+                print_line(describe(record, where))
 
 
-def read_caller(frame: FrameType | None, name: str) -> _Caller:
-    """The facts of the ``predict`` or ``evaluate`` that is running above ``frame``."""
-    callback_list: Any = None
-    found = _Caller()
-    seen = False
-    for function, local in walk_up(frame):
-        if callback_list is None and hasattr(local.get("self"), "_async_predict"):
-            callback_list = local["self"]
-        if not seen and function == name and "callbacks" in local:
-            seen = True
-            found = _read_locals(local)
-        elif function == "fit" and "callbacks" in local:
-            return found._replace(within_fit=True)
+def read_caller(frame: FrameType | None, name: str) -> _Caller | None:
+    """The facts of the ``predict`` or ``evaluate`` that is running above ``frame``; None for one inside ``fit``."""
+    if find_call(frame, "fit")[0] is not None:
+        return None
+    local, callback_list = find_call(frame, name)
     flag = "_async_predict" if name == "predict" else "_async_test"
+    found = _Caller() if local is None else _read_locals(local)
     return found._replace(threaded=bool(getattr(callback_list, flag, False)), callback_list=callback_list)
 
 

@@ -13,7 +13,7 @@ from vmselect.errors import ArgumentError, ProbeError
 from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.inference.answers import settle
 from vmselect.probe.inference.batches import Batch, cut_batches
-from vmselect.probe.inference.keeping import build_calls, describe, keep_record, make_setup, say
+from vmselect.probe.inference.keeping import build_calls, describe, keep_record, make_setup, print_line
 from vmselect.probe.inference.load import Clock, Failures, Load, Sleep
 from vmselect.probe.inference.tally import Tally
 from vmselect.probe.observation import Observation, check_sample
@@ -36,8 +36,8 @@ class CallProbe:
         seconds: ends the load after this time.
         warmup: calls to make before the load, beside the very first one, which is always made alone and kept apart.
         model: name of what is called.
-        bytes_per_item: size of an item, where the inputs do not tell (arrays and bytes do).
-        sample: seconds between two looks at what the machine does; None does not look.
+        bytes_per_item: size of an item, where the inputs do not have it (arrays and bytes do).
+        sample: seconds between two samples of machine usage; None takes no samples.
         errors: exceptions that count as failed calls; any other ends the run.
         synchronize: given an answer, waits until it is there; without it, JAX and torch are waited for.
 
@@ -168,7 +168,7 @@ class _Run:
         ).run()  # fmt: skip
 
     def _end_early(self, error: BaseException | None, detail: str | None) -> None:
-        self.end(error, detail or "ended without a word")
+        self.end(error, detail or "its end was not reported")
 
     def end(self, error: BaseException | None, detail: str | None = None) -> InferenceRecord:
         """Keep the record, once, however the run ended."""
@@ -202,7 +202,7 @@ class _Run:
         if self._seconds or not interrupted:
             where = keep_record(record, probe._path)
             if probe._verbose and not interrupted:
-                say(describe(record, where))
+                print_line(describe(record, where))
         return record
 
 

@@ -45,7 +45,7 @@ def build_calls(tally: Tally) -> Calls:
 
 def label_calls(readings: Sequence[Reading]) -> tuple[Label, ...]:
     """Warm-up or steady, by service time per item: waiting in a queue is no warming up."""
-    # Only the first calls in a row are all kept; a sample of later ones says nothing about the start.
+    # Only the first calls in a row are all kept; a sample of later ones has no information on the start.
     row = 0
     while row < len(readings) and readings[row].number == row:
         row += 1
@@ -70,7 +70,7 @@ def describe(record: InferenceRecord, where: str = "") -> str:
     return f"vmselect: {calls.total:,} calls, {', '.join(shown)}{where}" if shown else f"vmselect: no calls{where}"
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line at once."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

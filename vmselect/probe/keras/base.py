@@ -19,7 +19,7 @@ from vmselect.probe.scratch import Scratch
 
 
 class _OwnStop(int):
-    """A truth value that is ours: tells the probe's own stop from one that another callback asked for."""
+    """A true value that marks the probe's own stop; another callback's stop is True."""
 
 
 OWN_STOP = _OwnStop(1)
@@ -29,9 +29,9 @@ THREADED = (
     "Pass the probe in a list: model.fit(..., callbacks=[probe])."
 )
 
-TOLD = ("train", "epoch", "train_batch", "test", "test_batch")
-HOOKS = ("set_params", *(f"on_{what}_{when}" for what in TOLD for when in ("begin", "end")))
-"""By what a list tells its callbacks of a training, once they know their model."""
+EVENTS = ("train", "epoch", "train_batch", "test", "test_batch")
+HOOKS = ("set_params", *(f"on_{what}_{when}" for what in EVENTS for when in ("begin", "end")))
+"""The methods by which a callback list calls its callbacks during a training, after ``set_model``."""
 
 
 class KerasProbe(CallbackProbe, PlainCallback):
@@ -53,7 +53,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
         """Keras' own: the model that is trained. Only a TensorBoard before the probe has begun to write by now."""
         super().set_model(model)
         caller = sys._getframe(1)
-        # Only Keras' list is looked into: to ask a frame for its variables keeps them alive as long as the frame.
+        # Only the frame of Keras' list is read: reading variables keeps them alive as long as the frame.
         if self.stop and self.protect_files and caller.f_code.co_name == "set_model":
             callback_list: Any = caller.f_locals.get("self")
             if hasattr(callback_list, "callbacks"):
@@ -65,7 +65,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Start recording."""
-        self._end_early(None, None)  # a training before this one that ended without a word
+        self._end_early(None, None)  # an earlier training whose end was not reported
         self._reset()
         frame = sys._getframe(1)
         recording = Recording(self._kind, model=self._model, params=self.params, frame=frame, options=self.options)
@@ -126,17 +126,17 @@ class KerasProbe(CallbackProbe, PlainCallback):
 
 
 def _time_epoch_ends(callback_list: Any, timer: StepTimer) -> Callable[[], None]:
-    """Have all callbacks together timed when they are told that an epoch has ended: they may be saving the model.
+    """Time ``on_epoch_end`` of all callbacks together: they may be saving the model.
 
-    Returns what undoes it.
+    Returns a function that undoes it.
     """
     own, reference = vars(callback_list), weakref.ref(callback_list)
     before = own.get("on_epoch_end")
-    tell = before or functools.partial(_tell, type(callback_list).on_epoch_end, reference)
+    call = before or functools.partial(_call, type(callback_list).on_epoch_end, reference)
 
     def on_epoch_end(epoch: int, logs: Logs = None) -> None:
         timer.begin_epoch_end()
-        tell(epoch, logs)
+        call(epoch, logs)
         timer.end_epoch_end()
 
     def undo() -> None:
@@ -152,9 +152,9 @@ def _time_epoch_ends(callback_list: Any, timer: StepTimer) -> Callable[[], None]
 
 
 def _redirect_files(callback_list: Any) -> Scratch | None:
-    """Redirect what the callbacks write whenever they are told of something, until that is the end of the training.
+    """Redirect what the callbacks write while their hooks run, until the training ends.
 
-    Between that the paths are the user's own: ``fit`` may fail at any moment without a word to anybody, and a notebook
+    Between hooks the paths are the user's own: ``fit`` may fail at any moment without calling a hook, and a notebook
     keeps all that it held.
     """
     scratch = Scratch(find_writers(callback_list.callbacks), bind_elsewhere)
@@ -163,12 +163,12 @@ def _redirect_files(callback_list: Any) -> Scratch | None:
     own, reference = vars(callback_list), weakref.ref(callback_list)
     weakref.finalize(callback_list, scratch.close)
     for name in HOOKS:
-        own[name] = functools.partial(_tell_elsewhere, scratch, getattr(type(callback_list), name), reference)
-    tell = own["on_train_end"]
+        own[name] = functools.partial(_call_redirected, scratch, getattr(type(callback_list), name), reference)
+    call = own["on_train_end"]
 
     def on_train_end(logs: Logs = None) -> None:
         try:
-            tell(logs)
+            call(logs)
         finally:
             scratch.close()
             for name in HOOKS:
@@ -178,7 +178,7 @@ def _redirect_files(callback_list: Any) -> Scratch | None:
     return scratch
 
 
-def _tell_elsewhere(
+def _call_redirected(
     scratch: Scratch, method: Callable[..., None], reference: weakref.ref[Any], *arguments: Any, **options: Any
 ) -> None:
     scratch.send_away()
@@ -188,5 +188,5 @@ def _tell_elsewhere(
         scratch.put_back()
 
 
-def _tell(method: Callable[..., None], reference: weakref.ref[Any], *arguments: Any) -> None:
+def _call(method: Callable[..., None], reference: weakref.ref[Any], *arguments: Any) -> None:
     method(reference(), *arguments)

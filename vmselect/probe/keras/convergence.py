@@ -134,7 +134,7 @@ class ConvergenceProbe(PlainCallback):
         """Set up for a new training."""
         import keras
 
-        self._watch.observation.end()  # a training before this one that ended without a word
+        self._watch.observation.end()  # an earlier training whose end was not reported
         target = choose_path(self.path)
         factors = read_factors(self.factors)
         if target is not None:
@@ -178,7 +178,7 @@ class ConvergenceProbe(PlainCallback):
         self._watch.observation.enter("boundary")
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Learn the batch size from the first step, where nothing else told it."""
+        """Infer the batch size from the first step, where it is not known."""
         watch = self._watch
         watch.observation.enter("steady_steps")
         if watch.batch_size is None and not watch.epochs_run and not watch.facts.threaded:
@@ -187,12 +187,12 @@ class ConvergenceProbe(PlainCallback):
                 watch.batch_size = max(1, examples // (batch + 1))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Look at the monitored metric, if this epoch has it."""
+        """Evaluate the monitored metric, if this epoch has it."""
         logs, watch = logs or {}, self._watch
         watch.observation.enter("boundary")
         if watch.batch_size is None:
             raise ProbeError(
-                "The batch size cannot be learnt from this data. Pass it: ConvergenceProbe(batch_size=...)."
+                "The batch size cannot be inferred from this data. Pass it: ConvergenceProbe(batch_size=...)."
             )
         if not watch.epochs_run:
             watch.initial_epoch = epoch
@@ -234,10 +234,10 @@ class ConvergenceProbe(PlainCallback):
             if watch.judge.monitor_op is not None:
                 raise
             raise ProbeError(
-                f"Keras cannot tell whether {self.monitor} should rise or fall. "
+                f"Keras does not know whether {self.monitor} should rise or fall. "
                 'Pass mode="max" or mode="min" to ConvergenceProbe.'
             ) from unknown
-        # The direction that the judge found is told by what it calls an improvement.
+        # What the judge counts as an improvement gives the direction that it found.
         watch.direction = "min" if bool(watch.judge.monitor_op(0.0, 1.0)) else "max"
         if 0 < watch.judge.stopped_epoch == epoch:
             watch.stabilised_after = epoch + 1
@@ -322,7 +322,7 @@ class _Stand:
 
     @property
     def metrics(self) -> Any:
-        """The model's own metrics: they say in which direction each improves."""
+        """The model's own metrics: they define in which direction each improves."""
         return self._model.metrics
 
 

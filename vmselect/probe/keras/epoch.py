@@ -22,13 +22,13 @@ class EpochProbe(KerasProbe):
         path: file or folder for the profile; a folder gets ``<instance>-<batch>-<time>.json``.
         epochs: how many whole epochs to see.
         stop: with False, watch the whole training: the profile then holds its true total.
-        batch_size: examples per step over all replicas, where the data does not tell.
+        batch_size: examples per step over all replicas, where the data does not have it.
         instance_type: this machine's type, where it cannot be found out.
         region: this machine's region, where it cannot be found out.
         metrics: your own numbers for the profile: names to numbers, or to functions that are called at the end.
         factors: what you vary between runs, names to plain values, for the profile.
-        sample: seconds between two looks at what the machine does; None does not look.
-        alarm: a :class:`~vmselect.Alarm` to be given while the training runs.
+        sample: seconds between two samples of machine usage; None takes no samples.
+        alarm: a :class:`~vmselect.Alarm` to raise while the training runs.
         name: what to call this training among several of a program.
         protect_files: if the probe will end the training, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore,
             CSVLogger and TensorBoard write to a scratch folder, so that nothing of yours is replaced.

@@ -1,4 +1,4 @@
-"""What a running ``fit`` knows and its callbacks are not told: read once from its frame when training begins.
+"""What a running ``fit`` knows and does not pass to callbacks: read once from its frame when training begins.
 
 Keras hands a callback the number of epochs and steps, nothing else. Batch size, first epoch, validation frequency
 and the kind of data are arguments and local variables of ``fit``. Reading them changes nothing, and each falls back
@@ -60,13 +60,19 @@ class FitFacts:
 
 def read_fit(frame: FrameType | None) -> FitFacts:
     """The facts of the ``fit`` that is running above ``frame``."""
+    local, callback_list = find_call(frame, "fit")
+    return _describe_list(callback_list) if local is None else _read_locals(local, callback_list)
+
+
+def find_call(frame: FrameType | None, function: str) -> tuple[dict[str, Any] | None, Any]:
+    """The variables of the call of Keras' ``function`` above ``frame``, and the callback list that it runs."""
     callback_list: Any = None
     for name, local in walk_up(frame):
         if callback_list is None and hasattr(local.get("self"), "_async_train"):
             callback_list = local["self"]
-        if name == "fit" and "callbacks" in local:
-            return _read_locals(local, callback_list)
-    return _describe_list(callback_list)
+        if name == function and "callbacks" in local:
+            return local, callback_list
+    return None, callback_list
 
 
 def walk_up(frame: FrameType | None) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -102,14 +108,14 @@ def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
 
 def _tunes_itself(iterator: Any, adapter: Any) -> bool:
     enabled = attempt(lambda: [adapter._dataset.options().autotune.enabled])
-    if enabled is not None:  # a tf.data dataset: on, unless somebody turned it off
+    if enabled is not None:  # a tf.data dataset: on, unless turned off
         return bool(enabled[0] is not False)
     # On TensorFlow Keras makes one of whatever data there are, and turns tuning off for a PyDataset only.
     return type(iterator).__name__.startswith("TF") and "PyDataset" not in type(adapter).__name__
 
 
 def _goes_on(steps_per_epoch: Any, adapter: Any) -> bool:
-    # Keras asks for a new iterator at each epoch, unless it was told how many steps to take from one without an end.
+    # Keras asks for a new iterator at each epoch, unless steps_per_epoch is given for endless data.
     return steps_per_epoch is not None and attempt(lambda: adapter.num_batches) is None
 
 

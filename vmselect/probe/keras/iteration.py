@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from vmselect._checks import check_count, maybe
 from vmselect.errors import ProbeError
 from vmselect.probe.base import StepProbe
-from vmselect.probe.ending import let_data_go_before_exit
+from vmselect.probe.ending import release_data_before_exit
 from vmselect.probe.facts.framework import count_validation_batches, synchronise
 from vmselect.probe.keras.base import OWN_STOP, THREADED, KerasProbe
 from vmselect.probe.keras.callback import Logs
@@ -35,14 +35,14 @@ class IterationProbe(StepProbe, KerasProbe):
         steady_seconds: go on in each epoch that is cut short until its steady steps have taken this long; more than
             ``steps`` of them where they are short. Of several workers, who wait for each other, ``steps`` alone counts.
         stop: with False, touch nothing and watch the whole training: the profile then holds its true total.
-        batch_size: examples per step over all replicas, where the data does not tell.
+        batch_size: examples per step over all replicas, where the data does not have it.
         validation_steps: cut the second and later validations after this many batches.
         instance_type: this machine's type, where it cannot be found out.
         region: this machine's region, where it cannot be found out.
         metrics: your own numbers for the profile: names to numbers, or to functions that are called at the end.
         factors: what you vary between runs, names to plain values, for the profile.
-        sample: seconds between two looks at what the machine does; None does not look.
-        alarm: a :class:`~vmselect.Alarm` to be given while the training runs.
+        sample: seconds between two samples of machine usage; None takes no samples.
+        alarm: a :class:`~vmselect.Alarm` to raise while the training runs.
         name: what to call this training among several of a program.
         protect_files: if the probe will end the training, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore,
             CSVLogger and TensorBoard write to a scratch folder, so that nothing of yours is replaced.
@@ -105,7 +105,7 @@ class IterationProbe(StepProbe, KerasProbe):
             batch = int(self._last_batch)
         timer.end_step(batch, batch - self._first_of_execution + 1)
         if self._first_step:
-            self._look_at_first_step(batch)
+            self._check_first_step(batch)
         if batch >= self._stop_at or timer.mark > self._deadline_ns:
             self._reach(batch, timer)
 
@@ -219,7 +219,7 @@ class IterationProbe(StepProbe, KerasProbe):
         if self.seconds is not None:
             self._deadline_ns = recording.timer.mark + self.seconds * 1e9
 
-    def _look_at_first_step(self, batch: int) -> None:
+    def _check_first_step(self, batch: int) -> None:
         self._first_step = False
         recording = self._recording
         if recording is None:
@@ -275,7 +275,7 @@ class IterationProbe(StepProbe, KerasProbe):
             self._cut_training(batch)
 
     def _needs_more(self, batch: int, timer: StepTimer) -> bool:
-        """Whether steady steps have been timed for too short; if so, it is looked at again when that should be over."""
+        """Whether steady steps have been timed for too short; if so, sets the step of the next check."""
         alone = self._recording is not None and self._recording.workers == 1
         if self.steady_seconds is None or not alone or self._epochs_seen >= self._epochs_wanted:
             return False
@@ -299,7 +299,7 @@ class IterationProbe(StepProbe, KerasProbe):
         if batch >= self._last_batch:
             return
         self._cut_epoch = self._cut_short = True
-        let_data_go_before_exit()
+        release_data_before_exit()
         if self._timer is not None:
             self._timer.enter("boundary")
         if not self._model.stop_training:  # another callback's stop stays its own
@@ -315,7 +315,7 @@ class IterationProbe(StepProbe, KerasProbe):
         return not self._model.stop_training
 
     def _count_epoch(self, recording: Recording) -> None:
-        """When the last step has been: was it all of the epoch? The first whole one tells what an epoch has."""
+        """After the last step: was the epoch whole? The first whole one gives the steps and examples of an epoch."""
         if self._whole_epoch is not None:  # counted before its validation
             return
         self._whole_epoch = self._is_whole(recording)

@@ -19,20 +19,20 @@ WRITERS = {
     "OrbaxCheckpoint": "directory",
     "SaveBestEpoch": "filepath",
 }
-"""Callbacks that write, the last of them keras-tuner's, and which attribute says where; subclasses write there too."""
+"""Callbacks that write, the last of them keras-tuner's, and the attribute with the path; subclasses write there too."""
 
 _SAVES = tuple(WRITERS[name] for name in ("ModelCheckpoint", "BackupAndRestore", "OrbaxCheckpoint"))
 
 
 def find_writers(callbacks: Iterable[Any]) -> list[tuple[Any, str]]:
-    """Those of the callbacks that write, each with the attribute that says where."""
+    """Those of the callbacks that write, each with the attribute of the path."""
     return [(callback, attribute) for callback in callbacks if (attribute := _where_written(callback))]
 
 
 def describe_saving(callbacks: Iterable[Any]) -> tuple[Saving | None, int | None]:
     """When Keras' callbacks save the model, and after how many batches where that is so.
 
-    What a subclass does after an epoch is its own affair, so it is not said to save after each.
+    What a subclass does after an epoch is unknown, so it does not count as saving after each.
     """
     saving = [one for one in callbacks if _where_written(one) in _SAVES]
     by_batches = [one.save_freq for one in saving if _saves_by_batches(one)]
@@ -48,7 +48,7 @@ def describe_saving(callbacks: Iterable[Any]) -> tuple[Saving | None, int | None
 def take_back(callbacks: Iterable[Any]) -> list[Any]:
     """Remove what a TensorBoard before the probe has just begun to write; returns those that must begin again.
 
-    It opens a file of its own as soon as it is told its model. The name holds the process, and no other is newer.
+    It opens a file of its own in ``set_model``. The name holds the process, and no other is newer.
     """
     begun = []
     for callback in callbacks:
@@ -60,7 +60,7 @@ def take_back(callbacks: Iterable[Any]) -> list[Any]:
         own = sorted(
             Path(folder).glob(f"events.out.tfevents.*.{os.getpid()}.*"), key=lambda file: file.stat().st_mtime_ns
         )
-        with suppress(OSError):  # a folder that holds more is somebody's
+        with suppress(OSError):  # a folder that holds more is the user's
             if own:
                 own[-1].unlink()
             Path(folder).rmdir()

@@ -1,4 +1,4 @@
-"""Garbage collections of the interpreter, which tells when each begins and ends."""
+"""Garbage collections of the interpreter, timed by its callbacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OLDEST = 2
 
 
 class PauseWatch:
-    """Tells a stopwatch of every collection in the thread that trains, until :meth:`stop`."""
+    """Reports to a stopwatch every collection in the thread that trains, until :meth:`stop`."""
 
     def __init__(self, timer: StepTimer) -> None:
         self._timer = timer

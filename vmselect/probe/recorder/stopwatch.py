@@ -1,6 +1,6 @@
 """The stopwatch of a training: knows no framework, only what began and what ended.
 
-Every method takes constant time. A step costs one look at the clock, a few additions and a tuple; memory is bounded
+Every method takes constant time. A step costs one reading of the clock, a few additions and a tuple; memory is bounded
 however long the training runs (see :class:`~vmselect.probe.recorder.reservoir.Reservoir`), while sums stay exact.
 """
 
@@ -27,7 +27,7 @@ STEPS_SAMPLED = 1_000
 EPOCHS_ALWAYS = 1_000
 EPOCHS_SAMPLED = 1_000
 EDGE_EPOCHS = 500
-"""Of this many epochs the first and the last step are kept whatever the sample says."""
+"""Of this many epochs the first and the last step are kept whether or not they are sampled."""
 BATCHES_PER_VALIDATION = 2_000
 BATCHES_ALTOGETHER = 8_000
 PAUSES_ALTOGETHER = 2_000
@@ -63,8 +63,8 @@ class EpochTally:
     epoch_end: int | None = None
 
 
-def _tell_nobody(phase: Phase) -> None:
-    """Nobody wants to know."""
+def _ignore_phase(phase: Phase) -> None:
+    """No observer."""
 
 
 class StepTimer:
@@ -117,8 +117,8 @@ class StepTimer:
         self.previous: EpochTally | None = None
         self.taken: int | None = None
         self.cpu_taken: int | None = None
-        self.enter: Callable[[Phase], object] = _tell_nobody
-        """Told of every change of phase; never of single steps after the first."""
+        self.enter: Callable[[Phase], object] = _ignore_phase
+        """Called at every change of phase; never for single steps after the first."""
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class StepTimer:
         self.opening = True
 
     def begin_step(self) -> None:
-        """A step begins. Only the first of an epoch matters: a caller in a hurry may look at ``opening`` itself."""
+        """A step begins. Only the first of an epoch matters: a fast caller may check ``opening`` itself."""
         if self.opening:
             self.open()
 
@@ -239,14 +239,14 @@ class StepTimer:
             self._tallies.offer(self.epochs_ended, tally)
 
     def begin_epoch_end(self) -> None:
-        """All callbacks are told now that the epoch has ended."""
+        """The callbacks' ``on_epoch_end`` begins."""
         now = self._clock()
         if self._validating is None:
             self._leave_steps(now)
         self._epoch_end_began = (now, self._own)
 
     def end_epoch_end(self) -> None:
-        """All callbacks have been told; what they did meanwhile is known apart from the rest of the boundary."""
+        """The callbacks' ``on_epoch_end`` has ended; its time is recorded apart from the rest of the boundary."""
         if self._epoch_end_began is not None and self.previous is not None:
             began, own = self._epoch_end_began
             self.previous.epoch_end = self._clock() - began - (self._own - own)

@@ -1,4 +1,4 @@
-"""An alarm while a training runs: told once when the processors have been too busy for too long."""
+"""An alarm while a training runs: raised once when the processors have been too busy for too long."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Alarm:
-    """Tells ``notify`` when the processors' use stays above ``cpu`` for ``seconds``; again only after it fell below.
+    """Calls ``notify`` when the processors' use stays above ``cpu`` for ``seconds``; again only after it fell below.
 
     Args:
         notify: a function that takes the :class:`~vmselect.Finding`, or a command: a list of words, or a line that is
@@ -43,12 +43,12 @@ class Alarm:
         self.reset()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_above_since": None, "_told": False}
+        return self.__dict__ | {"_above_since": None, "_raised": False}
 
     def reset(self) -> None:
         """A training begins, and with it the clock: what was seen before is forgotten."""
         self._above_since: float | None = None
-        self._told = False
+        self._raised = False
 
     def see(self, now: float, values: Mapping[str, float], limits: Limits | None = None) -> None:
         """A sample: the time since the start, what was read, and what the process may use."""
@@ -60,13 +60,13 @@ class Alarm:
         if share is None:
             return
         if share <= self.cpu:
-            self._above_since, self._told = None, False
+            self._above_since, self._raised = None, False
             return
         if self._above_since is None:
             self._above_since = now
-        if not self._told and now - self._above_since >= self.seconds:
-            self._told = True
-            self._tell(
+        if not self._raised and now - self._above_since >= self.seconds:
+            self._raised = True
+            self._raise(
                 Finding(
                     "cpu-saturated",
                     f"{who} been more than {self.cpu:.0%} busy for {format_seconds(self.seconds)}, now {share:.0%}.",
@@ -75,12 +75,12 @@ class Alarm:
                 )
             )
 
-    def _tell(self, finding: Finding) -> None:
+    def _raise(self, finding: Finding) -> None:
         # A thread of its own: neither the sampler nor the training waits for it.
-        threading.Thread(target=_give, args=(self.notify, finding), name="vmselect-alarm", daemon=True).start()
+        threading.Thread(target=_notify, args=(self.notify, finding), name="vmselect-alarm", daemon=True).start()
 
 
-def _give(notify: Callable[[Finding], object] | tuple[str, ...], finding: Finding) -> None:
+def _notify(notify: Callable[[Finding], object] | tuple[str, ...], finding: Finding) -> None:
     try:
         if callable(notify):
             notify(finding)

@@ -41,7 +41,7 @@ class ContainerReader:
         return values
 
     def _folders(self, controller: str) -> Iterator[Path]:
-        """The folders that speak of this process, its own group first; where its path is not shown, the mount."""
+        """The folders that apply to this process, its own group first; the mount where its path is not visible."""
         path = self._groups.get(controller)
         root = self._mount / controller
         if path is None:

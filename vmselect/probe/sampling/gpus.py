@@ -15,7 +15,7 @@ HEAT = 0x20 | 0x40
 POWER = 0x04 | 0x80
 """The same because of power: the power cap, the power brake."""
 HARDWARE, ITS_CAUSES = 0x08, HEAT | 0x80
-"""The hardware's slowdown: because of heat or of power, which other bits tell, or none."""
+"""The hardware's slowdown: because of heat or power, which have bits of their own, or of neither."""
 
 GONE = ("NVMLError_GpuIsLost", "NVMLError_Uninitialized", "NVMLError_InvalidArgument", "NVMLError_NotFound")
 

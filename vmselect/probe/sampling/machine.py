@@ -12,11 +12,11 @@ from vmselect.probe.facts.hardware import usable_cores
 
 PRESSURE = Path("/proc/pressure")
 
-LOOKING_SHARE = 0.001
-"""Share of the time that may go into looks at all processes for more children, the one question of milliseconds."""
+LISTING_SHARE = 0.001
+"""Share of the time that may go into listing child processes, the only query that takes milliseconds."""
 
 EARLIER_SECONDS = 1.0
-"""A process that began this much before is older: systems tell the time of their own start in whole seconds."""
+"""A process that began this much before is older: systems report their start in whole seconds."""
 
 MOST_CORES_ONE_BY_ONE = 512
 
@@ -24,7 +24,7 @@ MOST_CORES_ONE_BY_ONE = 512
 class MachineReader:
     """Reads the machine; rates are per second since the reading before.
 
-    What a system does not tell is left out. The work of child processes (data loaders) counts as the process's own.
+    What a system does not report is omitted. The work of child processes (data loaders) counts as the process's own.
     """
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class MachineReader:
         self._clock = time.perf_counter
         self._began = time.time()
         self._children: set[Any] = set()
-        self._look_again = 0.0
+        self._list_again = 0.0
         self._times: dict[Any, tuple[float, float]] = {}
         """Of this process and its children at the last reading: their own time, and that of children they took leave
         of."""
         self._worked = self._missing = 0.0
-        # Where a container hides its counters, psutil would warn in the middle of somebody's training.
+        # Where a container hides its counters, psutil would warn in the middle of a training.
         root = getattr(psutil, "PROCFS_PATH", None)
         self._counts_swap = root is None or Path(root, "vmstat").is_file()
         self._pressures: tuple[str, ...] = ("cpu", "io", "memory")
@@ -96,7 +96,7 @@ class MachineReader:
         The time of a child goes over to its parent when that takes leave of it, the rest of its time and all of a child
         that was never seen with it.
         """
-        self._look_for_children()
+        self._list_children()
         before, self._times = self._times, {}
         worked = handed_over = 0.0
         for process in (self._process, *self._children):
@@ -113,21 +113,21 @@ class MachineReader:
             self._times[process] = now
         handed_over -= sum(sum(last) for process, last in before.items() if process not in self._times)
         # Less than was known of those who ended: one of them did between two questions, and the next reading has its
-        # time; or nobody took leave of it, and its time is in no reading.
+        # time; or nothing waited for it, and its time is in no reading.
         self._worked += worked + max(0.0, handed_over + self._missing)
         self._missing = min(0.0, handed_over)
         return self._worked
 
-    def _look_for_children(self) -> None:
+    def _list_children(self) -> None:
         now = self._clock()
         there_are = has_children()
-        if there_are is False or ((self._children or there_are is None) and now < self._look_again):
+        if there_are is False or ((self._children or there_are is None) and now < self._list_again):
             return
         try:
             self._children = set(self._process.children(recursive=True))
         except self._psutil.Error:
             return
-        self._look_again = now + (self._clock() - now) / LOOKING_SHARE
+        self._list_again = now + (self._clock() - now) / LISTING_SHARE
 
     def _count_pressure(self) -> dict[str, float]:
         counts = {}

@@ -1,7 +1,7 @@
-"""The thread that samples: started and ended by a probe, told of every change of phase.
+"""The thread that samples: started and ended by a probe, which reports every change of phase.
 
 It reads once an interval, and at the first changes to and from each phase, so that short phases have samples of their
-own. All reading is done in the thread; whoever tells it of a phase pays for a look at the clock. Before the process is
+own. All reading is done in the thread; reporting a phase costs one reading of the clock. Before the process is
 forked the thread ends, and afterwards it is started again in the parent: a child must not inherit half a thread.
 """
 
@@ -64,7 +64,7 @@ class Sampler:
     ) -> None:
         self.interval = interval
         self.alive = alive
-        """Whether what is watched goes on: when it says no, sampling ends by itself."""
+        """Whether what is watched goes on: when it returns False, sampling ends by itself."""
         self._given = readers
         self._readers: Sequence[Reader] = ()
         self._alarm = alarm

@@ -113,7 +113,7 @@ class Tally:
 
     def _alone(self) -> threading.RLock:
         """The lock. A signal may interrupt its holder to build a record, hence one that can be taken twice."""
-        if self._process != os.getpid():  # a child: whoever held the lock when it was forked does not live here
+        if self._process != os.getpid():  # a forked child: the thread that held the lock does not exist here
             self._lock, self._process = threading.RLock(), os.getpid()
         return self._lock
 
@@ -123,5 +123,5 @@ def _percentile(ordered: list[float], share: float) -> float:
 
 
 def _short(value: float) -> float:
-    """Four digits say all that a sample knows."""
+    """Rounded to four digits, the precision of a sample."""
     return float(f"{value:.4g}")

@@ -20,7 +20,7 @@ from vmselect.probe.scratch import Scratch
 
 
 class TrainerProbe(StepProbe):
-    """Base of the probes in a trainer; a subclass translates what its library tells."""
+    """Base of the probes in a trainer; a subclass translates the events of its library."""
 
     _way = "Let the trainer train with this probe in its callbacks."
 
@@ -38,14 +38,14 @@ class TrainerProbe(StepProbe):
         self._cut_epoch = self._cut_short = self._validating = False
         self._validates = False
 
-    # -- what a subclass has to say --------------------------------------------------------------------------------
+    # -- called by subclasses --------------------------------------------------------------------------------
 
     def _begin(self, alive: Callable[[], bool] | None = None) -> None:
         """The training begins: nothing of it is known yet.
 
-        ``alive`` says whether it goes on, where the trainer does not tell of every end.
+        ``alive()`` is true while it goes on, for a trainer that does not report every end.
         """
-        self._close("interrupted")  # one before this that ended without a word
+        self._close("interrupted")  # an earlier training whose end was not reported
         scratch = self._scratch
         self._reset()
         self._recording = recording = Recording("loop", backend="torch", options=self.options)

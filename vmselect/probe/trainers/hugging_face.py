@@ -29,12 +29,12 @@ class HuggingFaceProbe(TrainerProbe):
     """
 
     _begun = False
-    """Whether a recording has begun whose training has not told of its own beginning yet."""
+    """Whether a recording has begun before ``on_train_begin``."""
 
     def begin(self, arguments: Any) -> None:
         """``train`` has been called; without this call the recording begins with the first event of the training.
 
-        The trainer tells no callback when it fails: one before this may have ended without a word, and with another
+        The trainer calls no callback when it fails: an earlier training may have failed, with another
         output folder. While this one lasts, ``train`` is among the calls of this thread.
         """
         self._end_early(None, None)
@@ -84,11 +84,11 @@ class HuggingFaceProbe(TrainerProbe):
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """An epoch begins."""
-        self._end_epoch()  # unless that has been said
+        self._end_epoch()  # unless it has ended already
         self._begin_epoch()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """The batches of a step begin. If one of them fails, no event will tell: nothing is redirected meanwhile."""
+        """The batches of a step begin. If one fails, no event follows: nothing is redirected meanwhile."""
         if self._scratch is not None:
             self._scratch.put_back()
 
@@ -124,7 +124,7 @@ class HuggingFaceProbe(TrainerProbe):
             coming = 1
         else:
             coming = 0
-        # What comes after belongs to this epoch still; whether it is the last must be said now.
+        # What comes after belongs to this epoch still; whether it is the last is decided now.
         self._validations_seen += coming
         if self._end_epoch():
             control.should_training_stop = True

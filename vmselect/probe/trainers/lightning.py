@@ -53,7 +53,7 @@ class LightningProbe(TrainerProbe):
             )
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
-        """The trainer gets ready: the earliest moment that it tells of."""
+        """The trainer gets ready: the earliest event."""
         if stage == "fit":
             self.protect(trainer)
             self._begin()
@@ -77,7 +77,7 @@ class LightningProbe(TrainerProbe):
             validations_per_epoch=often,
             validates=bool(trainer.enable_validation),
         )
-        # Where gradients of several batches are added up, nobody waits for a GPU after each of them.
+        # Where gradients of several batches are added up, no GPU is waited for after each of them.
         if accumulate == 1 or module.device.type == "cpu":
             self._time_fetches(loop.epoch_loop, "_on_before_fetch", "_on_after_fetch")
         self._updates = trainer.global_step

@@ -42,7 +42,7 @@ class Address:
 
     @property
     def store(self) -> str | None:
-        """The cloud that keeps the files, or None where it cannot be told."""
+        """The cloud that keeps the files, or None if unknown."""
         return None if _names_a_server(self.options) else STORES.get(self.protocol)
 
     @property
@@ -64,9 +64,9 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
     >>> read_address("sftp://me:hush@host/data?token=abc").shown
     'sftp://me@host/data'
     """
-    with _saying_only(f"url must be a text of 1 to {LONGEST_URL} characters, such as protocol://host/folder."):
+    with _hiding_value(f"url must be a text of 1 to {LONGEST_URL} characters, such as protocol://host/folder."):
         text = check_name("url", url, longest=LONGEST_URL)
-    with _saying_only("options must map names to values, such as {'anon': True}."):
+    with _hiding_value("options must map names to values, such as {'anon': True}."):
         given = check_mapping("options", options) if options is not None else {}
     if "::" in text:
         raise ArgumentError("url chains several file systems (::), of which only one can be measured. Give one.")
@@ -91,8 +91,8 @@ def is_secret_name(name: str) -> bool:
 
 
 @contextmanager
-def _saying_only(rule: str) -> Iterator[None]:
-    """Let a check say its ``rule``, without the value that it refused: that may hold a secret."""
+def _hiding_value(rule: str) -> Iterator[None]:
+    """Report only the ``rule`` of a check, not the refused value: it may hold a secret."""
     try:
         yield
     except ArgumentError:

@@ -20,7 +20,7 @@ from vmselect.records.usage import Phase
 from vmselect.records.warmup import detect_warmup
 
 JOIN_SECONDS = 10.0
-"""How long a stream is waited for that was told to stop."""
+"""How long a stream is waited for after a stop."""
 
 Clock = Callable[[], float]
 OpenStorage = Callable[[Address], Storage]
@@ -47,7 +47,7 @@ class Engine:
     clock: Clock = time.perf_counter
     open_storage: OpenStorage = Storage
     enter: Callable[[Phase], None] = lambda _: None
-    """Told what begins."""
+    """Called with each phase that begins."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _made: list[str] = field(default_factory=list)
 
@@ -116,7 +116,8 @@ class Engine:
     def _direction(self, begin: float, times: list[tuple[float, float]]) -> Direction:
         taken = [max(0.0, end - start) for start, end in times]
         per_byte = [seconds / size for seconds, size in zip(taken, self.sizes, strict=True)]
-        warm = detect_warmup(per_byte) if self.streams == 1 else 0  # streams that share a link say nothing alone
+        # Streams that share a connection have no warm-up of their own.
+        warm = detect_warmup(per_byte) if self.streams == 1 else 0
         labels: list[Label] = ["warmup" if number < warm else "steady" for number in range(len(taken))]
         return Direction(
             seconds=max(end for _, end in times) - begin,

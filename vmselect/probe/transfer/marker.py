@@ -1,7 +1,7 @@
 """The mark that a probe leaves in a store before it writes anything else there, so that all of it can be found again.
 
-Everything that one probe writes lies in one folder whose name no other program uses. The marker in it says which
-process is at work. A process that was killed leaves folder and marker; :func:`clean_transfers` finds them by name and
+Everything that one probe writes lies in one folder whose name no other program uses. The marker in it names
+the process at work. A process that was killed leaves folder and marker; :func:`clean_transfers` finds them by name and
 removes them, unless their process is, or may be, still running.
 """
 

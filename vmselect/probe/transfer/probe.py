@@ -1,4 +1,4 @@
-"""The probe of moving data: to a store and back, with its size and cost said before anything moves."""
+"""The probe of moving data: to a store and back, with its size and cost printed before anything moves."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def probe_transfer(
         usd_per_gb: what the store charges for a GB that leaves it; without it, the shipped list price of its cloud.
         budget_usd: nothing is moved if that could cost more, nor over 1 GB where the price is not known.
         options: what fsspec needs to open the store, such as keys; never recorded or printed.
-        sample: seconds between two looks at what the machine does; None does not look.
+        sample: seconds between two samples of machine usage; None takes no samples.
 
     >>> record = probe_transfer("memory://doc", megabytes=1, files=2, streams=1, instance_type="here", verbose=0)
     >>> record.setup.files, record.upload.total_bytes, record.cost_usd
@@ -143,7 +143,7 @@ def probe_transfer(
     check_target(where, "transfer")
     facts = read_facts(**given, factors=varied)
     if talk:
-        _say(f"vmselect: {plan}")
+        _print_line(f"vmselect: {plan}")
     sizes = [plan.bytes_per_file] * plan.files
     observation = Observation(interval)
     streams = min(plan.streams, plan.files)
@@ -173,7 +173,7 @@ def probe_transfer(
     )
     written = record.save(where) if where is not None else None
     if talk:
-        _say(f"vmselect: {describe(record)}" + (f"; record in {written}" if written else ""))
+        _print_line(f"vmselect: {describe(record)}" + (f"; record in {written}" if written else ""))
     return record
 
 
@@ -184,6 +184,6 @@ def describe(record: TransferRecord) -> str:
     return f"up {up}, down {down}, all removed"
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
