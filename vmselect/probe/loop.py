@@ -12,7 +12,7 @@ from vmselect._checks import check_callable, check_count, check_flag, check_name
 from vmselect.errors import ProbeError
 from vmselect.probe.base import Probe
 from vmselect.probe.ending import EndWatch
-from vmselect.probe.facts.framework import synchronise
+from vmselect.probe.facts.framework import synchronize_devices
 from vmselect.probe.options import Factors, Metrics, Options
 from vmselect.probe.recording import Recording
 from vmselect.probe.sampling import Alarm
@@ -83,7 +83,7 @@ class LoopProbe(Probe):
         self._stop = check_flag("stop", stop)
         self._model = maybe(check_name, "model", model)
         self._examples = maybe(check_count, "examples", examples)
-        self._synchronize = maybe(check_callable, "synchronize", synchronize) or synchronise
+        self._synchronize = maybe(check_callable, "synchronize", synchronize) or synchronize_devices
         self._epochs_begun = 0
         self._whole = self._cut_short = self._stepping = False
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect.probe.base import Probe
 from vmselect.probe.ending import EndWatch
-from vmselect.probe.facts.framework import synchronise
+from vmselect.probe.facts.framework import length_of, synchronize_devices
 from vmselect.probe.facts.process import take_initialization
 from vmselect.probe.options import Options
 from vmselect.probe.recording import Recording
@@ -158,7 +158,7 @@ class TorchScript(Probe):
             return begun
         if self._recording is None or not self._recording.saw_anything:
             return iterate(loader)
-        synchronise()
+        synchronize_devices()
         begun = self._validation = _Pass(self, loader, 0, training=False)
         if running is not None:
             running.end_step = None  # where the validation is left early, it ends with the next step
@@ -180,7 +180,7 @@ class TorchScript(Probe):
             recording.observe()
         return recording
 
-    def _recognise(self, now: _Pass) -> None:
+    def _recognize(self, now: _Pass) -> None:
         """An optimizer has stepped within this pass: it trains. Other passes may only inspect some batches."""
         self._training = weakref.ref(now)
         optimizer = self._optimizer() if self._optimizer is not None else None
@@ -222,11 +222,11 @@ class TorchScript(Probe):
             shapes = [(tuple(one.shape), bool(one.requires_grad)) for one in weights]
             recording.parameters = sum(math.prod(shape) for shape, _ in shapes)
             recording.structure = hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
-        recording.steps = _length(loader)
+        recording.steps = length_of(loader)
         size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
         recording.counted_batch_size = size * recording.workers if isinstance(size, int) else None
         if not loader.drop_last and recording.steps is not None and recording.workers == 1:
-            recording.counted_examples = _length(loader.dataset)
+            recording.counted_examples = length_of(loader.dataset)
 
     def next_step(self, now: _Pass) -> bool:
         """The next batch is asked for: what came before has ended. Whether the pass is to go on."""
@@ -240,11 +240,11 @@ class TorchScript(Probe):
         if running is not None and running is not now and running.read:
             return True  # read beside a training
         if self._must_wait:
-            synchronise()
+            synchronize_devices()
         self._end_validation()
         if not now.read:
             before = time.perf_counter_ns()
-            self._recognise(now)
+            self._recognize(now)
             now.began += time.perf_counter_ns() - before
         read, now.read, now.updates = now.read, now.batches, self.updates
         recording = self._recording
@@ -289,7 +289,7 @@ class TorchScript(Probe):
 
     def _end_validation(self) -> None:
         if self._validation is not None and self._recording is not None:
-            synchronise()
+            synchronize_devices()
             self._recording.timer.end_validation()
             self._recording.note()
         self._validation = None
@@ -372,10 +372,3 @@ class _Pass:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)
-
-
-def _length(data: Any) -> int | None:
-    try:
-        return len(data) or None
-    except TypeError:  # data of unknown length
-        return None

@@ -175,7 +175,7 @@ def read_peak_gpu_memory(backend: str | None = None) -> int | None:
     return attempt(peaks[name]) if name in peaks else None
 
 
-def synchronise(model: Any = None) -> None:
+def synchronize_devices(model: Any = None) -> None:
     """Wait until the device has finished all work; torch's device too, whichever backend Keras uses."""
     jax, torch, tensorflow = (sys.modules.get(name) for name in ("jax", "torch", "tensorflow"))
     name = backend_name()
@@ -218,6 +218,14 @@ def _read_variable(model: Any, variable: Any) -> Any:
             if own is variable:
                 return value
     return variable.numpy() if hasattr(variable, "numpy") else variable.value
+
+
+def length_of(data: Any) -> int | None:
+    """The length of data or of a loader; None if empty or unknown."""
+    try:
+        return len(data) or None
+    except (TypeError, AttributeError):
+        return None
 
 
 def attempt(ask: Callable[[], Answer]) -> Answer | None:

@@ -14,7 +14,7 @@ from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.facts.framework import attempt, count_parameters, name_model
 from vmselect.probe.inference.answers import settle
 from vmselect.probe.inference.batches import Batch, count_bytes
-from vmselect.probe.inference.keeping import build_calls, describe, keep_record, make_setup, print_line
+from vmselect.probe.inference.keeping import build_calls, keep_record, make_setup
 from vmselect.probe.inference.load import Clock
 from vmselect.probe.inference.tally import Tally
 from vmselect.probe.keras.callback import Logs, PlainCallback
@@ -220,9 +220,7 @@ class InferenceProbe(PlainCallback):
             **machine,
         )
         if machine["environment"].worker_index == 0:
-            where = keep_record(record, self.path)
-            if self.verbose and self._cut_short:
-                print_line(describe(record, where))
+            keep_record(record, self.path, announce=bool(self.verbose and self._cut_short))
 
 
 def read_caller(frame: FrameType | None, name: str) -> _Caller | None:

@@ -13,7 +13,7 @@ from vmselect.errors import ArgumentError, ProbeError
 from vmselect.probe.ending import EndWatch, classify
 from vmselect.probe.inference.answers import settle
 from vmselect.probe.inference.batches import Batch, cut_batches
-from vmselect.probe.inference.keeping import build_calls, describe, keep_record, make_setup, print_line
+from vmselect.probe.inference.keeping import build_calls, keep_record, make_setup
 from vmselect.probe.inference.load import Clock, Failures, Load, Sleep
 from vmselect.probe.inference.tally import Tally
 from vmselect.probe.observation import Observation, check_sample
@@ -200,9 +200,7 @@ class _Run:
         )  # fmt: skip
         probe.records.append(record)
         if self._seconds or not interrupted:
-            where = keep_record(record, probe._path)
-            if probe._verbose and not interrupted:
-                print_line(describe(record, where))
+            keep_record(record, probe._path, announce=bool(probe._verbose and not interrupted))
         return record
 
 

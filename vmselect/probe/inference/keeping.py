@@ -53,9 +53,12 @@ def label_calls(readings: Sequence[Reading]) -> tuple[Label, ...]:
     return tuple("warmup" if position < warm else "steady" for position in range(len(readings)))
 
 
-def keep_record(record: InferenceRecord, path: Path | None) -> str:
-    """Write the record where one is wanted; returns words about where it is."""
-    return f"; record in {record.save(path)}" if path is not None else ""
+def keep_record(record: InferenceRecord, path: Path | None, *, announce: bool) -> None:
+    """Write the record, if there is a path, and print one line about it if ``announce``."""
+    where = f"; record in {record.save(path)}" if path is not None else ""
+    if announce:
+        sys.stdout.write(describe(record, where) + "\n")
+        sys.stdout.flush()
 
 
 def describe(record: InferenceRecord, where: str = "") -> str:
@@ -68,12 +71,6 @@ def describe(record: InferenceRecord, where: str = "") -> str:
     if record.failed:
         shown.append(f"{record.failed:,} failed")
     return f"vmselect: {calls.total:,} calls, {', '.join(shown)}{where}" if shown else f"vmselect: no calls{where}"
-
-
-def print_line(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def make_setup(tally: Tally, *, bytes_per_item: float | None, **facts: Any) -> InferenceSetup:

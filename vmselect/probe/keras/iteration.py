@@ -11,7 +11,7 @@ from vmselect._checks import check_count, maybe
 from vmselect.errors import ProbeError
 from vmselect.probe.base import StepProbe
 from vmselect.probe.ending import release_data_before_exit
-from vmselect.probe.facts.framework import count_validation_batches, synchronise
+from vmselect.probe.facts.framework import count_validation_batches, synchronize_devices
 from vmselect.probe.keras.base import OWN_STOP, THREADED, KerasProbe
 from vmselect.probe.keras.callback import Logs
 from vmselect.probe.keras.step_trace import StepTrace
@@ -100,7 +100,7 @@ class IterationProbe(StepProbe, KerasProbe):
                 self._end_trace()
             return
         if not logs:  # Keras fetched nothing, so it did not wait
-            synchronise(self._model)
+            synchronize_devices(self._model)
         if batch > self._last_batch:  # Keras counts on when the last of several steps in one call are missing
             batch = int(self._last_batch)
         timer.end_step(batch, batch - self._first_of_execution + 1)

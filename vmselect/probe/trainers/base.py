@@ -14,7 +14,7 @@ from typing import Any
 
 from vmselect.probe.base import StepProbe
 from vmselect.probe.ending import EndWatch
-from vmselect.probe.facts.framework import synchronise
+from vmselect.probe.facts.framework import synchronize_devices
 from vmselect.probe.recording import Recording
 from vmselect.probe.scratch import Scratch
 
@@ -107,7 +107,7 @@ class TrainerProbe(StepProbe):
         self._batches += 1
         if not stepped:
             return False
-        synchronise()
+        synchronize_devices()
         recording.timer.end_step(self._batches - 1, self._batches - self._read)
         if not self._epochs and not self._read:
             recording.note()
@@ -124,7 +124,7 @@ class TrainerProbe(StepProbe):
     def _begin_validation(self) -> None:
         recording = self._recording
         if recording is not None and recording.saw_anything and not self._validating:
-            synchronise()
+            synchronize_devices()
             self._validating = True
             recording.timer.begin_validation()
 
@@ -135,7 +135,7 @@ class TrainerProbe(StepProbe):
     def _end_validation(self) -> None:
         recording = self._recording
         if recording is not None and self._validating:
-            synchronise()
+            synchronize_devices()
             self._validating = False
             self._validations_seen += 1
             recording.timer.end_validation()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from vmselect.probe.facts.framework import length_of
 from vmselect.probe.keras.fit import walk_up
 from vmselect.probe.observation import watch_call
 from vmselect.probe.scratch import Scratch
@@ -57,7 +58,7 @@ class HuggingFaceProbe(TrainerProbe):
             self._recording.saving = "batches"
             self._recording.save_freq = int(state.save_steps) * args.gradient_accumulation_steps
         loader, accumulate = known.get("train_dataloader"), args.gradient_accumulation_steps
-        steps = in_epoch = _length(loader)
+        steps = in_epoch = length_of(loader)
         epochs: int | None = state.num_train_epochs if in_epoch else None
         # The state holds epochs rounded up.
         in_steps = self.stop and (args.max_steps > 0 or args.num_train_epochs != state.num_train_epochs)
@@ -137,13 +138,6 @@ class HuggingFaceProbe(TrainerProbe):
     def _send_away(self) -> None:
         if self._scratch is not None:
             self._scratch.send_away()
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader) or None
-    except (TypeError, AttributeError):  # data of unknown length
-        return None
 
 
 def _word(strategy: Any) -> str:

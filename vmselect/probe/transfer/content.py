@@ -1,4 +1,4 @@
-"""What is moved: bytes that no compression shrinks, different for every file, recognised when they come back."""
+"""What is moved: bytes that no compression shrinks, different for every file, recognized when they come back."""
 
 from __future__ import annotations
 
