@@ -1,6 +1,6 @@
 """Which records are repetitions of one another, which can be compared, and which were mixed up: the only definition.
 
-Three questions, one table of facts (:data:`FACTS`). Unknown facts agree with everything.
+Three questions, one table of conditions (:data:`CONDITIONS`). Unknown values agree with everything.
 
 * **Is it the same machine estimate?** Records of one machine type, provider, batch size, number of workers and nodes
   and values of the varied factors belong together (:func:`group_repetitions`).
@@ -30,11 +30,11 @@ KNOWN_FACTORS = frozenset({"instance_type", "machine", "provider", "region", "ma
 """Factors that a record tells by itself; the others are part of what makes a machine estimate."""
 
 
-class Fact(NamedTuple):
+class Condition(NamedTuple):
     """Something that should agree: its name, how to read it, and what it means when it does not.
 
-    A fact of the ``task`` says what was trained; one of the ``software`` with what; one of the ``run`` how. A caller
-    who passes one of ``given`` brings all records to one value, so that it no longer matters.
+    Conditions of the ``task`` define what was trained, of the ``software`` with what, and of the ``run`` how. A caller
+    who passes one of ``given`` sets it for all records, so that it need not agree.
     """
 
     name: str
@@ -58,67 +58,67 @@ def _validation_steps(profile: Profile) -> int | None:
     return profile.setup.validation_steps
 
 
-FACTS: tuple[Fact, ...] = (
-    Fact("model", lambda p: p.model, "task", remedy="Choose one with model=, or rank them apart."),
-    Fact("number of parameters", lambda p: p.setup.parameters, "task"),
-    Fact(
+CONDITIONS: tuple[Condition, ...] = (
+    Condition("model", lambda p: p.model, "task", remedy="Choose one with model=, or rank them apart."),
+    Condition("number of parameters", lambda p: p.setup.parameters, "task"),
+    Condition(
         "structure of the model",
         lambda p: p.setup.structure,
         "task",
         remedy="They are different fits of a program (frozen and tuned, say): rank one with fit=, or estimate each.",
     ),
-    Fact(
+    Condition(
         "number of training examples",
         lambda p: p.setup.examples,
         "task",
         DATA,
         "Rank them apart, or pass examples= if only the amount of data differs.",
     ),
-    Fact(
+    Condition(
         "number of validation examples",
         lambda p: p.setup.validation_examples,
         "task",
         VALIDATION,
         "Rank them apart, or pass validation_examples= to bring them to one size.",
     ),
-    Fact(
+    Condition(
         "number of epochs between validations",
         lambda p: p.setup.validation_freq if _validates(p) else None,
         "task",
         remedy="Probe with the same validation_freq.",
     ),
-    Fact(
+    Condition(
         "number of validations within an epoch",
         lambda p: p.setup.validations_per_epoch,
         "task",
         remedy="Probe with the same interval between validations.",
     ),
-    Fact("backend", lambda p: p.environment.backend, "software"),
-    Fact("precision", lambda p: p.environment.precision, "software"),
-    Fact("jit", lambda p: p.environment.jit, "software"),
-    Fact("steps per epoch", lambda p: p.setup.steps_per_epoch, "run", DATA),
-    Fact("validation steps", _validation_steps, "run", VALIDATION),
-    Fact("steps per execution", lambda p: p.setup.steps_per_execution, "run"),
-    Fact("replicas", lambda p: p.environment.replicas if p.outcome != "given" else None, "run"),
-    Fact(
+    Condition("backend", lambda p: p.environment.backend, "software"),
+    Condition("precision", lambda p: p.environment.precision, "software"),
+    Condition("jit", lambda p: p.environment.jit, "software"),
+    Condition("steps per epoch", lambda p: p.setup.steps_per_epoch, "run", DATA),
+    Condition("validation steps", _validation_steps, "run", VALIDATION),
+    Condition("steps per execution", lambda p: p.setup.steps_per_execution, "run"),
+    Condition("replicas", lambda p: p.environment.replicas if p.outcome != "given" else None, "run"),
+    Condition(
         "tuning of the input by itself",
         lambda p: p.setup.self_tuning_input,
         "run",
         remedy="Leave out the files made the way you will not train; their setup.self_tuning_input tells.",
     ),
-    Fact(
+    Condition(
         "input going on through all epochs",
         lambda p: p.setup.continuous_input,
         "run",
         remedy="Leave out the files made the way you will not train; their setup.continuous_input tells.",
     ),
-    Fact(
+    Condition(
         "way of saving",
         lambda p: p.setup.saving,
         "run",
         remedy="Leave out the files made the way you will not train; their setup.saving tells.",
     ),
-    Fact(
+    Condition(
         "number of batches between saves",
         lambda p: p.setup.save_freq,
         "run",
@@ -230,12 +230,12 @@ def check_repetitions(
             f"{first.title}: its {len(profiles)} profiles are no repetitions of one setup; they differ in {what} "
             f"({found}). Estimate or rank the setups apart."
         )
-    for fact in FACTS:
-        values = _distinct_values(profiles, fact.read)
-        if len(values) > 1 and fact.given.isdisjoint(given):
+    for condition in CONDITIONS:
+        values = _distinct_values(profiles, condition.read)
+        if len(values) > 1 and condition.given.isdisjoint(given):
             raise error(
                 f"{first.title}: its {len(profiles)} profiles are no repetitions of one setup; they differ in the "
-                f"{fact.name} ({list_values(values)}). {fact.remedy}"
+                f"{condition.name} ({list_values(values)}). {condition.remedy}"
             )
     return _find_unvalidated(profiles, given)
 
@@ -248,20 +248,20 @@ def check_comparable(
     Findings say where only the software differs, or validation was seen of some and not of others.
     """
     findings = []
-    for fact in FACTS:
-        values = _distinct_values(profiles, fact.read)
-        if len(values) < 2 or fact.part == "run" or not fact.given.isdisjoint(given):
+    for condition in CONDITIONS:
+        values = _distinct_values(profiles, condition.read)
+        if len(values) < 2 or condition.part == "run" or not condition.given.isdisjoint(given):
             continue
-        if fact.part == "task":
+        if condition.part == "task":
             raise error(
-                f"The profiles differ in the {fact.name} ({list_values(values)}), so their times cannot be compared. "
-                f"{fact.remedy}"
+                f"The profiles differ in the {condition.name} ({list_values(values)}), so their times cannot be "
+                f"compared. {condition.remedy}"
             )
         findings.append(
             Finding(
                 "software-differs",
-                f"The machines were measured with different {fact.name} ({list_values(values)}).",
-                f"Probe them with the same {fact.name} if the machines themselves are to be compared.",
+                f"The machines were measured with different {condition.name} ({list_values(values)}).",
+                f"Probe them with the same {condition.name} if the machines themselves are to be compared.",
             )
         )
     if DATA.isdisjoint(given):

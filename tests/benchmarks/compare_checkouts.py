@@ -38,6 +38,9 @@ RENAMED = {
     "doubt": "warning",
     "note": "info",
     "epochs-beyond": "epochs-extrapolated",
+    "batch-size-between": "batch-size-interpolated",
+    "batch-size-beyond": "batch-size-extrapolated",
+    "fit-left-out": "fit-excluded",
     "beyond-batch-sizes": "extrapolated-batch-size",
 }
 """Words of results that a refactoring renamed on purpose. Both sides are translated before they are compared."""

@@ -183,7 +183,7 @@ def pause(seconds: float, *, epoch: int = 0, batch: int = 1, whole_heap: bool | 
 )
 def test_pauses_by_how_they_recur(runs: Any, each: list[float], once: float) -> None:
     found = time_pauses(Readings(pauses=runs, steps_seen=20))
-    assert [found.each.value, found.each.low, found.each.high] == pytest.approx(each)
+    assert [found.each.value, found.each.half_width_below, found.each.half_width_above] == pytest.approx(each)
     assert found.once == pytest.approx(once)
     assert time_pauses(Readings(pauses=runs)) == Pauses()
 

@@ -101,11 +101,11 @@ def test_one_fit_that_cannot_be_estimated_does_not_hide_the_others() -> None:
     others = estimate_fits([profile(0.1, 1), out_of_memory(2), profile(0.5, 3, structure="whole", epochs=4)])
     assert [fit.number for fit in others.fits] == [1, 3]
     assert others.seconds == pytest.approx(sum(fit.estimate.seconds for fit in others.fits))
-    assert others.left_out == (2,)
-    (lacking,) = [finding.message for finding in others.findings if finding.code == "fit-left-out"]
+    assert others.excluded == (2,)
+    (lacking,) = [finding.message for finding in others.findings if finding.code == "fit-excluded"]
     assert lacking.startswith("The sum lacks fit 2. p3.2xlarge, batch 32: the training ran out of memory")
     assert str(others).endswith(", without fit 2")
-    assert json.loads(json.dumps(others.to_dict()))["left_out"] == [2]
+    assert json.loads(json.dumps(others.to_dict()))["excluded"] == [2]
     page = others._repr_html_()
     assert "<tr><td>1</td>" in page
     assert "<tr><td>3</td>" in page

@@ -35,7 +35,7 @@ def check(*batches: float, more: float = 0.0, truncated: bool = False, of: int |
 
 
 def numbers(level: Level) -> list[float]:
-    return [level.value, level.low, level.high, level.noise, level.stall]
+    return [level.value, level.half_width_below, level.half_width_above, level.noise, level.stall]
 
 
 # A typical value
@@ -67,9 +67,11 @@ def test_the_widths_of_a_typical_value() -> None:
     assert quantile(0.9, 6.0) == pytest.approx(1.9431802805)
     assert numbers(found) == pytest.approx([1.0, width, math.hypot(width, 0.06 * 2), math.sqrt(2 * variance), 0.0])
     many = locate([1.0] * 100)
-    assert many.high == pytest.approx(math.hypot(many.low, -math.log(0.1) / 100 * 2))
-    assert locate([1.0] * 100, unseen=False).high == many.low
-    assert locate([1.0, 1.0, 1.0, 9.0], unseen=False).high == pytest.approx(math.hypot(found_width(3), 8 / 4))
+    assert many.half_width_above == pytest.approx(math.hypot(many.half_width_below, -math.log(0.1) / 100 * 2))
+    assert locate([1.0] * 100, unseen=False).half_width_above == many.half_width_below
+    assert locate([1.0, 1.0, 1.0, 9.0], unseen=False).half_width_above == pytest.approx(
+        math.hypot(found_width(3), 8 / 4)
+    )
 
 
 def found_width(readings: int) -> float:
@@ -82,8 +84,8 @@ def test_what_comes_once_in_every_run() -> None:
     width = quantile(0.9, 4.0) * math.sqrt((3 * (0.12 * 3) ** 2 + 2) / 4 * 1.5 / 2)
     assert numbers(predict_once([2.0, 4.0])) == pytest.approx([3.0, width, width, 0.0, 0.0])
     far = predict_once([0.1, 9.9])
-    assert far.low == far.value == pytest.approx(5.0)
-    assert far.high > 5.0
+    assert far.half_width_below == far.value == pytest.approx(5.0)
+    assert far.half_width_above > 5.0
 
 
 def test_so_many_of_a_level_are_as_far_off_as_each() -> None:
@@ -151,7 +153,7 @@ def test_later_validations_from_the_first() -> None:
     profile = probed(steps_per_execution=2)
     later, finding = _later_from_first(profile, [[check(3.0, 0.5, 0.5)]], 10, 0.9)
     each = locate([0.5, 0.5])
-    assert numbers(later) == pytest.approx([2.5, each.low * 5, each.high * 5, 0.0, 0.0])
+    assert numbers(later) == pytest.approx([2.5, each.half_width_below * 5, each.half_width_above * 5, 0.0, 0.0])
     assert "only the first validation was seen; later ones are taken from its batches" in finding.message
     assert (finding.code, finding.severity) == ("one-validation", "info")
     later, finding = _later_from_first(profile, [[check(more=3.0)], [check(more=4.0), check(more=1.0)]], 10, 0.9)
@@ -272,19 +274,19 @@ def test_a_boundary_seen_once_counts_for_128_steps_at_most(
 ) -> None:
     found = boundaries(openings=[Opening(seconds, cut_short=True)])
     assert (found.shortened, found.opening.value, found.once) == (shortened, value, once)
-    plain = locate([16.0], prior_spread=0.25, unseen=False).high
-    assert found.opening.high == pytest.approx(math.hypot(plain, 0.3 * once))
-    longer = boundaries(openings=[Opening(seconds, cut_short=True)], truncated_boundaries=True).opening.high
+    plain = locate([16.0], prior_spread=0.25, unseen=False).half_width_above
+    assert found.opening.half_width_above == pytest.approx(math.hypot(plain, 0.3 * once))
+    longer = boundaries(openings=[Opening(seconds, cut_short=True)], truncated_boundaries=True).opening.half_width_above
     assert longer == pytest.approx(math.hypot(plain, 0.3 * 16.0, 0.3 * once))
 
 
 def test_only_one_end_or_wrap_up_was_seen() -> None:
     found = boundaries(first_endings=[4.0, 3.0], first_wrap_ups=[3.0, 2.0])
     assert numbers(found.ending)[:3] == [2.0, 2.0, 2.0]
-    assert (found.wrap_up.value, found.wrap_up.high) == (0.0, 3.0)
+    assert (found.wrap_up.value, found.wrap_up.half_width_above) == (0.0, 3.0)
     assert (found.first_ending.value, found.first_wrap_up.value) == (3.5, 2.5)
     best = boundaries(setup={"saving": "best"}, first_endings=[4.0], later_endings=[1.0] * 9).ending
-    assert (best.value, best.low) == (1.0, 1.0)
+    assert (best.value, best.half_width_below) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,12 @@ def test_of_a_lone_reading_that_may_recur_half_counts_at_its_rate_and_half_once(
         assert level.value == pytest.approx(1 + recurring * excess / sum(units))
         assert level.stall == pytest.approx((1 - recurring) * excess)
         # Whether all of it recurs, or none: both are within the interval.
-        assert level.value - level.low <= 1.0 < 1 + excess / sum(units) <= level.value + level.high
+        assert (
+            level.value - level.half_width_below
+            <= 1.0
+            < 1 + excess / sum(units)
+            <= level.value + level.half_width_above
+        )
     assert locate([1.0] * 38 + [4.0] * 2).value == pytest.approx(1.15), "two of them recur"
     assert locate([1.0] * 2 + [4.0]).value == pytest.approx(2.0), "three readings tell nothing"
 

@@ -65,7 +65,7 @@ def estimate(
 
       vmselect estimate small.json --phase 10:1 --phase 5:large.json
     """
-    from vmselect.estimation.fits import LEFT_OUT
+    from vmselect.estimation.fits import EXCLUDED_FIT
     from vmselect.estimation.runtime import TERMS
     from vmselect.records import Profile
     from vmselect.records.folder import walk_records
@@ -105,7 +105,7 @@ def estimate(
     emit(rows, (*columns, *shown), format=format)
     say(findings)
     say(unusable)
-    if unusable or any(finding.code == LEFT_OUT for finding in findings):
+    if unusable or any(finding.code == EXCLUDED_FIT for finding in findings):
         raise typer.Exit(2)
 
 
@@ -144,7 +144,7 @@ def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, 
         total = {name: getattr(program, name) for name in ("seconds", "low", "high")}
         total |= {"fits": sum(fit.times for fit in program.fits), "method": options["method"]}
         total |= {"batch_size": sizes.pop() if len(sizes) == 1 else None}
-        lacking = f" but {list_all(program.left_out)}" if program.left_out else ""
+        lacking = f" but {list_all(program.excluded)}" if program.excluded else ""
         yield machine | {"fit": TOGETHER + lacking} | total, program.findings
 
 

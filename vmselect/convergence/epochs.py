@@ -38,9 +38,9 @@ Source = Literal["measured", "interpolated", "extrapolated", "unknown"]
 class EpochsEstimate:
     """Epochs that a training at ``batch_size`` takes: ``value``, and the interval in which the next run should fall.
 
-    Unpacks as ``value, low, high``, which are no numbers where the epochs are "unknown". ``doubt`` is how far the mean
-    over many runs may be from ``value``, as a share of it: less than the interval says, and what counts when batch
-    sizes are compared.
+    Unpacks as ``value, low, high``, which are NaN where the ``source`` is "unknown". ``mean_half_width`` is the
+    half-width of the mean over many runs, as a share of ``value``. It is smaller than that of the next run and decides
+    ties between batch sizes.
     """
 
     batch_size: int
@@ -48,7 +48,7 @@ class EpochsEstimate:
     low: float
     high: float
     source: Source
-    doubt: float = 0.0
+    mean_half_width: float = 0.0
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -102,8 +102,8 @@ def predict_epochs(
     sizes = sorted(epochs)
     if batch_size in epochs:
         values = epochs[batch_size]
-        half, doubt = spread.widths(len(values), confidence)
-        return _estimate(batch_size, statistics.fmean(values), half, half, "measured", doubt)
+        half, mean_half_width = spread.widths(len(values), confidence)
+        return _estimate(batch_size, statistics.fmean(values), half, half, "measured", mean_half_width)
     if sizes[0] < batch_size < sizes[-1]:
         return _between(epochs, sizes, batch_size, spread, confidence)
     if not sizes[0] / REACH <= batch_size <= sizes[-1] * REACH:
@@ -125,8 +125,8 @@ def _between(
     weight = math.log(batch_size / below) / math.log(above / below)
     rate = (1 - weight) / statistics.fmean(epochs[below]) + weight / statistics.fmean(epochs[above])
     repetitions = min(len(epochs[below]), len(epochs[above]))
-    half, doubt = spread.widths(repetitions, confidence, INTERPOLATION_SPREAD)
-    return _estimate(batch_size, 1 / rate, half, half, "interpolated", doubt)
+    half, mean_half_width = spread.widths(repetitions, confidence, INTERPOLATION_SPREAD)
+    return _estimate(batch_size, 1 / rate, half, half, "interpolated", mean_half_width)
 
 
 def _beyond(
@@ -136,7 +136,7 @@ def _beyond(
     nearest = sizes[-1] if larger else sizes[0]
     ratio = max(batch_size / nearest, nearest / batch_size)
     value = statistics.fmean(epochs[nearest])
-    half, doubt = spread.widths(len(epochs[nearest]), confidence)
+    half, mean_half_width = spread.widths(len(epochs[nearest]), confidence)
     if larger:
         bracket = f"{value:.3g} epochs (constant) .. {value * ratio:.3g} (growing in proportion)"
     else:
@@ -149,7 +149,7 @@ def _beyond(
     )
     below = half if larger else half + math.log(ratio)
     return _estimate(
-        batch_size, value, below, half + math.log(ratio), "extrapolated", doubt + math.log(ratio), (finding,)
+        batch_size, value, below, half + math.log(ratio), "extrapolated", mean_half_width + math.log(ratio), (finding,)
     )
 
 
@@ -159,9 +159,9 @@ def _estimate(
     half_below: float,
     half_above: float,
     source: Source,
-    doubt: float,
+    mean_half_width: float,
     findings: tuple[Finding, ...] = (),
 ) -> EpochsEstimate:
     # No training is shorter than one epoch, unless a run was measured that was.
     low = min(value, max(1.0, value * math.exp(-half_below)))
-    return EpochsEstimate(batch_size, value, low, value * math.exp(half_above), source, doubt, findings)
+    return EpochsEstimate(batch_size, value, low, value * math.exp(half_above), source, mean_half_width, findings)

@@ -206,7 +206,7 @@ class ConvergenceStudy(ConvergenceRecord):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Doubts about this study, each with a remedy."""
+        """Warnings about this study, each with a remedy."""
         found = [finding for size in self.batch_sizes for finding in self.epochs(size).findings]
         partial = [run for run in self.runs if not _tells(run)]
         if partial:

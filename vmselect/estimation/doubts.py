@@ -1,4 +1,4 @@
-"""Doubts about an estimate: what in the readings makes it less sure than it looks."""
+"""Warnings about an estimate, from its readings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def find_warnings(
     saves: Saves,
     epoch_seconds: float,
 ) -> Iterator[Finding]:
-    """Every doubt that the readings give reason for."""
+    """All findings about the readings of an estimate."""
     title = profiles[0].title
     seen = sum(len(block.seconds) for block in readings.blocks)
     if seen < FEW_READINGS:

@@ -17,7 +17,7 @@ from vmselect.grouping import Identity, distinct, identify, read_records
 from vmselect.records import Profile
 from vmselect.units import format_seconds, list_all, printable
 
-LEFT_OUT = "fit-left-out"
+EXCLUDED_FIT = "fit-excluded"
 """The code of the finding that a sum lacks a fit."""
 
 
@@ -41,7 +41,7 @@ class FitEstimate:
 class FitsEstimate:
     """All trainings of a program on one machine: each of ``fits``, and their sum between ``low`` and ``high``.
 
-    ``left_out`` are the numbers of those that could not be estimated, which the sum lacks.
+    ``excluded`` are the numbers of those that could not be estimated, which the sum lacks.
 
     >>> from vmselect import Profile
     >>> frozen = Profile.from_times(instance_type="a", steps_per_epoch=10, iteration_seconds=[0.1] * 5)
@@ -58,12 +58,12 @@ class FitsEstimate:
     high: float
     confidence: float
     findings: tuple[Finding, ...] = ()
-    left_out: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         count = sum(fit.times for fit in self.fits)
         times = f"{format_seconds(self.seconds)} ({format_seconds(self.low)} to {format_seconds(self.high)})"
-        lacking = f", without fit {list_all(self.left_out)}" if self.left_out else ""
+        lacking = f", without fit {list_all(self.excluded)}" if self.excluded else ""
         return printable(f"{self.title}: {count} fit{'s' * (count != 1)} in {times}{lacking}")
 
     def _repr_html_(self) -> str:
@@ -82,7 +82,7 @@ class FitsEstimate:
         plain = {name: getattr(self, name) for name in ("title", "seconds", "low", "high", "confidence")}
         parts = [{**vars(fit), "estimate": fit.estimate.to_dict()} for fit in self.fits]
         findings = [vars(finding) for finding in self.findings]
-        return plain | {"fits": parts, "findings": findings, "left_out": list(self.left_out)}
+        return plain | {"fits": parts, "findings": findings, "excluded": list(self.excluded)}
 
 
 def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: Any) -> FitsEstimate:
@@ -103,7 +103,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         )
     said = options.get("batch_size") or getattr(options.get("workload"), "batch_size", None)
     fits: list[FitEstimate] = []
-    left_out: dict[int, EstimateError] = {}
+    excluded: dict[int, EstimateError] = {}
     before: object = None
     for position, same in enumerate(order_fits(measured), 1):
         number = same[0].fit.number if same[0].fit else position
@@ -111,7 +111,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         try:
             predicted = fit_runtime(same, **options).at(count)
         except EstimateError as wrong:  # the others can be told all the same
-            left_out[number] = wrong
+            excluded[number] = wrong
             continue
         one = FitEstimate(
             number=number,
@@ -129,11 +129,13 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
             fits.append(one)
         before = kind
     if not fits:
-        raise next(iter(left_out.values()))
+        raise next(iter(excluded.values()))
     parts = [fit.estimate for fit in fits]
     lacking = (
-        Finding(LEFT_OUT, f"The sum lacks fit {number}. {wrong}", "Measure that fit again, or add its time by hand.")
-        for number, wrong in left_out.items()
+        Finding(
+            EXCLUDED_FIT, f"The sum lacks fit {number}. {wrong}", "Measure that fit again, or add its time by hand."
+        )
+        for number, wrong in excluded.items()
     )
     return FitsEstimate(
         title=measured[0].instance_type or "unknown machine",
@@ -143,7 +145,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         high=math.fsum(part.high for part in parts),
         confidence=parts[0].confidence,
         findings=(*dict.fromkeys(finding for part in parts for finding in part.findings), *lacking),
-        left_out=tuple(left_out),
+        excluded=tuple(excluded),
     )
 
 
@@ -242,7 +244,7 @@ def _join(fit: FitEstimate, other: FitEstimate) -> FitEstimate:
         low=one.low + two.low,
         high=one.high + two.high,
         terms={name: seconds for name, seconds in terms.items() if seconds},
-        # Of equal fits the same is doubtful, whatever numbers it is told with.
-        findings=tuple({doubt.code: doubt for doubt in (*two.findings, *one.findings)}.values()),
+        # Equal fits have the same findings, with slightly different numbers.
+        findings=tuple({finding.code: finding for finding in (*two.findings, *one.findings)}.values()),
     )
     return replace(fit, times=fit.times + 1, repetitions=min(fit.repetitions, other.repetitions), estimate=together)

@@ -49,18 +49,18 @@ UNSEEN_STEPS = 2.0
 
 @dataclass(frozen=True)
 class Level:
-    """A mean ``value`` per unit, the half-widths below and above it, and the spread of single readings."""
+    """A mean ``value`` per unit, the half-widths of its interval, and the ``noise`` of single readings."""
 
     value: float
-    low: float
-    high: float
+    half_width_below: float
+    half_width_above: float
     noise: float
     stall: float = 0.0
     """Seconds of a lone stall, beyond an ordinary reading, that the mean leaves out."""
 
     def times(self, often: float) -> Level:
         """So many of it, all as far off as each."""
-        return Level(self.value * often, self.low * often, self.high * often, 0.0)
+        return Level(self.value * often, self.half_width_below * often, self.half_width_above * often, 0.0)
 
 
 NOTHING = Level(0.0, 0.0, 0.0, 0.0)
@@ -109,8 +109,8 @@ def locate(
     rate = min(UNSEEN_RATE, -math.log(1 - confidence) / covered) if unseen else 0.0
     return Level(
         value=mean,
-        low=min(width, mean),
-        high=math.hypot(width, rate * UNSEEN_STEPS * mean, beyond / (covered + 1)),
+        half_width_below=min(width, mean),
+        half_width_above=math.hypot(width, rate * UNSEEN_STEPS * mean, beyond / (covered + 1)),
         noise=math.sqrt(variance * covered / len(values)),
         stall=beyond,
     )
@@ -129,7 +129,7 @@ def predict_once(seconds: Sequence[float], *, confidence: float = 0.9) -> Level:
     freedom = PRIOR_READINGS + runs - 1
     squares = PRIOR_READINGS * (ONCE_SPREAD * mean) ** 2 + math.fsum((x - mean) ** 2 for x in seconds)
     width = quantile(confidence, freedom) * math.sqrt(squares / freedom * (1 + 1 / runs) / 2)
-    return Level(value=mean, low=min(width, mean), high=width, noise=0.0)
+    return Level(mean, min(width, mean), width, 0.0)
 
 
 def _take_lone_stall(values: list[float], weights: list[int], stall: float, doubtful: float, fewest: int) -> float:

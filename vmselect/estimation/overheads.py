@@ -97,14 +97,14 @@ def time_boundaries(
     wrap_up = find(readings.later_wrap_ups)
     if readings.first_wrap_ups and not readings.later_wrap_ups:
         # All of it may be what frameworks compile to sum up an epoch, or none of it.
-        wrap_up = replace(wrap_up, high=max(readings.first_wrap_ups))
+        wrap_up = replace(wrap_up, half_width_above=max(readings.first_wrap_ups))
     ending = find(readings.later_endings)
     if readings.first_endings and not readings.later_endings:
         # A first save can take a hundred times as long as later ones, or just as long.
         half = max(readings.first_endings) / 2
         ending = Level(half, half, half, 0.0)
     if profile.setup.saving == "best":  # every epoch counts as a best one, and perhaps none is after the first
-        ending = replace(ending, low=max(ending.low, ending.value))
+        ending = replace(ending, half_width_below=max(ending.half_width_below, ending.value))
     seen, beyond = [lost(one) for one in readings.openings], 0.0
     if len(seen) == 1 and readings.unit == "step" and not readings.first_openings:
         limit = LONE_BOUNDARY_STEPS * step.value
@@ -133,7 +133,7 @@ def time_boundaries(
         wrap_up=wrap_up,
         ending=ending,
         first_ending=predict_once(readings.first_endings, confidence=confidence),
-        opening=replace(opening, high=math.hypot(opening.high, longer, STALL_RECURS * beyond)),
+        opening=replace(opening, half_width_above=math.hypot(opening.half_width_above, longer, STALL_RECURS * beyond)),
         first_wrap_up=predict_once(readings.first_wrap_ups, confidence=confidence),
         once=once,
         shortened=beyond > 0,
@@ -151,10 +151,10 @@ def time_partial_batch(
     if readings.later_partials:
         each = locate(readings.later_partials, prior_spread=BOUNDARY_SPREAD, unseen=False, confidence=confidence)
     else:
-        # Step time is affine in the batch size, with a fixed part that is not known: halfway, and all of it in doubt.
+        # Step time is affine in the batch size. Its fixed part is unknown: take the middle, and all of it as interval.
         share = workload.partial_batch / workload.batch_size if workload.batch_size else 1.0
-        doubt = step.value * (1 - share) / 2
-        each = Level(step.value * (1 + share) / 2, doubt, doubt, 0.0)
+        half = step.value * (1 - share) / 2
+        each = Level(step.value * (1 + share) / 2, half, half, 0.0)
     if readings.first_partials:
         extra = [max(0.0, seconds - each.value) for seconds in readings.first_partials]
         return PartialBatch(each, predict_once(extra, confidence=confidence))

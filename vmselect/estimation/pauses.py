@@ -51,9 +51,9 @@ def time_pauses(readings: Readings) -> Pauses:
     rate = math.fsum(others) / readings.steps_seen
     again = FULL_RECURS * math.fsum(full) / readings.steps_seen
     # Few pauses tell their rate badly: by the square root of their number.
-    doubt = rate / math.sqrt(len(others)) if others else 0.0
+    half = rate / math.sqrt(len(others)) if others else 0.0
     once = (first + math.fsum(full)) / len(readings.pauses)
-    return Pauses(Level(rate, doubt, math.hypot(doubt, again), 0.0), once)
+    return Pauses(Level(rate, half, math.hypot(half, again), 0.0), once)
 
 
 def _in_first_step(pause: Pause) -> bool:

@@ -24,7 +24,7 @@ class Spread:
 
     def add_level(self, level: Level, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
         """The half-widths of a level, in the same way."""
-        self.add_sides(level.low, level.high, once=once, per_epoch=per_epoch)
+        self.add_sides(level.half_width_below, level.half_width_above, once=once, per_epoch=per_epoch)
 
     def add_sides(self, low: float, high: float, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
         """Half-widths below and above that count ``once + per_epoch * n`` times."""

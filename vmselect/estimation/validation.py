@@ -60,7 +60,7 @@ def time_validations(
     scale = _scale(profile, readings, workload)
     if scale != 1.0:
         extra = later.value * (scale - 1)
-        first = Level(max(0.0, first.value + extra), first.low, first.high, 0.0)
+        first = Level(max(0.0, first.value + extra), first.half_width_below, first.half_width_above, 0.0)
         later = later.times(scale)
     return ValidationTimes(*_repeat(first, later, profile.setup.validations_per_epoch or 1.0), tuple(findings))
 
@@ -72,8 +72,8 @@ def _repeat(first: Level, later: Level, often: float) -> tuple[Level, Level]:
     more = often - 1
     together = Level(
         max(0.0, first.value + more * later.value),
-        math.hypot(first.low, more * later.low),
-        math.hypot(first.high, more * later.high),
+        math.hypot(first.half_width_below, more * later.half_width_below),
+        math.hypot(first.half_width_above, more * later.half_width_above),
         0.0,
     )
     return together, later.times(often)
@@ -206,4 +206,6 @@ def _assume(profile: Profile, readings: Readings, workload: Workload, step: Leve
         "training step per batch.",
         "Probe with validation data and validations=2.",
     )
-    return ValidationTimes(Level(seconds + compiling, later.low, later.high, 0.0), later, (finding,))
+    return ValidationTimes(
+        Level(seconds + compiling, later.half_width_below, later.half_width_above, 0.0), later, (finding,)
+    )

@@ -164,13 +164,15 @@ def _within_reach(
     mean = Interval(epochs.value, epochs.value, epochs.value)
     low, high = scored(measure(candidates, settings, candidates.work(mean)))
     sizes = candidates.per_machine_estimate(lambda one: one.batch_size)
-    doubts = candidates.per_machine_estimate(lambda one: one.epochs.doubt if one.epochs else 0.0).astype(float)
+    widths = candidates.per_machine_estimate(lambda one: one.epochs.mean_half_width if one.epochs else 0.0).astype(
+        float
+    )
 
     def near(winner: int, rows: Ints, column: int) -> Bools:
         at = value[rows, column]
-        doubt = np.where(sizes[rows] == sizes[winner], 0.0, np.hypot(doubts[rows], doubts[winner]))
+        of_epochs = np.where(sizes[rows] == sizes[winner], 0.0, np.hypot(widths[rows], widths[winner]))
         above = high[winner, column] / value[winner, column] - 1
-        apart = np.hypot(np.hypot(1 - low[rows, column] / at, above), doubt)
+        apart = np.hypot(np.hypot(1 - low[rows, column] / at, above), of_epochs)
         return np.asarray(np.log(at / value[winner, column]) <= apart)
 
     return near

@@ -104,7 +104,12 @@ class Studied:
     def _describe(self, batch_size: int) -> dict[str, Any]:
         value, low, high = estimate = self.study.epochs(batch_size, confidence=self.confidence)
         known = {"epochs": value, "epochs_low": low, "epochs_high": high, "source": estimate.source}
-        return {"batch_size": batch_size, **known, "doubt": estimate.doubt, "metric": self.metric(batch_size)}
+        return {
+            "batch_size": batch_size,
+            **known,
+            "mean_half_width": estimate.mean_half_width,
+            "metric": self.metric(batch_size),
+        }
 
     def _with_epochs(self, pair: MachineEstimate) -> MachineEstimate:
         epochs = self.study.epochs(pair.batch_size or 0, confidence=self.confidence)

@@ -1,4 +1,4 @@
-"""RECORD: what was measured, its file formats, and the doubts it raises. Imports no framework and no numpy."""
+"""RECORD: what was measured, its file formats, and the warnings about it. Imports no framework and no numpy."""
 
 from vmselect.records.base import Environment, Fact, Gpu, Placement, Record
 from vmselect.records.folder import load_profiles, load_records

@@ -293,7 +293,7 @@ class InferenceRecord(Record):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Doubts about this record, each with a remedy."""
+        """Warnings and information about this record, each with a remedy."""
         return warnings_first(_find(self))
 
 

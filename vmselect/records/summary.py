@@ -72,7 +72,7 @@ def table_html(profiles: Sequence[Profile], *, most: int = MOST_ROWS) -> str:
     summaries = [summarise(one) for one in profiles[:most]]
     shown = [name for name in COLUMNS if any(name in row for row in summaries)]
     left = 'style="text-align:left"'
-    head = "".join(f"<th {left}>{name}</th>" for name in (*shown, "doubts"))
+    head = "".join(f"<th {left}>{name}</th>" for name in (*shown, "warnings"))
     body = "".join(
         "<tr>"
         + "".join(f"<td {left}><bdi>{html.escape(row.get(name, ''))}</bdi></td>" for name in shown)

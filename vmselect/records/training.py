@@ -314,7 +314,7 @@ class Profile(Record):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Doubts about this profile, each with a remedy."""
+        """Warnings and information about this profile, each with a remedy, and the certain diagnoses."""
         from vmselect.records.doubts import find_warnings
 
         return find_warnings(self)

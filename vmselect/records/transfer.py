@@ -161,7 +161,7 @@ class TransferRecord(Record):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Doubts about this record, each with a remedy."""
+        """Warnings and information about this record, each with a remedy."""
         found = []
         if self.instance_type is None:
             found.append(

@@ -225,8 +225,8 @@ function markStudiedTies(rows, best, settings) {
   const winner = rows[0];
   rows.forEach((row, i) => {
     const sameSize = row.candidate.batch_size === winner.candidate.batch_size;
-    const doubts = sameSize ? [] : [row.candidate.studied.doubt, winner.candidate.studied.doubt];
-    row.tied = Math.log(row.score / winner.score) <= Math.hypot(spreads[i].below, spreads[0].above, ...doubts);
+    const widths = sameSize ? [] : [row.candidate.studied.meanHalfWidth, winner.candidate.studied.meanHalfWidth];
+    row.tied = Math.log(row.score / winner.score) <= Math.hypot(spreads[i].below, spreads[0].above, ...widths);
   });
 }
 

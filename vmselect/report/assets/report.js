@@ -39,7 +39,9 @@ function readCandidate(given, payload) {
     ...given,
     estimateTitle: machine.title,
     model: machine.runtime,
-    studied: machine.epochs ? { value, low, high, doubt: sizeOf(payload.study, given.batch_size).doubt } : null,
+    studied: machine.epochs
+      ? { value, low, high, meanHalfWidth: sizeOf(payload.study, given.batch_size).mean_half_width }
+      : null,
     metric: metricWords(payload.study, given.batch_size),
     minimum_seconds: given.billing_minimum_seconds,
     increment_seconds: given.billing_increment_seconds,
@@ -123,7 +125,7 @@ function readMarkets(given, candidates) {
   return [...new Set([asked, ...sold, ...(sold.length > 1 ? ["any"] : [])])];
 }
 
-/** Each finding once, with the machines it is about; doubts before notes. The age of prices stands at the top already. */
+/** Each finding once, with the machines it is about; warnings first. The age of prices stands at the top already. */
 function readFindings(payload, candidates) {
   const about = payload.findings.map(() => new Set());
   const several = new Set(candidates.map((candidate) => candidate.batch_size)).size > 1;
