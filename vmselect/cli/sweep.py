@@ -118,7 +118,7 @@ def status(
     folder: FolderArgument,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Say how a sweep stands, from its journal alone: nothing is asked or started."""
+    """Show the state of a sweep from its journal alone. Starts nothing."""
     from vmselect.sweeps import read_state
     from vmselect.sweeps.result import status_rows
 
@@ -137,7 +137,7 @@ def clean(
     yes: YesOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """End whatever the journal says may still run; say what was proved gone and what could not be.
+    """End all trials that may still run, and list which are proved to be gone.
 
     Exit code 0 when everything is proved gone, 1 when something may still run.
     """
@@ -162,7 +162,7 @@ def _run(
     from vmselect.cli.sweep_view import View
     from vmselect.sweeps import sweep
 
-    signal.signal(signal.SIGTERM, _as_interrupt)  # being asked to end is no reason to leave something running
+    signal.signal(signal.SIGTERM, _as_interrupt)  # end the trials on SIGTERM, too
     with View(plan, machine=format is Format.json) as view:
         result = sweep(
             plan, folder, budget_usd=budget_usd, parallel=parallel, yes=yes,

@@ -1,4 +1,4 @@
-"""Records that trials left, brought into the sweep's folder under the number of their trial."""
+"""Collects the records of trials in the sweep's folder, under the number of their trial."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vmselect.sweeps.plan import Trial
 
 
 def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path], list[str]]:
-    """Copy every whole record of an attempt into ``folder``; returns the files and what was wrong with others.
+    """Copy every complete record of an attempt into ``folder``; returns the files and the faults of others.
 
-    Doing it again gives the same files: a crash between copying and noting it loses nothing and doubles nothing.
+    Repeating it gives the same files: a crash before the journal entry loses and duplicates nothing.
     """
-    recover(attempt_folder / "records")  # a trial that was killed left what it had measured by then
+    recover(attempt_folder / "records")  # of a killed trial
     files: list[Path] = []
     faults: list[str] = []
     for source in sorted((attempt_folder / "records").glob("*.json")):
@@ -41,12 +41,12 @@ def load_all(folder: Path, files: list[str]) -> list[Record]:
 
 
 def fingerprint(path: Path) -> str:
-    """What tells two contents apart."""
+    """A hash of the file's content."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _complete(record: Record, trial: Trial) -> Record:
-    """The record with the trial's factors, which a writer that knows nothing of sweeps leaves out."""
+    """The record with the trial's factors and instance type, if it lacks them."""
     changes: dict[str, object] = {}
     if missing := {name: level for name, level in trial.factors.items() if name not in record.factors}:
         changes["factors"] = {**record.factors, **missing}

@@ -1,4 +1,4 @@
-"""The user's command: split once, filled in per trial, never read by a shell."""
+"""The user's command: split once, completed per trial, never interpreted by a shell."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def as_text(level: Any) -> str:
 
 
 def check_text(what: str, text: str) -> str:
-    """A level or a name that no shell on the way could take for more than a text."""
+    """A level or a name without characters that a shell would interpret."""
     bad = next((mark for mark in ("$(", "${", *_OPERATORS) if mark in text), None)
     if bad is None and not text.isprintable():
         bad = "a control character"
     if bad is not None or len(text) > _LONGEST:
         raise PlanError(
-            f"{what} {show(text)} holds {bad or 'too many characters'}. Values are plain words; "
+            f"{what} {show(text)} holds {bad or 'too many characters'}. Values must be plain text; "
             "put anything else into a file and name the file."
         )
     return text
@@ -98,10 +98,7 @@ def check_script(arguments: Sequence[str], folder: Path) -> None:
     """Raise where the command's script is not in ``folder``, from which it will run."""
     script = script_of(arguments)
     if script is not None and not has_file(folder / script):
-        raise PlanError(
-            f"The script {script} is not in {folder}, or may not be looked at. Start the sweep in the folder where it "
-            "is."
-        )
+        raise PlanError(f"The script {script} is not in {folder}, or is not readable. Start the sweep in its folder.")
 
 
 def _in_shell_text(arguments: Sequence[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""The experiment's design: factors x levels x repetitions, less what is excluded, in a random order by blocks."""
+"""The design of experiments: combinations of levels, exclusions, repetitions, and random order by blocks."""
 
 from __future__ import annotations
 

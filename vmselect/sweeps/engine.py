@@ -101,11 +101,10 @@ class Engine:
                     continue
                 ended.append((attempt, self._end(trial, attempt, seen if seen.state == "gone" else Seen("lost"))))
             else:
-                self._take_in(trial, attempt, None)
-        for trial in self.trials:  # a crash may have come between fetching and noting
-            for attempt in self.state.attempts.get(trial.id, []):
-                if not self.state.records.get(trial.id) and attempt.fetched:
-                    self._note_records(trial, attempt, None)
+                self._take_in(trial, attempt, self._fetch(attempt))
+        for attempt in self.state.all_attempts:  # a crash may have happened between fetching and recording
+            if attempt.fetched and attempt.trial in trials and not self.state.records.get(attempt.trial):
+                self._note_records(trials[attempt.trial], attempt, quiet=True)
         return ended
 
     # -- running
@@ -119,7 +118,7 @@ class Engine:
             try:
                 for attempt in self._adopted:
                     trial = next(t for t in self.trials if t.id == attempt.trial)
-                    running[pool.submit(self._follow, trial, attempt)] = trial
+                    running[pool.submit(self._launch, trial, attempt, adopted=True)] = trial
                 while queue or running or self._repeat(queue):
                     if self.listener_error is not None:
                         raise self.listener_error
@@ -142,7 +141,7 @@ class Engine:
     ) -> None:
         while len(running) < parallel:
             with self._lock:
-                self._pass_over(queue)
+                self._skip_hopeless(queue)
             if not queue:
                 return
             if not self.runner.has_room(queue[0]):
@@ -150,7 +149,7 @@ class Engine:
                     return
                 self._retry_end()
                 if not self.runner.has_room(queue[0]):
-                    self.write("skip", trial=queue.pop(0).id, why="what ran on its machine before may still run")
+                    self.write("skip", trial=queue.pop(0).id, why="an earlier trial may still run on its machine")
                     continue
             trial = queue.pop(0)
             with self._lock:
@@ -168,7 +167,7 @@ class Engine:
                     self._retried.add(attempt.token)
                     self._end(trial, attempt, Seen("lost"))
 
-    def _pass_over(self, queue: list[Trial]) -> None:
+    def _skip_hopeless(self, queue: list[Trial]) -> None:
         """Skip trials that cannot change the result, and put those first that may change most."""
         if self.sequential is None or not queue:
             return
@@ -215,27 +214,20 @@ class Engine:
                    worst_usd=self.budget.worst_of(trial.id), handle=self.runner.announce(job))  # fmt: skip
         return self.state.attempts[trial.id][-1]
 
-    def _launch(self, trial: Trial, attempt: Attempt) -> None:
-        """Start an announced trial and watch it; it is ended whatever happens here."""
-        seen = Seen("lost", why="stop")
+    def _launch(self, trial: Trial, attempt: Attempt, *, adopted: bool = False) -> None:
+        """Start an announced trial, unless it is adopted from an earlier run, and watch it; end it in any case."""
+        seen = Seen("lost", why="" if adopted else "stop")
         try:
-            if self.stopping.is_set():
-                return
-            try:
-                more = self.runner.start(self._job(trial, attempt.number, attempt.token), attempt.handle)
-            except VmselectError as cannot:
-                seen = Seen("lost", why="start", error=str(cannot))
-                return
-            attempt.handle = {**attempt.handle, **more}
-            self.write("started", trial=trial.id, attempt=attempt.number, handle=more)
-            seen = self._watch(attempt)
-        finally:
-            self._end(trial, attempt, seen)
-
-    def _follow(self, trial: Trial, attempt: Attempt) -> None:
-        """Watch a trial that an earlier vmselect started."""
-        seen = Seen("lost")
-        try:
+            if not adopted:
+                if self.stopping.is_set():
+                    return
+                try:
+                    more = self.runner.start(self._job(trial, attempt.number, attempt.token), attempt.handle)
+                except VmselectError as cannot:
+                    seen = Seen("lost", why="start", error=str(cannot))
+                    return
+                attempt.handle = {**attempt.handle, **more}
+                self.write("started", trial=trial.id, attempt=attempt.number, handle=more)
             seen = self._watch(attempt)
         finally:
             self._end(trial, attempt, seen)
@@ -290,7 +282,7 @@ class Engine:
     def _seconds(self, attempt: Attempt, status: dict[str, Any], seen: Seen) -> float:
         """How long it is to be paid for: until now, or as the supervisor counted where nothing is rented."""
         elapsed = max(0.0, self.clock() - attempt.began)
-        if seen.state == "gone":  # nobody saw when
+        if seen.state == "gone":  # at an unknown time
             return min(elapsed, self.plan.paid_seconds)
         counted = status.get("seconds")
         if not self.runner.rents and isinstance(counted, (int, float)) and 0 <= counted <= elapsed + 1:
@@ -309,22 +301,22 @@ class Engine:
             return str(cannot)
         return ""
 
-    def _take_in(self, trial: Trial, attempt: Attempt, unfetched: str | None) -> None:
-        problem = self._fetch(attempt) if unfetched is None else unfetched
+    def _take_in(self, trial: Trial, attempt: Attempt, problem: str) -> None:
+        """Record what was fetched, or the problem of fetching it."""
         if problem:
             self.write("unfetched", trial=trial.id, attempt=attempt.number, why=problem)
             return
         self.write("fetched", trial=trial.id, attempt=attempt.number)
-        self._note_records(trial, attempt, attempt)
+        self._note_records(trial, attempt)
 
-    def _note_records(self, trial: Trial, attempt: Attempt, aloud: Attempt | None) -> None:
+    def _note_records(self, trial: Trial, attempt: Attempt, *, quiet: bool = False) -> None:
         # Of several workers all must have ended well: a chief that lost one measured something else.
         if trial.nodes > 1 and (attempt.exit != 0 or attempt.why not in ("", "exit")):
             return
         files, faults = collect(trial, self._folder(attempt), self.folder)
         for file in files:
             self.write("record", trial=trial.id, attempt=attempt.number, file=file.name, sha256=fingerprint(file))
-        if not files and aloud:
+        if not files and not quiet:
             self.write("empty", trial=trial.id, attempt=attempt.number, why="; ".join(faults)[:500])
 
     def _folder(self, attempt: Attempt) -> Path:

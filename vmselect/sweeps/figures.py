@@ -92,7 +92,7 @@ def speed_up(measured: Figures, candidate: Figures) -> float | None:
 
 
 def figures_used(published: Figures | None, profiles: Sequence[Profile]) -> Figures | None:
-    """The figures of what a measured training really used; None where its times say nothing about GPUs.
+    """The figures of the GPUs that a measured training used; None if its times do not depend on GPUs.
 
     A training that something else held up (its input, its processors, a neighbour), or that used no GPU, could be any
     faster elsewhere. One that used one GPU of four is compared by that one.

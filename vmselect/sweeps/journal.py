@@ -1,4 +1,4 @@
-"""The journal of a sweep: events as lines of JSON, each on disk before the act that it announces."""
+"""The journal of a sweep: events as lines of JSON, each on disk before its action."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Journal:
 
     @contextmanager
     def opened(self) -> Iterator[Journal]:
-        """Hold the journal for writing; another holder, on this machine or a shared disk that can tell, is an error."""
+        """Lock the journal for writing; raise if another process holds the lock."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -65,19 +65,17 @@ class Journal:
         return line
 
     def _end_torn_line(self) -> None:
-        """A writer that was killed, or ran out of disk, may have left half a line: the next must not join it."""
+        """End a line that a killed writer left incomplete."""
         size = os.fstat(self._file).st_size
         if size and os.pread(self._file, 1, size - 1) != b"\n":
             os.write(self._file, b"\n")
 
 
 def read_journal(folder: Path) -> list[Event]:
-    """The events so far; half a line, which a crash may leave, is passed over."""
+    """The events so far; an incomplete line, which a crash may leave, is ignored."""
     path = folder / NAME
     if not has_file(path):
-        raise SweepError(
-            f"{folder}: no sweep was started here ({NAME} is missing), or it may not be looked at. Check the folder."
-        )
+        raise SweepError(f"{folder}: no sweep was started here ({NAME} is missing or not readable). Check the folder.")
     events = []
     for line in read_bytes(path, noun="journal", limit=LIMIT_BYTES, error=SweepError).split(b"\n"):
         try:
@@ -92,7 +90,7 @@ def read_journal(folder: Path) -> list[Event]:
 
 
 def this_machine() -> dict[str, str]:
-    """What tells whether a process number in a journal is one of this machine, since its last start."""
+    """Identifies this machine since its last boot: process ids in a journal are valid only there."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Trials on rented machines, through SkyPilot: one cluster per trial, named before it is launched, taken down after."""
+"""Trials on rented machines, with SkyPilot: one cluster per trial, named before its launch, terminated after it."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from vmselect.sweeps.runners.base import (
 from vmselect.sweeps.runners.ssh import end_remote, fetch_all
 
 DOWN_SECONDS = 120.0
-"""Of its time cap a trial leaves so much to SkyPilot for taking the machine down, with nobody watching too."""
+"""The part of a trial's time cap that is reserved for terminating the machine."""
 
 GONE_SECONDS = 900.0
 IDLE_MINUTES = 1
 CALL_SECONDS = 60.0
-"""How long SkyPilot's server is waited for, where nothing is said."""
+"""The default time limit for an answer of SkyPilot's server."""
 
 PATIENCE = 5
-"""So many questions in a row may go unanswered before a trial counts as lost."""
+"""A trial counts as lost after so many unanswered calls in a row."""
 
 
 class SkyPilotRunner:
@@ -57,7 +57,7 @@ class SkyPilotRunner:
         self._unanswered: dict[str, int] = {}
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise where a task would not be accepted; SkyPilot's own package is loaded here."""
+        """Raise if SkyPilot does not accept a task."""
         sky = load_sky()
         for trial in trials:
             make_resources(sky, trial, self._locations.get(trial.offer, ""))
@@ -93,7 +93,7 @@ class SkyPilotRunner:
         name = handle["cluster"]
         number, _ = asked(
             lambda: sky.get(sky.launch(task, cluster_name=name, down=True, idle_minutes_to_autostop=IDLE_MINUTES)),
-            seconds=job.cap_seconds - DOWN_SECONDS,  # a machine that comes later could run nothing any more
+            seconds=job.cap_seconds - DOWN_SECONDS,  # a later machine would have no time left
         )
         return {"job": number}
 
@@ -124,14 +124,14 @@ class SkyPilotRunner:
         name = handle["cluster"]
         hosts = [name, *(f"{name}-worker{rank}" for rank in range(1, count_supervisors(handle)))]
         until = time.monotonic() + seconds
-        for host in hosts:  # what goes on writing could not be copied whole
+        for host in hosts:  # files that are still written cannot be copied completely
             share = (until - time.monotonic()) / 2
             program = f"{handle['far']}/{supervisor_name(handle)}"
             end_remote(host, program, "python3", [handle["token"]], seconds=share)
         fetch_all(hosts, handle["far"], into, seconds=until - time.monotonic())
 
     def stop(self, handle: Handle) -> str:
-        """Take the cluster down and ask until SkyPilot knows it no more."""
+        """Terminate the cluster and wait until SkyPilot no longer lists it."""
         sky = load_sky()
         name, problem, until = handle["cluster"], "", time.monotonic() + GONE_SECONDS
         while time.monotonic() < until:
@@ -166,7 +166,7 @@ class NoClusterError(SweepError):
 
 
 def asked(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
-    """What SkyPilot answers within ``seconds``; its errors, and those of every cloud behind it, become one of ours."""
+    """Call SkyPilot with a time limit; its errors become :class:`SweepError`."""
     answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
     def ask() -> None:
@@ -188,7 +188,7 @@ def asked(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
 
 
 def is_there(sky: Any, name: str, *, otherwise: bool | None = None) -> bool:
-    """Whether the cloud still has the cluster; ``otherwise`` where that cannot be said, if given."""
+    """Whether the cloud still has the cluster; ``otherwise``, if given, when that is unknown."""
     try:
         return bool(asked(lambda: sky.get(sky.status(cluster_names=[name], refresh=sky.StatusRefreshMode.FORCE))))
     except SweepError:
@@ -198,7 +198,7 @@ def is_there(sky: Any, name: str, *, otherwise: bool | None = None) -> bool:
 
 
 def make_resources(sky: Any, trial: Trial, location: str = "") -> Any:
-    """Exactly one kind of machine, where its price holds: SkyPilot should launch it, not choose."""
+    """Exactly one instance type in the location of its price, so that SkyPilot has no choice."""
     options = resources_of(trial, location)
     try:
         return asked(lambda: sky.Resources(**options, autostop={"idle_minutes": IDLE_MINUTES, "down": True}))

@@ -91,7 +91,7 @@ class SlurmRunner:
         options = [
             "--parsable", f"--job-name={job.token}", f"--output={folder}/slurm.txt", f"--chdir={job.work}",
             f"--time={minutes}", "--no-requeue", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", *cores,
-            *(f"--{word}" if said is True else f"--{word}={said}" for word, said in machine.options.items() if said),
+            *(f"--{key}" if value is True else f"--{key}={value}" for key, value in machine.options.items() if value),
         ]  # fmt: skip
         script = f"#!/bin/sh\nexec {shlex.join(command)}\n"
         answer = call(["sbatch", *options], text=script)
