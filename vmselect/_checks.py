@@ -1,4 +1,4 @@
-"""One dialect for what callers give: a rule and a wording for each kind of value, and one family of errors.
+"""Checks of arguments: one rule and one message for each kind of value, one class of errors.
 
 A number is any real number of Python's or numpy's that is finite, and no truth value; a whole number may be written
 ``64.0``. Every check returns the value in its plain form and raises :class:`~vmselect.errors.ArgumentError` otherwise.
@@ -192,7 +192,7 @@ def list_items(value: Any) -> list[Any]:
         return [value]
     try:
         return list(value)
-    except TypeError:  # an array without a dimension says that it can be walked, and cannot
+    except TypeError:  # an array without a dimension is an Iterable that cannot be iterated
         return [value]
 
 

@@ -31,7 +31,7 @@ _tidied: set[Path] = set()
 
 
 def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectError] = ProfileError) -> bytes:
-    """What a file holds that may be anything; ``noun`` says what it should be. Raises only ``error``.
+    """The content of any file; ``noun`` names what it should be. Raises only ``error``.
 
     Pipes and devices are refused: they may never end.
     """
@@ -76,7 +76,7 @@ def write_bytes(path: AnyPath, data: bytes, *, error: type[VmselectError] = Prof
 
 
 def write_new(folder: Path, stem: str, text: str) -> Path:
-    """Put ``text`` into ``folder`` under a name that nobody has; see :func:`claim_name`."""
+    """Put ``text`` into ``folder`` under an unused name; see :func:`claim_name`."""
     with writing(folder):
         with _beside(folder, text.encode("utf-8"), None) as beside:
             target = claim_name(beside, stem, otherwise=f"{stem}-{secrets.token_hex(4)}")
@@ -142,7 +142,7 @@ def is_folder(path: Path) -> bool:
 
 
 def has_file(path: Path) -> bool:
-    """Whether a file is at ``path``. Where the system refuses to look, no: what is done there next says why."""
+    """Whether a file is at ``path``. False where access is refused: the next operation there reports why."""
     return stat.S_ISREG(_mode(path))
 
 
@@ -169,7 +169,7 @@ def pricing_folder() -> Path:
 
 
 def _mode(path: Path) -> int:
-    """What is at ``path``, in the system's words; 0 for nothing, and for what cannot be looked at."""
+    """The mode of what is at ``path``; 0 for nothing, and where access is refused."""
     try:
         return path.stat().st_mode
     except (OSError, ValueError):
@@ -197,7 +197,7 @@ def _beside(folder: Path, data: bytes, mode: int | None) -> Iterator[Path]:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what killed writers left in ``folder``; looked at once in a process."""
+    """Remove what killed writers left in ``folder``, once per process."""
     if folder in _tidied:
         return
     _tidied.add(folder)

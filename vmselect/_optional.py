@@ -1,4 +1,4 @@
-"""What is loaded when it is used: optional packages, which fail by name, and the names of a package of ours."""
+"""Lazy loading of optional packages and of the public names of a package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vmselect.errors import MissingPackageError
 
 
 def require(module: str, *, extra: str, needed_by: str) -> ModuleType:
-    """Import ``module``, or say which extra brings it and what needed it.
+    """Import ``module``, or raise an error that names the extra to install.
 
     >>> require("json", extra="plots", needed_by="charts").__name__
     'json'

@@ -4,9 +4,9 @@
 
     VmselectError
      ├─ ArgumentError          a value passed by the caller cannot be used        (also a ValueError)
-     │   └─ PlanError          a sweep's plan cannot be used; says where in it
+     │   └─ PlanError          a sweep's plan cannot be used; ``where`` locates the fault
      ├─ ProfileError           a profile or study file cannot be read, or does not fit its purpose
-     ├─ ProbeError             a training could not be measured honestly
+     ├─ ProbeError             a training could not be measured
      │   └─ TransferError      files could not be moved, verified or removed
      ├─ EstimateError          a prediction was asked for that the profile cannot support
      ├─ CatalogError           a price is missing, or a price file cannot be used
@@ -46,7 +46,7 @@ class ProfileError(VmselectError):
 
 
 class ProbeError(VmselectError):
-    """A training could not be measured honestly."""
+    """A training could not be measured."""
 
 
 class TransferError(ProbeError):

@@ -32,7 +32,7 @@ def cost_usd(seconds: float, usd_per_hour: float) -> float:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration as a person would say it, with its unit.
+    """A duration for people, with its unit.
 
     >>> [format_seconds(s) for s in (0.0042, 0.31, 12.3, 95, 5400, 200_000)]
     ['4.2 ms', '310 ms', '12.3 s', '1 min 35 s', '1 h 30 min', '55.6 h']
@@ -102,7 +102,7 @@ def list_some(names: Sequence[object], most: int) -> str:
 
 
 def list_all(names: Sequence[object]) -> str:
-    """All of them, in words.
+    """All of them, joined by commas and "and".
 
     >>> list_all("a"), list_all("abc")
     ('a', 'a, b and c')

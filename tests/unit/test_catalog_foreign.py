@@ -145,7 +145,7 @@ def test_a_folder_or_file_of_any_name_is_not_a_provider(tmp_path, place) -> None
     path = tmp_path / place
     path.parent.mkdir(exist_ok=True)
     path.write_text(SKYPILOT_8)
-    with pytest.raises(CatalogError, match="does not say whose prices"):
+    with pytest.raises(CatalogError, match="does not name the provider"):
         vs.Catalog.load(path)
 
 

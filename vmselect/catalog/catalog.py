@@ -74,8 +74,8 @@ class Catalog:
     def load(cls, path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False) -> Catalog:
         """Prices from a CSV or JSON file; also SkyPilot's ``vms.csv`` and gpuhunt's CSV.
 
-        A bad row is an error that names its line, unless ``skip_bad_rows`` says to go on without it; then
-        ``findings`` tells what was left out. ``provider`` is for files that do not name one.
+        A bad row is an error that names its line, unless ``skip_bad_rows`` excludes it; ``findings`` then
+        lists the excluded rows. ``provider`` is for files that do not name one.
 
         >>> path = Catalog.embedded(date="2021-02-28").save("prices.csv")
         >>> len(Catalog.load(path))
@@ -90,7 +90,7 @@ class Catalog:
 
     @classmethod
     def refreshed(cls, *, alone: bool = False) -> Catalog:
-        """The user's own refreshed prices over the embedded ones, or ``alone``; ``findings`` says what is old.
+        """The user's own refreshed prices over the embedded ones, or ``alone``; ``findings`` lists old ones.
 
         An embedded price that is newer, as after an update of vmselect, stays.
 
@@ -156,13 +156,13 @@ class Catalog:
         0.12
         """
         if isinstance(offers, Catalog):
-            added, left_out = offers._frame, list(offers.findings)
+            added, excluded = offers._frame, list(offers.findings)
         else:
-            added, left_out = _build_offers(offers)
+            added, excluded = _build_offers(offers)
         added = table.inherit_facts(added, snapshot.unpriced())
         return Catalog(
             table.merge(self._frame, added), origin=f"{self.origin} with own prices",
-            findings=[*self.findings, *left_out],
+            findings=[*self.findings, *excluded],
         )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:

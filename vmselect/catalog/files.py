@@ -59,13 +59,13 @@ def read(
             source = layout.name
     if provider is not None and "provider" not in raw.columns:
         raw["provider"] = provider
-    frame, left_out = table.build(
+    frame, excluded = table.build(
         raw, name_row=name_row, default_date=modified, default_source=source,
         skip_bad_rows=skip_bad_rows, rules=rules,
     )  # fmt: skip
     if not len(frame):
         raise CatalogError(f"{path.name} holds no usable price row. Give it at least one.")
-    return frame, [*findings, *left_out]
+    return frame, [*findings, *excluded]
 
 
 def check_replaceable(path: str | Path) -> Path:
@@ -160,7 +160,7 @@ def _read_csv(
     path: Path, header: Sequence[str], *, numbers: Sequence[str], rows: int | None = None
 ) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
     """Rows of a CSV; columns in ``numbers`` as floats when every cell is one, all others as categories."""
-    if too_long := _find_long_row(path, header, rows=1):  # pandas would cut this one without a word
+    if too_long := _find_long_row(path, header, rows=1):  # pandas would drop the surplus fields silently
         raise too_long
     failure: Exception | None = None
     for floats in (numbers, ()):
@@ -197,11 +197,11 @@ def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: i
     for name in header:
         pieces = [part.pop(name) for part in parts]
         if name in floats:
-            # pandas takes cells that all say True or False for ones and zeros.
+            # pandas takes columns of True and False for ones and zeros.
             if any(p.isin([0.0, 1.0]).any() and p.isin([0.0, 1.0, np.nan]).all() for p in pieces):
                 again = pd.read_csv(path, usecols=[name], dtype=str, **options)[name].fillna("")
                 if again.str.contains(r"true|false", case=False).any():
-                    raise ValueError(f"{name} holds words")
+                    raise ValueError(f"{name} contains text")
             columns[name] = np.concatenate([p.to_numpy() for p in pieces])
         elif all(p.cat.categories.inferred_type in ("string", "empty") for p in pieces):
             columns[name] = pd.api.types.union_categoricals(pieces)

@@ -1,4 +1,4 @@
-"""Price files of other tools: SkyPilot's ``vms.csv`` (v7, v8) and gpuhunt's CSV, turned into our columns."""
+"""Price file formats of other tools: SkyPilot's ``vms.csv`` (v7, v8) and gpuhunt's CSV, turned into our columns."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _provider_of(path: Path) -> str:
     resolved = path.resolve()
     name = resolved.parent.name if resolved.stem in ("vms", "instances") else resolved.stem
     if not PROVIDERS.fullmatch(name):
-        raise CatalogError(f'{path.name} does not say whose prices it holds. Pass provider="aws", for example.')
+        raise CatalogError(f'{path.name} does not name the provider of its prices. Pass provider="aws", for example.')
     return name
 
 
@@ -83,7 +83,7 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
         findings.append(
             Finding(
                 "price-rows-left-out",
-                f"{int(apart.sum())} SkyPilot rows price an accelerator or its host apart, not a whole VM: left out.",
+                f"{int(apart.sum())} SkyPilot rows price an accelerator or its host apart, not a whole VM: excluded.",
                 "Take these machines from the embedded prices.",
             )
         )

@@ -58,7 +58,7 @@ _DEFAULT_SERVICE = {"aws": "ec2", "azure": "vm", "gcp": "gce"}
 
 
 def default_service(provider: str, instance_type: str) -> str:
-    """The service that sells ``instance_type`` when a row does not say.
+    """The service that sells ``instance_type`` when a row names none.
 
     >>> default_service("aws", "ml.g5.xlarge"), default_service("gcp", "a2-highgpu-1g"), default_service("lab", "x")
     ('sagemaker', 'gce', 'vm')
@@ -134,7 +134,7 @@ _GPU_NAMES = {
     "t4g": "T4G",
     "v520": "Radeon-Pro-V520",
 }
-# The sizes of one model are told apart by their memory.
+# The sizes of one model differ in their memory.
 _GPU_SIZES_GIB: dict[tuple[str, float], str] = {("A100", 80): "A100-80GB", ("V100", 32): "V100-32GB"}
 
 
@@ -155,15 +155,13 @@ MEANT = {
     **dict.fromkeys(("location", "zone"), "region"),
     **dict.fromkeys(("gpu", "accelerator"), "gpu_model"),
 }
-"""Other words for columns, which do not look like them."""
+"""Common names for a column that its spelling alone would not match."""
 
 
 def describe_column(name: object) -> str:
     """The column that ``name`` was probably meant to be, else all there are."""
-    near = [MEANT[word] for word in [str(name).strip().lower()] if word in MEANT] or get_close_matches(
-        str(name), COLUMNS, n=1
-    )
-    return f"Did you mean {near[0]!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
+    near = MEANT.get(str(name).strip().lower()) or next(iter(get_close_matches(str(name), COLUMNS, n=1)), None)
+    return f"Did you mean {near!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
 
 
 def is_iso_date(text: str) -> bool:

@@ -101,7 +101,7 @@ def _gpu_specs() -> pd.DataFrame:
 
 
 def gpu_specs() -> pd.DataFrame:
-    """Peak rates per GPU or accelerator model; ``basis`` says which numbers were derived or assumed.
+    """Peak rates per GPU or accelerator model; ``basis`` states which numbers were derived or assumed.
 
     >>> float(gpu_specs().loc["T4", "fp32_tflops"])
     8.1
@@ -114,7 +114,7 @@ def unpriced() -> pd.DataFrame:
     """Machine types of which we know what they are, and no price."""
     texts = ("provider", "service", "instance_type", "gpu_model")
     frame = pd.read_csv(pricing_folder() / "unpriced.csv", dtype=dict.fromkeys(texts, str), keep_default_na=False)
-    frame = frame.drop(columns="basis")  # for readers of the file: how each row was learnt
+    frame = frame.drop(columns="basis")  # for readers of the file: the source of each row
     return frame.astype({column: "category" if column in texts else "float64" for column in frame.columns})
 
 

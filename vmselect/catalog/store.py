@@ -24,7 +24,7 @@ _REMEDY = "Run `vmselect prices refresh`."
 
 
 def cache_folder() -> Path:
-    """The platform's cache folder of vmselect, or what ``VMSELECT_CACHE_DIR`` says."""
+    """The platform's cache folder of vmselect, or the folder in ``VMSELECT_CACHE_DIR``."""
     own = os.environ.get("VMSELECT_CACHE_DIR")
     try:
         return Path(own).expanduser() if own else _platform_folder() / "vmselect"
@@ -43,10 +43,10 @@ def _platform_folder() -> Path:
 
 def part_path(provider: str, region: str) -> Path:
     """The file of one provider's prices in one region, whatever a region is called."""
-    said = f"{provider}_{region}"
-    name = safe_name(said)
-    if name != said:  # two regions may have the same safe name
-        name += "-" + hashlib.sha256(said.encode()).hexdigest()[:12]
+    full_name = f"{provider}_{region}"
+    name = safe_name(full_name)
+    if name != full_name:  # two regions may have the same safe name
+        name += "-" + hashlib.sha256(full_name.encode()).hexdigest()[:12]
     return cache_folder() / "prices" / f"{name}.csv"
 
 
@@ -83,14 +83,14 @@ def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
     for path in paths:
         name = path.stem.replace("_", " ")
         try:
-            frame, left_out = files.read(path, skip_bad_rows=True)
+            frame, excluded = files.read(path, skip_bad_rows=True)
         except CatalogError as broken:
             findings.append(
                 Finding("refreshed-unreadable", f"Refreshed prices of {name} cannot be read: {broken}", _REMEDY)
             )
             continue
         frames.append(frame)
-        findings += left_out
+        findings += excluded
         newest = max(frame["date"].astype(str).unique())
         age = age_days(newest)
         if age > STALE_AFTER_DAYS:

@@ -28,7 +28,7 @@ from vmselect.findings import Finding
 SHOWN_PROBLEMS = 5
 _YES_NO = {True: "yes", False: "no"}
 Mask = npt.NDArray[np.bool_]
-# Which rows break a rule, and what to say of one of them.
+# Which rows break a rule, and the message about one of them.
 Rule = tuple[Mask, Callable[[int], str]]
 # Turns positions of rows into what a person calls them, such as "prices.csv line 7".
 RowNamer = Callable[[Sequence[int]], list[str]]
@@ -43,9 +43,9 @@ def build(
     skip_bad_rows: bool | None = None,
     rules: Sequence[Rule] = (),
 ) -> tuple[pd.DataFrame, list[Finding]]:
-    """Check ``raw`` and give it the catalog's types; bad rows are an error, or are left out when ``skip_bad_rows``.
+    """Check ``raw`` and give it the catalog's types; bad rows are an error, or excluded when ``skip_bad_rows``.
 
-    ``rules`` are faults that the reader found already. Returns the frame and what was left out.
+    ``rules`` are faults that the reader found already. Returns the frame and a finding about excluded rows.
     """
     missing = [c for c in REQUIRED if c not in raw.columns]
     if missing:

@@ -208,4 +208,4 @@ def test_a_refresh_names_what_got_no_price_and_why(cloud, answer, prices) -> Non
     told = next(str(f) for f in outcome.findings if f.code == "types-without-price")
     assert "no price of A2 Instance Core" in told or "no price of its GPU, A100" in told
     assert "2 prices of its GPU, T4" in told
-    assert "its family is not put together here" in told
+    assert "its family is not supported" in told

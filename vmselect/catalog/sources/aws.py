@@ -161,7 +161,7 @@ def describe_machine(info: dict[str, Any]) -> Row:
         return facts
     device = devices[0]
     count = float(device.get("Count") or 0)
-    if not count:  # a share of a GPU counts as none, and says how large a share
+    if not count:  # a share of a GPU has the count 0 and its size
         count = float(device.get("LogicalGpuCount") or 0) * float(device.get("GpuPartitionSize") or 0)
     if not count:
         return facts
@@ -248,7 +248,7 @@ def _row(name: str, market: str, price: Any, region: str, machines: dict[str, Ro
 
 def _describe_fault(fault: Any) -> str:
     response = getattr(fault, "response", None)
-    if response:  # a ClientError: the code and operation say enough, and hold no credential
+    if response:  # a ClientError: code and operation hold no credential
         code = re.sub(r"[^A-Za-z0-9.]", "", str(response.get("Error", {}).get("Code", "error")))[:60]
         return f"{code} on {fault.operation_name}"
     return type(fault).__name__

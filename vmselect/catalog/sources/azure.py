@@ -70,7 +70,7 @@ class AzurePrices:
 def parse_item(item: dict[str, Any], region: str) -> Row | None:
     """One item of the answer as a price row, or None when it is not a Linux VM's price.
 
-    ``isPrimaryMeterRegion`` is not looked at: it is false for one size in seven that is sold all the same.
+    ``isPrimaryMeterRegion`` is ignored: it is false for one size in seven that is sold nevertheless.
     """
     size = str(item.get("armSkuName") or "").strip()
     product = str(item.get("productName") or "").lower()
@@ -89,7 +89,7 @@ def parse_item(item: dict[str, Any], region: str) -> Row | None:
     if item.get("type") == "Consumption" and item.get("unitOfMeasure") == "1 Hour":
         market = "spot" if "spot" in meter else "on_demand"
     elif item.get("type") == "Reservation" and item.get("reservationTerm") in _RESERVED:
-        # The unit says "1 Hour" here too, but the price is that of the whole term.
+        # The unit is "1 Hour" here too, but the price is that of the whole term.
         market, years = _RESERVED[item["reservationTerm"]]
         price = float(price) / (_HOURS_PER_YEAR * years) if price is not None else None
     else:
@@ -102,6 +102,6 @@ def _facts(size: str) -> Row:
     known = known_machines("azure").get(size)
     if known is not None:
         return known
-    # The API does not say what a size is; its name gives at least the vCPUs, with a lower count after a dash.
+    # The API does not describe a size; its name gives at least the vCPUs, with a lower count after a dash.
     match = re.match(r"(?:Standard|Basic)_[A-Z]+(\d+)(?:-(\d+))?", size)
     return {"vcpus": float(match[2] or match[1])} if match else {}

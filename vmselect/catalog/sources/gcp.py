@@ -33,7 +33,7 @@ _HOSTS = {
     "n1": "N1 Predefined Instance",
     "n2": "N2 Instance",
 }
-# GPU model as we call it, or family where it matters: what its SKU says, whatever stands around it.
+# GPU model as we call it, or family where it matters: a pattern for the description of its SKU.
 _GPUS = {
     "a3-megagpu": r"h100\b.*\b(?:mega|plus)",
     "A100": r"a100(?!.*\b80 ?gb)",
@@ -139,7 +139,7 @@ def collect_parts(skus: list[dict[str, Any]], region: str) -> Parts:
             continue
         if category.get("resourceGroup") not in ("CPU", "RAM", "GPU", "N1Standard"):
             continue
-        # The usage type alone does not tell: some spot SKUs are filed as on demand.
+        # The usage type alone is not enough: some spot SKUs are filed as on demand.
         spot = category["usageType"] == "Preemptible" or "preemptible" in description.lower()
         name = re.sub(r"^(?:Spot )?Preemptible ", "", description, flags=re.I)
         name = re.split(r" (?:running in|attached to)", name)[0].strip()
@@ -164,10 +164,10 @@ def read_unit_price(sku: dict[str, Any]) -> float | None:
 
 
 def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | str:
-    """USD per hour of a machine, or why it cannot be told."""
+    """USD per hour of a machine, or why its price is unknown."""
     family = max((f for f in _HOSTS if name == f or name.startswith(f + "-")), key=len, default=None)
     if family is None:
-        return "its family is not put together here"
+        return "its family is not supported"
     price, gpu = 0.0, None
     if facts.get("gpu_count"):
         pattern = _GPUS.get(family) or _GPUS.get(facts["gpu_model"])

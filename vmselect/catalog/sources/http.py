@@ -136,7 +136,7 @@ def follow_pages(
             raise RefreshError(f"The answer had not ended after {most_seconds / 60:g} minutes. Try again later.")
         page = read_page(following)
         yield page
-        following = str(page.get(link) or "")  # the last page says "", null or nothing
+        following = str(page.get(link) or "")  # "", null or absent on the last page
         if not following:
             return
         if following in seen:
@@ -175,7 +175,7 @@ def _place(url: str) -> str:
 
 
 def _describe_status(status: int) -> str:
-    # The server's own words could repeat what it was sent.
+    # The server's own reason phrase could repeat the request.
     return f"{status} {HTTPStatus(status).phrase}" if status in list(HTTPStatus) else str(status)
 
 

@@ -20,6 +20,6 @@ def known_machines(provider: str) -> dict[str, Row]:
     machines = {}
     for row in rows.to_dict("records"):
         facts = {c: row[c] for c in FACTS if c not in NUMBER_LIMITS or not np.isnan(row[c])}
-        # Price lists go on listing what nobody can rent any more.
+        # Price lists still name types that can no longer be rented.
         machines[str(row["instance_type"])] = {**facts, "retired": bool(row["retired"])}
     return machines
