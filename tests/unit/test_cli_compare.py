@@ -98,7 +98,7 @@ def test_a_page_is_written_beside_what_is_printed(folder: Path, tmp_path: Path) 
     assert page.as_uri() in done.stderr
     assert "Throughput by instance type" in page.read_text(encoding="utf-8")
     run(folder, "--factors", "machine", "--html", page)
-    assert "what changes it: machine" in page.read_text(encoding="utf-8")
+    assert "and its factors: machine" in page.read_text(encoding="utf-8")
     needs = tmp_path / "needs.yaml"
     needs.write_text("needs: {step_seconds: 1}\n")
     assert run(folder, "--needs", needs, "--html", page).exit_code == 0

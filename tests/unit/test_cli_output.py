@@ -7,14 +7,14 @@ import csv
 import pytest
 
 import vmselect as vs
-from vmselect.cli.output import Format, emit, say
+from vmselect.cli.output import Format, emit, print_err
 
 HOSTILE = "[bold]m[/bold] \x1b[31mred\x1b[0m \x07"
 
 
 def test_names_are_neither_markup_nor_terminal_commands(capsys: pytest.CaptureFixture[str]) -> None:
     emit([{"name": HOSTILE}], ["name"], format=Format.table)
-    say([HOSTILE])
+    print_err([HOSTILE])
     printed = capsys.readouterr()
     for stream in (printed.out, printed.err):
         assert "[bold]m[/bold]" in stream

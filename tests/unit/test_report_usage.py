@@ -127,8 +127,8 @@ def test_the_page_holds_use_and_course(profile):
     named = {line["name"]: line["points"] for line in one["quantities"]}
     assert named["processors"] == [[0.5, 0.2], [2.0, 0.6], [3.0, 0.9], [4.0, 0.95], [5.0, 0.7]]
     assert len(named["this training"]) == 4  # what was not read is left out
-    assert content["course"]["times"] == [{"name": profile.title, "points": [[1, 40.0], [2, 30.0], [3, 31.0]]}]
-    assert content["course"]["metrics"] == []
+    assert content["epoch_curves"]["times"] == [{"name": profile.title, "points": [[1, 40.0], [2, 30.0], [3, 31.0]]}]
+    assert content["epoch_curves"]["metrics"] == []
 
 
 def test_what_the_page_holds_is_bounded(profile):

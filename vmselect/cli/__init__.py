@@ -12,7 +12,7 @@ from vmselect.cli import prices, sweep
 from vmselect.cli.check import check
 from vmselect.cli.compare import compare
 from vmselect.cli.estimate import estimate
-from vmselect.cli.output import flag, say
+from vmselect.cli.output import flag, print_err
 from vmselect.cli.probe import CONTEXT, probe
 from vmselect.cli.rank import rank
 from vmselect.cli.report import report
@@ -51,7 +51,7 @@ def main() -> None:
     try:
         app()
     except (VmselectError, OSError) as wrong:
-        say([f"vmselect: {wrong}"])
+        print_err([f"vmselect: {wrong}"])
         sys.exit(2)
     except Interrupted:
         # Out of here, Ctrl-C ends the process as it ends any Python script: by the signal, so that a shell stops too.

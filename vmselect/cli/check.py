@@ -1,4 +1,4 @@
-"""``vmselect check``: what a profile holds, and what is doubtful about it."""
+"""``vmselect check``: the findings of each profile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect.cli.output import Format, FormatOption, emit, say
+from vmselect.cli.output import Format, FormatOption, emit, print_err
 from vmselect.errors import VmselectError
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ def check(
     paths: Annotated[list[Path], typer.Argument(metavar="PROFILE...", help="Profile files, or folders of them.")],
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Say what is doubtful about each profile, and what to do about it.
+    """List the findings of each profile, with their remedies.
 
-    A row per finding, or one row with no finding. Exit code 0 when no profile raises a doubt (notes do not count), 1
+    A row per finding, or one row with no finding. Exit code 0 when no profile has a warning (infos do not count), 1
     when one does, 2 when a file cannot be read.
 
     Examples:
@@ -49,11 +49,10 @@ def check(
             "model": profile.model,
             "outcome": profile.outcome,
         }
-        said = [*profile.findings, *_of_the_training(profile)]
-        found = [about | vars(finding) for finding in said]
+        found = [about | vars(finding) for finding in (*profile.findings, *_of_the_training(profile))]
         rows += found or [about | {"severity": "fine"}]
     emit(rows, COLUMNS, format=format)
-    say(unreadable)
+    print_err(unreadable)
     if unreadable:
         raise typer.Exit(2)
     if any(row["severity"] == "warning" for row in rows):
@@ -61,10 +60,10 @@ def check(
 
 
 def _of_the_training(profile: Profile) -> list[Finding]:
-    """What an estimate would find about the training itself, and not about the estimate."""
+    """The findings of an estimate that concern the training itself."""
     from vmselect.estimation import fit_runtime
 
     try:
         return [finding for finding in fit_runtime(profile).findings if finding.code in OF_THE_TRAINING]
-    except VmselectError:  # what cannot be estimated is said by who estimates it
+    except VmselectError:  # vmselect estimate reports it
         return []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
-from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, say, tell
+from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out
 from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def compare(
         scores = comparison.Requirements.load(needs).score(compared)
         _write_page([scores, *compared], html)
         _print([scores], format, csv=[scores.parts], tables=[frame_rows(scores.table), frame_rows(scores.side_by_side)])
-        say(f"Excluded: {name}: {reason}." for name, reason in scores.excluded.items())
+        print_err(f"Excluded: {name}: {reason}." for name, reason in scores.excluded.items())
         if scores.best is None:
             raise typer.Exit(1)
         return
@@ -140,23 +140,23 @@ def _print(
     """All parts as JSON, their frames as CSV, or each verdict with its tables; then the findings of all."""
     if format is Format.json:
         payloads = [part.payload() for part in parts]
-        tell(json.dumps(payloads[0] if len(payloads) == 1 else payloads, indent=1, allow_nan=False), raw=True)
+        print_out(json.dumps(payloads[0] if len(payloads) == 1 else payloads, indent=1, allow_nan=False), raw=True)
     elif format is Format.csv:
         emit([row for frame in csv for row in frame_rows(frame)], list(csv[0].columns), format=format)
     else:
         for i, rows in enumerate(tables):
             if i < len(parts):
-                tell(parts[i].verdict)
+                print_out(parts[i].verdict)
             emit(rows, list(rows[0]), format=format)
-            say(below[i : i + 1])
-    say(dict.fromkeys(f"{f.severity.capitalize()}: {f}" for part in parts for f in getattr(part, "findings", ())))
+            print_err(below[i : i + 1])
+    print_err(dict.fromkeys(f"{f.severity.capitalize()}: {f}" for part in parts for f in getattr(part, "findings", ())))
 
 
 def _write_page(parts: Sequence[Comparison | Effects | Scores], path: Path | None) -> None:
     if path is not None:
         from vmselect.report.comparisons import write_comparisons
 
-        say([f"Page: {write_comparisons(parts, path).resolve().as_uri()}"])
+        print_err([f"Page: {write_comparisons(parts, path).resolve().as_uri()}"])
 
 
 def _split(text: str, *, option: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect.cli.options import ProfilesArgument, read_numbers
-from vmselect.cli.output import Format, FormatOption, emit, flag, say
+from vmselect.cli.output import Format, FormatOption, emit, flag, print_err
 from vmselect.errors import ArgumentError, VmselectError
 from vmselect.units import list_all
 
@@ -52,10 +52,10 @@ def estimate(
 
     Without --epochs every training has the epochs that its program gave it. Of a program with several fits each is
     shown, and their sum; equal fits in a row, a loop, are one row. Profiles of the same machine, batch size and fit
-    are taken as repetitions and merged. With --batch-size, those of a machine at other sizes tell the time at that
-    one. With --phase the recipe changes as it goes: so many epochs, each so many times as long, or as in a profile of
-    their own. Doubts, those of the profiles among them, are printed to standard error; exit code 2 when a file cannot
-    be read or a training cannot be estimated, while the others are shown.
+    are taken as repetitions and merged. With --batch-size, the time at that size is interpolated from profiles at other
+    sizes. With --phase the recipe changes during the training: each phase has a number of epochs and a factor or a
+    profile. Warnings go to standard error. Exit code 2 when a file cannot be read or a training cannot
+    be estimated; others are shown.
 
     Examples:
 
@@ -72,14 +72,14 @@ def estimate(
 
     counts = read_numbers(epochs, option="--epochs") if epochs is not None else None
     if phase and counts:
-        raise ArgumentError("--phase says how many epochs there are. Leave --epochs out.")
+        raise ArgumentError("--phase gives the number of epochs. Remove --epochs.")
     options: dict[str, Any] = {
         "method": method, "confidence": confidence, "batch_size": batch_size, "examples": examples,
         "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch, "boot_seconds": boot_seconds,
     }  # fmt: skip
     rows: list[dict[str, Any]] = []
     findings: dict[Finding, None] = {}
-    unusable: list[VmselectError] = []
+    failed: list[VmselectError] = []
     files = [one for _, one in walk_records(profiles, kind="training")]
     readable = [one for one in files if isinstance(one, Profile)]
     for same, is_program in _group(readable, across_sizes=batch_size is not None):
@@ -90,22 +90,22 @@ def estimate(
                 found = [*_each_fit(same, counts, options)]
             else:
                 found = [*_one_training(same, counts, options)]
-        except VmselectError as wrong:  # the others can be told all the same
-            unusable.append(wrong)
+        except VmselectError as wrong:  # the others can be estimated
+            failed.append(wrong)
             continue
-        for row, told in found:
+        for row, row_findings in found:
             rows.append(row)
-            findings |= dict.fromkeys(told)
-        findings |= dict.fromkeys(_doubts(same))
-    unusable += [one for one in files if isinstance(one, VmselectError)]
-    if unusable and not rows:
-        raise unusable[0]
+            findings |= dict.fromkeys(row_findings)
+        findings |= dict.fromkeys(_warnings(same))
+    failed += [one for one in files if isinstance(one, VmselectError)]
+    if failed and not rows:
+        raise failed[0]
     shown = [name for name in TERMS if terms and any(name in row for row in rows)]
     columns = FIT_COLUMNS if any("fit" in row for row in rows) else COLUMNS
     emit(rows, (*columns, *shown), format=format)
-    say(findings)
-    say(unusable)
-    if unusable or any(finding.code == EXCLUDED_FIT for finding in findings):
+    print_err(findings)
+    print_err(failed)
+    if failed or any(finding.code == EXCLUDED_FIT for finding in findings):
         raise typer.Exit(2)
 
 
@@ -148,14 +148,14 @@ def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, 
         yield machine | {"fit": TOGETHER + lacking} | total, program.findings
 
 
-def _doubts(same: list[Profile]) -> Iterable[Finding]:
-    """What is doubtful about the profiles themselves, each kind once, with the name of the machine."""
+def _warnings(same: list[Profile]) -> Iterable[Finding]:
+    """The warnings of the profiles, each code once, with the name of the machine."""
     seen: set[str] = set()
     for profile in same:
-        for doubt in profile.findings:
-            if doubt.severity == "warning" and doubt.code not in seen:
-                seen.add(doubt.code)
-                yield replace(doubt, message=f"{profile.title}: {doubt.message}")
+        for warning in profile.findings:
+            if warning.severity == "warning" and warning.code not in seen:
+                seen.add(warning.code)
+                yield replace(warning, message=f"{profile.title}: {warning.message}")
 
 
 def _row(same: list[Profile], options: dict[str, Any], predicted: RuntimeEstimate) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _read_phase(text: str) -> tuple[int, Profile | float]:
 def _group(profiles: Iterable[Profile], *, across_sizes: bool) -> Iterable[tuple[list[Profile], bool]]:
     """What belongs together, and whether it is a program with several fits.
 
-    Otherwise those are repetitions; with a batch size to be told from others, all of a machine.
+    Otherwise those are repetitions; with a batch size to interpolate, all profiles of a machine.
     """
     from vmselect.estimation.fits import split_programs
     from vmselect.grouping import group_repetitions

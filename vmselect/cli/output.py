@@ -65,7 +65,7 @@ def emit(
         _print_table(rows, columns, title, spare)
 
 
-def tell(line: object, *, raw: bool = False) -> None:
+def print_out(line: object, *, raw: bool = False) -> None:
     """Print a line to standard output; ``raw`` text, such as JSON, keeps its line breaks."""
     _tolerate_names()
     sys.stdout.write((str(line) if raw else printable(str(line))) + "\n")
@@ -76,7 +76,7 @@ def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
-def say(lines: Iterable[object]) -> None:
+def print_err(lines: Iterable[object]) -> None:
     """Print remarks to standard error, away from the rows."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in lines:

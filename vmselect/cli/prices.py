@@ -11,7 +11,7 @@ from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
-from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, say, tell
+from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out
 
 if TYPE_CHECKING:
     from vmselect.catalog.refresh import Progress
@@ -52,10 +52,12 @@ def show(
     title = f"{len(rows)} prices in USD per hour, {prices.origin}"
     emit(frame_rows(rows), COLUMNS, format=format, title=title, spare=SPARE)
     age = describe_age(rows["date"].astype(str).unique())
-    say([*prices.findings, *([age] if age else [])])
-    say(f"No price of {name} is known ({machine}): refresh, or bring your own." for name, machine in unpriced.items())
+    print_err([*prices.findings, *([age] if age else [])])
+    print_err(
+        f"No price of {name} is known ({machine}): refresh, or bring your own." for name, machine in unpriced.items()
+    )
     if not len(rows):
-        say(["No price matches. Ask for another market or region, or add --retired."])
+        print_err(["No price matches. Ask for another market or region, or add --retired."])
         raise typer.Exit(1)
 
 
@@ -101,7 +103,7 @@ def refresh(
         )
     rows = [{**vars(part)} for part in sorted(outcome.parts, key=lambda p: (p.provider, p.region))]
     emit(rows, ("provider", "region", "state", "rows", "detail"), format=format, title=f"Prices in {cache_folder()}")
-    say(outcome.findings)
+    print_err(outcome.findings)
     if any(part.state == "failed" for part in outcome.parts):
         raise typer.Exit(1)
 
@@ -113,7 +115,7 @@ def snapshot(
     """Make the prices that ship anew: your refreshed ones over the newest snapshot, in a checkout of vmselect."""
     from vmselect.catalog.publication import write_snapshot
 
-    tell(f"Wrote {write_snapshot(folder)}. Now run: pytest tests/unit/test_catalog_shipped.py")
+    print_out(f"Wrote {write_snapshot(folder)}. Now run: pytest tests/unit/test_catalog_shipped.py")
 
 
 @app.command()
@@ -131,6 +133,6 @@ def diff(
     changes = compare_prices(before, after)
     counts = ", ".join(f"{n} {c}" for c, n in changes["change"].value_counts().items()) or "no change"
     emit(frame_rows(changes), COLUMNS, format=format, title=f"{counts}: {after.origin} against {before.origin}")
-    say([*before.findings, *after.findings])
+    print_err([*before.findings, *after.findings])
     if len(changes):
         raise typer.Exit(1)

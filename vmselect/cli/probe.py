@@ -10,7 +10,7 @@ import typer
 
 from vmselect._checks import check_count, check_name, maybe, several
 from vmselect._files import has_file
-from vmselect.cli.output import flag, say
+from vmselect.cli.output import flag, print_err
 from vmselect.errors import ArgumentError
 from vmselect.units import format_seconds, list_some
 
@@ -65,19 +65,17 @@ def probe(
     ] = None,
     name: Annotated[list[str] | None, typer.Option(help="Name of the training measured; again for the next.")] = None,
     touch_files: Annotated[
-        bool, flag("--touch-files", help="Let checkpoints and logs be written where the script says.")
+        bool, flag("--touch-files", help="Let checkpoints and logs be written where the script puts them.")
     ] = False,
-    sample: Annotated[
-        float, typer.Option(help="Seconds between two looks at what the machine does; 0 for none.")
-    ] = 1.0,
+    sample: Annotated[float, typer.Option(help="Seconds between two samples of utilization; 0 for none.")] = 1.0,
     alarm: Annotated[
         str | None, typer.Option(help="A command to run when the processors stay busy; VMSELECT_ALARM holds the text.")
     ] = None,
     alarm_cpu: Annotated[float, typer.Option(help="Share of the cores above which they are busy, for --alarm.")] = 0.9,
     alarm_seconds: Annotated[float, typer.Option(help="For how long they must be, for --alarm.")] = 10.0,
     batch_size: Annotated[int | None, typer.Option(help="If the probe cannot learn it from the data.")] = None,
-    instance_type: Annotated[str | None, typer.Option(help="If the machine cannot tell.")] = None,
-    region: Annotated[str | None, typer.Option(help="If the machine cannot tell.")] = None,
+    instance_type: Annotated[str | None, typer.Option(help="If it cannot be detected.")] = None,
+    region: Annotated[str | None, typer.Option(help="If it cannot be detected.")] = None,
     quiet: Annotated[bool, flag("--quiet", help="Print nothing of our own.")] = False,
 ) -> None:
     """Run SCRIPT with a probe in every training it starts: Keras, plain torch, Lightning, Hugging Face Trainer.
@@ -116,8 +114,8 @@ def probe(
         raise ArgumentError(f"{script} is not a file, or may not be looked at; give the path of a Python script.")
     misplaced = [one for one in arguments or () if one.partition("=")[0] in OURS]
     if misplaced and not quiet:
-        told = f"{', '.join(misplaced)} stands after {script} and goes to it"
-        say([f"vmselect: {told}; options of vmselect stand before the script's name."])
+        fact = f"{', '.join(misplaced)} stands after {script} and goes to it"
+        print_err([f"vmselect: {fact}; options of vmselect stand before the script's name."])
     target = choose_path(path) or Path("profiles")
     check_target(target, "training")
     wanted = several(check_count, "--fit", fit) if fit else ()
@@ -136,23 +134,23 @@ def probe(
         if missing in EXTRAS:
             fact = f"{script} needs {missing}, which is not installed beside vmselect ({sys.prefix})"
             remedy = f'Use the vmselect of the script\'s environment, or: pip install "{EXTRAS[missing]}"'
-            say([f"vmselect: {fact}. {remedy}"])
+            print_err([f"vmselect: {fact}. {remedy}"])
         raise
     if run.saved and not quiet:
-        say([f"vmselect: saved to a scratch folder and removed: {', '.join(run.saved)}"])
+        print_err([f"vmselect: saved to a scratch folder and removed: {', '.join(run.saved)}"])
     if run.written and not quiet:
         sooner = f" To end the script sooner: --fits {run.fits}." if run.fits else ""
-        say([f"vmselect: the script wrote {list_some(run.written, 8)} after its training was cut short.{sooner}"])
+        print_err([f"vmselect: the script wrote {list_some(run.written, 8)} after its training was cut short.{sooner}"])
     if watch and not quiet:
         for profile in run.profiles:
             if profile.timeline.fit_seconds is not None:
                 took = format_seconds(profile.timeline.fit_seconds)
-                say([f"vmselect: {profile.title} was watched to its end; the training took {took}."])
+                print_err([f"vmselect: {profile.title} was watched to its end; the training took {took}."])
     if run.measured > 1 and target.suffix == ".json":
         overwritten = f"{run.measured} trainings wrote to {target}, which now holds the last"
-        say([f"vmselect: {overwritten}. Give a folder to keep them all."])
+        print_err([f"vmselect: {overwritten}. Give a folder to keep them all."])
     if not run.measured:
-        say(
+        print_err(
             [
                 "vmselect: no training was measured: no fit of Keras or Lightning, none of Hugging Face's Trainer or "
                 "of plain torch. For a training loop of your own, see vmselect.probe_loop."

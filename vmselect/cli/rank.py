@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect.cli import options
-from vmselect.cli.output import Format, FormatOption, emit, say, tell
+from vmselect.cli.output import Format, FormatOption, emit, print_err, print_out
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
@@ -76,7 +76,7 @@ def rank(
     if compared is not None:
         for who, ratio in compared.head(top).iterrows():
             speed = f"{ratio.speed_up:.3g} times its speed, {ratio.cost_ratio:.3g} times its cost"
-            say([f"{_name(who)}: {ratio.price_ratio:.3g} times the price of {against}, {speed}."])
+            print_err([f"{_name(who)}: {ratio.price_ratio:.3g} times the price of {against}, {speed}."])
 
 
 def print_ranking(
@@ -89,18 +89,18 @@ def print_ranking(
     """Rows to standard output, findings to standard error; ``more`` adds columns after the epochs."""
     names = tuple(more(ranking.best)) if ranking else ()
     if format is Format.json:
-        tell(json.dumps(ranking.payload(), indent=1, allow_nan=False), raw=True)
+        print_out(json.dumps(ranking.payload(), indent=1, allow_nan=False), raw=True)
     elif format is Format.csv:
         emit([vars(row) | more(row) for row in ranking], (*COLUMNS, *names), format=format)
     else:
-        tell(ranking.verdict)
+        print_out(ranking.verdict)
     if format is Format.table and ranking:
         rows = ranking.deciding_rows[:top]
         tie = sum(row.tied_with_best for row in rows) > 1
         at = TABLE.index("epochs") + 1
         shown = [_shown(row, tie=tie) | more(row) for row in rows]
         emit(shown, (*TABLE[:at], *names, *TABLE[at:]), format=format, spare=SPARE)
-    say(_remarks(ranking, top) if format is Format.table else ranking.findings)
+    print_err(_remarks(ranking, top) if format is Format.table else ranking.findings)
     if not ranking:
         raise typer.Exit(1)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vmselect.cli import options
-from vmselect.cli.output import say, tell
+from vmselect.cli.output import print_err, print_out
 
 
 def report(
@@ -52,7 +52,7 @@ def report(
     """
     ranking = options.make_ranking(locals())
     page = ranking.report(output)
-    say([ranking.verdict])
-    tell(page.resolve().as_uri())
+    print_err([ranking.verdict])
+    print_out(page.resolve().as_uri())
     if not ranking:
         raise typer.Exit(1)

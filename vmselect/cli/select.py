@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect.cli import options
-from vmselect.cli.output import Format, FormatOption, say
+from vmselect.cli.output import Format, FormatOption, print_err
 from vmselect.cli.rank import print_ranking
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def select(
     """
     selection = options.make_ranking(locals())
     if report is not None:
-        say([f"Report: {selection.report(report).resolve().as_uri()}"])
+        print_err([f"Report: {selection.report(report).resolve().as_uri()}"])
 
     def metric(row: Row) -> dict[str, Any]:
         return {selection.study.monitor: selection.metric(row.batch_size)} if selection.study else {}

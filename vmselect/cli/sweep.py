@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
-from vmselect.cli.output import Format, FormatOption, emit, flag, say, tell
+from vmselect.cli.output import Format, FormatOption, emit, flag, print_err, print_out
 
 if TYPE_CHECKING:
     from vmselect.sweeps import Plan, Proposal, SweepResult
@@ -55,9 +55,9 @@ def show_plan(
     frame = made.to_frame(open_catalog(catalog, date=date, own_prices=own_prices))
     _emit_plan(frame, format)
     worst = float(frame["worst_usd"].sum())
-    say([_total(len(frame), float(frame["estimated_usd"].sum()), worst, made)])
+    print_err([_total(len(frame), float(frame["estimated_usd"].sum()), worst, made)])
     if budget_usd is not None and worst > budget_usd:
-        say([f"The worst case is above the budget of {budget_usd:g} dollars; `sweep run` would refuse it."])
+        print_err([f"The worst case is above the budget of {budget_usd:g} dollars; `sweep run` would refuse it."])
         raise typer.Exit(1)
 
 
@@ -126,9 +126,9 @@ def status(
     rows = status_rows(state)
     names = dict.fromkeys(name for row in rows for name in row)
     emit(rows, tuple(names), format=format)
-    say([_counts(state)])
+    print_err([_counts(state)])
     for attempt in state.open_attempts:
-        say([f"Trial {attempt.trial} may still run. To end it: vmselect sweep clean {folder}"])
+        print_err([f"Trial {attempt.trial} may still run. To end it: vmselect sweep clean {folder}"])
 
 
 @app.command()
@@ -150,7 +150,9 @@ def clean(
     done = clean_up(folder)
     emit([vars(one) for one in done], ("trial", "attempt", "gone", "detail"), format=format)
     proved = sum(one.gone for one in done)
-    say([f"{proved} proved gone, {len(done) - proved} could not be proved." if done else "Nothing was left running."])
+    print_err(
+        [f"{proved} proved gone, {len(done) - proved} could not be proved." if done else "Nothing was left running."]
+    )
     if proved < len(done):
         raise typer.Exit(1)
 
@@ -183,14 +185,14 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
             "added": [one.id for one in result.added], "saved_usd": result.saved_usd,
             "saved_worst_usd": result.saved_worst_usd,
         }  # fmt: skip
-        tell(json.dumps(summary))
+        print_out(json.dumps(summary))
     else:
-        tell(result)
-    say([*result.failed, *result.skipped, *result.unproved])
+        print_out(result)
+    print_err([*result.failed, *result.skipped, *result.unproved])
     if result.records and format is not Format.json:
-        say([f"Next: vmselect rank {result.folder} --epochs 50"])
+        print_err([f"Next: vmselect rank {result.folder} --epochs 50"])
         if len({record.factors.get("nodes", 1) for record in result.records}) > 1:
-            say([f"What more nodes give: vmselect compare {result.folder} --scaling --epochs 50"])
+            print_err([f"What more nodes give: vmselect compare {result.folder} --scaling --epochs 50"])
     if result.failed or result.unproved or not all(one.sure for one in result.skipped):
         raise typer.Exit(1)
 
@@ -199,7 +201,7 @@ def _confirm(proposal: Proposal, format: Format) -> bool:  # noqa: A002
     frame = proposal.plan.tabulate(proposal.trials, proposal.prices)
     if format is not Format.json:
         _emit_plan(frame[frame["trial"].isin(proposal.to_run)], format)
-    say([_total(len(proposal.to_run), proposal.estimated_usd, proposal.worst_usd, proposal.plan)])
+    print_err([_total(len(proposal.to_run), proposal.estimated_usd, proposal.worst_usd, proposal.plan)])
     return _ask("Start?")
 
 

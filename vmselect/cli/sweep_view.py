@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from vmselect.cli.output import say
+from vmselect.cli.output import print_err
 from vmselect.units import format_seconds, format_usd
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class View:
                 )
                 self._live.start()
         elif "trial" in event and (line := self._line(state, event)):
-            say([line])
+            print_err([line])
 
     def ask_stop(self) -> bool:
         """On Ctrl-C: ask once, where somebody is there to answer."""

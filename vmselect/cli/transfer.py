@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vmselect.cli.output import Format, FormatOption, emit, flag, say
+from vmselect.cli.output import Format, FormatOption, emit, flag, print_err
 from vmselect.errors import ArgumentError
 
 COLUMNS = (
@@ -57,7 +57,7 @@ def transfer(
         "megabytes": megabytes, "files": files, "streams": streams, "usd_per_gb": usd_per_gb, "options": options,
     }  # fmt: skip
     plan = plan_transfer(url, **amounts)
-    say([f"To move: {plan}."])
+    print_err([f"To move: {plan}."])
     if not yes:
         if not sys.stdin.isatty():
             raise ArgumentError("Nobody can be asked whether to go on. Add --yes.")
@@ -70,7 +70,7 @@ def transfer(
         "megabytes": plan.total_bytes / 1e6,
     }
     emit([row], COLUMNS, format=format)
-    say(record.findings)
+    print_err(record.findings)
 
 
 def read_options(pairs: list[str]) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def read_options(pairs: list[str]) -> dict[str, Any]:
     """
     from vmselect.probe.transfer.address import is_secret_name
 
-    words = {"true": True, "false": False}
+    flags = {"true": True, "false": False}
     options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -96,7 +96,7 @@ def read_options(pairs: list[str]) -> dict[str, Any]:
             if not isinstance(inside, dict):
                 raise ArgumentError(f"--option {name}: {part} has a value of its own already. Give one of the two.")
         plain = not is_secret_name(path[-1])  # a password of digits is no number
-        inside[path[-1]] = words.get(value.lower(), int(value) if value.isdecimal() else value) if plain else value
+        inside[path[-1]] = flags.get(value.lower(), int(value) if value.isdecimal() else value) if plain else value
     return options
 
 
@@ -104,11 +104,11 @@ def _clean(url: str, options: dict[str, Any], *, everything: bool, clean: bool) 
     from vmselect.probe.transfer import clean_transfers
 
     if not clean:
-        raise ArgumentError("--everything says what --clean removes. Add --clean.")
+        raise ArgumentError("--everything needs --clean.")
     found = clean_transfers(url, options=options, everything=everything)
     for leftover in found:
-        say([f"{leftover.name}: removed" if leftover.removed else f"{leftover.name}: kept, {leftover.reason}"])
+        print_err([f"{leftover.name}: removed" if leftover.removed else f"{leftover.name}: kept, {leftover.reason}"])
     if not found:
-        say(["No probe left anything there."])
+        print_err(["No probe left anything there."])
     if any(not leftover.removed for leftover in found):
         raise typer.Exit(1)

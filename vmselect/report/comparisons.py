@@ -1,6 +1,6 @@
 """The page of comparisons: sentences, tables and charts of groups, effects and scores in one self-contained file.
 
-Words and tables stand in the file as text; the script only draws, and what it draws is in the tables too.
+Text and tables are in the file itself; the script only draws charts of numbers that are in the tables, too.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _title(part: Part) -> str:
     if isinstance(part, Scores):
         return part.title
     words = ", ".join(part.by if isinstance(part, Comparison) else part.names).replace("_", " ")
-    how = "by" if isinstance(part, Comparison) else "and what changes it:"
+    how = "by" if isinstance(part, Comparison) else "and its factors:"
     return capitalize(f"{part.metric.noun} {how} {words}")
 
 
@@ -113,7 +113,7 @@ def _section(number: int, part: Part, plots: list[dict[str, Any]]) -> str:
         body = scores_html(part, verdict=verdict)
     head = f'<h2 id="part{number}-title" dir="auto">{escape(_title(part))}</h2>'
     return (
-        f'<section class="section told" id="part{number}" aria-labelledby="part{number}-title">{head}{body}</section>'
+        f'<section class="section tables" id="part{number}" aria-labelledby="part{number}-title">{head}{body}</section>'
     )
 
 
@@ -129,11 +129,8 @@ def _method(parts: Iterable[Part]) -> str:
     for part in parts:
         if isinstance(part, Comparison):
             facts += [
-                ("Repetition", "a run" if part.unit == "runs" else f"{part.unit} of a run, correlation allowed for"),
-                (
-                    "Test",
-                    f"{part.test.name}; pairs by Mann-Whitney with Holm's correction; false alarms {part.test.alpha:g}",
-                ),
+                ("Repetition", "a run" if part.unit == "runs" else f"{part.unit} of a run, corrected for correlation"),
+                ("Test", f"{part.test.name}; pairs by Mann-Whitney, Holm-corrected; alpha {part.test.alpha:g}"),
                 ("Intervals", f"{part.confidence:.0%}, of the ratio of means by bootstrap"),
             ]
         elif isinstance(part, Effects):
@@ -141,6 +138,6 @@ def _method(parts: Iterable[Part]) -> str:
             facts.append(("Effects", f"{what}, {part.fit.confidence:.0%} intervals"))
         else:
             facts.append(("Scores", "grade of each need × its weight, in points of 100"))
-    told = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(fact)}</dd>' for name, fact in dict.fromkeys(facts))
-    body = f'<h2 id="method-title">How this was computed</h2><dl class="facts">{told}</dl>'
+    rows = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(fact)}</dd>' for name, fact in dict.fromkeys(facts))
+    body = f'<h2 id="method-title">How this was computed</h2><dl class="facts">{rows}</dl>'
     return f'<section class="section" id="method" aria-labelledby="method-title">{body}</section>'

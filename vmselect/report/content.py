@@ -1,4 +1,4 @@
-"""What the report page says, as plain values: the ranking's own payload and what stands beside the numbers."""
+"""The data of the report page as plain values: the ranking's payload and the facts beside it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def page_content(ranking: Ranking, *, most: int = MOST_CANDIDATES) -> dict[str, 
         "candidates_left_off": len(ranking.candidates) - len(kept),
         "steps": _steps(ranking),
         "usage": _usage(ranking),
-        "course": course_points(_profiles(ranking), runs=ranking.study.runs if ranking.study else ()),
+        "epoch_curves": course_points(_profiles(ranking), runs=ranking.study.runs if ranking.study else ()),
     }
     return content
 
@@ -63,7 +63,7 @@ def _worth_showing(ranking: Ranking, most: int) -> list[int]:
 
 
 def _subject(ranking: Ranking) -> list[str]:
-    """What the report is about, in a few words."""
+    """Model, batch sizes and number of machines."""
     machines = ranking.candidates.machine_estimates
     models = {profile.model for one in machines for profile in one.records if profile.model}
     batches = sorted({machine.batch_size for machine in machines if machine.batch_size})
@@ -153,10 +153,5 @@ def _usage(ranking: Ranking) -> list[dict[str, Any]]:
 
 def _steps(ranking: Ranking) -> list[dict[str, Any]]:
     """Step readings of each profile that has some, thinned to what a chart can show."""
-    profiles = _profiles(ranking)
-    shown: list[dict[str, Any]] = []
-    for profile in profiles:
-        points = step_points(profile, most=MOST_STEPS_SHOWN)
-        if points["seconds"] and len(shown) < MOST_PROFILES_SHOWN:
-            shown.append(points)
-    return shown
+    measured = [profile for profile in _profiles(ranking) if len(profile.timeline.steps)]
+    return [step_points(profile, most=MOST_STEPS_SHOWN) for profile in measured[:MOST_PROFILES_SHOWN]]

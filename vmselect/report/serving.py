@@ -61,7 +61,7 @@ def percentile_points(records: Iterable[InferenceRecord]) -> pd.DataFrame:
 def mb_points(records: Sequence[InferenceRecord | TransferRecord], way: str = "download") -> pd.DataFrame:
     """A row per batch or file, in order: seconds for a megabyte, as the founding study draws them.
 
-    Of a transfer record, ``way`` says whether its uploads or its downloads are drawn.
+    Of a transfer record, ``way`` is ``upload`` or ``download``.
     """
     if way not in ("upload", "download"):
         raise ArgumentError(f"way must be upload or download, not {show(way)}.")

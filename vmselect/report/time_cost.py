@@ -97,7 +97,7 @@ def choose_sides(
 
 
 def _pixels(values: Iterable[float], size: int, *, most: float, log: bool) -> list[float]:
-    """Where values come to lie on an axis of ``size`` pixels, near enough to tell which names collide."""
+    """Where values come to lie on an axis of ``size`` pixels, accurate enough to find names that collide."""
     *placed, high = [math.log(max(value, 1e-12)) if log else value for value in (*values, most)]
     low = min(placed, default=0.0) if log else 0.0
     return [size * (value - low) / ((high - low) or 1.0) for value in placed]

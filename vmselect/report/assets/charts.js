@@ -140,9 +140,9 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
       s("line", { x1: box.right, x2: box.right + 8, y1: y.scale(end), y2: ends[i], class: "leader" }),
       labelText({ x: box.right + 11, y: ends[i] + 4 }, names[i]),
     );
-    const said = (value, epochs) => `${format(value)} at ${formatCount(epochs)} epochs`;
-    const here = () => said(evaluate(candidate, settings)[field], settings.epochs);
-    svg.append(tooltip.attach(group, () => [candidate.label, here(), said(end, most)]));
+    const text = (value, epochs) => `${format(value)} at ${formatCount(epochs)} epochs`;
+    const here = () => text(evaluate(candidate, settings)[field], settings.epochs);
+    svg.append(tooltip.attach(group, () => [candidate.label, here(), text(end, most)]));
   });
   drawChanges(frame, x, y, { leaders, settings, field });
 }
@@ -192,8 +192,8 @@ function drawTerms(host, rows, field, terms) {
       const part = ((parts.get(id) ?? 0) / (row.seconds || 1)) * row[field];
       if (part <= 0) continue;
       const rect = s("rect", { x: x(start), y: top, width: x(start + part) - x(start), height, class: `t${slot}` });
-      const said = () => `${title}: ${format(part)} (${formatShare(part / row[field])})`;
-      group.append(tooltip.attach(rect, () => [machine(row), said()]));
+      const partText = () => `${title}: ${format(part)} (${formatShare(part / row[field])})`;
+      group.append(tooltip.attach(rect, () => [machine(row), partText()]));
       start += part;
     }
     const labelAt = narrow ? { x: 0, y: top - 5 } : { x: box.left - 10, y: middle + 4, "text-anchor": "end" };

@@ -1,4 +1,4 @@
-// The page of comparisons: words and tables stand in the file already, the charts are drawn where their numbers say.
+// The page of comparisons: text and tables are in the file already; only the charts are drawn.
 
 const content = JSON.parse(dataText);
 

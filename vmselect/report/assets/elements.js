@@ -45,7 +45,7 @@ function listNames(names, most = 4) {
 }
 
 /**
- * One box that follows the pointer or the focus and says what a mark stands for. Each chart is one stop of the Tab key;
+ * One box that follows the pointer or the focus and describes a mark. Each chart is one stop of the Tab key;
  * the arrow keys go from mark to mark.
  */
 const tooltip = {
@@ -77,7 +77,7 @@ const tooltip = {
     document.addEventListener("keydown", (event) => this.step(event));
   },
 
-  /** Say what the focused mark stands for, beside it and to a screen reader. */
+  /** Describe the focused mark, beside it and to a screen reader. */
   focus(target) {
     const lines = this.lines.get(target)?.();
     if (!lines) return void (this.box.hidden = true);

@@ -169,7 +169,7 @@ function compare(a, b) {
 }
 
 /**
- * Of those that the intervals cannot tell apart, the first that no other beats by much on a measure that the objective
+ * Of those that the intervals do not distinguish, the first that no other beats by much on a measure that the objective
  * does not weigh comes first. Only those on the Pareto front are asked.
  */
 function preferAmongTied(rows, { weights }) {
@@ -244,7 +244,7 @@ const LOOKED_AT = 200_000;
 
 /**
  * Who leads as the epochs grow from 1 to `most`: runs of {candidate, from, to} by `field`.
- * Where values are lines in the epochs, whoever leads at two counts leads between them, and halving finds every change.
+ * Where values are lines in the epochs, a leader at two counts leads between them, and halving finds every change.
  * Validating every few epochs and rounding up a bill make steps: then as many counts as can be are looked at one by one.
  */
 function findLeaders(candidates, settings, field, most) {

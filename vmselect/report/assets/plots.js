@@ -1,4 +1,4 @@
-// Charts that only draw: their numbers, in the unit that the axis names, and what each mark says come ready from Python.
+// Comparison charts. Python provides the numbers, in the unit of the axis, and the tooltips: see plots.py.
 
 const PLOTS = { boxes: drawBoxes, intervals: drawIntervals, lines: drawLines, series: drawSeries };
 const ROW = { wide: 40, narrow: 58 };

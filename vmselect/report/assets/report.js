@@ -6,7 +6,7 @@ const TERM_TITLES = {
   epoch_boundaries: "epoch boundaries", interruptions: "interruptions", data_in: "moving data in", model_out: "moving the model out",
 };
 
-/** The report: candidates ready to be ranked, the settings it was made with, and everything said beside the numbers. */
+/** The report: candidates ready to be ranked, the settings it was made with, and everything shown beside the numbers. */
 function readReport(payload) {
   const candidates = payload.candidates.map((candidate) => readCandidate(candidate, payload));
   const studied = Boolean(payload.study);
@@ -27,7 +27,7 @@ function readReport(payload) {
 
 const SEARCHED = ["instance_type", "provider", "service", "region", "gpu_model", "batch_size", "varied"];
 
-/** That no interruptions were given is said once, at the top, rather than beside every spot machine. */
+/** That no interruptions were given is stated once, at the top, rather than beside every spot machine. */
 function isWarning({ severity, code }) {
   return severity === "warning" && code !== "spot-uninterrupted";
 }
@@ -67,15 +67,15 @@ const TELLING = {
   batch_size: (value) => `batch ${value}`, varied: String, region: String, service: String, provider: String,
 };
 
-/** Short names: the machine first, the market always, and between them whatever else tells these candidates apart. */
+/** Short names: the machine first, the market always, and between them the other fields in which these candidates differ. */
 function nameCandidates(candidates) {
   const varying = Object.entries(TELLING).filter(([field]) => new Set(candidates.map((one) => one[field])).size > 1);
   const counts = new Map();
   candidates.forEach(({ instance_type }) => counts.set(instance_type, (counts.get(instance_type) ?? 0) + 1));
   for (const candidate of candidates) {
     const needed = counts.get(candidate.instance_type) > 1 ? varying : [];
-    const told = needed.filter(([field]) => candidate[field] !== null).map(([field, words]) => words(candidate[field]));
-    candidate.label = [candidate.instance_type, marketName(candidate.market), ...told].join(" · ");
+    const others = needed.filter(([field]) => candidate[field] !== null).map(([field, words]) => words(candidate[field]));
+    candidate.label = [candidate.instance_type, marketName(candidate.market), ...others].join(" · ");
   }
 }
 
@@ -92,7 +92,7 @@ function shortLabel(candidate, most) {
 }
 
 /**
- * The label in one line of `most` letters, or in two or three: the machine; the market; what else tells it from others,
+ * The label in one line of `most` letters, or in two or three: the machine; the market; the other fields in which it differs,
  * of which the end gives way.
  */
 function labelLines(candidate, most) {
@@ -100,9 +100,9 @@ function labelLines(candidate, most) {
   if (fits(candidate.label)) return [candidate.label];
   const [name, ...rest] = candidate.label.split(" · ");
   if (rest.length < 2 || fits(rest.join(" · "))) return [shorten(name, most), rest.join(" · ")].filter(Boolean);
-  const [market, ...told] = rest;
-  while (told.length > 1 && !fits(told.join(" · "))) told.pop();
-  return [shorten(name, most), market, shorten(told.join(" · "), most)];
+  const [market, ...others] = rest;
+  while (others.length > 1 && !fits(others.join(" · "))) others.pop();
+  return [shorten(name, most), market, shorten(others.join(" · "), most)];
 }
 
 function readSettings(given) {
@@ -132,7 +132,7 @@ function readFindings(payload, candidates) {
   const title = ({ instance_type, batch_size }) => (several ? `${instance_type}, batch ${batch_size}` : instance_type);
   candidates.forEach((candidate) => candidate.findings.forEach((i) => about[i].add(title(candidate))));
   const whole = new Set(payload.ranking_findings);
-  // What is said of the winner goes on with what it costs.
+  // A finding about the winner is followed by what it costs.
   const more = [...whole].map((number) => payload.findings[number]);
   const goesOn = ({ code, message }) => more.some((one) => one.code === code && one.message.startsWith(message));
   return payload.findings

@@ -34,7 +34,7 @@ const SECTIONS = [
     title: "If you train for longer, or shorter",
     lede:
       "Start-up costs the same however long you train, so the order can change with the number of epochs. " +
-      "Rings mark where the lead changes hands. Deadline and budget are left aside here.",
+      "Rings mark where the leader changes. Deadline and budget are ignored here.",
     shown: (report) => !report.studied,
     build(host, report) {
       const [time, money] = [panel(), panel()];
@@ -85,7 +85,7 @@ const SECTIONS = [
   },
   {
     id: "findings",
-    title: "Doubts and remedies",
+    title: "Warnings and remedies",
     shown: (report) => report.findings.length > 0,
     build(host, report) {
       const list = h("ul", { class: "findings" });
@@ -100,7 +100,7 @@ const SECTIONS = [
   },
   {
     id: "excluded",
-    title: "Left out",
+    title: "Excluded",
     lede: "Candidates that are not in the ranking, and why.",
     build(host) {
       const body = h("tbody");
@@ -188,8 +188,8 @@ function buildSteps(host, report) {
 
 function findingItem({ message, remedy, severity, about }) {
   const who = about.length ? h("p", { class: "who" }, ...listNames(about, 6)) : null;
-  const said = (text, style) => h("p", { dir: "auto", class: style }, text);
-  return h("li", { class: severity }, said(message), said(remedy, "remedy"), who);
+  const paragraph = (text, style) => h("p", { dir: "auto", class: style }, text);
+  return h("li", { class: severity }, paragraph(message), paragraph(remedy, "remedy"), who);
 }
 
 const FORMULA = `time(n)   = once + per epoch × n + first validation + later validation × (validations - 1)

@@ -1,4 +1,4 @@
-// What machines did while they were measured: their use over time with the phases marked, and trainings epoch by epoch.
+// Utilization of the machines over time with the phases marked, and epoch curves.
 
 const PHASE_SLOTS = { initialization: 0, "first step": 1, "steady steps": 2, validation: 3, "between epochs": 4 };
 
@@ -6,27 +6,29 @@ const beforeFindings = SECTIONS.findIndex(({ id }) => id === "findings");
 SECTIONS.splice(beforeFindings, 0,
   {
     id: "usage",
-    title: "What the machine did meanwhile",
+    title: "Utilization",
     lede:
-      "Shares of what there is: of the cores that the training may use, of the memory, of the GPUs. A training whose " +
-      "device idles while steps wait gains nothing from a faster one.",
+      "Shares of what there is: of the cores that the training may use, of the memory, of the GPUs. If the device " +
+      "idles while steps wait for data, a faster device gains nothing.",
     shown: (report) => report.payload.page.usage.length > 0,
     build: buildUsage,
   },
   {
-    id: "course",
+    id: "epoch-curves",
     title: "Epoch by epoch",
-    lede: "What each epoch of training took, and the metric after it, where trainings were watched for whole epochs.",
-    shown: ({ payload: { page: { course } } }) => course.times.some(({ points }) => points.length > 1) || course.metrics.length > 0,
+    lede: "Duration of each complete epoch, and the metric after it.",
+    shown({ payload: { page: { epoch_curves: { times, metrics } } } }) {
+      return times.some(({ points }) => points.length > 1) || metrics.length > 0;
+    },
     build(host, report) {
-      const { times, metrics, metric } = report.payload.page.course;
+      const { times, metrics, metric } = report.payload.page.epoch_curves;
       const panels = [[times, "Seconds of training in the epoch", "seconds"], [metrics, metric, "count"]];
       const drawn = panels.filter(([lines]) => lines.length).map((plan) => [panel(), ...plan]);
       host.append(h("div", { class: "pairs" }, drawn.map(([{ box }]) => box)));
       return () => {
         for (const [{ title, chart }, lines, caption, unit] of drawn) {
           title.textContent = caption;
-          drawCourse(chart, { lines, caption, unit });
+          drawEpochCurves(chart, { lines, caption, unit });
           tooltip.reach(chart);
         }
       };
@@ -84,7 +86,7 @@ function drawUsage(host, one) {
   drawNamedLines(frame, x, y, one.quantities, {
     most: narrow ? 13 : 18,
     steps: true,
-    said: (title, [at, share]) => [title, `${fixed(100 * share, 0)} % after ${formatSeconds(at)}`, phaseAt(one.phases, at)],
+    text: (title, [at, share]) => [title, `${fixed(100 * share, 0)} % after ${formatSeconds(at)}`, phaseAt(one.phases, at)],
   });
 }
 
@@ -92,7 +94,7 @@ function phaseAt(phases, at) {
   return phases.find(({ begin, end }) => at > begin && at <= end)?.phase ?? "";
 }
 
-function drawCourse(host, { lines, caption, unit }) {
+function drawEpochCurves(host, { lines, caption, unit }) {
   const narrow = host.clientWidth < 480;
   const frame = makeFrame(host, {
     height: 300, label: `${caption}, epoch by epoch`, margin: { left: 60, right: narrow ? 112 : 150, top: 20, bottom: 46 },
@@ -111,12 +113,12 @@ function drawCourse(host, { lines, caption, unit }) {
   const words = unit === "seconds" ? formatSeconds : (value) => significant(value, 4);
   drawNamedLines(frame, x, y, lines, {
     most: narrow ? 16 : 21,
-    said: (title, [epoch, value]) => [title, `${words(value)} in epoch ${formatCount(epoch)}`],
+    text: (title, [epoch, value]) => [title, `${words(value)} in epoch ${formatCount(epoch)}`],
   });
 }
 
-/** Lines with a dot at each point, each named at its end; `said` is what a dot says. */
-function drawNamedLines({ svg, box }, x, y, lines, { most, said, steps = false }) {
+/** Lines with a dot at each point, each named at its end; `text` gives the tooltip of a dot. */
+function drawNamedLines({ svg, box }, x, y, lines, { most, text, steps = false }) {
   const shown = lines.slice(0, MOST_LINES).filter(({ points }) => points.length);
   const ends = spreadApart(shown.map(({ points }) => y.scale(points.at(-1)[1])), 15, [box.top + 4, box.bottom - 2]);
   shown.forEach(({ name: title, points }, slot) => {
@@ -132,7 +134,7 @@ function drawNamedLines({ svg, box }, x, y, lines, { most, said, steps = false }
       s("text", { x: box.right + 10, y: ends[slot] + 4, class: "label" }, shorten(title, most)));
     for (const point of points) {
       const [cx, cy] = at(point);
-      group.append(tooltip.attach(s("circle", { cx, cy, r: points.length > 60 ? 2 : 3, class: "dot" }), () => said(title, point)));
+      group.append(tooltip.attach(s("circle", { cx, cy, r: points.length > 60 ? 2 : 3, class: "dot" }), () => text(title, point)));
     }
     svg.append(group);
   });

@@ -24,7 +24,7 @@ function asideNodes(view) {
   if (rows.length && rows[0].candidate.market === "spot") note(settings.interruptions ? SPOT_EXPECTED : SPOT_UNINTERRUPTED);
   const tied = rows.filter((row) => row.tied).length;
   if (tied > 1) {
-    const which = `what was measured does not tell these ${formatCount(tied)} apart`;
+    const which = `the measurements do not distinguish these ${formatCount(tied)}`;
     note(`Tied means that the intervals overlap: ${which}. Of these, the one is named first that no other beats by much on what the objective leaves aside.`);
   }
   return [...notes, h("p", { class: "note print-only" }, settingsWords(settings)), rows.length > 1 ? cards(rows) : null];
@@ -49,13 +49,13 @@ function ageWarning(dates, today = new Date()) {
 function cards(rows) {
   const by = (field) => rows.reduce((a, b) => (b[field] < a[field] ? b : a));
   const [cheapest, fastest] = [by("cost_usd"), by("seconds")];
-  const dearest = rows.reduce((a, b) => (b.cost_usd > a.cost_usd ? b : a));
-  const times = `${significant(dearest.cost_usd / cheapest.cost_usd, 3)} times`;
+  const mostExpensive = rows.reduce((a, b) => (b.cost_usd > a.cost_usd ? b : a));
+  const times = `${significant(mostExpensive.cost_usd / cheapest.cost_usd, 3)} times`;
   const card = (kind, row, what) => h("div", { class: "card" },
     h("p", { class: "kind" }, kind), h("p", { class: "who" }, name(row.candidate.label)), h("p", { class: "what" }, what));
   return h("div", { class: "cards" },
     card("Cheapest", cheapest, `${formatUsd(cheapest.cost_usd)} and ${formatSeconds(cheapest.seconds)}`),
     card("Fastest", fastest, `${formatSeconds(fastest.seconds)} and ${formatUsd(fastest.cost_usd)}`),
-    card("Dearest choice", dearest, `${formatUsd(dearest.cost_usd)}, ${times} the cheapest`),
+    card("Most expensive choice", mostExpensive, `${formatUsd(mostExpensive.cost_usd)}, ${times} the cheapest`),
   );
 }

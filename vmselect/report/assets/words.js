@@ -66,8 +66,8 @@ function givenUp(best, leader, aim, { weights }) {
     if (weights[name]) over.push(`${words(its)} instead of ${words(mine)}`);
     else against.push(`its ${name} is ${mine ? `${timesWords(its / mine)} times` : "more than"} that of the choice (${words(its)})`);
   }
-  const said = ` has the ${aim}, ${over.join(", ")}, but ${against.join(", ")}.`;
-  return ["By the estimates alone ", { name: leader.candidate.title }, said];
+  const claim = ` has the ${aim}, ${over.join(", ")}, but ${against.join(", ")}.`;
+  return ["By the estimates alone ", { name: leader.candidate.title }, claim];
 }
 
 /** Reason codes with their counts, most frequent first; the order in which they came decides between equals. */
@@ -82,10 +82,10 @@ function countReasons({ alwaysExcluded, unsold, excluded }) {
 function nothingFeasible(view) {
   const counts = countReasons(view);
   if (!counts.length) return ["Nothing is feasible: there are no candidates."];
-  const told = counts.map(([code, n]) => `${formatCount(n)} candidate${n === 1 ? "" : "s"} ${code.replaceAll("_", " ")}`);
+  const reasons = counts.map(([code, n]) => `${formatCount(n)} candidate${n === 1 ? "" : "s"} ${code.replaceAll("_", " ")}`);
   const all = [...view.alwaysExcluded, ...view.unsold, ...view.excluded];
   const { candidate, reason } = all.find(({ reason_code }) => reason_code === counts[0][0]);
-  return [`Nothing is feasible: ${told.join(", ")}. For one, `, { name: candidate }, `: ${reason}.`];
+  return [`Nothing is feasible: ${reasons.join(", ")}. For one, `, { name: candidate }, `: ${reason}.`];
 }
 
 /** The verdict as one text. */
