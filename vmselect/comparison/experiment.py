@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,7 @@ def _study(found: Runs, *, scale: str, confidence: float) -> Effects:
             Finding("not-varied", f"{', '.join(fixed)}: the same in every run.", "Vary it to learn its effect.", "info")
         )
     study = Effects(found, fit, tuple(names), tuple(rows), scale, tuple(findings))
-    return Effects(found, fit, tuple(names), tuple(rows), scale, (*findings, *_doubts(study)))
+    return replace(study, findings=(*findings, *_find_warnings(study)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,15 +227,9 @@ class Effects(Answer):
         high, low = max(range(len(levels)), key=means.__getitem__), min(range(len(levels)), key=means.__getitem__)
         base = self.fit.average + means[high]
         step = self.fit.difference(factor, low, high)
-        percent = self._percent(step, base)
-        return {
-            "from_level": levels[high],
-            "to_level": levels[low],
-            "difference": self._back(base + step.value) - self._back(base),
-            "percent": percent.value,
-            "percent_low": percent.low,
-            "percent_high": percent.high,
-        }
+        percents = dict(zip(("percent", "percent_low", "percent_high"), self._percent(step, base), strict=True))
+        difference = self._back(base + step.value) - self._back(base)
+        return {"from_level": levels[high], "to_level": levels[low], "difference": difference, **percents}
 
     def _row(self, term: tuple[int, ...], effect: Interval[float]) -> dict[str, float]:
         percent = self._percent(effect, self.fit.average)
@@ -306,7 +300,7 @@ class Effects(Answer):
         return hook("effects_chart")(self, kind, **options)
 
 
-def _doubts(study: Effects) -> list[Finding]:
+def _find_warnings(study: Effects) -> list[Finding]:
     found = []
     empty = len(study.missing)
     if empty:

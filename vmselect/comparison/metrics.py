@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Better = Literal["less", "more"]
 Reader = Callable[[Any, "Terms"], "float | None"]
+Series = Callable[[Any], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Metric:
     unit: str
     better: Better | None
     readers: Mapping[str, Reader] = field(default_factory=dict)
-    series: Callable[[Any], Sequence[float]] | None = None
+    series: Series | None = None
 
     def read(self, record: Record, terms: Terms) -> float | None:
         """The value of one run, or None where the record does not tell it."""
@@ -191,7 +192,7 @@ def _calls(record: Any) -> Sequence[float]:
     return calls.steady_service if calls is not None else ()
 
 
-def _files(way: str) -> Callable[[Any], Sequence[float]]:
+def _files(way: str) -> Series:
     def read(record: Any) -> Sequence[float]:
         direction = getattr(record, way, None)
         return direction.file_seconds_per_mb if direction is not None else ()
@@ -199,66 +200,48 @@ def _files(way: str) -> Callable[[Any], Sequence[float]]:
     return read
 
 
-def _transfer_metrics(way: str) -> tuple[tuple[str, str, str, Better], ...]:
-    """Both metrics of one way between a machine and a store."""
-    return (
-        (f"{way}_seconds_per_mb", f"{way} time per megabyte", "s/MB", "less"),
-        (f"{way}_mb_per_second", f"{way} rate", "MB/s", "more"),
-    )
-
-
 # -- the registry ------------------------------------------------------------------------------------------------------
 
 
-def _training(reader: Reader) -> dict[str, Reader]:
-    return {"training": reader}
+def _any(name: str, noun: str, unit: str, better: Better, series: Series | None = None) -> Metric:
+    """A metric that is an attribute of the same name, whatever the kind of record."""
+    return Metric(name, noun, unit, better, {"*": _attribute(name)}, series)
 
+
+def _training(name: str, noun: str, reader: Reader, series: Series | None = None, unit: str = "s") -> Metric:
+    """A metric of trainings of which less is better."""
+    return Metric(name, noun, unit, "less", {"training": reader}, series)
+
+
+_THROUGHPUT = {"training": _throughput, "inference": _attribute("items_per_second")}
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("step_seconds", "step time", "s", "less", _training(_step_seconds), _steady_steps),
-        Metric("first_step_seconds", "first step", "s", "less", _training(_first_step_seconds)),
-        Metric("epoch_seconds", "epoch time", "s", "less", _training(_epoch_seconds), _later_epochs),
-        Metric("validation_seconds", "validation time", "s", "less", _training(_validation_seconds)),
+        _training("step_seconds", "step time", _step_seconds, _steady_steps),
+        _training("first_step_seconds", "first step", _first_step_seconds),
+        _training("epoch_seconds", "epoch time", _epoch_seconds, _later_epochs),
+        _training("validation_seconds", "validation time", _validation_seconds),
+        _training("init_seconds", "initialization", lambda profile, terms: profile.timeline.init_seconds),
+        Metric("throughput", "throughput", "examples/s", "more", _THROUGHPUT, _throughputs),
+        _training("total_seconds", "training time", _total_seconds),
+        _training("cost_usd", "cost", _cost_usd, unit="USD"),
+        Metric("utilisation", "utilisation", "%", "more", {"training": _utilisation}),
         Metric(
-            "init_seconds",
-            "initialization",
-            "s",
-            "less",
-            _training(lambda profile, terms: profile.timeline.init_seconds),
-        ),
-        Metric(
-            "throughput",
-            "throughput",
-            "examples/s",
-            "more",
-            {"training": _throughput, "inference": _attribute("items_per_second")},
-            _throughputs,
-        ),
-        Metric("total_seconds", "training time", "s", "less", _training(_total_seconds)),
-        Metric("cost_usd", "cost", "USD", "less", _training(_cost_usd)),
-        Metric("utilisation", "utilisation", "%", "more", _training(_utilisation)),
-        Metric(
-            "peak_memory_bytes",
-            "peak memory",
-            "B",
-            "less",
-            {"*": lambda record, terms: record.environment.peak_memory_bytes},
+            "peak_memory_bytes", "peak memory", "B", "less", {"*": lambda r, terms: r.environment.peak_memory_bytes}
         ),
         Metric("call_seconds", "call time", "s", "less", {"inference": _attribute("call_seconds")}, _calls),
-        Metric("p50_seconds", "median latency", "s", "less", {"*": _attribute("p50_seconds")}, _calls),
-        Metric("p95_seconds", "95th percentile of latency", "s", "less", {"*": _attribute("p95_seconds")}),
-        Metric("p99_seconds", "99th percentile of latency", "s", "less", {"*": _attribute("p99_seconds")}),
-        Metric("seconds_per_item", "time per item", "s", "less", {"*": _attribute("seconds_per_item")}),
-        Metric("seconds_per_mb", "time per megabyte", "s/MB", "less", {"*": _attribute("seconds_per_mb")}),
-        Metric("items_per_second", "items per second", "items/s", "more", {"*": _attribute("items_per_second")}),
-        Metric("mb_per_second", "megabytes per second", "MB/s", "more", {"*": _attribute("mb_per_second")}),
-        *(
-            Metric(name, noun, unit, better, {"transfer": _attribute(name)}, _files(way) if better == "less" else None)
-            for way in ("upload", "download")
-            for name, noun, unit, better in _transfer_metrics(way)
-        ),
+        _any("p50_seconds", "median latency", "s", "less", _calls),
+        _any("p95_seconds", "95th percentile of latency", "s", "less"),
+        _any("p99_seconds", "99th percentile of latency", "s", "less"),
+        _any("seconds_per_item", "time per item", "s", "less"),
+        _any("seconds_per_mb", "time per megabyte", "s/MB", "less"),
+        _any("items_per_second", "items per second", "items/s", "more"),
+        _any("mb_per_second", "megabytes per second", "MB/s", "more"),
+        _any("upload_seconds_per_mb", "upload time per megabyte", "s/MB", "less", _files("upload")),
+        _any("upload_mb_per_second", "upload rate", "MB/s", "more"),
+        _any("download_seconds_per_mb", "download time per megabyte", "s/MB", "less", _files("download")),
+        _any("download_mb_per_second", "download rate", "MB/s", "more"),
     )
 }
 """Every metric that has a name of its own."""

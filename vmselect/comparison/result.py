@@ -31,7 +31,8 @@ PAIR_COLUMNS = (
     "first", "second", "difference", "ratio", "ratio_low", "ratio_high", "percent",
     "statistic", "p_value", "p_adjusted", "effect_size", "significant",
 )  # fmt: skip
-MOST_SHIFTS_TOLD = 5
+TEST_FIELDS = ("name", "statistic", "p_value", "exact_p_value", "alpha", "significant", "reason")
+MOST_SHIFTS_SHOWN = 5
 SHIFT_COLUMNS = ("group", "run", "after", "before", "then", "percent", "p_value")
 
 
@@ -177,10 +178,10 @@ class Comparison(Answer):
                 f"{row['percent']:+.0f} %.",
                 "A mean describes neither part: look at chart('series'), and at what happened then.",
             )
-            for row in self.shifts.head(MOST_SHIFTS_TOLD).to_dict("records")
+            for row in self.shifts.head(MOST_SHIFTS_SHOWN).to_dict("records")
         ]
-        if len(self.shifts) > MOST_SHIFTS_TOLD:
-            more = f"{len(self.shifts) - MOST_SHIFTS_TOLD} more level shifts inside runs."
+        if len(self.shifts) > MOST_SHIFTS_SHOWN:
+            more = f"{len(self.shifts) - MOST_SHIFTS_SHOWN} more level shifts inside runs."
             found.append(Finding("level-shift", more, "The table shifts lists all of them."))
         return (*self.doubts, *found)
 
@@ -206,15 +207,7 @@ class Comparison(Answer):
             "confidence": self.confidence,
             "groups": plain_rows(self.groups),
             "pairs": plain_rows(self.pairs),
-            "test": {
-                "name": self.test.name,
-                "statistic": self.test.statistic,
-                "p_value": self.test.p_value,
-                "exact_p_value": self.test.exact_p_value,
-                "alpha": self.test.alpha,
-                "significant": self.test.significant,
-                "reason": self.test.reason,
-            },
+            "test": {name: self.test[name] for name in TEST_FIELDS},
             "winner": self.winner,
             "verdict": self.verdict,
             "values": {name: list(values) for name, values in self.values.items()},

@@ -76,18 +76,7 @@ class Scores(Answer):
         """A row per candidate and need: the number, its origin and date, and what it gave."""
         import pandas as pd
 
-        rows = [
-            {
-                "candidate": part.candidate,
-                "need": part.need,
-                **vars(part.fact),
-                "condition": part.condition,
-                "grade": part.grade,
-                "weight": part.weight,
-                "points": part.points,
-            }
-            for part in self.all_parts
-        ]
+        rows = [vars(part) | vars(part.fact) for part in self.all_parts]
         return pd.DataFrame(rows, columns=list(PART_COLUMNS))
 
     @property

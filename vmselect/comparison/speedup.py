@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SAME_BATCH, SAME_SHARE = "same batch", "same batch per worker"
-COLUMNS = (
-    "setup", "nodes", "unit", "batch_size", "worker_batch_size", "runs", "base",
-    "seconds", "seconds_low", "seconds_high", "speedup", "speedup_low", "speedup_high",
-    "efficiency", "efficiency_low", "efficiency_high", "cost_ratio", "cost_ratio_low", "cost_ratio_high",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ class Scaling:
         """A row per setup and number of nodes."""
         import pandas as pd
 
-        return pd.DataFrame([asdict(row) for row in self.rows], columns=list(COLUMNS))
+        return pd.DataFrame([asdict(row) for row in self.rows], columns=[field.name for field in fields(Speedup)])
 
     def payload(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -148,7 +143,7 @@ def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | 
             "No setup was measured with one worker and with several, so there is no speed-up to tell. The numbers of "
             f"workers are: {counts}. Probe the same setup with one, too."
         )
-    return Scaling(tuple(rows), epochs, confidence, warnings_first([*findings, *_doubts(rows, times)]))
+    return Scaling(tuple(rows), epochs, confidence, warnings_first([*findings, *_find_warnings(rows, times)]))
 
 
 def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> list[Speedup]:
@@ -200,7 +195,7 @@ def _name(identity: Identity) -> str:
     return ", ".join([identity.instance_type or "unknown machine", *batch, *factors])
 
 
-def _doubts(rows: Sequence[Speedup], times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> Iterable[Finding]:
+def _find_warnings(rows: Sequence[Speedup], times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> Iterable[Finding]:
     for row in rows:
         if row.efficiency_low > 1:
             yield Finding(
