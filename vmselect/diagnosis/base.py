@@ -5,12 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from vmselect.findings import Finding
-
-if TYPE_CHECKING:
-    from vmselect.records import Profile
+from vmselect.records import Profile
 
 INPUT_BOUND = 0.3
 """Share of the time that steps wait for data from which they are called input-bound: faster input then gains up to

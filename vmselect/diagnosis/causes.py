@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from vmselect._checks import check_share, maybe, show
 from vmselect.diagnosis.base import Diagnosis
@@ -13,9 +12,7 @@ from vmselect.diagnosis.input import find_compute_bound, find_input_bound
 from vmselect.diagnosis.processors import find_limit, find_neighbours, find_saturation
 from vmselect.diagnosis.storage import find_busy_disk, find_full_memory, find_swapping
 from vmselect.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from vmselect.records import Profile
+from vmselect.records import Profile
 
 FINE = "compute-bound"
 """The diagnosis of a training that is as it should be."""
@@ -34,8 +31,6 @@ def diagnose(profile: Profile, *, cpu_threshold: float | None = None) -> tuple[D
     >>> [found.code for found in diagnose(profile)]
     ['slowing-down']
     """
-    from vmselect.records import Profile
-
     if not isinstance(profile, Profile):
         raise ArgumentError(f"diagnose needs a Profile, not {show(profile)}.")
     threshold = maybe(check_share, "cpu_threshold", cpu_threshold)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import statistics
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from vmselect.diagnosis.base import Causes, Diagnosis, steady_step
+from vmselect.records import Profile
 from vmselect.units import format_seconds
-
-if TYPE_CHECKING:
-    from vmselect.records import Profile
 
 PAUSE_SHARE = 0.1
 PAUSE_SECONDS = 0.3

@@ -7,13 +7,10 @@ measurements.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from vmselect.diagnosis.base import HARDLY, Causes, Diagnosis, input_share, steady_mean
+from vmselect.records import Profile
 from vmselect.units import format_bytes
-
-if TYPE_CHECKING:
-    from vmselect.records import Profile
 
 UNDERFED = 0.5
 FULL = 0.92

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vmselect.diagnosis.base import (
     HARDLY,
     Causes,
@@ -15,9 +13,7 @@ from vmselect.diagnosis.base import (
     steady_mean,
     waits_for_input,
 )
-
-if TYPE_CHECKING:
-    from vmselect.records import Profile
+from vmselect.records import Profile
 
 BUSY = 0.8
 """Share of a device's time from which it is what limits the steps."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vmselect.diagnosis.base import (
     Causes,
     Diagnosis,
@@ -13,9 +11,7 @@ from vmselect.diagnosis.base import (
     usable_cores,
     waits_for_input,
 )
-
-if TYPE_CHECKING:
-    from vmselect.records import Profile
+from vmselect.records import Profile
 
 CPU_THRESHOLD = 0.9
 """The share above which processors count as saturated."""

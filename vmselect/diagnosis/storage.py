@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vmselect.diagnosis.base import Causes, Diagnosis, steady_mean
+from vmselect.records import Profile
 from vmselect.units import format_bytes
-
-if TYPE_CHECKING:
-    from vmselect.records import Profile
 
 SWAP_BYTES_PER_SECOND = 2**20
 LITTLE_MEMORY = 0.05

@@ -20,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from vmselect import __version__
 from vmselect._checks import check_name
 from vmselect.errors import ArgumentError
+from vmselect.findings import Finding
 
 Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=2**62)]
@@ -101,6 +102,13 @@ class Placement(Part):
         said = {"instance_type": instance_type, "region": region, "provider": provider}
         known = {name: check_name(name, text) for name, text in said.items() if text is not None}
         return cls(**{name: Fact(value=text, source="given") for name, text in known.items()})
+
+
+UNKNOWN_INSTANCE_TYPE = Finding(
+    "unknown-instance-type",
+    "The instance type of this machine is not known, so no price can be joined to it.",
+    "Pass instance_type= to the probe or set VMSELECT_INSTANCE_TYPE.",
+)
 
 
 def new_id() -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from vmselect._hooks import hook
 from vmselect.findings import Finding, warnings_first
+from vmselect.records.base import UNKNOWN_INSTANCE_TYPE
 from vmselect.records.training import Profile
 
 UNSTABLE_SPREAD = 0.25
@@ -152,11 +153,7 @@ def _validation(profile: Profile) -> Iterator[Finding]:
 
 def _placement(profile: Profile) -> Iterator[Finding]:
     if profile.instance_type is None:
-        yield Finding(
-            "unknown-instance-type",
-            "The instance type of this machine is not known, so no price can be joined to it.",
-            "Pass instance_type= to the probe or set VMSELECT_INSTANCE_TYPE.",
-        )
+        yield UNKNOWN_INSTANCE_TYPE
 
 
 def _unused_gpu(profile: Profile) -> Iterator[Finding]:

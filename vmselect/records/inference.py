@@ -8,9 +8,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
+from vmselect._checks import check_count, check_factors, check_name, check_number, check_seconds, list_items, maybe
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, warnings_first
 from vmselect.records.base import (
+    UNKNOWN_INSTANCE_TYPE,
     Count,
     Name,
     Number,
@@ -148,16 +150,6 @@ class InferenceRecord(Record):
         factors: Mapping[str, bool | int | float | str] | None = None,
     ) -> InferenceRecord:
         """A record of times that were measured elsewhere: seconds of each call, made by ``clients`` at once."""
-        from vmselect._checks import (
-            check_count,
-            check_factors,
-            check_name,
-            check_number,
-            check_seconds,
-            list_items,
-            maybe,
-        )
-
         seconds = tuple(check_seconds("call_seconds", value) for value in list_items(call_seconds))
         if not seconds:
             raise ArgumentError("call_seconds is empty. Give the seconds of at least one call.")
@@ -223,8 +215,6 @@ class InferenceRecord(Record):
 
     def percentile(self, percent: float) -> float | None:
         """The latency that ``percent`` of the calls did not exceed, warm-up apart."""
-        from vmselect._checks import check_number
-
         return self.calls.percentile(check_number("percent", percent, above=0, most=100))
 
     @property
@@ -304,13 +294,7 @@ def _find(record: InferenceRecord) -> list[Finding]:
         why = f" ({record.detail})" if record.detail else ""
         found.append(Finding("interrupted", f"The load was interrupted{why}.", "Measure again for all of it."))
     if record.instance_type is None:
-        found.append(
-            Finding(
-                "unknown-instance-type",
-                "The record does not say on which instance type it was made.",
-                "Pass instance_type=, or set VMSELECT_INSTANCE_TYPE.",
-            )
-        )
+        found.append(UNKNOWN_INSTANCE_TYPE)
     if record.failed:
         kinds = ", ".join(f"{count} {name}" for name, count in sorted(record.errors.items()))
         share = record.failed / (record.failed + calls.total)

@@ -7,9 +7,21 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
+from vmselect._checks import check_factors, check_name, check_number, check_seconds, list_items, maybe
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, warnings_first
-from vmselect.records.base import Count, Name, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
+from vmselect.records.base import (
+    UNKNOWN_INSTANCE_TYPE,
+    Count,
+    Name,
+    Part,
+    Placement,
+    PositiveCount,
+    Record,
+    Seconds,
+    Text,
+    given_as,
+)
 from vmselect.records.usage import Usage
 from vmselect.units import BYTES_PER_MB
 
@@ -106,8 +118,6 @@ class TransferRecord(Record):
         factors: Mapping[str, bool | int | float | str] | None = None,
     ) -> TransferRecord:
         """A record of times that were measured elsewhere: seconds of files of ``megabytes`` each, one after another."""
-        from vmselect._checks import check_factors, check_name, check_number, check_seconds, list_items, maybe
-
         size = round(check_number("megabytes", megabytes, above=0, most=1e9) * BYTES_PER_MB) or 1
         ways: list[Direction | None] = []
         for name, value in (("upload_seconds", upload_seconds), ("download_seconds", download_seconds)):
@@ -164,13 +174,7 @@ class TransferRecord(Record):
         """Warnings and information about this record, each with a remedy."""
         found = []
         if self.instance_type is None:
-            found.append(
-                Finding(
-                    "unknown-instance-type",
-                    "The record does not say on which instance type it was made.",
-                    "Pass instance_type=, or set VMSELECT_INSTANCE_TYPE.",
-                )
-            )
+            found.append(UNKNOWN_INSTANCE_TYPE)
         brief = [way for way in (self.upload, self.download) if way is not None and 0 < way.seconds < 1]
         if brief and self.outcome != "given":
             found.append(
