@@ -3,7 +3,29 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
+
+import pytest
 
 # A shell ignores SIGINT in what it runs in the background, and children inherit that: nobody would hear Ctrl-C.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+MARKS = {
+    "integration": "slow",
+    "test_types.py": "slow",
+    "test_sweep_local.py": "slow",
+    "test_sweep_elsewhere.py": "cluster",
+    "test_sweep_skypilot.py": "cluster",
+}
+"""Folders and files whose tests plain ``pytest`` does not run, and their mark."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        marks = [MARKS[part] for part in item.path.relative_to(Path(__file__).parent).parts if part in MARKS]
+        if "browser" in getattr(item, "fixturenames", ()):
+            marks = ["browser"]
+        for mark in marks:
+            item.add_marker(mark)

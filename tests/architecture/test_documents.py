@@ -57,4 +57,4 @@ def test_the_page_of_studies_lists_the_fields_that_are_written() -> None:
 def test_the_readme_prints_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text()
     assert 'pip install -e ".[tensorflow,plots]" && python examples/quickstart.py' in text
-    assert re.search(r'<!-- test command -->\s*```\w*\npip install -e "\.\[dev\]" && pytest\n```', text)
+    assert re.search(r'<!-- test command -->\s*```\w*\npip install -e "\.\[test\]" && pytest\n```', text)

@@ -1,4 +1,4 @@
-"""Trainings on one Keras backend: ``KERAS_BACKEND=jax pytest tests/backends``.
+"""Trainings on one Keras backend: ``KERAS_BACKEND=jax pytest -n 0 tests/backends``.
 
 Without that variable nothing is collected here: a process has one backend, and test_backends.py of the integration
 tests starts one process for each that is installed.

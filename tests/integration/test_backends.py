@@ -21,7 +21,7 @@ def running() -> Iterator[dict[str, subprocess.Popen[str]]]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("VMSELECT_")}
     started = {
         backend: subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS)],
+            [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(TESTS)],
             env={**inherited, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
             cwd=TESTS.parents[1],
             stdout=subprocess.PIPE,
