@@ -41,11 +41,6 @@ class TensorFlowTrace:
         self._began = 0.0
         self.result: InputWait | None = None
 
-    @property
-    def running(self) -> bool:
-        """Whether steps are being traced."""
-        return self._folder is not None
-
     def begin(self) -> bool:
         """Trace from now on; False where that is not possible."""
         if self._folder is not None or self.result is not None:
