@@ -33,7 +33,6 @@ EpochsOption = Annotated[
     int | None, typer.Option(help="With --stop-when-sure: the training that is meant; a long one if not given.")
 ]
 YesOption = Annotated[bool, flag("--yes", "-y", help="Start without asking.")]
-COUNTED = ("queued", "starting", "running", "done", "failed", "skipped")
 
 
 @app.command("plan")
@@ -224,8 +223,7 @@ def _counts(state: State) -> str:
     from vmselect.sweeps.result import saving
     from vmselect.units import format_usd
 
-    statuses = [state.status_of(trial) for trial, _ in state.trials]
-    counts = ", ".join(f"{statuses.count(name)} {name}" for name in COUNTED if name in statuses)
+    counts = ", ".join(f"{count} {status}" for status, count in state.count_statuses().items() if count)
     spent = f"{format_usd(state.spent_usd)} spent, what may still run at its worst"
     return f"{counts}; {spent}{f'; {saving(state)}' if state.sure else ''}."
 

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from vmselect.cli.output import print_err
+from vmselect.sweeps.state import STATUSES
 from vmselect.units import format_seconds, format_usd
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from vmselect.sweeps.journal import Event
     from vmselect.sweeps.state import State
 
-COUNTED = ("queued", "starting", "running", "done", "failed", "skipped")
 REFRESH_PER_SECOND = 1.0
 _SPOKEN = {"start": "starting", "started": "running", "skip": "skipped", "add": "added", "unproved": "may still run"}
 
@@ -91,15 +91,14 @@ class View:
 
     def _draw(self) -> Any:
         table = Table(box=None, pad_edge=False)
-        for column in (*COUNTED, "spent", "worst case", "elapsed"):
+        for column in (*STATUSES, "spent", "worst case", "elapsed"):
             table.add_column(column, justify="right")
         state = self._state
         if state is None:
             return table
-        statuses = [state.status_of(trial) for trial, _ in state.trials]
         spent = sum(a.spent_usd for a in state.all_attempts if not a.open)
         table.add_row(
-            *(str(statuses.count(name)) for name in COUNTED), format_usd(spent), format_usd(state.spent_usd),
+            *map(str, state.count_statuses().values()), format_usd(spent), format_usd(state.spent_usd),
             format_seconds(time.monotonic() - self._began),
         )  # fmt: skip
         for attempt in state.open_attempts[:10]:

@@ -12,6 +12,8 @@ from vmselect.sweeps.journal import Event
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.units import cost_usd
 
+STATUSES = ("queued", "starting", "running", "done", "failed", "skipped")
+
 
 @dataclass(frozen=True)
 class Skip:
@@ -95,8 +97,13 @@ class State:
         """Trials that are skipped because they cannot change the result."""
         return {trial: skip for trial, skip in self.skipped.items() if skip.sure}
 
+    def count_statuses(self) -> dict[str, int]:
+        """Every status to its number of trials."""
+        found = [self.status_of(trial) for trial, _ in self.trials]
+        return {status: found.count(status) for status in STATUSES}
+
     def status_of(self, trial: str) -> str:
-        """One of queued, starting, running, done, failed, skipped."""
+        """One of :data:`STATUSES`."""
         if self.records.get(trial):
             return "done"
         last = self.attempts[trial][-1] if self.attempts.get(trial) else None

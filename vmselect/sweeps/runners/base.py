@@ -163,7 +163,7 @@ def run_program(
     if done.returncode not in fine:
         lines = done.stderr.decode(errors="replace").split("\n")
         problem = next((line for line in reversed(lines) if line.strip()), f"exit code {done.returncode}")
-        raise SweepError(f"{label} failed: {problem.strip()[:200]}. Check that `{label}` works without a question.")
+        raise SweepError(f"{label} failed: {problem.strip()[:200]}. Run `{label}` in a shell to check it.")
     return "" if stdout else done.stdout.decode(errors="replace")
 
 
