@@ -32,7 +32,7 @@ HEAVY = (
     "rich.console", "rich.table", "psutil", "yaml", "fsspec", "altair", "boto3", "botocore.config", "py_mini_racer",
 )  # fmt: skip
 UNWARNED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # plugins are imported before the fork
-ARGUMENTS = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "-o", "timeout=0", *UNWARNED]
+ARGUMENTS = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--no-header", "-o", "timeout=0", *UNWARNED]
 MOST_SECONDS = 60.0
 """A mutant is tried on no more tests than ran this long together when they were recorded."""
 
