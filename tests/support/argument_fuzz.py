@@ -164,7 +164,7 @@ def _comparing(catalog: vs.Catalog, ranking: vs.Ranking) -> list[Target]:
         Target("compare", vs.compare, by),
         Target("compare by price", vs.compare, by | {"metric": "cost_usd", "epochs": 5, "catalog": catalog}),
         Target("Comparison.ratio", between.ratio, {"one": "64", "other": "128"}),
-        Target("Comparison.told_apart", between.told_apart, {"one": "64", "other": "128"}),
+        Target("Comparison.differ", between.differ, {"one": "64", "other": "128"}),
         Target("Comparison.chart", between.chart),
         Target("Comparison.to_json", between.to_json),
         Target("effects", vs.effects, {"records": records, "factors": "batch_size"}),

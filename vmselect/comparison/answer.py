@@ -1,4 +1,4 @@
-"""What every comparison can do with its answer: say it, give it as JSON, show it in a notebook and on a page."""
+"""What comparisons, effects and scores share: text, JSON, notebook table and page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vmselect.units import printable_lines
 
 
 class Answer(ABC):
-    """Base of comparisons, effects and scores; each says what is in it."""
+    """Base of comparisons, effects and scores."""
 
     _table: ClassVar[str]
     """The hook that shows it in a notebook."""

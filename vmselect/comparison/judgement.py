@@ -81,7 +81,7 @@ def compare(
         test=test,
         tested_pairs=tuple(pairs),
         confidence=confidence,
-        doubts=tuple(dict.fromkeys(findings)),
+        run_findings=tuple(dict.fromkeys(findings)),
     )
 
 

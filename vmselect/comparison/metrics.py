@@ -1,4 +1,4 @@
-"""What can be compared: a registry of metrics, each with its unit, which way is better, and how a record tells it.
+"""What can be compared: a registry of metrics, each with its unit, its better direction and its reader.
 
 A name that is not registered is looked for among what the user recorded (``record.metrics``) and among the sampled
 quantities of the machine (``usage.<quantity>``). A new metric is one entry in :data:`METRICS`.
@@ -54,7 +54,7 @@ class Terms:
 class Metric:
     """One quantity. ``readers`` maps a kind of record to the function that reads it; ``series`` gives single readings.
 
-    ``better`` is None where nobody said which way is better: then there is no winner.
+    ``better`` is None where it is unknown which way is better: then there is no winner.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Metric:
     series: Series | None = None
 
     def read(self, record: Record, terms: Terms) -> float | None:
-        """The value of one run, or None where the record does not tell it."""
+        """The value of one run, or None where the record does not hold it."""
         reader = self.readers.get(record.kind) or self.readers.get("*")
         value = reader(record, terms) if reader else None
         return None if value is None else float(value)
@@ -136,7 +136,7 @@ def _total_seconds(profile: Profile, terms: Terms) -> float | None:
 
     try:
         return estimate(profile, epochs=terms.epochs).seconds
-    except EstimateError:  # this run cannot be predicted; that it is missing is said with the others
+    except EstimateError:  # this run cannot be predicted; a finding lists it with the others
         return None
 
 
@@ -183,7 +183,7 @@ def _recorded(name: str) -> Reader:
 
 
 def _attribute(name: str) -> Reader:
-    """What a record of another kind tells under this name."""
+    """The attribute of this name, where the record has it."""
     return lambda record, terms: getattr(record, name, None)
 
 

@@ -41,7 +41,7 @@ class Comparison(Answer):
     """Groups of runs beside each other; made by :func:`vmselect.compare`.
 
     ``groups`` and ``pairs`` are tables, ``test`` says whether any group differs, ``verdict`` is a sentence, ``shifts``
-    lists where the level changed inside a run, ``findings`` what is doubtful.
+    lists where the level changed inside a run, ``findings`` the warnings.
     """
 
     _table = "comparison_html"
@@ -55,8 +55,8 @@ class Comparison(Answer):
     test: GroupTest
     tested_pairs: tuple[Pair, ...]
     confidence: float
-    doubts: tuple[Finding, ...]
-    """What there is to say about the runs themselves; ``findings`` adds what is inside them."""
+    run_findings: tuple[Finding, ...]
+    """Findings about the runs themselves; ``findings`` adds level shifts inside them."""
 
     @property
     def metric(self) -> Metric:
@@ -75,7 +75,7 @@ class Comparison(Answer):
 
     @property
     def order(self) -> list[str]:
-        """Groups, the best mean first; the lowest where nobody said which way is better."""
+        """Groups, the best mean first; the lowest where it is unknown which way is better."""
         sign = -1 if self.metric.better == "more" else 1
         return sorted(self.summaries, key=lambda name: sign * self.summaries[name].mean)
 
@@ -85,7 +85,7 @@ class Comparison(Answer):
         if self.metric.better is None or not self.test.significant:
             return None
         best = self.order[0]
-        return best if any(self.told_apart(best, other) for other in self.order[1:]) else None
+        return best if any(self.differ(best, other) for other in self.order[1:]) else None
 
     def ratio(self, one: str, other: str) -> Interval[float]:
         """Mean of one group over the mean of another, with its interval."""
@@ -101,7 +101,7 @@ class Comparison(Answer):
     def _ratios(self) -> dict[tuple[str, str], Interval[float]]:
         return {}
 
-    def told_apart(self, one: str, other: str) -> bool:
+    def differ(self, one: str, other: str) -> bool:
         """Whether these two differ significantly, the number of pairs allowed for."""
         wanted = {self._known(one), self._known(other)}
         for pair in self.tested_pairs:
@@ -170,7 +170,7 @@ class Comparison(Answer):
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What is doubtful: about the groups, and about runs whose level changed on the way."""
+        """Findings about the groups, and about runs whose level changed."""
         found = [
             Finding(
                 "level-shift",
@@ -183,7 +183,7 @@ class Comparison(Answer):
         if len(self.shifts) > MOST_SHIFTS_SHOWN:
             more = f"{len(self.shifts) - MOST_SHIFTS_SHOWN} more level shifts inside runs."
             found.append(Finding("level-shift", more, "The table shifts lists all of them."))
-        return (*self.doubts, *found)
+        return (*self.run_findings, *found)
 
     # -- words -----------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ READ: Mapping[str, Callable[[Any], Any]] = {
     "operating_system": lambda r: r.environment.operating_system,
     "created": lambda r: r.created.date().isoformat(),
 }
-"""What every record tells about itself, beside its factors."""
+"""What every record holds beside its factors."""
 
 TASK_KEYS = frozenset(READ) - {"model", "batch_size", "kind"}
 """Varying one of these does not change what is trained; a factor of the user's own may."""
@@ -57,7 +57,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """All runs of a question, the metric they are about, and what there is to say about them."""
+    """All runs of a question, the metric they are about, and the findings about them."""
 
     names: tuple[str, ...]
     metric: Metric
@@ -225,7 +225,7 @@ def _missing(missing: Mapping[tuple[Any, ...], int], metric: Metric) -> list[Fin
 
 
 def read_level(record: Record, name: str) -> Any:
-    """What a record says about a factor: what was varied on purpose comes before what it tells by itself."""
+    """The level of a factor in a record: what was varied on purpose comes first."""
     if name in record.factors:
         return record.factors[name]
     value = READ[name](record) if name in READ else None
@@ -311,7 +311,7 @@ def _check_alike(
 
 def _settings(parts: Mapping[tuple[Any, ...], Sequence[Profile]], names: Sequence[str]) -> list[Finding]:
     """What else than the names differs inside groups, or between them."""
-    told: dict[str, dict[tuple[Any, ...], set[Any]]] = {}
+    values_of: dict[str, dict[tuple[Any, ...], set[Any]]] = {}
     for levels, some in parts.items():
         for profile in some:
             identity = grouping.identify(profile)
@@ -322,10 +322,10 @@ def _settings(parts: Mapping[tuple[Any, ...], Sequence[Profile]], names: Sequenc
             }
             for name, value in facts.items():
                 if name not in names and value is not None and not _same_thing(name, names):
-                    told.setdefault(name, {}).setdefault(levels, set()).add(value)
-    inside = sorted(name for name, by in told.items() if any(len(values) > 1 for values in by.values()))
+                    values_of.setdefault(name, {}).setdefault(levels, set()).add(value)
+    inside = sorted(name for name, by in values_of.items() if any(len(values) > 1 for values in by.values()))
     between = sorted(
-        name for name, by in told.items() if name not in inside and len({frozenset(v) for v in by.values()}) > 1
+        name for name, by in values_of.items() if name not in inside and len({frozenset(v) for v in by.values()}) > 1
     )
     found = []
     if inside:

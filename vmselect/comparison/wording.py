@@ -79,7 +79,7 @@ def verdict(comparison: Comparison) -> str:
             f"{noun}: no difference is shown between {_list(order)} ({_chance(comparison)}, "
             f"{_counts(comparison)}){_seen(comparison, best, order[-1])}."
         )
-    rivals = [name for name in order[1:] if not comparison.told_apart(best, name)]
+    rivals = [name for name in order[1:] if not comparison.differ(best, name)]
     if len(rivals) == len(order) - 1:
         return (
             f"{noun}: the groups differ ({_chance(comparison)}, {_counts(comparison)}), but no single pair that "
@@ -95,7 +95,7 @@ def verdict(comparison: Comparison) -> str:
 
 def _reference(comparison: Comparison, best: str) -> str:
     """Whom the winner is measured against: the base where it is told apart from it, else the next that is."""
-    apart = [name for name in comparison.order[1:] if comparison.told_apart(best, name)]
+    apart = [name for name in comparison.order[1:] if comparison.differ(best, name)]
     return comparison.baseline if comparison.baseline in apart else apart[0]
 
 

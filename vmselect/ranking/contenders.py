@@ -36,7 +36,7 @@ class MachineEstimate:
     instance_type: str
     provider: str | None = None
     factors: Mapping[str, Any] = field(default_factory=dict)
-    """What tells it from others of its type: batch size, machines, workers that share one, and whatever was varied."""
+    """What distinguishes it from others of its type: batch size, nodes, workers that share one, varied factors."""
     runtime: RuntimeModel
     basis: Basis = "measured"
     records: tuple[Profile, ...] = field(default=(), repr=False)
@@ -54,7 +54,7 @@ class MachineEstimate:
 
     @property
     def varied(self) -> str | None:
-        """What else than its type and batch size tells it from others, in words; None where nothing does."""
+        """What distinguishes it beside its type and batch size, as text; None where nothing does."""
         several = [f"{self.nodes} machines"] if self.nodes > 1 else []
         others = [f"{name} {value}" for name, value in self.factors.items() if name not in ("batch_size", "nodes")]
         return ", ".join([*several, *others]) or None
@@ -121,13 +121,13 @@ class MachineEstimate:
 
     def _named(self, place: str) -> str:
         several = f"{self.nodes} x " if self.nodes > 1 else ""
-        return f"{several}{self.instance_type}{place}{factor_words(self.factors)}"
+        return f"{several}{self.instance_type}{place}{format_factors(self.factors)}"
 
 
-def factor_words(factors: Mapping[str, Any]) -> str:
+def format_factors(factors: Mapping[str, Any]) -> str:
     """Factors as they stand in a title.
 
-    >>> factor_words({"batch_size": 64, "image_size": 224})
+    >>> format_factors({"batch_size": 64, "image_size": 224})
     ', batch 64, image_size 224'
     """
     batch = f", batch {factors['batch_size']}" if factors.get("batch_size") else ""
@@ -183,10 +183,10 @@ class Measured:
         """Every batch size that was probed."""
         return tuple(sorted({one.batch_size for one in self.machine_estimates if one.batch_size}))
 
-    def at_sizes(self, sizes: Iterable[int], *, say_others: bool) -> tuple[list[MachineEstimate], list[Excluded]]:
-        """Every machine at every size, as probed or told from the sizes around it; and what cannot be told.
+    def at_sizes(self, sizes: Iterable[int], *, name_others: bool) -> tuple[list[MachineEstimate], list[Excluded]]:
+        """Every machine at every size, as probed or interpolated; and what cannot be estimated.
 
-        With ``say_others``, what was probed at another size and is of no use is named too.
+        With ``name_others``, what was probed at another size and is of no use is named too.
         """
         sizes = tuple(sizes)
         machines: dict[tuple[Any, ...], dict[int | None, MachineEstimate]] = {}
@@ -195,11 +195,13 @@ class Measured:
         found: list[MachineEstimate] = []
         excluded: list[Excluded] = []
         for key, known in machines.items():
-            told = [known[size] if size in known else self._told(key, known, size) for size in sizes]
-            found += [one for one in told if isinstance(one, MachineEstimate)]
-            missing = [one for one in told if isinstance(one, Excluded)]
+            estimates = [known[size] if size in known else self._interpolate(key, known, size) for size in sizes]
+            found += [one for one in estimates if isinstance(one, MachineEstimate)]
+            missing = [one for one in estimates if isinstance(one, Excluded)]
             useless = [one for size, one in known.items() if size not in sizes]
-            if say_others and not any(isinstance(one, MachineEstimate) and one.basis != "measured" for one in told):
+            if name_others and not any(
+                isinstance(one, MachineEstimate) and one.basis != "measured" for one in estimates
+            ):
                 wanted = ", ".join(map(str, sizes))
                 for one in useless:
                     reason = f"measured at batch size {one.batch_size or 'unknown'}, not {wanted}"
@@ -208,7 +210,7 @@ class Measured:
             excluded += missing
         return found, excluded
 
-    def _told(
+    def _interpolate(
         self, key: tuple[Any, ...], known: Mapping[int | None, MachineEstimate], size: int
     ) -> MachineEstimate | Excluded:
         first = next(iter(known.values()))

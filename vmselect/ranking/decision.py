@@ -113,7 +113,7 @@ def rank(
     else:
         machine_estimates, excluded = measured.machine_estimates, measured.excluded
         if settings.batch_sizes is not None:
-            machine_estimates, others = measured.at_sizes(settings.batch_sizes, say_others=True)
+            machine_estimates, others = measured.at_sizes(settings.batch_sizes, name_others=True)
             excluded = [*excluded, *others]
     if transfer is not None:
         machine_estimates, unmoved = Transfer.read(transfer).charge(machine_estimates)

@@ -20,7 +20,7 @@ MORE_CORES = 1.5
 
 
 def candidate_findings(candidates: Candidates, candidate: int, settings: Settings) -> tuple[Finding, ...]:
-    """What is doubtful about one candidate: its measurement, its use of the machine, its market."""
+    """Findings about one candidate: its measurement, its use of the machine, its market."""
     one, who = candidates.of(candidate), candidates.identity(candidate)
     found = [*one.findings, *_other_hardware(one, who), *_several_machines(one), *_use_of_gpus(one, who["gpu_count"])]
     if who["market"] == "spot":

@@ -29,26 +29,26 @@ Objective: TypeAlias = Literal["cost", "time"] | Mapping[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """A bound that a run must keep: which setting names it, in which unit, and how breaking it is told."""
+    """A bound that a run must keep: which setting names it, in which unit, and the text for breaking it."""
 
     setting: str
     unit: float
     verb: str
     noun: str
     reason_code: str
-    doubt_code: str
+    warning_code: str
     better: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One column: how it follows from the time of a run, what its fields are called, and how it is said."""
+    """One column: how it follows from the time of a run, what its fields are called, and how it is formatted."""
 
     name: str
     fields: tuple[str, str, str]
     """Names of value, low and high in rows and tables."""
     of: Callable[[Candidates, Settings, Interval[Floats]], Interval[Floats]]
-    words: Callable[[float], str]
+    format: Callable[[float], str]
     aim: str
     limit: Limit | None = None
 
@@ -60,16 +60,16 @@ class Measure:
     def why_over(self, settings: Settings, value: float, epochs: float) -> str:
         """The sentence for a candidate that breaks the limit."""
         assert self.limit is not None
-        s, most = "s" if epochs == 1 else "", self.words(self.limit_of(settings) or 0.0)
-        run = f"{count_epochs(epochs)} {self.limit.verb}{s} {self.words(value)}"
+        s, most = "s" if epochs == 1 else "", self.format(self.limit_of(settings) or 0.0)
+        run = f"{count_epochs(epochs)} {self.limit.verb}{s} {self.format(value)}"
         return f"{run}, over the {self.limit.noun} of {most}"
 
-    def doubt_over(self, high: float) -> Finding:
-        """The doubt about a candidate that keeps the limit with its value and not with its interval."""
+    def warn_over(self, high: float) -> Finding:
+        """The warning about a candidate whose value keeps the limit and whose interval does not."""
         assert self.limit is not None
         return Finding(
-            self.limit.doubt_code,
-            f"The run may {self.limit.verb} {self.words(high)}, which is over the {self.limit.noun}.",
+            self.limit.warning_code,
+            f"The run may {self.limit.verb} {self.format(high)}, which is over the {self.limit.noun}.",
             f"Probe for more steps to narrow the interval, or take a {self.limit.better} machine.",
         )
 
@@ -98,22 +98,22 @@ MEASURES: dict[str, Measure] = {
             name="cost",
             fields=("cost_usd", "cost_low", "cost_high"),
             of=_cost_of,
-            words=format_usd,
+            format=format_usd,
             aim="lowest cost",
             limit=Limit(
                 setting="budget_usd", unit=1.0, verb="cost", noun="budget", reason_code="over_budget",
-                doubt_code="may-exceed-budget", better="cheaper",
+                warning_code="may-exceed-budget", better="cheaper",
             ),
         ),
         Measure(
             name="time",
             fields=("seconds", "seconds_low", "seconds_high"),
             of=lambda candidates, settings, time: time,
-            words=format_seconds,
+            format=format_seconds,
             aim="shortest time",
             limit=Limit(
                 setting="deadline_hours", unit=SECONDS_PER_HOUR, verb="take", noun="deadline",
-                reason_code="over_deadline", doubt_code="may-miss-deadline", better="faster",
+                reason_code="over_deadline", warning_code="may-miss-deadline", better="faster",
             ),
         ),
     )

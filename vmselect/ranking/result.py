@@ -209,10 +209,10 @@ class Ranking:
         broken = {m.limit.reason_code: int((codes == FIRST_LIMIT + i).sum()) for i, m in enumerate(LIMITED) if m.limit}
         return Counter(excluded.reason_code for excluded in self._out_at_all_epochs) + Counter(broken)
 
-    # -- doubts and words ----------------------------------------------------------------------------------------
+    # -- findings and text ----------------------------------------------------------------------------------------
 
     def findings_of(self, candidate: int, column: int | None = None) -> tuple[Finding, ...]:
-        """Doubts about one candidate, and, at an epoch count, about its keeping the limits."""
+        """Findings about one candidate and, at an epoch count, about its limits."""
         found = candidate_findings(self.candidates, candidate, self.settings)
         if column is None:
             return found
@@ -226,7 +226,7 @@ class Ranking:
         for measure in LIMITED:
             most, high = measure.limit_of(self.settings), self.assessment.measures[measure.name].high
             if most is not None and high[candidate, column] > most:
-                found += (measure.doubt_over(float(high[candidate, column])),)
+                found += (measure.warn_over(float(high[candidate, column])),)
         return found
 
     def terms_of(self, candidate: int, column: int) -> dict[str, float]:
@@ -238,7 +238,7 @@ class Ranking:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """Doubts about the ranking as a whole, the age of its prices, and its winner."""
+        """Findings about the ranking as a whole, the age of its prices, and its winner."""
         ranked = self.assessment.limits[:, 0] != OTHER_MARKET
         age = describe_age(set(self.candidates.offers["date"].astype(str).to_numpy()[self.candidates.offer[ranked]]))
         winner = self.best.findings if self else ()
@@ -303,16 +303,15 @@ class Ranking:
 
     def rerank(self, **changes: Any) -> Ranking:
         """The same candidates under other ``epochs``, ``objective``, ``market``, limits, billing or interruptions."""
-        settings = self.settings.changed(**changes)
-        return Ranking(
-            self.candidates, settings, excluded=self.always_excluded, findings=self._findings, studied=self.studied
-        )
+        return self._changed(self.settings.changed(**changes), self._findings)
 
     def with_findings(self, findings: Sequence[Finding]) -> Ranking:
-        """The same ranking with more to say, such as which machines a sweep did not probe."""
-        more = (*self._findings, *findings)
+        """The same ranking with more findings, such as which machines a sweep did not probe."""
+        return self._changed(self.settings, (*self._findings, *findings))
+
+    def _changed(self, settings: Settings, findings: tuple[Finding, ...]) -> Ranking:
         return Ranking(
-            self.candidates, self.settings, excluded=self.always_excluded, findings=more, studied=self.studied
+            self.candidates, settings, excluded=self.always_excluded, findings=findings, studied=self.studied
         )
 
     def relative(self, objective: str = "cost") -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Rows of a ranking, made only when they are looked at: a million of them cost nothing unless read."""
+"""Rows of a ranking, made only when they are read: a million of them cost nothing unless read."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Row:
     title: str
     """Machine, place, market and factors in words."""
     factors: Mapping[str, Any]
-    """What tells it from others of its type: batch size, ``nodes`` (machines rented at once), whatever was varied."""
+    """What distinguishes it from others of its type: batch size, ``nodes`` (number of machines), varied factors."""
     basis: str
-    """What its time rests on: ``measured``, ``between`` or ``beyond`` probed batch sizes, or ``predicted``."""
+    """Basis of its time: ``measured``, ``interpolated``, ``extrapolated`` or ``predicted``."""
     measures: Mapping[str, Interval[float]]
     """Every measure by name, ``time`` and ``cost`` among them."""
 
@@ -96,7 +96,7 @@ class Excluded:
 
     @classmethod
     def unestimated(cls, candidate: str, error: EstimateError, *names: str) -> Excluded:
-        """A candidate whose time cannot be told, with the words of the error but not as a sentence of its own."""
+        """A candidate whose time cannot be estimated, with the message of the error as the reason."""
         words = str(error)
         for name in (candidate, *names):
             words = words.removeprefix(f"{name}: ")
@@ -104,7 +104,7 @@ class Excluded:
 
 
 class Lazy(Sequence[Item], Generic[Item]):
-    """A sequence whose items are made when they are looked at."""
+    """A sequence whose items are made when they are read."""
 
     def __init__(self, length: int, make: Callable[[int], Item]) -> None:
         self._length = length

@@ -61,7 +61,7 @@ class Service:
 def gather_services(
     records: Sequence[InferenceRecord],
 ) -> tuple[list[Service], list[Excluded], list[Finding]]:
-    """A service for each machine, batch size and number of clients; the records that make none; and their doubts."""
+    """A service for each machine, batch size and number of clients; the records that make none; and their warnings."""
     groups: dict[tuple[str, str, str, int, int], list[InferenceRecord]] = defaultdict(list)
     excluded: list[Excluded] = []
     for record in records:
@@ -74,8 +74,8 @@ def gather_services(
             where = (record.instance_type, record.provider or "", record.region or "")
             groups[*where, record.batch_size or 1, record.setup.clients].append(record)
     # What saturates a machine is how its capacity is found, and no fault of the record.
-    doubts = [f for record in records for f in record.findings if f.severity == "warning" and f.code != "saturated"]
-    return [_sum_up(*key, group) for key, group in sorted(groups.items())], excluded, doubts
+    warnings = [f for record in records for f in record.findings if f.severity == "warning" and f.code != "saturated"]
+    return [_sum_up(*key, group) for key, group in sorted(groups.items())], excluded, warnings
 
 
 def _sum_up(

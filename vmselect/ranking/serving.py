@@ -72,6 +72,11 @@ class ServingRow:
     price_date: str
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Which machine, where, in which market, at which batch size and with how many clients."""
+        return self.instance_type, self.provider, self.region, self.market, self.batch_size, self.clients
+
     def cost_usd(self, items: float) -> float:
         """What ``items`` cost on machines that are kept busy."""
         return self.usd_per_million_items * check_number("items", items, least=0) / 1e6
@@ -144,8 +149,7 @@ class ServingRanking:
         fewest, most = self.instances
         found = {}
         for row in self.rows:
-            key = (row.instance_type, row.provider, row.region, row.market, row.batch_size, row.clients)
-            found[key] = {
+            found[row.key] = {
                 "instance_type": row.instance_type, "provider": row.provider, "region": row.region,
                 "market": row.market, "batch_size": row.batch_size,
                 "fewest": fewest, "most": most,
@@ -358,8 +362,7 @@ def _order(rows: list[ServingRow], objective: str) -> list[ServingRow]:
         return Interval(row.usd_per_million_items, row.usd_per_million_low, row.usd_per_million_high)
 
     def key(row: ServingRow) -> tuple[Any, ...]:
-        who = (row.instance_type, row.provider, row.region, row.market, row.batch_size, row.clients)
-        return span(row)[0], row.usd_per_million_items, row.latency_seconds, who
+        return span(row).value, row.usd_per_million_items, row.latency_seconds, row.key
 
     ordered = sorted(rows, key=key)
     if not ordered:

@@ -66,7 +66,7 @@ class Studied:
         """Every machine at every size with the epochs of that size, what is left out, and this with what it weighed."""
         sizes = wanted or tuple(sorted({*self.study.batch_sizes, *measured.batch_sizes}))
         refused = {size: reason for size in sizes if (reason := self._why_not(size))}
-        pairs, missing = measured.at_sizes(sizes, say_others=False)
+        pairs, missing = measured.at_sizes(sizes, name_others=False)
         pairs = [self._with_epochs(pair) for pair in pairs]
         machine_estimates = [pair for pair in pairs if pair.batch_size not in refused]
         excluded = list(measured.excluded)

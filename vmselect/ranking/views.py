@@ -72,8 +72,8 @@ def strategies(ranking: Ranking, objective: str) -> pd.DataFrame:
 def crossovers(ranking: Ranking, objective: str, *, up_to: int) -> tuple[Crossover, ...]:
     """Changes of the winner on 1..up_to.
 
-    Where runtimes are lines in the number of epochs, the winner's value is a concave envelope: whoever wins at two
-    epoch counts wins at all between them, and halving the intervals whose ends differ finds every change.
+    Where runtimes are lines in the number of epochs, the winner's value is a concave envelope: a candidate
+    that wins at two epoch counts wins at all between them. Halving the intervals whose ends differ finds every change.
     """
     wanted = _wanted(ranking, up_to)
     if not len(wanted):

@@ -47,24 +47,26 @@ def _given_up(ranking: Ranking, best: int, leader: int, aim: str) -> str:
     for name, measure in MEASURES.items():
         mine, its = (float(measures[name].value[i, column]) for i in (best, leader))
         if weights[name]:
-            parts[True].append(f"{measure.words(its)} instead of {measure.words(mine)}")
+            parts[True].append(f"{measure.format(its)} instead of {measure.format(mine)}")
         else:
             ratio = its / mine if mine else 0.0
             times = f"{ratio:.3g} times" if ratio < 999.5 else f"{ratio:,.0f} times"
             times = times if mine else "more than"
-            parts[False].append(f"its {name} is {times} that of the choice ({measure.words(its)})")
+            parts[False].append(f"its {name} is {times} that of the choice ({measure.format(its)})")
     title = ranking.candidates.title(leader)
     return f"By the estimates alone {title} has the {aim}, {', '.join(parts[True])}, but {', '.join(parts[False])}."
 
 
 def _values(ranking: Ranking, candidate: int) -> str:
     at = candidate, ranking.deciding_column
-    cost, time = (MEASURES[name].words(float(ranking.assessment.measures[name].value[at])) for name in ("cost", "time"))
+    cost, time = (
+        MEASURES[name].format(float(ranking.assessment.measures[name].value[at])) for name in ("cost", "time")
+    )
     return f"{cost} in {time}"
 
 
 def as_text(ranking: Ranking, *, shown: int = 10) -> str:
-    """The verdict, the best rows at the deciding epoch count as a table, what was left out, doubts about the winner."""
+    """The verdict, a table of the best rows at the deciding epoch count, what is excluded, and findings."""
     if not ranking:
         return verdict(ranking)
     column = ranking.deciding_column
@@ -91,7 +93,7 @@ def marks(row: Row, *, tie: bool) -> str:
 
 
 def remarks(ranking: Ranking) -> list[str]:
-    """What was left out, how much of it and why; then doubts about the ranking and its winner."""
+    """What is excluded, how much of it and why; then findings about the ranking and its winner."""
     lines = []
     if ranking.deciding_excluded:
         lines.append(f"Left out: {count_reasons(ranking)}; see ranking.excluded.")
