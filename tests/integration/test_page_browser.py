@@ -297,7 +297,7 @@ def test_machine_and_batch_size_together(browser: Any, tmp_path: Path) -> None:
         ({}, {}),
         (
             {"weights": {"cost": 0.4, "time": 0.6}, "market": "any"},
-            {"objective": {"cost": 0.4, "time": 0.6}, "market": None},
+            {"objective": {"cost": 0.4, "time": 0.6}, "market": "all"},
         ),
     ):
         expected = [(row.batch_size, row.seconds, row.cost_high) for row in selection.rerank(**in_python).rows]

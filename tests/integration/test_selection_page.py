@@ -29,7 +29,7 @@ def make_selection(**settings: Any) -> vs.Ranking:
     return vs.select(profiles, study, **settings)
 
 
-@pytest.mark.parametrize("made_with", [{}, {"minimum_metric": 0.96}, {"market": None}], ids=str)
+@pytest.mark.parametrize("made_with", [{}, {"minimum_metric": 0.96}, {"market": "all"}], ids=str)
 def test_the_browser_ranks_pairs_as_python_does(browser: Any, tmp_path: Path, made_with: dict[str, Any]) -> None:
     selection = make_selection(**made_with)
     page = tmp_path / "report.html"
