@@ -22,7 +22,7 @@ from scipy.special import ndtri
 
 import vmselect as vs
 from vmselect.comparison import Comparison, Scores
-from vmselect.comparison.shifts import find_shifts
+from vmselect.comparison.level_shifts import find_shifts
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "data" / "studies" / "published.csv"
 METRICS = {

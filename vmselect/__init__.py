@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from vmselect.estimation import equations as equations
     from vmselect.estimation import estimate as estimate
     from vmselect.findings import Finding as Finding
-    from vmselect.probe.facts.process import mark_start as mark_start
+    from vmselect.probe.convergence import ConvergenceProbe as ConvergenceProbe
+    from vmselect.probe.environment import mark_start as mark_start
     from vmselect.probe.inference import InferenceProbe as InferenceProbe
     from vmselect.probe.inference import probe_inference as probe_inference
-    from vmselect.probe.keras.convergence import ConvergenceProbe as ConvergenceProbe
-    from vmselect.probe.keras.epoch import EpochProbe as EpochProbe
-    from vmselect.probe.keras.iteration import IterationProbe as IterationProbe
+    from vmselect.probe.keras_callbacks import EpochProbe as EpochProbe
+    from vmselect.probe.keras_callbacks import IterationProbe as IterationProbe
     from vmselect.probe.loop import probe_loop as probe_loop
     from vmselect.probe.sampling import Alarm as Alarm
-    from vmselect.probe.trainers.hugging_face import HuggingFaceProbe as HuggingFaceProbe
-    from vmselect.probe.trainers.lightning import LightningProbe as LightningProbe
+    from vmselect.probe.trainers import HuggingFaceProbe as HuggingFaceProbe
+    from vmselect.probe.trainers import LightningProbe as LightningProbe
     from vmselect.probe.transfer import clean_transfers as clean_transfers
     from vmselect.probe.transfer import probe_transfer as probe_transfer
     from vmselect.ranking import Bill as Bill
@@ -65,25 +65,23 @@ if TYPE_CHECKING:
     from vmselect.sweeps import sweep as sweep
 
 _HOMES = {
-    "vmselect.catalog": ("Catalog", "Offer"),
-    "vmselect.comparison": ("Requirements", "compare", "effects", "scaling"),
+    "vmselect.catalog": ("Catalog", "Offer",),
+    "vmselect.comparison": ("Requirements", "compare", "effects", "scaling",),
     "vmselect.convergence": ("ConvergenceStudy",),
-    "vmselect.diagnosis": ("Diagnosis", "diagnose"),
-    "vmselect.estimation": ("RuntimeEstimate", "Workload", "equations", "estimate"),
+    "vmselect.diagnosis": ("Diagnosis", "diagnose",),
+    "vmselect.estimation": ("RuntimeEstimate", "Workload", "equations", "estimate",),
     "vmselect.findings": ("Finding",),
-    "vmselect.probe.facts.process": ("mark_start",),
-    "vmselect.probe.inference": ("InferenceProbe", "probe_inference"),
-    "vmselect.probe.keras.convergence": ("ConvergenceProbe",),
-    "vmselect.probe.keras.epoch": ("EpochProbe",),
-    "vmselect.probe.keras.iteration": ("IterationProbe",),
+    "vmselect.probe.convergence": ("ConvergenceProbe",),
+    "vmselect.probe.environment": ("mark_start",),
+    "vmselect.probe.inference": ("InferenceProbe", "probe_inference",),
+    "vmselect.probe.keras_callbacks": ("EpochProbe", "IterationProbe",),
     "vmselect.probe.loop": ("probe_loop",),
     "vmselect.probe.sampling": ("Alarm",),
-    "vmselect.probe.trainers.hugging_face": ("HuggingFaceProbe",),
-    "vmselect.probe.trainers.lightning": ("LightningProbe",),
-    "vmselect.probe.transfer": ("clean_transfers", "probe_transfer"),
-    "vmselect.ranking": ("Bill", "Ranking", "Transfer", "rank", "rank_inference", "select"),
-    "vmselect.records": ("InferenceRecord", "Profile", "TransferRecord", "load_profiles", "load_records"),
-    "vmselect.sweeps": ("Plan", "skypilot_estimator", "sweep"),
+    "vmselect.probe.trainers": ("HuggingFaceProbe", "LightningProbe",),
+    "vmselect.probe.transfer": ("clean_transfers", "probe_transfer",),
+    "vmselect.ranking": ("Bill", "Ranking", "Transfer", "rank", "rank_inference", "select",),
+    "vmselect.records": ("InferenceRecord", "Profile", "TransferRecord", "load_profiles", "load_records",),
+    "vmselect.sweeps": ("Plan", "skypilot_estimator", "sweep",),
 }  # fmt: skip
 _names, __getattr__ = load_on_use(__name__, _HOMES)
 __all__ = ["__version__", "errors", *_names]

@@ -15,13 +15,13 @@ HOOKS: Mapping[str, str] = {
     "ranking_chart": "vmselect.report:chart",
     "ranking_page": "vmselect.report:write_page",
     "ranking_html": "vmselect.report:to_html",
-    "serving_chart": "vmselect.report.serving:chart",
-    "comparison_page": "vmselect.report.comparisons:write_comparisons",
-    "comparison_chart": "vmselect.report.boxes:comparison_chart",
-    "comparison_html": "vmselect.report.tables:comparison_html",
-    "effects_chart": "vmselect.report.effects:effects_chart",
-    "effects_html": "vmselect.report.tables:effects_html",
-    "scores_html": "vmselect.report.tables:scores_html",
+    "serving_chart": "vmselect.report.serving_charts:chart",
+    "comparison_page": "vmselect.report.comparison_page:write_comparisons",
+    "comparison_chart": "vmselect.report.comparison_charts:comparison_chart",
+    "comparison_html": "vmselect.report.notebook:comparison_html",
+    "effects_chart": "vmselect.report.comparison_charts:effects_chart",
+    "effects_html": "vmselect.report.notebook:effects_html",
+    "scores_html": "vmselect.report.notebook:scores_html",
 }
 """Name of the hook to the module and function that it calls. The module is imported at the first call."""
 

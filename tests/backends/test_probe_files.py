@@ -15,7 +15,7 @@ from fits import BATCH, make_data
 from warm import MODEL, fit
 
 import vmselect as vs
-from vmselect.probe.keras.writers import describe_saving
+from vmselect.probe.file_protection import describe_saving
 
 
 class Mine(keras.callbacks.ModelCheckpoint):

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 import vmselect as vs
-from vmselect.estimation import along
+from vmselect.estimation import batch_sizes
 
 Setups = list[dict[int, float]]
 Probes = Callable[[Sequence[int]], Iterable[tuple[int, ...]]]
@@ -89,7 +89,7 @@ def predict_all(setups: Setups, probes: Probes, *, beyond: bool) -> Iterator[tup
             low, high = min(chosen), max(chosen)
             for size in sorted(set(times) - set(chosen)):
                 if (high < size <= 2 * high or low / 2 <= size < low) if beyond else (low < size < high):
-                    at = along.interpolate_time(known, size)
+                    at = batch_sizes.interpolate_time(known, size)
                     within = at.value * (1 - at.below) <= times[size] <= at.value * (1 + at.above)
                     yield abs(at.value / times[size] - 1), within, (at.below + at.above) / 2
 
@@ -101,8 +101,8 @@ def choose(folder: Path) -> None:
         best: tuple[float, float, float] | None = None
         for hinge in hinges:
             for per_octave in PER_OCTAVE:
-                setattr(along, wide, per_octave)
-                along.HINGE_BETWEEN = hinge
+                setattr(batch_sizes, wide, per_octave)
+                batch_sizes.HINGE_BETWEEN = hinge
                 covered, width = [], []
                 for setups in sources.values():
                     results = [np.array(list(predict_all(setups, some, beyond=beyond))) for some in (two, three)]

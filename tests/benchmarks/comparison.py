@@ -17,10 +17,8 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from vmselect.comparison.differences import ratio_of_means
-from vmselect.comparison.series import LEAST_BLOCKS, block_length, block_means
-from vmselect.comparison.shifts import find_shifts
-from vmselect.comparison.significance import compare_groups, compare_pairs
+from vmselect.comparison.level_shifts import LEAST_BLOCKS, block_length, block_means, find_shifts
+from vmselect.comparison.significance import compare_groups, compare_pairs, ratio_of_means
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 

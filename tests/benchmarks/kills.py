@@ -32,10 +32,10 @@ def train(folder: Path, note: int, *, into_folder: bool, often: bool) -> None:
     import numpy as np
 
     import vmselect as vs
-    from vmselect.probe.recorder import write_ahead
+    from vmselect.probe import recording
 
     if often:
-        write_ahead.EVERY_SECONDS, write_ahead.SHARE = 0.0, 1.0
+        recording.EVERY_SECONDS, recording.SHARE = 0.0, 1.0
 
     class Teller(keras.callbacks.Callback):
         told = False
@@ -108,7 +108,7 @@ def tidy_after_an_hour(folder: Path) -> None:
 def vs_walk(folder: Path) -> list[object]:
     """All that a reader finds, readable or not, except that there is nothing."""
     from vmselect.records import Record
-    from vmselect.records.folder import walk_records
+    from vmselect.records.store import walk_records
 
     return [found for path, found in walk_records(folder) if isinstance(found, Record) or path != folder]
 
@@ -116,7 +116,7 @@ def vs_walk(folder: Path) -> list[object]:
 def run_backend(runs: int, seed: int) -> dict[str, int]:
     import keras  # noqa: F401 - imported once, before the children are made
 
-    import vmselect.records.folder  # noqa: F401
+    import vmselect.records.store  # noqa: F401
 
     chance = random.Random(seed)
     counts = dict.fromkeys(("kept", "nothing yet", "ended before", "lost", "broken", "failed"), 0)

@@ -21,9 +21,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from vmselect.estimation import location
-from vmselect.estimation.location import DOUBTFUL_STEPS, STALL_STEPS, locate
+from vmselect.estimation import statistics as location
 from vmselect.estimation.readings import collect
+from vmselect.estimation.statistics import DOUBTFUL_STEPS, STALL_STEPS, locate
 from vmselect.records import Profile
 
 SHARES = {"once": 0.0, "a quarter recurs": 0.25, "half recurs": 0.5, "three quarters recur": 0.75, "all recurs": 1.0}

@@ -28,7 +28,7 @@ BATCH = 64
 
 def time_timer(steps: int = 200_000) -> float:
     """Microseconds per step of the stopwatch, the loop around it taken off; the best of a few."""
-    from vmselect.probe.recorder.stopwatch import StepTimer
+    from vmselect.probe.timer import StepTimer
 
     best = float("inf")
     for _ in range(7):
@@ -73,9 +73,7 @@ def time_hooks(steps: int = 100_000) -> float:
 
 def time_sample(readings: int = 200) -> float:
     """Milliseconds of processor time that one sample takes, children looked for as often as in a training."""
-    from vmselect.probe.sampling.container import ContainerReader
-    from vmselect.probe.sampling.gpus import GpuReader
-    from vmselect.probe.sampling.machine import MachineReader
+    from vmselect.probe.counters import ContainerReader, GpuReader, MachineReader
 
     readers = (MachineReader(), ContainerReader(), GpuReader())
     began = time.process_time()

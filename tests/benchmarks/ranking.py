@@ -15,7 +15,7 @@ import vmselect as vs
 from vmselect.catalog import MARKETS
 from vmselect.estimation import fit_runtime
 from vmselect.ranking.candidates import join_offers
-from vmselect.ranking.contenders import Measured
+from vmselect.ranking.estimates import Measured
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.settings import Settings
 

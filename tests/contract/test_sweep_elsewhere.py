@@ -20,12 +20,12 @@ import pytest
 import vmselect as vs
 from vmselect.sweeps import clean, read_state, workers
 from vmselect.sweeps.journal import read_journal
-from vmselect.sweeps.runners import guard as supervisor
 from vmselect.sweeps.runners import skypilot as sky_runner
 from vmselect.sweeps.runners import slurm as slurm_runner
 from vmselect.sweeps.runners import ssh as ssh_runner
-from vmselect.sweeps.runners.guard import find_processes
-from vmselect.sweeps.skypilot import write_catalog, write_tasks
+from vmselect.sweeps.runners import supervisor as supervisor
+from vmselect.sweeps.runners.supervisor import find_processes
+from vmselect.sweeps.skypilot_export import write_catalog, write_tasks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from sweep_places import missing_slurm, missing_sshd, run_elsewhere, slurm, ssh_config, sshd

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import vmselect as vs
 from vmselect.convergence import ConvergenceStudy
-from vmselect.probe.keras.convergence import ConvergenceProbe
+from vmselect.probe.convergence import ConvergenceProbe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 

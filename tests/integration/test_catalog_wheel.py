@@ -23,7 +23,7 @@ def test_a_built_wheel_finds_its_prices(tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
     ask = (
-        "import vmselect as vs, vmselect.catalog.snapshot as s; "
+        "import vmselect as vs, vmselect.catalog.snapshots as s; "
         "print(vs.Catalog.embedded().price('g4dn.xlarge'), vs.Catalog.embedded('2021-02-28').price('p2.xlarge'), "
         "s.pricing_folder())"
     )
@@ -37,6 +37,6 @@ def test_a_built_wheel_finds_its_prices(tmp_path: Path) -> None:
 
 
 def test_the_checkout_finds_its_prices_beside_the_package() -> None:
-    from vmselect.catalog.snapshot import pricing_folder
+    from vmselect.catalog.snapshots import pricing_folder
 
     assert pricing_folder().name in ("pricing", "_pricing")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import vmselect as vs
 from vmselect.records import Profile
-from vmselect.records.draft import Draft
+from vmselect.records.store import Draft
 
 
 def names(folder: Path) -> list[str]:

@@ -18,7 +18,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.sweeps import read_state
-from vmselect.sweeps.runners.guard import find_processes
+from vmselect.sweeps.runners.supervisor import find_processes
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "several_nodes"
 SCRIPTS = {name: EXAMPLES / f"train_{name}.py" for name in ("jax", "torch", "tensorflow")}

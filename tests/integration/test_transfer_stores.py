@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from vmselect.probe.transfer.marker import MARKER, folder_name
-from vmselect.probe.transfer.storage import Storage
+from vmselect.probe.storage import Storage
+from vmselect.probe.transfer import MARKER, folder_name
 
 fsspec = pytest.importorskip("fsspec", reason="transfers need the extra 'transfer', which is not installed")
 pytest.importorskip("s3fs", reason="the S3 store needs s3fs, which is not installed")
@@ -259,7 +259,7 @@ def test_kill_9_is_cleaned_up_by_the_command_and_not_before(tmp_path: Path) -> N
 
 def test_leftovers_of_every_store_are_found(place: Place) -> None:
     url, options, look = place
-    from vmselect.probe.transfer.address import read_address
+    from vmselect.probe.storage import read_address
 
     storage = Storage(read_address(url, options))
     for run, marker in (("1" * 32, b"{}"), ("2" * 32, b"not json"), ("3" * 32, None)):

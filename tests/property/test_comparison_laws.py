@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import vmselect as vs
-from vmselect.comparison.series import LEAST_BLOCKS, block_length, block_means, correlation_time
+from vmselect.comparison.level_shifts import LEAST_BLOCKS, block_length, block_means, correlation_time
 from vmselect.comparison.significance import compare_groups
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))

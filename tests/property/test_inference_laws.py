@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
-from vmselect.records.histogram import bucket_of, count_buckets, percentile, percentile_of_buckets, value_of
+from vmselect.records.latency_histogram import bucket_of, count_buckets, percentile, percentile_of_buckets, value_of
 
 times = st.floats(min_value=1e-6, max_value=1e4)
 percents = st.floats(min_value=0.1, max_value=100)

@@ -8,9 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmselect.probe.recorder.reservoir import Reservoir
-from vmselect.probe.recorder.stopwatch import StepTimer
-from vmselect.probe.recorder.timeline import build_timeline
+from vmselect.probe.timer import Reservoir, StepTimer, build_timeline
 from vmselect.records.warmup import detect_warmup
 
 nanoseconds = st.integers(0, 10**10)

@@ -14,10 +14,9 @@ import pytest
 import vmselect as vs
 from vmselect.catalog import Catalog
 from vmselect.estimation import fit_runtime
-from vmselect.sweeps.figures import figures_of, speed_up
+from vmselect.sweeps.journal import State
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.sequential import Sequential, span
-from vmselect.sweeps.state import State
+from vmselect.sweeps.sequential import Sequential, figures_of, span, speed_up
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from sweep_simulated import make_profile, step_seconds

@@ -8,8 +8,8 @@ from typing import Any
 from py_mini_racer import MiniRacer
 
 import vmselect as vs
-from vmselect.report.content import page_content
 from vmselect.report.page import embed_json, read_asset
+from vmselect.report.page_data import page_content
 
 COMPUTING = ("numbers", "model", "words", "report")
 

@@ -16,9 +16,9 @@ import sky
 
 import vmselect as vs
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners.base import Job
+from vmselect.sweeps.runners.runner import Job
 from vmselect.sweeps.runners.skypilot import IDLE_MINUTES, make_task, remote_command
-from vmselect.sweeps.skypilot import write_tasks
+from vmselect.sweeps.skypilot_export import write_tasks
 
 
 def validate(plan_file: str, folder: str) -> dict[str, Any]:

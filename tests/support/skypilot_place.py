@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import vmselect as vs
-from vmselect.sweeps.skypilot import write_catalog
+from vmselect.sweeps.skypilot_export import write_catalog
 from vmselect.sweeps.workers import free_ports
 
 PYTHON = "VMSELECT_TEST_SKYPILOT_PYTHON"

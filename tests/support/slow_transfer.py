@@ -3,8 +3,8 @@
 import sys
 import time
 
+from vmselect.probe.storage import Storage
 from vmselect.probe.transfer import probe_transfer
-from vmselect.probe.transfer.storage import Storage
 
 
 class Slow(Storage):

@@ -16,10 +16,9 @@ from typing import Any
 
 import vmselect as vs
 from vmselect.sweeps import Plan, clean, read_state, sweep
-from vmselect.sweeps.journal import read_journal
-from vmselect.sweeps.runners.base import SUPERVISOR
-from vmselect.sweeps.runners.guard import find_processes
-from vmselect.sweeps.state import State
+from vmselect.sweeps.journal import State, read_journal
+from vmselect.sweeps.runners.runner import SUPERVISOR
+from vmselect.sweeps.runners.supervisor import find_processes
 
 SCRIPT = Path(__file__).with_name("sweep_trial.py")
 FAULTS = ("ok", "slow", "fail", "hang", "deaf", "garbage", "half", "full", "fork", "setsid", "setsid-hang",

@@ -17,7 +17,7 @@ from pathlib import Path
 from sweep_faults import KILLS, Tally, run_case
 
 import vmselect.sweeps.runners.ssh as ssh_runner
-from vmselect.sweeps.runners.base import SUPERVISOR
+from vmselect.sweeps.runners.runner import SUPERVISOR
 from vmselect.sweeps.workers import free_ports
 
 SLURM_KILLS = KILLS

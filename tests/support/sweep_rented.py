@@ -8,7 +8,7 @@ from pathlib import Path
 
 import vmselect as vs
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners.base import Handle, Job, Seen
+from vmselect.sweeps.runners.runner import Handle, Job, Seen
 
 
 class Clock:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import vmselect as vs
 from vmselect.catalog import Catalog
-from vmselect.sweeps.figures import Figures
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners.base import Handle, Job, Seen
+from vmselect.sweeps.runners.runner import Handle, Job, Seen
+from vmselect.sweeps.sequential import Figures
 
 STEPS_PER_EPOCH = 100
 

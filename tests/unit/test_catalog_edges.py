@@ -11,7 +11,7 @@ import pytest
 
 import vmselect as vs
 from tests.support.priced import OFFER
-from vmselect.catalog import compare_prices, files, store
+from vmselect.catalog import compare_prices, files, refresh
 from vmselect.catalog.offer import describe_age
 from vmselect.errors import CatalogError
 
@@ -201,4 +201,4 @@ def test_where_refreshed_prices_are_kept(
     monkeypatch.setattr("sys.platform", platform)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert store.cache_folder().as_posix() == folder
+    assert refresh.cache_folder().as_posix() == folder

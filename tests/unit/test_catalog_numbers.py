@@ -8,7 +8,7 @@ import pytest
 
 import vmselect as vs
 from tests.support.priced import OFFER
-from vmselect.catalog import compare_prices, schema, table
+from vmselect.catalog import compare_prices, offer, table
 from vmselect.errors import ArgumentError
 
 HEADER = ",".join(OFFER)
@@ -25,7 +25,7 @@ HEADER = ",".join(OFFER)
     ],
 )
 def test_the_service_that_a_row_leaves_out(provider: str, name: str, service: str) -> None:
-    assert schema.default_service(provider, name) == service
+    assert offer.default_service(provider, name) == service
     row = {**OFFER, "provider": provider, "instance_type": name}
     assert vs.Offer(**row).service == service
     assert vs.Catalog.embedded("2021-02-28").with_offers([row]).offer(name, provider=provider).service == service
@@ -46,7 +46,7 @@ def test_the_service_that_a_row_leaves_out(provider: str, name: str, service: st
     ],
 )
 def test_what_a_gpu_is_called(name: str, memory_gib: float | None, model: str) -> None:
-    assert schema.name_gpu(name, memory_gib) == model
+    assert offer.name_gpu(name, memory_gib) == model
 
 
 def test_a_change_of_price_in_percent() -> None:

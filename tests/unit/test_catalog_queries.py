@@ -9,7 +9,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.catalog import COLUMNS
-from vmselect.catalog.schema import KEY
+from vmselect.catalog.offer import KEY
 from vmselect.catalog.table import key_codes
 from vmselect.errors import ArgumentError, CatalogError
 

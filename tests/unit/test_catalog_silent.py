@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vmselect as vs
-from vmselect.catalog.snapshot import unpriced
+from vmselect.catalog.snapshots import unpriced
 from vmselect.errors import CatalogError, VmselectError
 
 ROW = {"provider": "aws", "instance_type": "x.large", "region": "r1", "market": "on_demand", "usd_per_hour": 3.06}
@@ -82,14 +82,14 @@ def test_repeated_keys_take_no_longer_than_others(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["~no-such-user-here/x", "/dev/null/x", "/proc/self/x"])
 def test_a_cache_folder_that_cannot_be(monkeypatch, name) -> None:
-    from vmselect.catalog import store
+    from vmselect.catalog import refresh
 
     monkeypatch.setenv("VMSELECT_CACHE_DIR", name)
     assert vs.Catalog.default() == vs.Catalog.embedded()
     with pytest.raises(CatalogError):
         vs.Catalog.refreshed()
     with pytest.raises(CatalogError):
-        store.write_part("aws", "r1", vs.Catalog.embedded("2021-02-28").offers())
+        refresh.write_part("aws", "r1", vs.Catalog.embedded("2021-02-28").offers())
 
 
 def test_a_user_without_a_home(monkeypatch) -> None:

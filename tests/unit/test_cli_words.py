@@ -15,7 +15,7 @@ import typer
 
 import vmselect as vs
 from vmselect.catalog import describe_unpriced
-from vmselect.catalog.snapshot import unpriced
+from vmselect.catalog.snapshots import unpriced
 from vmselect.cli import app, main
 from vmselect.ranking import Interruptions
 

@@ -318,7 +318,7 @@ def test_a_level_shift_inside_a_run_is_found_and_told() -> None:
 
 
 def test_a_series_that_merely_wanders_has_no_shift() -> None:
-    from vmselect.comparison.shifts import find_shifts
+    from vmselect.comparison.level_shifts import find_shifts
 
     rng = np.random.default_rng(5)
     found = sum(bool(find_shifts(autoregressive(rng, count=200, coefficient=0.6))) for _ in range(100))

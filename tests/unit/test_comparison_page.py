@@ -13,9 +13,8 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError
-from vmselect.report import plots
-from vmselect.report.comparisons import render_comparisons
-from vmselect.report.plots import comparison_plots, effects_plots
+from vmselect.report import comparison_page
+from vmselect.report.comparison_page import comparison_plots, effects_plots, render_comparisons
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
@@ -86,15 +85,15 @@ def test_effects_have_intervals_and_lines() -> None:
 
 def test_a_level_shift_is_drawn() -> None:
     steps = [0.010, 0.0101, 0.0099] * 20 + [0.020, 0.0201, 0.0199] * 10
-    plots = comparison_plots(vs.compare(vs.Profile.from_times(instance_type="a", iteration_seconds=steps)))
-    assert [plot["kind"] for plot in plots] == ["boxes", "series"]
-    assert {point["level"] for point in plots[1]["points"]} == {10.0, 20.0}
-    assert sum(point["level"] == 20.0 for point in plots[1]["points"]) == 30
+    comparison_page = comparison_plots(vs.compare(vs.Profile.from_times(instance_type="a", iteration_seconds=steps)))
+    assert [plot["kind"] for plot in comparison_page] == ["boxes", "series"]
+    assert {point["level"] for point in comparison_page[1]["points"]} == {10.0, 20.0}
+    assert sum(point["level"] == 20.0 for point in comparison_page[1]["points"]) == 30
 
 
 def test_many_runs_are_thinned_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "MOST_GROUPS", 6)
-    monkeypatch.setattr(plots, "MOST_POINTS", 200)
+    monkeypatch.setattr(comparison_page, "MOST_GROUPS", 6)
+    monkeypatch.setattr(comparison_page, "MOST_POINTS", 200)
     rng = np.random.default_rng(1)
     many = vs.compare({f"g{i}": rng.random(100).tolist() for i in range(11)})
     boxes = comparison_plots(many)[0]

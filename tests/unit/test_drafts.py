@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 import vmselect as vs
-from vmselect.records import draft as drafts
-from vmselect.records.draft import Draft
+from vmselect.records import store as drafts
+from vmselect.records.store import Draft
 
 WRITER = """
 import sys, time
 from pathlib import Path
 import vmselect as vs
-from vmselect.records.draft import Draft
+from vmselect.records.store import Draft
 profile = vs.Profile.from_times(instance_type="box", batch_size=8, iteration_seconds=0.1)
 draft = Draft(Path(sys.argv[1]), identity=profile.id)
 draft.write(profile)

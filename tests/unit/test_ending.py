@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vmselect.probe.ending import EndWatch
+from vmselect.probe.exit_hooks import EndWatch
 
 
 class Anchor:

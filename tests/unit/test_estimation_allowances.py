@@ -9,13 +9,7 @@ import pytest
 
 from tests.support.probed_profile import probed
 from vmselect.errors import ArgumentError
-from vmselect.estimation.location import Level
-from vmselect.estimation.pauses import Pauses, time_pauses
-from vmselect.estimation.readings import Readings
-from vmselect.estimation.runtime import RuntimeModel
-from vmselect.estimation.saves import Saves, find_unseen_saves
-from vmselect.estimation.spread import Spread
-from vmselect.estimation.waiting import (
+from vmselect.estimation.autotune_wait import (
     WAITS,
     _wait_of_who_waits,
     count_pipelines,
@@ -23,6 +17,10 @@ from vmselect.estimation.waiting import (
     price_waits,
     weigh_evidence,
 )
+from vmselect.estimation.overheads import Pauses, Saves, find_unseen_saves, time_pauses
+from vmselect.estimation.readings import Readings
+from vmselect.estimation.runtime import RuntimeModel, Spread
+from vmselect.estimation.statistics import Level
 from vmselect.estimation.workload import Workload
 from vmselect.findings import Finding
 from vmselect.records import Pause, Steps

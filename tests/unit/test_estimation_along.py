@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation import RuntimeModel, fit_runtime
-from vmselect.estimation.along import BEYOND_PER_OCTAVE, _count_steps, interpolate_time, neighbours
+from vmselect.estimation.batch_sizes import BEYOND_PER_OCTAVE, _count_steps, interpolate_time, neighbours
 
 EXAMPLES = 64_000
 

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from vmselect.errors import EstimateError
-from vmselect.estimation.along import _count_steps, _curvature, _nearest
-from vmselect.estimation.doubts import find_warnings
-from vmselect.estimation.location import Level
-from vmselect.estimation.overheads import Boundaries
+from vmselect.estimation.autotune_wait import Waiting
+from vmselect.estimation.batch_sizes import _count_steps, _curvature, _nearest
+from vmselect.estimation.overheads import Boundaries, Saves
 from vmselect.estimation.readings import Block, Readings
-from vmselect.estimation.saves import Saves
+from vmselect.estimation.statistics import Level
 from vmselect.estimation.validation import _scale
-from vmselect.estimation.waiting import Waiting
+from vmselect.estimation.warnings import find_warnings
 from vmselect.estimation.workload import Workload
 from vmselect.records import Profile, Setup, Timeline
 

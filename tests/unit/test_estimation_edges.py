@@ -10,7 +10,7 @@ import pytest
 import vmselect as vs
 from vmselect.errors import EstimateError
 from vmselect.estimation import fit_runtime
-from vmselect.estimation.waiting import split_wait
+from vmselect.estimation.autotune_wait import split_wait
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline
 from vmselect.records.training import Step
 

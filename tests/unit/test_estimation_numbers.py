@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from vmselect.convergence.epochs import predict_epochs
+from vmselect.convergence.study import predict_epochs
 from vmselect.errors import VmselectError
 from vmselect.estimation import METHODS, fit_runtime
-from vmselect.estimation.along import interpolate_time
-from vmselect.estimation.waiting import next_wake_up
+from vmselect.estimation.autotune_wait import next_wake_up
+from vmselect.estimation.batch_sizes import interpolate_time
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
 from vmselect.records.training import Step
 

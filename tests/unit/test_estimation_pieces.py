@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support.probed_profile import probed
-from vmselect.estimation.location import (
+from vmselect.estimation.overheads import time_boundaries, time_partial_batch
+from vmselect.estimation.readings import Opening, Readings, _epoch_aggregates, _pipeline_seconds, group_validations
+from vmselect.estimation.statistics import (
     Level,
     _block_means,
     _block_variance,
@@ -17,8 +19,6 @@ from vmselect.estimation.location import (
     predict_once,
     quantile,
 )
-from vmselect.estimation.overheads import time_boundaries, time_partial_batch
-from vmselect.estimation.readings import Opening, Readings, _epoch_aggregates, _pipeline_seconds, group_validations
 from vmselect.estimation.validation import _assume, _later_from_first, _repeat, _whole_seconds
 from vmselect.estimation.workload import Workload
 from vmselect.records import Epoch, Steps, Validation

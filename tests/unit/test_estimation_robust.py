@@ -17,10 +17,10 @@ import vmselect as vs
 from vmselect.cli import app
 from vmselect.errors import EstimateError
 from vmselect.estimation import fit_runtime
-from vmselect.estimation.location import locate
-from vmselect.estimation.waiting import next_wake_up, split_wait
+from vmselect.estimation.autotune_wait import next_wake_up, split_wait
+from vmselect.estimation.statistics import locate
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
-from vmselect.records.base import Fact
+from vmselect.records.record import Fact
 from vmselect.records.usage import Summary, Usage
 from vmselect.units import format_seconds, format_usd
 

@@ -95,10 +95,10 @@ def test_the_package_has_one_writer() -> None:
     writers = ("write_text(", "write_bytes(", "os.replace(", '"wb"', 'open("w', 'open("x', '"xb"')
     own_ways = {
         "_files.py",
-        "probe/transfer/storage.py",  # writes to a store elsewhere, through fsspec
-        "sweeps/runners/guard.py",  # is copied to machines that have no vmselect
+        "probe/storage.py",  # writes to a store elsewhere, through fsspec
+        "sweeps/runners/supervisor.py",  # is copied to machines that have no vmselect
         "sweeps/workers.py",  # as well
-        "records/draft.py",  # holds a lock on the very file that it writes
+        "records/store.py",  # holds a lock on the very file that it writes
     }
     for file in sorted(package.rglob("*.py")):
         if file.relative_to(package).as_posix() in own_ways:

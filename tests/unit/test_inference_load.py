@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 import vmselect as vs
-from vmselect.probe.inference.batches import cut_batches
-from vmselect.probe.inference.keeping import build_calls
-from vmselect.probe.inference.load import Load
-from vmselect.probe.inference.tally import CALLS_ALWAYS, CALLS_SAMPLED, Tally
+from vmselect.probe.inference import build_calls
+from vmselect.probe.load_generator import CALLS_ALWAYS, CALLS_SAMPLED, Load, Tally, cut_batches
 
 
 class Clock:

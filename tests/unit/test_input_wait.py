@@ -8,10 +8,16 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError
-from vmselect.probe import tensorflow_trace
-from vmselect.probe.input_wait import FetchClock, find_epoch_iterator, time_fetches, watch_iterator
-from vmselect.probe.keras.step_trace import StepTrace
-from vmselect.probe.tensorflow_trace import TensorFlowTrace, length_of_union
+from vmselect.probe import input_wait
+from vmselect.probe.input_wait import (
+    FetchClock,
+    StepTrace,
+    TensorFlowTrace,
+    find_epoch_iterator,
+    length_of_union,
+    time_fetches,
+    watch_iterator,
+)
 
 
 class Clock:
@@ -182,7 +188,7 @@ def test_a_trace_that_cannot_be_read_leaves_the_wait_unknown(monkeypatch):
         start=lambda folder, options: folders.append(Path(folder)), stop=stop, ProfilerOptions=lambda **options: options
     )
     monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(profiler=SimpleNamespace(experimental=experimental)))
-    monkeypatch.setattr(tensorflow_trace, "_load_protobuf", lambda: SimpleNamespace(XSpace=struct.Struct))
+    monkeypatch.setattr(input_wait, "_load_protobuf", lambda: SimpleNamespace(XSpace=struct.Struct))
     trace = TensorFlowTrace()
     assert trace.begin()
     assert trace.end(5) is None

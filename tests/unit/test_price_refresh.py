@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from vmselect.catalog import refresh, store
+from vmselect.catalog import refresh
 from vmselect.catalog.refresh import refresh_prices
 from vmselect.catalog.sources import PriceTable, build_table
 from vmselect.errors import ArgumentError, RefreshError
@@ -50,7 +50,7 @@ def run(cloud: Cloud, **options: Any) -> refresh.RefreshOutcome:
 
 def age(region: str, seconds: float) -> None:
     then = time.time() - seconds
-    os.utime(store.part_path("lab", region), (then, then))
+    os.utime(refresh.part_path("lab", region), (then, then))
 
 
 @pytest.mark.parametrize(("hours", "state"), [(5.9, "reused"), (6.1, "fetched")])
@@ -65,12 +65,12 @@ def test_prices_are_fetched_again_after_six_hours(hours, state) -> None:
 
 
 def test_how_old_a_part_is_counts_in_hours_and_never_below_none() -> None:
-    assert store.age_hours("lab", "home-1") is None
+    assert refresh.age_hours("lab", "home-1") is None
     run(Cloud())
     age("home-1", 1800)
-    assert store.age_hours("lab", "home-1") == pytest.approx(0.5, abs=0.01)
+    assert refresh.age_hours("lab", "home-1") == pytest.approx(0.5, abs=0.01)
     age("home-1", -100)  # a clock was set back: nobody knows
-    assert store.age_hours("lab", "home-1") is None
+    assert refresh.age_hours("lab", "home-1") is None
 
 
 @pytest.mark.parametrize(("left", "lost"), [(5, False), (3, False), (2, True)])
@@ -195,10 +195,10 @@ def test_refreshed_prices_are_old_after_ninety_days(days, old) -> None:
 
 
 def test_no_name_of_a_region_leads_out_of_the_cache(tmp_path) -> None:
-    assert store.part_path("lab", "../../../up").parent == tmp_path / "prices"
+    assert refresh.part_path("lab", "../../../up").parent == tmp_path / "prices"
     alike = ["US, TX", "US TX", "US__TX", "\uc11c\uc6b8, KR", "\ubd80\uc0b0, KR", "x" * 150, "x" * 151]
-    assert len({store.part_path("vast", region) for region in alike}) == len(alike)
-    assert store.part_path("aws", "us-east-1").name == "aws_us-east-1.csv"
+    assert len({refresh.part_path("vast", region) for region in alike}) == len(alike)
+    assert refresh.part_path("aws", "us-east-1").name == "aws_us-east-1.csv"
     cloud = Cloud(rows=[])
     cloud.region_pattern = ".+"
     with pytest.raises(RefreshError, match="no VM price"):

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from vmselect.catalog import store
-from vmselect.catalog.publication import write_snapshot
-from vmselect.catalog.snapshot import pricing_folder, snapshot_at
+from vmselect.catalog import refresh
+from vmselect.catalog.snapshots import pricing_folder, snapshot_at, write_snapshot
 from vmselect.errors import CatalogError
 
 TODAY = dt.date.today().isoformat()
@@ -33,7 +32,7 @@ def refreshed(provider: str, region: str, *rows: dict[str, Any]) -> None:
     catalog = BEFORE.with_offers([{**usual, **row} for row in rows])
     names = [row["instance_type"] for row in rows]
     frame = catalog.offers(instance_type=names, market=None, region=region)
-    store.write_part(provider, region, frame[frame["date"].astype(str) == TODAY].reset_index(drop=True))
+    refresh.write_part(provider, region, frame[frame["date"].astype(str) == TODAY].reset_index(drop=True))
 
 
 def test_a_snapshot_takes_what_ships_what_is_known_and_new_accelerators(folder) -> None:
@@ -83,6 +82,6 @@ def test_a_snapshot_is_newer_than_the_last_one_or_none(folder, tmp_path) -> None
         write_snapshot(tmp_path)
     with pytest.raises(CatalogError, match="No prices of a reference region were refreshed"):
         write_snapshot(folder)
-    store.write_part("aws", "us-east-1", BEFORE.offers(instance_type="g4dn.xlarge"))
+    refresh.write_part("aws", "us-east-1", BEFORE.offers(instance_type="g4dn.xlarge"))
     with pytest.raises(CatalogError, match=f"No refreshed price is newer than the snapshot of {snapshot_at().date}"):
         write_snapshot(folder)

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from vmselect.probe.facts import framework, hardware
-from vmselect.probe.facts import process as start
+from vmselect.probe import environment
+from vmselect.probe import environment as start
 
 
 class NVMLError(Exception):
@@ -47,7 +47,7 @@ def test_gpus_as_the_driver_describes_them(monkeypatch: pytest.MonkeyPatch) -> N
         nvmlDeviceGetPowerManagementLimit=lambda handle: 70_000,
     )
     monkeypatch.setitem(sys.modules, "pynvml", driver)
-    first, second = hardware.read_gpus()
+    first, second = environment.read_gpus()
     assert (first.name, second.name) == ("Tesla V100", "Tesla T4")
     assert (first.memory_bytes, first.driver, first.power_limit_watts) == (16 << 30, "550.54", 70.0)
 
@@ -57,33 +57,33 @@ def test_a_driver_that_refuses_questions_still_gives_a_gpu(monkeypatch: pytest.M
         nvmlInit=lambda: None, nvmlDeviceGetCount=lambda: 1, nvmlDeviceGetHandleByIndex=lambda index: 7
     )
     monkeypatch.setitem(sys.modules, "pynvml", driver)
-    (gpu,) = hardware.read_gpus()
+    (gpu,) = environment.read_gpus()
     assert (gpu.name, gpu.memory_bytes, gpu.driver) == ("unknown GPU", None, None)
 
 
 def test_no_driver_means_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake_driver())
-    assert hardware.read_gpus() == ()
+    assert environment.read_gpus() == ()
     monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed
-    assert hardware.read_gpus() == ()
+    assert environment.read_gpus() == ()
 
 
 def test_the_processor(tmp_path: Path) -> None:
     info = tmp_path / "cpuinfo"
     info.write_text("processor\t: 0\nmodel name\t: Xeon 9000\nmodel name\t: other\n")
-    assert hardware.read_cpu_model(info) == "Xeon 9000"
-    hardware.read_cpu_model(tmp_path / "absent")
-    machine = hardware.read_machine()
+    assert environment.read_cpu_model(info) == "Xeon 9000"
+    environment.read_cpu_model(tmp_path / "absent")
+    machine = environment.read_machine()
     assert machine["usable_cores"] <= machine["cpu_cores"] == os.cpu_count()
     assert machine["memory_bytes"] > 0
-    assert hardware.read_peak_memory() > 1_000_000
+    assert environment.read_peak_memory() > 1_000_000
 
 
 def test_a_process_held_to_one_core() -> None:
     if not hasattr(os, "sched_setaffinity"):
         pytest.skip("this system cannot hold a process to a core")
     code = ("import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
-            "from vmselect.probe.facts.hardware import usable_cores; print(len(usable_cores()))")  # fmt: skip
+            "from vmselect.probe.environment import usable_cores; print(len(usable_cores()))")  # fmt: skip
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
 
 
@@ -93,14 +93,14 @@ def test_worker_number_and_replicas() -> None:
         resolver = SimpleNamespace(cluster_spec=lambda: cluster, task_type=task_type, task_id=task_id)
         return SimpleNamespace(distribute_strategy=SimpleNamespace(cluster_resolver=resolver, num_replicas_in_sync=4))
 
-    assert framework.read_worker(model("worker", 0, worker=3)) == (0, 3)
-    assert framework.read_worker(model("worker", 2, worker=3)) == (2, 3)
-    assert framework.read_worker(model("chief", 0, chief=1, worker=2)) == (0, 3)
-    assert framework.read_worker(model("worker", 0, chief=1, worker=2)) == (1, 3)
-    assert framework.read_worker(model("worker", 0, chief=1, worker=2, ps=5)) == (1, 3)
-    assert framework.read_worker(SimpleNamespace()) == (0, 1)
-    assert framework.count_replicas(model("worker", 0, worker=3)) == 4
-    assert framework.count_replicas(None) == 1
+    assert environment.read_worker(model("worker", 0, worker=3)) == (0, 3)
+    assert environment.read_worker(model("worker", 2, worker=3)) == (2, 3)
+    assert environment.read_worker(model("chief", 0, chief=1, worker=2)) == (0, 3)
+    assert environment.read_worker(model("worker", 0, chief=1, worker=2)) == (1, 3)
+    assert environment.read_worker(model("worker", 0, chief=1, worker=2, ps=5)) == (1, 3)
+    assert environment.read_worker(SimpleNamespace()) == (0, 1)
+    assert environment.count_replicas(model("worker", 0, worker=3)) == 4
+    assert environment.count_replicas(None) == 1
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,12 @@ def test_how_many_workers_share_the_machine(
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     if told is not None:
         monkeypatch.setenv("LOCAL_WORLD_SIZE", told)
-    assert framework.count_workers_here(workers) == here
+    assert environment.count_workers_here(workers) == here
 
 
 def test_a_model_that_counts_no_examples() -> None:
     for model in (None, SimpleNamespace(), SimpleNamespace(_loss_tracker=SimpleNamespace(count=None))):
-        assert framework.count_examples(model, steps=None) is None
+        assert environment.count_examples(model, steps=None) is None
     for value, steps, expected in (
         (8.0, 1, 8),
         (0.0, 1, None),
@@ -128,7 +128,7 @@ def test_a_model_that_counts_no_examples() -> None:
         (3.0, 3, None),
     ):
         tracker = SimpleNamespace(count=SimpleNamespace(value=value))
-        assert framework.count_examples(SimpleNamespace(_loss_tracker=tracker), steps=steps) == expected
+        assert environment.count_examples(SimpleNamespace(_loss_tracker=tracker), steps=steps) == expected
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_what_a_notebook_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_age_of_a_process_is_exact() -> None:
     before = time.monotonic()
     code = (
-        "import time, vmselect.probe.facts.process as s; print(s.process_age_seconds()); "
+        "import time, vmselect.probe.environment as s; print(s.process_age_seconds()); "
         "time.sleep(0.5); print(s.process_age_seconds())"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

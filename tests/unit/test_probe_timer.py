@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from vmselect.probe.recorder import stopwatch as timer_module
-from vmselect.probe.recorder.stopwatch import StepTimer
-from vmselect.probe.recorder.timeline import build_timeline
+from vmselect.probe import timer as timer_module
+from vmselect.probe.timer import StepTimer, build_timeline
 
 
 class Hand:

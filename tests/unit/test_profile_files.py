@@ -9,7 +9,7 @@ import pytest
 
 import vmselect as vs
 from vmselect import _files
-from vmselect.records import Profile, folder, training
+from vmselect.records import Profile, store, training
 
 DATA = Path(__file__).parents[1] / "data" / "profiles"
 PROFILE = Profile.from_times(
@@ -132,7 +132,7 @@ def test_a_truncated_profile_is_refused_at_every_length(tmp_path: Path) -> None:
 def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "huge.json"
     with path.open("wb") as file:
-        file.truncate(10 * folder.MAX_FILE_BYTES)  # sparse: costs no disk
+        file.truncate(10 * store.MAX_FILE_BYTES)  # sparse: costs no disk
     with pytest.raises(vs.errors.ProfileError, match="larger than"):
         Profile.load(path)
 

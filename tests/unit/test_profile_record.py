@@ -7,8 +7,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.records import Profile, Steps, Timeline
-from vmselect.records.summary import table_html
-from vmselect.records.training import InputWait
+from vmselect.records.training import InputWait, table_html
 
 
 def given(**changes: object) -> Profile:

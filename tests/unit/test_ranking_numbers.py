@@ -12,11 +12,11 @@ import vmselect as vs
 from tests.support.priced import prices
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
-from vmselect.ranking import Interruptions, contenders
-from vmselect.ranking.assessment import pareto_front
-from vmselect.ranking.costs import MethodologyCost, SelectionCost
+from vmselect.ranking import Interruptions, estimates
+from vmselect.ranking.decision import pareto_front
 from vmselect.ranking.measures import billed_seconds
 from vmselect.ranking.rows import Lazy
+from vmselect.ranking.selection_cost import MethodologyCost, SelectionCost
 from vmselect.ranking.spot import two_sided_deviations
 from vmselect.records import Environment, Gpu, Profile
 
@@ -104,7 +104,7 @@ def test_a_sequence_in_a_notebook_shows_a_hundred() -> None:
 def test_how_long_a_machine_was_in_use_for_a_probe(times: Any, seen: Any, seconds: float) -> None:
     profile = Profile.from_times(batch_size=8, **times)
     profile = profile.model_copy(update={"timeline": profile.timeline.model_copy(update=seen)})
-    assert contenders._probe_seconds(profile) == pytest.approx(seconds)
+    assert estimates._probe_seconds(profile) == pytest.approx(seconds)
 
 
 # Moving data
@@ -200,7 +200,7 @@ def test_points_that_no_other_beats(seconds: list[float], cost: list[float], fro
 
 
 def test_half_as_much_again_is_not_yet_much() -> None:
-    from vmselect.ranking.assessment import _prefer
+    from vmselect.ranking.decision import _prefer
 
     assert _prefer([np.array([1.5, 1.0])]) == 0
     assert _prefer([np.array([1.51, 1.0])]) == 1
@@ -242,7 +242,7 @@ def test_how_sure_one_may_ask_to_be(confidence: float, fits: bool) -> None:
 
 
 def test_what_a_probe_took_without_a_whole_fit_is_the_sum_of_its_parts() -> None:
-    from vmselect.ranking.contenders import _probe_seconds
+    from vmselect.ranking.estimates import _probe_seconds
 
     steps = Profile.from_times(
         instance_type="a", batch_size=64, steps_per_epoch=100, init_seconds=7.0, first_iteration_seconds=3.0,

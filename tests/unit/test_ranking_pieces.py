@@ -8,7 +8,7 @@ from scipy.stats import poisson
 
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
-from vmselect.ranking.assessment import pareto_front
+from vmselect.ranking.decision import pareto_front
 from vmselect.ranking.measures import billed_seconds, name_of, read_objective
 from vmselect.ranking.settings import Settings, read_batch_sizes, read_epochs, read_markets, read_regions
 from vmselect.ranking.spot import Interruptions, _poisson_quantile

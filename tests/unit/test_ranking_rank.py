@@ -385,8 +385,8 @@ def test_the_default_catalog_is_used_when_none_is_given(monkeypatch: pytest.Monk
 
 def test_rows_are_made_only_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    usual = result.Row
-    monkeypatch.setattr(result, "Row", lambda **fields: made.append(fields) or usual(**fields))
+    usual = result.Row.__init__
+    monkeypatch.setattr(result.Row, "__init__", lambda row, **fields: made.append(fields) or usual(row, **fields))
     ranking = rank(epochs=range(1, 2001), market="all")
     assert (len(ranking), len(ranking.pareto) > 0, len(ranking.to_frame())) == (8000, True, 8000)
     made.clear()

@@ -17,12 +17,11 @@ from pydantic import ValidationError
 
 from vmselect.errors import ProfileError
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
-from vmselect.records.base import Fact, Gpu
-from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve, as_logged
-from vmselect.records.draft import Draft
-from vmselect.records.histogram import bucket_of, count_buckets, percentile, percentile_of_buckets, value_of
+from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve, StoppingRule, as_logged
 from vmselect.records.inference import Calls, InferenceRecord, InferenceSetup
-from vmselect.records.rule import StoppingRule
+from vmselect.records.latency_histogram import bucket_of, count_buckets, percentile, percentile_of_buckets, value_of
+from vmselect.records.record import Fact, Gpu
+from vmselect.records.store import Draft
 from vmselect.records.training import Fit
 from vmselect.records.transfer import Direction, TransferRecord, TransferSetup
 from vmselect.records.usage import Limits, Summary, Usage

@@ -11,12 +11,11 @@ import pytest
 import vmselect as vs
 from vmselect.errors import ArgumentError, ProfileError
 from vmselect.records import Environment, Epoch, Profile, Setup, Steps, Timeline, Validation
-from vmselect.records.base import Gpu, Placement, describe_invalid, given_as
-from vmselect.records.draft import name_record
+from vmselect.records.convergence import Patience, StoppingRule
+from vmselect.records.record import Gpu, Placement, describe_invalid, given_as
 from vmselect.records.registry import parse_record
-from vmselect.records.rule import Patience, StoppingRule
-from vmselect.records.summary import as_text, summarise, table_html
-from vmselect.records.training import Step
+from vmselect.records.store import name_record
+from vmselect.records.training import Step, as_text, summarise, table_html
 from vmselect.records.warmup import detect_warmup, find_warmup
 
 

@@ -14,12 +14,18 @@ import vmselect as vs
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation.runtime import TERMS
 from vmselect.report import CHARTS, chart, save_chart
-from vmselect.report.batches import batch_points, metric_points
-from vmselect.report.drawing import labels
-from vmselect.report.epochs import crossover_points, epochs_points
-from vmselect.report.steps import step_points
-from vmselect.report.terms import COLORS, terms_points
-from vmselect.report.time_cost import choose_sides, time_cost_points
+from vmselect.report.chart_style import labels
+from vmselect.report.ranking_charts import (
+    COLORS,
+    batch_points,
+    choose_sides,
+    crossover_points,
+    epochs_points,
+    metric_points,
+    terms_points,
+    time_cost_points,
+)
+from vmselect.report.training_charts import step_points
 
 pytest.importorskip("altair", reason="charts were not drawn: altair is not installed")
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import vmselect as vs
 from vmselect.errors import ArgumentError
 from vmselect.report import render_page, to_html, write_page
-from vmselect.report.content import page_content
 from vmselect.report.page import embed_json
+from vmselect.report.page_data import page_content
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from pages import blocks, read_policy

@@ -7,13 +7,18 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import RankingError
-from vmselect.probe.sampling.tally import Tally
-from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve
-from vmselect.records.rule import StoppingRule
+from vmselect.probe.sampling import Tally
+from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve, StoppingRule
 from vmselect.records.usage import Limits, Usage
-from vmselect.report.content import MOST_SAMPLED_SHOWN, page_content
-from vmselect.report.course import course_chart, course_points
-from vmselect.report.usage import MOST_BANDS, MOST_SAMPLES, usage_chart, usage_points
+from vmselect.report.page_data import MOST_SAMPLED_SHOWN, page_content
+from vmselect.report.training_charts import (
+    MOST_BANDS,
+    MOST_SAMPLES,
+    course_chart,
+    course_points,
+    usage_chart,
+    usage_points,
+)
 
 USAGE = Usage(
     interval_seconds=1.0,

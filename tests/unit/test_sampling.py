@@ -15,12 +15,11 @@ import psutil
 import pytest
 
 from vmselect.errors import ArgumentError
-from vmselect.probe.sampling import Alarm, Sampler, machine
-from vmselect.probe.sampling import sampler as sampler_module
-from vmselect.probe.sampling import tally as tally_module
-from vmselect.probe.sampling.container import ContainerReader
-from vmselect.probe.sampling.machine import MachineReader
-from vmselect.probe.sampling.tally import KEPT_PER_PHASE, Tally
+from vmselect.probe import counters
+from vmselect.probe import sampling as sampler_module
+from vmselect.probe import sampling as tally_module
+from vmselect.probe.counters import ContainerReader, MachineReader
+from vmselect.probe.sampling import KEPT_PER_PHASE, Alarm, Sampler, Tally
 from vmselect.records.usage import MAX_SAMPLES, Limits, Usage
 
 
@@ -354,7 +353,7 @@ class Worker:
 def family(monkeypatch):
     """A reader of a made-up process, what that one has worked between two readings, and a clock that is fed."""
     me = Worker(5.0, began=-100.0)
-    monkeypatch.setattr(machine, "has_children", lambda: bool(me.below))
+    monkeypatch.setattr(counters, "has_children", lambda: bool(me.below))
     reader = MachineReader()
     monkeypatch.setattr(reader, "_process", me)
     now, told = [0.0], [reader._count_work()]
@@ -441,7 +440,7 @@ def test_short_lived_children_beside_one_that_stays_are_no_other_programs():
 
 
 def test_where_nobody_tells_of_children_looks_are_limited_all_the_same(monkeypatch):
-    monkeypatch.setattr(machine, "has_children", lambda: None)
+    monkeypatch.setattr(counters, "has_children", lambda: None)
     reader = MachineReader()
     looked = []
     monkeypatch.setattr(reader, "_process", SimpleNamespace(children=lambda recursive: looked.append(1) or []))
@@ -518,7 +517,7 @@ def test_looks_at_all_processes_take_a_thousandth_of_the_time(family, monkeypatc
 def test_asking_for_children_takes_none_from_who_waits_for_them():
     script = """
 import subprocess, sys, time
-from vmselect.probe.sampling.machine import has_children
+from vmselect.probe.counters import has_children
 print(has_children())
 child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])
 print(has_children())

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from vmselect.probe.sampling.gpus import GpuReader
-from vmselect.probe.facts.hardware import read_gpus
+from vmselect.probe.counters import GpuReader
+from vmselect.probe.environment import read_gpus
 reader = GpuReader()
 first = reader.read(1.0)
 reads = [first]

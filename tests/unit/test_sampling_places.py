@@ -12,12 +12,9 @@ import psutil
 import pytest
 
 import vmselect as vs
-from vmselect.probe.sampling import Sampler
-from vmselect.probe.sampling import machine as machine_module
-from vmselect.probe.sampling.container import ContainerReader
-from vmselect.probe.sampling.machine import MachineReader
-from vmselect.probe.sampling.sampler import Reader
-from vmselect.probe.sampling.tally import KEPT_PER_PHASE
+from vmselect.probe import counters as machine_module
+from vmselect.probe.counters import ContainerReader, MachineReader
+from vmselect.probe.sampling import KEPT_PER_PHASE, Reader, Sampler
 from vmselect.records.usage import Limits, Usage
 
 GIB = 2**20

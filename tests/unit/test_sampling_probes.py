@@ -13,7 +13,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError
-from vmselect.probe.observation import Observation, watch_call
+from vmselect.probe.monitoring import Observation, watch_call
 from vmselect.probe.sampling import Sampler
 from vmselect.records.usage import PHASES, Limits, Summary, Usage
 
@@ -64,7 +64,7 @@ def test_without_sampling_nothing_is_started() -> None:
 
 def test_transfers_are_sampled_by_direction(tmp_path: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-    from vmselect.probe.transfer.storage import Storage
+    from vmselect.probe.storage import Storage
 
     class Slow(Storage):
         def upload(self, *given: Any, **options: Any) -> Any:
@@ -174,7 +174,7 @@ def test_what_is_alive_is_sampled_on() -> None:
 def test_data_that_do_not_know_their_batch_do_not_break_a_prediction() -> None:
     from types import SimpleNamespace
 
-    from vmselect.probe.inference.callback import _read_locals
+    from vmselect.probe.inference import _read_locals
 
     class Adapter:
         @property

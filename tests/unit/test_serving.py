@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
-from vmselect.ranking.services import simulate_latencies
-from vmselect.records.histogram import percentile
+from vmselect.ranking.serving import simulate_latencies
+from vmselect.records.latency_histogram import percentile
 
 
 def offer(name: str, usd: float, **more: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 import vmselect as vs
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.ranking import ServingRanking
-from vmselect.ranking.services import simulate_latencies
+from vmselect.ranking.serving import simulate_latencies
 
 
 def offer(name: str, usd: float, **more: Any) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 import vmselect as vs
 from vmselect.cli import app
 from vmselect.comparison.speedup import SAME_BATCH, SAME_SHARE
-from vmselect.report.content import page_content
-from vmselect.report.drawing import labels
-from vmselect.sweeps.result import SweepResult
+from vmselect.report.chart_style import labels
+from vmselect.report.page_data import page_content
+from vmselect.sweeps.run import SweepResult
 
 
 def probed(

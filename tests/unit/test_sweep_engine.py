@@ -16,11 +16,10 @@ from typer.testing import CliRunner
 import vmselect as vs
 from vmselect.cli import app
 from vmselect.sweeps import engine as engine_module
-from vmselect.sweeps import read_state, session
-from vmselect.sweeps.journal import Event, Journal
+from vmselect.sweeps import read_state, run
+from vmselect.sweeps.journal import Event, Journal, State
 from vmselect.sweeps.runners import skypilot, slurm
-from vmselect.sweeps.runners.base import Seen
-from vmselect.sweeps.state import State
+from vmselect.sweeps.runners.runner import Seen
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from sweep_rented import Clock, RentedRunner
@@ -34,7 +33,7 @@ def rent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rent:
     monkeypatch.chdir(tmp_path)
 
     def use(runner: RentedRunner) -> RentedRunner:
-        monkeypatch.setattr(session, "make_runner", lambda *_: runner)
+        monkeypatch.setattr(run, "make_runner", lambda *_: runner)
         return runner
 
     return use
@@ -120,7 +119,7 @@ def test_after_a_failed_start_nothing_stays_rented(wrong: Exception, rent: Rent,
 
 def run_with(clock: Clock, plan: vs.Plan, folder: Path, *, budget: float | None = None) -> State:
     """Run or resume with a simulated clock."""
-    with session.opened(plan, folder, limit=budget, catalog=None, listener=lambda state, event: None) as engine:
+    with run.opened(plan, folder, limit=budget, catalog=None, listener=lambda state, event: None) as engine:
         engine.clock = clock
         engine.reconcile(adopt=True)
         engine.run(1)
@@ -171,7 +170,7 @@ def test_a_machine_that_is_found_gone_is_not_charged_for_the_absence(
     crash_while("start", plan_of(), tmp_path / "out", monkeypatch)
     runner = rent(RentedRunner(lambda handle: Seen("gone", why="cut", error="it was found gone: an estimate")))
     days = Clock(time.time() + 30 * 86400)
-    with session.opened(plan_of(), tmp_path / "out", limit=None, catalog=None, listener=lambda *_: None) as engine:
+    with run.opened(plan_of(), tmp_path / "out", limit=None, catalog=None, listener=lambda *_: None) as engine:
         engine.clock = days
         engine.reconcile(adopt=True)
     assert read_state(tmp_path / "out").spent_usd == pytest.approx(15.0)

@@ -12,15 +12,15 @@ from typing import IO, Any
 import pytest
 
 import vmselect as vs
-from vmselect.records.draft import Draft
-from vmselect.sweeps import clean, read_state, session
-from vmselect.sweeps.collection import collect
+from vmselect.records.store import Draft
+from vmselect.sweeps import clean, read_state, run
+from vmselect.sweeps.engine import collect
 from vmselect.sweeps.journal import Journal
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners import guard as supervisor
 from vmselect.sweeps.runners import local, skypilot, ssh
-from vmselect.sweeps.runners.base import Job
-from vmselect.sweeps.skypilot import write_tasks
+from vmselect.sweeps.runners import supervisor as supervisor
+from vmselect.sweeps.runners.runner import Job
+from vmselect.sweeps.skypilot_export import write_tasks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from sweep_rented import RentedRunner
@@ -84,7 +84,7 @@ def test_a_trial_whose_machine_stays_busy_is_skipped_after_a_retry(
             return ""
 
     runner = OneRoom()
-    monkeypatch.setattr(session, "make_runner", lambda *_: runner)
+    monkeypatch.setattr(run, "make_runner", lambda *_: runner)
     machine = {"instance_type": "invented", "usd_per_hour": 1.0}
     plan = vs.Plan("python -c pass", runner="skypilot", factors={"machine": ["m"], "n": [1, 2]},
                    machines={"m": machine})  # fmt: skip
@@ -167,9 +167,9 @@ def test_a_level_comes_back_from_the_file_as_it_was(level: object, tmp_path: Pat
 def test_clean_goes_by_the_journal_whatever_became_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runner = RentedRunner()
-    monkeypatch.setattr(session, "make_runner", lambda *_: runner)
+    monkeypatch.setattr(run, "make_runner", lambda *_: runner)
     plan = vs.Plan("python -c pass", factors={"n": [1, 2]}, seed=None)
-    with session.opened(plan, tmp_path / "out", limit=None, catalog=None, listener=lambda *_: None) as engine:
+    with run.opened(plan, tmp_path / "out", limit=None, catalog=None, listener=lambda *_: None) as engine:
         engine._announce(plan.trials[0])
     vs.Plan("python -c pass", factors={"n": [1.0, 2.5]}, seed=None).save(tmp_path / "out" / "plan.yaml")
     assert [one.gone for one in clean(tmp_path / "out")] == [True]

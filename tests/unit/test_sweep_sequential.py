@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 import vmselect as vs
 from vmselect.cli import app
 from vmselect.records import Gpu
-from vmselect.sweeps import SweepResult, read_state, session
-from vmselect.sweeps.figures import Figures, figures_of, figures_used, speed_up
+from vmselect.sweeps import SweepResult, read_state
+from vmselect.sweeps import run as session
 from vmselect.sweeps.journal import read_journal
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.result import status_rows
+from vmselect.sweeps.run import status_rows
+from vmselect.sweeps.sequential import Figures, figures_of, figures_used, speed_up
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from sweep_simulated import SimulatedRunner, make_profile, priced_catalog

@@ -14,9 +14,8 @@ import vmselect as vs
 from vmselect.cli.transfer import read_options
 from vmselect.egress import egress_price, egress_prices
 from vmselect.errors import ArgumentError
+from vmselect.probe.storage import Content, read_address
 from vmselect.probe.transfer import plan_transfer
-from vmselect.probe.transfer.address import read_address
-from vmselect.probe.transfer.content import Content
 
 pytest.importorskip("fsspec", reason="transfers need the extra 'transfer', which is not installed")
 
@@ -147,7 +146,7 @@ def test_a_transfer_record_survives_its_file(tmp_path_factory: Any, up: Any, dow
 
 
 def test_streams_really_run_at_the_same_time() -> None:
-    from vmselect.probe.transfer.storage import Storage
+    from vmselect.probe.storage import Storage
 
     together = threading.Barrier(3, timeout=30)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from vmselect.probe.facts import placement
-from vmselect.probe.facts.placement import AZURE_ASSET_TAG, locate
+from vmselect.probe import environment as placement
+from vmselect.probe.environment import AZURE_ASSET_TAG, locate
 
 NITRO = {"sys_vendor": "Amazon EC2", "product_name": "g4dn.xlarge"}
 XEN = {"sys_vendor": "Xen", "product_name": "HVM domU", "bios_version": "4.11.amazon"}

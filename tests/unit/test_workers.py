@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from vmselect.probe.facts import framework
-from vmselect.probe.keras.fit import FitFacts
+from vmselect.probe import environment
+from vmselect.probe.keras_fit import FitFacts
 from vmselect.sweeps import workers
-from vmselect.sweeps.runners.base import SUPERVISOR, WORKERS, merge_outcomes, read_status
+from vmselect.sweeps.runners.runner import SUPERVISOR, WORKERS, merge_outcomes, read_status
 from vmselect.sweeps.workers import worker_environments
 
 
@@ -127,7 +127,7 @@ def test_the_batch_is_that_of_all_workers_on_every_backend(
 ) -> None:
     distribution = types.SimpleNamespace(distribution=lambda: types.SimpleNamespace(auto_shard_dataset=shards))
     monkeypatch.setitem(sys.modules, "keras", types.SimpleNamespace(distribution=distribution))  # type: ignore[arg-type]
-    feeders, counters = framework.count_feeders(3, backend)
+    feeders, counters = environment.count_feeders(3, backend)
     assert FitFacts(batch_size=given, partial_batch=given // 2).times(feeders).batch_size == 96
     assert counted * counters == 96
-    assert framework.count_feeders(1, backend) == (1, 1)
+    assert environment.count_feeders(1, backend) == (1, 1)

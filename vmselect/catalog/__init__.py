@@ -1,10 +1,8 @@
 """Prices of VM types: dated and offline by default, fresh on demand, and the user's own."""
 
-from vmselect.catalog.catalog import Catalog
-from vmselect.catalog.diff import compare_prices
-from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, describe_age
-from vmselect.catalog.schema import COLUMNS, KEY, MARKETS
-from vmselect.catalog.snapshot import ProviderTerms, describe_unpriced, gpu_specs, provider_terms
+from vmselect.catalog.catalog import Catalog, compare_prices
+from vmselect.catalog.offer import COLUMNS, KEY, MARKETS, STALE_AFTER_DAYS, Offer, describe_age
+from vmselect.catalog.snapshots import ProviderTerms, describe_unpriced, gpu_specs, provider_terms
 
 __all__ = [
     "COLUMNS",

@@ -16,9 +16,19 @@ import numpy as np
 import pandas as pd
 
 from vmselect._checks import check_flag, check_mapping, check_name, check_path, list_items, maybe, several, show
-from vmselect.catalog import files, snapshot, store, table
-from vmselect.catalog.offer import STALE_AFTER_DAYS, Offer, age_days, check_day
-from vmselect.catalog.schema import COLUMNS, MARKETS, NUMBER_LIMITS, describe_column, describe_nearest
+from vmselect.catalog import files, refresh, snapshots, table
+from vmselect.catalog.offer import (
+    COLUMNS,
+    KEY,
+    MARKETS,
+    NUMBER_LIMITS,
+    STALE_AFTER_DAYS,
+    Offer,
+    age_days,
+    check_day,
+    describe_column,
+    describe_nearest,
+)
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.findings import Finding
 from vmselect.units import list_some
@@ -67,8 +77,8 @@ class Catalog:
         >>> Catalog.embedded(date="2021-02-28").price_dates
         ('2021-02-01', '2021-02-01')
         """
-        entry = snapshot.snapshot_at(None if date is None else check_day("date", date).isoformat())
-        return cls(snapshot.read_snapshot(entry.file), origin=f"embedded snapshot of {entry.date}")
+        entry = snapshots.snapshot_at(None if date is None else check_day("date", date).isoformat())
+        return cls(snapshots.read_snapshot(entry.file), origin=f"embedded snapshot of {entry.date}")
 
     @classmethod
     def load(cls, path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False) -> Catalog:
@@ -96,7 +106,7 @@ class Catalog:
 
         >>> catalog = Catalog.refreshed()  # doctest: +SKIP
         """
-        parts, findings = store.read_parts()
+        parts, findings = refresh.read_parts()
         if not parts:
             nothing = "No prices were refreshed on this machine yet. Run `vmselect prices refresh`."
             raise CatalogError(" ".join(map(str, findings)) or nothing)
@@ -111,7 +121,7 @@ class Catalog:
         >>> Catalog.default().price("g4dn.xlarge") > 0
         True
         """
-        return cls._over_embedded(*store.read_parts())
+        return cls._over_embedded(*refresh.read_parts())
 
     def refresh(
         self,
@@ -159,7 +169,7 @@ class Catalog:
             added, excluded = offers._frame, list(offers.findings)
         else:
             added, excluded = _build_offers(offers)
-        added = table.inherit_facts(added, snapshot.unpriced())
+        added = table.inherit_facts(added, snapshots.unpriced())
         return Catalog(
             table.merge(self._frame, added), origin=f"{self.origin} with own prices",
             findings=[*self.findings, *excluded],
@@ -313,8 +323,8 @@ class Catalog:
     def _matches(self, column: str, names: Sequence[str]) -> np.ndarray:
         values = self._frame[column]
         if column == "gpu_model":  # people write a100 and A100, TPU v4 and TPU-v4
-            written = {snapshot.fold_gpu(str(known)): str(known) for known in values.cat.categories}
-            names = [written.get(snapshot.fold_gpu(name), name) for name in names]
+            written = {snapshots.fold_gpu(str(known)): str(known) for known in values.cat.categories}
+            names = [written.get(snapshots.fold_gpu(name), name) for name in names]
         for name in names:
             self._check_known(column, name)
         return np.asarray(values.isin(names))
@@ -328,9 +338,9 @@ class Catalog:
                 raise ArgumentError(f"market {show(name)} is not one of {', '.join(MARKETS)}.")
         elif name not in known:
             what = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
-            if column == "instance_type" and (machine := snapshot.describe_unpriced(name)):
+            if column == "instance_type" and (machine := snapshots.describe_unpriced(name)):
                 raise CatalogError(f"No price of {name} is known ({machine}). {NO_PRICE_REMEDY}")
-            if column == "gpu_model" and (machines := snapshot.unpriced_with(name)):
+            if column == "gpu_model" and (machines := snapshots.unpriced_with(name)):
                 some = list_some(machines, 4)
                 raise CatalogError(f"No price of a machine with {name} is known ({some}). {NO_PRICE_REMEDY}")
             hint = describe_nearest(name, known)
@@ -347,7 +357,7 @@ class Catalog:
 
 
 def _is_reference(provider: str, region: str) -> bool:
-    terms = snapshot.provider_terms(provider)
+    terms = snapshots.provider_terms(provider)
     return terms is not None and terms.reference_region == region
 
 
@@ -392,3 +402,45 @@ def _read_cells(offer: Any) -> dict[str, Any]:
 def _as_plain(frame: pd.DataFrame) -> pd.DataFrame:
     plain = frame.astype({c: str for c in COLUMNS if isinstance(frame[c].dtype, pd.CategoricalDtype)})
     return plain.sort_values(list(COLUMNS[:5]), ignore_index=True)
+
+
+# What changed between two catalogs: new, gone, higher and lower prices.
+
+
+CHANGE_COLUMNS = ("change", *KEY, "old_usd_per_hour", "new_usd_per_hour", "percent", "old_date", "new_date")
+_SCOPE = ("provider", "service", "region", "market")
+
+
+def compare_prices(old: Catalog, new: Catalog) -> pd.DataFrame:
+    """A row per price that differs, in the columns of :data:`COLUMNS`, the largest change first.
+
+    A price is gone only where ``new`` covers the same provider, service, region and market; a retired type is not
+    gone again.
+
+    >>> then, now = Catalog.embedded("2021-02-28"), Catalog.embedded("2026-08-22")
+    >>> changes = compare_prices(then, now)
+    >>> changes.loc[changes["change"] == "higher", "instance_type"].tolist()
+    ['ml.p3.2xlarge']
+    """
+    for name, given in (("old", old), ("new", new)):
+        if not isinstance(given, Catalog):
+            raise ArgumentError(f"{name} must be a Catalog, not {show(given)}. Read a file with Catalog.load first.")
+    columns = [*KEY, "usd_per_hour", "date"]
+    texts = dict.fromkeys((*KEY, "date"), str)
+    before = old.offers(market=None)[[*columns, "retired"]].astype(texts)
+    after = new.offers(market=None)[columns].astype(texts)
+    scopes = pd.MultiIndex.from_frame(after[list(_SCOPE)])
+    before = before[pd.MultiIndex.from_frame(before[list(_SCOPE)]).isin(scopes)]
+    before = before.rename(columns={"usd_per_hour": "old_usd_per_hour", "date": "old_date"})
+    after = after.rename(columns={"usd_per_hour": "new_usd_per_hour", "date": "new_date"})
+    both = pd.merge(before, after, on=list(KEY), how="outer")
+    was, now = both["old_usd_per_hour"], both["new_usd_per_hour"]
+    both["change"] = np.select(
+        [was.isna(), now.isna(), now > was, now < was], ["new", "gone", "higher", "lower"], "same"
+    )
+    both["percent"] = (now / was - 1) * 100
+    gone_before = (both["change"] == "gone") & both["retired"].eq(True)
+    both = both[(both["change"] != "same") & ~gone_before]
+    both = both.assign(size=both["percent"].abs().fillna(-1))
+    order = both.sort_values(["size", *KEY], ascending=[False, *[True] * len(KEY)])
+    return order[list(CHANGE_COLUMNS)].reset_index(drop=True)

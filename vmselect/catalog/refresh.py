@@ -1,25 +1,117 @@
-"""Fetch fresh prices; a provider or region that fails does not affect the others."""
+"""The user's refreshed prices: one file per provider and region, in the platform's cache folder.
+
+A part is replaced in one step, so a refresh that fails, is killed, or runs twice at once leaves every part whole.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import queue
 import re
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 
 from vmselect._checks import check_callable, check_choice, check_name, check_number, check_seconds, maybe, several, show
-from vmselect.catalog import store, table
-from vmselect.catalog.snapshot import newest_prices, provider_terms
+from vmselect._files import safe_name
+from vmselect.catalog import files, table
+from vmselect.catalog.offer import STALE_AFTER_DAYS, age_days
+from vmselect.catalog.snapshots import newest_prices, provider_terms
 from vmselect.catalog.sources import REGISTRY, VIA, PriceTable, Source, open_source
-from vmselect.errors import ArgumentError, RefreshError, VmselectError
+from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
 from vmselect.findings import Finding
 from vmselect.units import list_some
+
+_REMEDY = "Run `vmselect prices refresh`."
+
+
+def cache_folder() -> Path:
+    """The platform's cache folder of vmselect, or the folder in ``VMSELECT_CACHE_DIR``."""
+    own = os.environ.get("VMSELECT_CACHE_DIR")
+    try:
+        return Path(own).expanduser() if own else _platform_folder() / "vmselect"
+    except RuntimeError:  # no such user, or one without a home
+        place = f"VMSELECT_CACHE_DIR is {show(own)}, whose home" if own else "The user's home"
+        raise CatalogError(f"{place} folder is unknown. Set VMSELECT_CACHE_DIR to a folder for prices.") from None
+
+
+def _platform_folder() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def part_path(provider: str, region: str) -> Path:
+    """The file of one provider's prices in one region, whatever a region is called."""
+    full_name = f"{provider}_{region}"
+    name = safe_name(full_name)
+    if name != full_name:  # two regions may have the same safe name
+        name += "-" + hashlib.sha256(full_name.encode()).hexdigest()[:12]
+    return cache_folder() / "prices" / f"{name}.csv"
+
+
+def age_hours(provider: str, region: str) -> float | None:
+    """Hours since this part was fetched; None when it never was, or is dated in the future."""
+    try:
+        age = time.time() - part_path(provider, region).stat().st_mtime
+    except OSError:
+        return None
+    return age / 3600 if age >= 0 else None
+
+
+def write_part(provider: str, region: str, frame: pd.DataFrame) -> None:
+    """Keep fresh prices of one provider in one region, in the place of the old ones."""
+    files.write(frame, part_path(provider, region))
+
+
+def read_part(provider: str, region: str) -> pd.DataFrame | None:
+    """The stored prices of one provider in one region; None when there are none, or they are damaged."""
+    try:
+        return files.read(part_path(provider, region))[0]
+    except CatalogError:
+        return None
+
+
+def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
+    """The refreshed prices of each provider and region, and what is old or unreadable."""
+    frames: list[pd.DataFrame] = []
+    findings: list[Finding] = []
+    try:
+        paths = sorted((cache_folder() / "prices").glob("[!.]*.csv"))
+    except (CatalogError, OSError) as unknown:  # the shipped prices do without it
+        return [], [Finding("refreshed-unreadable", f"No refreshed prices: {unknown}", "", "info")]
+    for path in paths:
+        name = path.stem.replace("_", " ")
+        try:
+            frame, excluded = files.read(path, skip_bad_rows=True)
+        except CatalogError as broken:
+            findings.append(
+                Finding("refreshed-unreadable", f"Refreshed prices of {name} cannot be read: {broken}", _REMEDY)
+            )
+            continue
+        frames.append(frame)
+        findings += excluded
+        newest = max(frame["date"].astype(str).unique())
+        age = age_days(newest)
+        if age > STALE_AFTER_DAYS:
+            findings.append(
+                Finding("old-prices", f"Refreshed prices of {name} are of {newest}, {age} days old.", _REMEDY)
+            )
+    return frames, findings
+
+
+# Fetch fresh prices; a provider or region that fails does not affect the others.
+
 
 REGIONS_AT_ONCE = 4  # per provider: more gets throttled, not faster
 LONGEST_SECONDS = 3600.0  # of a whole refresh, whatever the servers do
@@ -94,8 +186,8 @@ def refresh_prices(
             end(Progress(name, "", "skipped", reason))
             tasks = [task for task in tasks if task[0] != name]
     for name, region in tasks:
-        age = store.age_hours(name, region)
-        kept = store.read_part(name, region) if age is not None and age < max_age_hours else None
+        age = age_hours(name, region)
+        kept = read_part(name, region) if age is not None and age < max_age_hours else None
         if kept is not None and _is_from(kept, via):
             fresh.append(kept)
             end(Progress(name, region, "reused", f"fetched {age:.1f} h ago", len(kept)))
@@ -103,12 +195,12 @@ def refresh_prices(
             report(Progress(name, region, "waiting"))
             waiting.append((name, region))
     for name, region, answer in _fetch_all(waiting, opened, report, most_seconds):
-        kept = store.read_part(name, region)
+        kept = read_part(name, region)
         try:
             if isinstance(answer, VmselectError):
                 raise answer
             frame, excluded = answer
-            store.write_part(name, region, frame)
+            write_part(name, region, frame)
         except VmselectError as failure:
             old += [kept] if kept is not None else []
             stays = _describe_what_stays(name, region, kept)

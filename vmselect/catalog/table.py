@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vmselect.catalog.schema import (
+from vmselect.catalog.offer import (
     COLUMNS,
     FACTS,
     KEY,

@@ -34,7 +34,7 @@ def check(
       vmselect check profiles/g4dn.xlarge-64-20260901T101500.json --format json
     """
     from vmselect.records import Profile
-    from vmselect.records.folder import walk_records
+    from vmselect.records.store import walk_records
 
     rows: list[dict[str, Any]] = []
     unreadable: list[str] = []

@@ -75,9 +75,9 @@ def compare(
       vmselect compare sweep/ --scaling -e 50
     """
     from vmselect import comparison
-    from vmselect.comparison.wording import group_rows
+    from vmselect.comparison.comparison import group_rows
     from vmselect.records import load_records
-    from vmselect.report import tables
+    from vmselect.report import notebook
 
     records = load_records(paths)
     if scaling:
@@ -87,7 +87,7 @@ def compare(
             )
         trainings = [record for record in records if record.kind == "training"]
         found = comparison.scaling(trainings, epochs=epochs, confidence=confidence, model=model)
-        _print([found], format, csv=[found.table], tables=[tables.scaling_rows(found)])
+        _print([found], format, csv=[found.table], tables=[notebook.scaling_rows(found)])
         return
     names = _split(metric, option="--metric")
     common: dict[str, Any] = {
@@ -99,7 +99,7 @@ def compare(
         wanted = _split(factors, option="--factors")
         studies = [comparison.effects(records, factors=wanted, metric=name, scale=scale, **common) for name in names]
         mains = [one.main.assign(metric=one.metric.name).reindex(columns=EFFECT_COLUMNS) for one in studies]
-        _print(studies, format, csv=mains, tables=map(tables.effect_rows, studies))
+        _print(studies, format, csv=mains, tables=map(notebook.effect_rows, studies))
         _write_page(studies, html)
         return
     groups = _split(by, option="--by")
@@ -154,7 +154,7 @@ def _print(
 
 def _write_page(parts: Sequence[Comparison | Effects | Scores], path: Path | None) -> None:
     if path is not None:
-        from vmselect.report.comparisons import write_comparisons
+        from vmselect.report.comparison_page import write_comparisons
 
         print_err([f"Page: {write_comparisons(parts, path).resolve().as_uri()}"])
 

@@ -65,10 +65,10 @@ def estimate(
 
       vmselect estimate small.json --phase 10:1 --phase 5:large.json
     """
-    from vmselect.estimation.fits import EXCLUDED_FIT
+    from vmselect.estimation.programs import EXCLUDED_FIT
     from vmselect.estimation.runtime import TERMS
     from vmselect.records import Profile
-    from vmselect.records.folder import walk_records
+    from vmselect.records.store import walk_records
 
     counts = read_numbers(epochs, option="--epochs") if epochs is not None else None
     if phase and counts:
@@ -114,7 +114,7 @@ Rows = Iterable[tuple[dict[str, Any], "tuple[Finding, ...]"]]
 
 def _one_training(same: list[Profile], counts: list[int] | None, options: dict[str, Any]) -> Rows:
     from vmselect.estimation import fit_runtime
-    from vmselect.estimation.fits import epochs_of
+    from vmselect.estimation.programs import epochs_of
 
     model = fit_runtime(same, **options)
     for count in counts or [epochs_of(same[0])]:
@@ -190,7 +190,7 @@ def _group(profiles: Iterable[Profile], *, across_sizes: bool) -> Iterable[tuple
 
     Otherwise those are repetitions; with a batch size to interpolate, all profiles of a machine.
     """
-    from vmselect.estimation.fits import split_programs
+    from vmselect.estimation.programs import split_programs
     from vmselect.grouping import group_repetitions
 
     programs, others = split_programs(profiles, across_sizes=across_sizes)

@@ -109,7 +109,7 @@ def make_ranking(options: Mapping[str, Any]) -> Ranking:
     from vmselect.ranking import rank, select
     from vmselect.records import load_profiles
     from vmselect.sweeps import read_state
-    from vmselect.sweeps.result import spared_findings
+    from vmselect.sweeps.run import spared_findings
 
     given = {name: value for name, value in options.items() if value is not None}
     common: dict[str, Any] = {

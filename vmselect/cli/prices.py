@@ -82,8 +82,7 @@ def refresh(
 
       vmselect prices refresh --source skypilot --provider lambda --region all
     """
-    from vmselect.catalog.refresh import refresh_prices
-    from vmselect.catalog.store import cache_folder
+    from vmselect.catalog.refresh import cache_folder, refresh_prices
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
@@ -113,7 +112,7 @@ def snapshot(
     folder: Annotated[Path, typer.Argument(help="The pricing folder of a checkout.")] = Path("pricing"),
 ) -> None:
     """Make the prices that ship anew: your refreshed ones over the newest snapshot, in a checkout of vmselect."""
-    from vmselect.catalog.publication import write_snapshot
+    from vmselect.catalog.snapshots import write_snapshot
 
     print_out(f"Wrote {write_snapshot(folder)}. Now run: pytest tests/unit/test_catalog_shipped.py")
 
@@ -126,13 +125,13 @@ def diff(
 ) -> None:
     """Show what changed: new, gone, higher and lower prices. Exit code 1 when something did, as diff does."""
     from vmselect.catalog import Catalog, compare_prices
-    from vmselect.catalog.diff import COLUMNS
+    from vmselect.catalog.catalog import CHANGE_COLUMNS
 
     before = Catalog.load(old) if old else Catalog.embedded()
     after = Catalog.load(new) if new else Catalog.refreshed(alone=True)
     changes = compare_prices(before, after)
     counts = ", ".join(f"{n} {c}" for c, n in changes["change"].value_counts().items()) or "no change"
-    emit(frame_rows(changes), COLUMNS, format=format, title=f"{counts}: {after.origin} against {before.origin}")
+    emit(frame_rows(changes), CHANGE_COLUMNS, format=format, title=f"{counts}: {after.origin} against {before.origin}")
     print_err([*before.findings, *after.findings])
     if len(changes):
         raise typer.Exit(1)

@@ -110,7 +110,7 @@ def _name(who: object) -> str:
 
 
 def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
-    from vmselect.ranking.wording import marks
+    from vmselect.ranking.text import marks
 
     return vars(row) | {
         "batch": row.batch_size,

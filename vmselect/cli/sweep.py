@@ -1,20 +1,115 @@
-"""``vmselect sweep plan | run | status | resume | clean``."""
+"""The live view of a sweep: a table on a terminal, plain lines elsewhere, lines of JSON for programs."""
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
 
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
 from vmselect.cli.output import Format, FormatOption, emit, flag, print_err, print_out
+from vmselect.sweeps.journal import STATUSES
+from vmselect.units import format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.sweeps import Plan, Proposal, SweepResult
-    from vmselect.sweeps.state import State
+    from vmselect.sweeps.journal import Event, State
+
+REFRESH_PER_SECOND = 1.0
+_SPOKEN = {"start": "starting", "started": "running", "skip": "skipped", "add": "added", "unproved": "may still run"}
+
+
+class View:
+    """Shows each event of the journal as it comes; drawn once a second at most, so that watching costs nothing."""
+
+    def __init__(self, plan: Plan, *, machine: bool = False) -> None:
+        self._machine = machine
+        self._factors = {t.id: " ".join(f"{k}={v}" for k, v in t.factors.items()) for t in plan.trials}
+        self._state: State | None = None
+        self._began = time.monotonic()
+        self._live: Live | None = None
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def __call__(self, state: State, event: Event) -> None:
+        """Take in one event."""
+        self._state = state
+        if event["event"] == "add":
+            self._factors[event["trial"]] = f"{self._factors.get(event['like'], '')} (added)"
+        if self._machine:
+            shown = {
+                name: value for name, value in event.items() if name not in ("handle", "token", "trials", "prices")
+            }
+            sys.stdout.write(json.dumps(shown) + "\n")
+            sys.stdout.flush()
+        elif sys.stderr.isatty():
+            if self._live is None and event["event"] == "start":
+                self._live = Live(
+                    get_renderable=self._draw, console=Console(stderr=True), refresh_per_second=REFRESH_PER_SECOND
+                )
+                self._live.start()
+        elif "trial" in event and (line := self._line(state, event)):
+            print_err([line])
+
+    def ask_stop(self) -> bool:
+        """On Ctrl-C: ask once, where somebody is there to answer."""
+        running = len(self._state.open_attempts) if self._state else 0
+        self._close()
+        if not sys.stdin.isatty() or not running:
+            return True
+        try:
+            return typer.confirm(f"End the {running} trials that run, and keep what came?", default=True, err=True)
+        except (typer.Abort, KeyboardInterrupt):
+            return True
+
+    def _close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _line(self, state: State, event: Event) -> str:
+        kind, trial = event["event"], event["trial"]
+        spoken = _SPOKEN.get(kind)
+        if kind == "record":
+            spoken = f"done, {event['file']}"
+        elif kind == "empty":
+            spoken = f"failed, {state.reason_of(trial)}"
+        if not spoken:
+            return ""
+        why = f": {event['why']}" if event.get("why") and kind != "empty" else ""
+        return f"trial {trial} {self._factors.get(trial, '')} {spoken}{why}"
+
+    def _draw(self) -> Any:
+        table = Table(box=None, pad_edge=False)
+        for column in (*STATUSES, "spent", "worst case", "elapsed"):
+            table.add_column(column, justify="right")
+        state = self._state
+        if state is None:
+            return table
+        spent = sum(a.spent_usd for a in state.all_attempts if not a.open)
+        table.add_row(
+            *map(str, state.count_statuses().values()), format_usd(spent), format_usd(state.spent_usd),
+            format_seconds(time.monotonic() - self._began),
+        )  # fmt: skip
+        for attempt in state.open_attempts[:10]:
+            table.add_row(f"{attempt.trial} {self._factors.get(attempt.trial, '')}")
+        return table
+
+
+# ``vmselect sweep plan | run | status | resume | clean``.
+
 
 app = typer.Typer(
     help="Run the probe on every candidate machine, within a budget, and leave nothing running.", no_args_is_help=True
@@ -105,7 +200,7 @@ def resume(
 ) -> None:
     """Go on with a sweep: take in what came, end what was lost, run what has no record yet."""
     from vmselect.sweeps import Plan, read_state
-    from vmselect.sweeps.session import PLAN
+    from vmselect.sweeps.run import PLAN
 
     read_state(folder)
     _run(Plan.load(folder / PLAN), folder, budget_usd, parallel, yes, format, stop_when_sure=stop_when_sure,
@@ -119,7 +214,7 @@ def status(
 ) -> None:
     """Show the state of a sweep from its journal alone. Starts nothing."""
     from vmselect.sweeps import read_state
-    from vmselect.sweeps.result import status_rows
+    from vmselect.sweeps.run import status_rows
 
     state = read_state(folder)
     rows = status_rows(state)
@@ -160,7 +255,6 @@ def _run(
     plan: Plan, folder: Path, budget_usd: float | None, parallel: int, yes: bool, format: Format,  # noqa: A002
     **options: Any,
 ) -> None:  # fmt: skip
-    from vmselect.cli.sweep_view import View
     from vmselect.sweeps import sweep
 
     signal.signal(signal.SIGTERM, _as_interrupt)  # end the trials on SIGTERM, too
@@ -220,7 +314,7 @@ def _total(trials: int, estimated: float, worst: float, plan: Plan) -> str:
 
 
 def _counts(state: State) -> str:
-    from vmselect.sweeps.result import saving
+    from vmselect.sweeps.run import saving
     from vmselect.units import format_usd
 
     counts = ", ".join(f"{count} {status}" for status, count in state.count_statuses().items() if count)

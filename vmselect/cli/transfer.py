@@ -81,7 +81,7 @@ def read_options(pairs: list[str]) -> dict[str, Any]:
     >>> read_options(["port=22", "password=0123"])
     {'port': 22, 'password': '0123'}
     """
-    from vmselect.probe.transfer.address import is_secret_name
+    from vmselect.probe.storage import is_secret_name
 
     flags = {"true": True, "false": False}
     options: dict[str, Any] = {}

@@ -1,23 +1,326 @@
-"""Requirements: what matters to the user, with weights and must-haves, turned into a score that can be traced.
-
-A graded need scores best / value where less is better, value / best where more is; a condition scores 1 or 0. The total
-is the weighted mean, from 0 to 100. A candidate that misses a must-have is out, with the reason.
-"""
+"""What is scored, as named facts: rows of a ranking, comparisons, or a table of one's own; each with its origin."""
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from vmselect._checks import check_flag, check_mapping, check_name, check_number, check_path, is_number, maybe, show
+from vmselect._checks import (
+    check_flag,
+    check_mapping,
+    check_name,
+    check_number,
+    check_path,
+    is_number,
+    list_items,
+    maybe,
+    show,
+)
 from vmselect._files import read_text
-from vmselect.comparison.candidates import Fact, Facts, collect_facts, read_facts
-from vmselect.comparison.metrics import ALIASES, METRICS, Better, guess_better
-from vmselect.comparison.scores import Part, Scores
+from vmselect.comparison.comparison import Answer, Comparison, plain_rows
+from vmselect.comparison.metrics import ALIASES, METRICS, Better, Terms, find_metric, guess_better
 from vmselect.errors import ArgumentError, ComparisonError
+from vmselect.records import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_ROWS = 1_000
+
+ROW_FACTS: Mapping[str, tuple[str, str, str]] = {
+    "cost": ("cost_usd", "USD", "predicted time x price"),
+    "time": ("seconds", "s", "predicted from the measured steps"),
+    "price": ("usd_per_hour", "USD/h", "catalog"),
+    "memory_gib": ("memory_gib", "GiB", "catalog"),
+    "vcpus": ("vcpus", "", "catalog"),
+    "gpu_count": ("gpu_count", "", "catalog"),
+    "gpu_model": ("gpu_model", "", "catalog"),
+    "provider": ("provider", "", "catalog"),
+    "region": ("region", "", "catalog"),
+    "market": ("market", "", "catalog"),
+    "service": ("service", "", "catalog"),
+    "instance_type": ("instance_type", "", "measured"),
+    "batch_size": ("batch_size", "", "measured"),
+}
+"""Facts in a row of a ranking: attribute, unit and origin."""
+
+
+@runtime_checkable
+class Ranked(Protocol):
+    """What a score needs of a ranking, which this layer does not import."""
+
+    @property
+    def deciding_rows(self) -> Sequence[Any]:
+        """Rows at the deciding epoch count, best first: attributes as in :data:`ROW_FACTS`, and ``measures``."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A value, where it comes from and of which day; an interval where it is estimated."""
+
+    value: Any
+    unit: str = ""
+    source: str = "given"
+    date: str | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+Facts = dict[str, dict[str, Fact]]
+"""Candidate to the name of a fact to the fact."""
+
+
+def collect_facts(scored: Any, *, records: Any = None) -> Facts:
+    """Facts of each candidate, from a ranking, one or several comparisons, or a mapping of mappings."""
+    if isinstance(scored, Comparison):
+        return _from_comparisons([scored])
+    if isinstance(scored, Mapping):
+        return read_facts(scored)
+    if isinstance(scored, Ranked):
+        return _from_ranking(scored, records)
+    if isinstance(scored, Sequence) and scored and all(isinstance(one, Comparison) for one in scored):
+        return _from_comparisons(scored)
+    raise ArgumentError(
+        f"{show(scored)} cannot be scored. Pass a ranking, comparisons, or a mapping of names to their facts."
+    )
+
+
+def read_facts(given: Mapping[Any, Any]) -> Facts:
+    """Candidates with their facts, as a file or a caller writes them."""
+    return {
+        str(name): {key: read_fact(value) for key, value in check_mapping(f"the facts of {name}", facts).items()}
+        for name, facts in given.items()
+    }
+
+
+def read_fact(value: Any) -> Fact:
+    """A fact as a file writes it: a plain value, or one with its source and date."""
+    if isinstance(value, Fact):
+        return value
+    if isinstance(value, Mapping):
+        if "value" not in value or set(value) - {"value", "unit", "source", "date"}:
+            raise ArgumentError(f"A fact has the keys value, unit, source and date, not {', '.join(map(str, value))}.")
+        date = value.get("date")
+        return Fact(
+            _plain(value["value"]),
+            str(value.get("unit") or ""),
+            str(value.get("source") or "given"),
+            date.isoformat() if isinstance(date, dt.date) else None if date is None else str(date),
+        )
+    return Fact(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if hasattr(value, "item") else value
+    if value is not None and not isinstance(value, (str, bool, int, float)):
+        raise ArgumentError(f"{show(value)} is no fact. Give a number, a text, or true or false.")
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _from_comparisons(comparisons: Sequence[Comparison]) -> Facts:
+    found: Facts = {}
+    for one in comparisons:
+        for name, summary in one.summaries.items():
+            date = max((run.date for run in one.members[name] if run.date), default=None)
+            origin = _count_runs(summary.count)
+            found.setdefault(name, {})[one.metric.name] = Fact(summary.mean, one.metric.unit, origin, date)
+    return found
+
+
+def _from_ranking(ranking: Ranked, records: Any) -> Facts:
+    rows = ranking.deciding_rows[:MOST_ROWS]
+    if not rows:
+        raise ComparisonError("The ranking has no feasible row to score. Loosen its limits.")
+    measured = _measured(records)
+    found: Facts = {}
+    for row, name in zip(rows, _titles(rows), strict=True):
+        facts = dict(measured.get((row.instance_type, row.batch_size), {}))
+        for key, (attribute, unit, source) in ROW_FACTS.items():
+            value = getattr(row, attribute)
+            if value is None:
+                continue
+            low, high = row.measures[key][1:] if key in row.measures else (None, None)
+            date = row.price_date if source != "measured" and key != "time" else None
+            facts[key] = Fact(_plain(value), unit, source, date, low, high)
+        found[name] = facts
+    return found
+
+
+def _titles(rows: Sequence[Any]) -> list[str]:
+    """A name for each row: its instance type, and whatever else tells it from the others."""
+    telling = [
+        name
+        for name in ("batch_size", "region", "service", "provider", "market")
+        if len({getattr(row, name) for row in rows}) > 1
+    ]
+    plain = [row.instance_type for row in rows]
+    if len(set(plain)) == len(plain):
+        return plain
+    return [" · ".join([row.instance_type, *(str(getattr(row, name)) for name in telling)]) for row in rows]
+
+
+def _measured(records: Any) -> dict[tuple[str | None, int | None], dict[str, Fact]]:
+    """Means of every metric over the records of each machine and batch size."""
+    if records is None:
+        return {}
+    many = [records] if isinstance(records, Record) else list_items(records)
+    if not all(isinstance(record, Record) for record in many):
+        raise ArgumentError("records must be records, as vmselect.load_records reads them.")
+    values: dict[tuple[str | None, int | None], dict[str, list[float]]] = {}
+    dates: dict[tuple[str | None, int | None], str] = {}
+    needs_more = {"total_seconds", "cost_usd"}
+    for record in many:
+        key = (record.instance_type, getattr(record, "batch_size", None))
+        dates[key] = max(dates.get(key, ""), record.created.date().isoformat())
+        own = list(getattr(record, "metrics", None) or {})
+        for name in [*(name for name in METRICS if name not in needs_more), *own]:
+            value = find_metric(name, [record]).read(record, Terms())
+            if value is not None and is_number(value):
+                values.setdefault(key, {}).setdefault(name, []).append(value)
+    return {
+        key: {
+            name: Fact(
+                math.fsum(some) / len(some),
+                METRICS[name].unit if name in METRICS else "",
+                _count_runs(len(some)),
+                dates[key],
+            )
+            for name, some in by_name.items()
+        }
+        for key, by_name in values.items()
+    }
+
+
+def _count_runs(count: int) -> str:
+    return f"mean of {count} run{'' if count == 1 else 's'}"
+
+
+# Scores of candidates, each traceable to the number it rests on, its origin and its date.
+
+
+PART_COLUMNS = (
+    "candidate", "need", "value", "unit", "low", "high", "condition", "grade", "weight", "points", "source", "date",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one need gives one candidate: ``grade`` from 0 to 1 times its share of all weights, in points of 100."""
+
+    candidate: str
+    need: str
+    fact: Fact
+    grade: float
+    weight: float
+    points: float
+    condition: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores(Answer):
+    """Candidates with their scores, best first; made by :meth:`vmselect.Requirements.score`."""
+
+    _table = "scores_html"
+
+    candidates: tuple[str, ...]
+    needs: tuple[str, ...]
+    all_parts: tuple[Part, ...]
+    excluded: Mapping[str, str]
+    title: str
+
+    @cached_property
+    def totals(self) -> dict[str, float]:
+        """Score of each candidate, from 0 to 100, best first."""
+        sums = {
+            name: math.fsum(part.points for part in self.all_parts if part.candidate == name)
+            for name in self.candidates
+        }
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+    @property
+    def best(self) -> str | None:
+        """The candidate with the highest score, or None where all are out."""
+        return next(iter(self.totals), None)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row per candidate that meets every must-have: rank, score, and the points of each need."""
+        import pandas as pd
+
+        points = {(part.candidate, part.need): part.points for part in self.all_parts}
+        rows = [
+            {"rank": rank, "candidate": name, "score": score, **{need: points[name, need] for need in self.needs}}
+            for rank, (name, score) in enumerate(self.totals.items(), start=1)
+        ]
+        return pd.DataFrame(rows, columns=["rank", "candidate", "score", *self.needs])
+
+    @property
+    def parts(self) -> pd.DataFrame:
+        """A row per candidate and need: the number, its origin and date, and what it gave."""
+        import pandas as pd
+
+        rows = [vars(part) | vars(part.fact) for part in self.all_parts]
+        return pd.DataFrame(rows, columns=list(PART_COLUMNS))
+
+    @property
+    def side_by_side(self) -> pd.DataFrame:
+        """A row per need, a column per candidate with its value, and who is best."""
+        import pandas as pd
+
+        rows = []
+        for need in self.needs:
+            here = [part for part in self.all_parts if part.need == need]
+            top = max((part.grade for part in here), default=0.0)
+            winners = [part.candidate for part in here if part.grade == top and top > 0]
+            rows.append(
+                {
+                    "need": need,
+                    **{part.candidate: part.fact.value for part in here},
+                    "best": ", ".join(winners) if len(winners) < len(here) or len(here) == 1 else "equal",
+                }
+            )
+        return pd.DataFrame(rows, columns=["need", *self.candidates, "best"])
+
+    @property
+    def verdict(self) -> str:
+        """Who scores best, and by what."""
+        if not self.totals:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.excluded.items())
+            return f"{self.title}: no candidate meets the must-haves ({reasons})."
+        (best, score), *rest = self.totals.items()
+        own = [part for part in self.all_parts if part.candidate == best and part.weight > 0]
+        first = [part.need for part in own if part.grade == 1]
+        why = f", first in {', '.join(first)}" if first and rest else ""
+        after = f"; then {rest[0][0]} with {rest[0][1]:.1f}" if rest else ""
+        out = f"; {len(self.excluded)} left out" if self.excluded else ""
+        return f"{self.title}: {best} scores {score:.1f} of 100{why}{after}{out}."
+
+    def payload(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "title": self.title,
+            "best": self.best,
+            "table": plain_rows(self.table),
+            "parts": plain_rows(self.parts),
+            "excluded": dict(self.excluded),
+            "verdict": self.verdict,
+        }
+
+    def __repr__(self) -> str:
+        return f"<Scores of {len(self.totals)}: {self}>"
+
+
+# Requirements: what matters to the user, with weights and must-haves, turned into a score that can be traced.
+#
+# A graded need scores best / value where less is better, value / best where more is; a condition scores 1 or 0. The
+# total
+# is the weighted mean, from 0 to 100. A candidate that misses a must-have is out, with the reason.
+
 
 LIMIT_BYTES = 1_000_000
 KEYS = ("weight", "better", "at_least", "at_most", "one_of", "must")

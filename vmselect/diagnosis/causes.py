@@ -5,12 +5,17 @@ from __future__ import annotations
 from itertools import chain
 
 from vmselect._checks import check_share, maybe, show
-from vmselect.diagnosis.base import Diagnosis
+from vmselect.diagnosis.device import find_compute_bound, find_input_bound, find_memory, find_throttling, find_underfed
 from vmselect.diagnosis.epochs import find_growth, find_pauses
-from vmselect.diagnosis.gpus import find_memory, find_throttling, find_underfed
-from vmselect.diagnosis.input import find_compute_bound, find_input_bound
-from vmselect.diagnosis.processors import find_limit, find_neighbours, find_saturation
-from vmselect.diagnosis.storage import find_busy_disk, find_full_memory, find_swapping
+from vmselect.diagnosis.evidence import Diagnosis
+from vmselect.diagnosis.host import (
+    find_busy_disk,
+    find_full_memory,
+    find_limit,
+    find_neighbours,
+    find_saturation,
+    find_swapping,
+)
 from vmselect.errors import ArgumentError
 from vmselect.records import Profile
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from itertools import combinations
 
-from vmselect.diagnosis.base import Causes, Diagnosis, steady_step
+from vmselect.diagnosis.evidence import Causes, Diagnosis, steady_step
 from vmselect.records import Profile
 from vmselect.units import format_seconds
 

@@ -1,9 +1,8 @@
 """PREDICT: from a profile to the time of a whole training, with an interval. Imports no framework."""
 
 from vmselect.estimation import equations
-from vmselect.estimation.fits import FitEstimate, FitsEstimate, estimate_fits
-from vmselect.estimation.methods import METHODS
-from vmselect.estimation.prediction import estimate, fit_runtime
+from vmselect.estimation.methods import METHODS, estimate, fit_runtime
+from vmselect.estimation.programs import FitEstimate, FitsEstimate, estimate_fits
 from vmselect.estimation.runtime import ClosedForm, RuntimeEstimate, RuntimeModel
 from vmselect.estimation.workload import Workload
 

@@ -7,9 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from vmselect.estimation.location import NOTHING, Level, locate, predict_once
-from vmselect.estimation.readings import Opening, Readings
-from vmselect.estimation.waiting import (
+from vmselect.estimation.autotune_wait import (
     NO_WAITING,
     UNKNOWN_SECONDS,
     Waiting,
@@ -18,8 +16,10 @@ from vmselect.estimation.waiting import (
     split_wait,
     weigh_evidence,
 )
+from vmselect.estimation.readings import Opening, Readings
+from vmselect.estimation.statistics import NOTHING, Level, locate, predict_once
 from vmselect.estimation.workload import Workload
-from vmselect.records import Profile
+from vmselect.records import Pause, Profile
 
 BOUNDARY_SPREAD = 0.25
 """Relative spread of the time between epochs, before any was seen."""
@@ -162,3 +162,113 @@ def time_partial_batch(
         again = max(0.0, first.value - step.value * readings.first_units)
         return PartialBatch(each, Level(again, again / 2, again / 2, 0.0))
     return PartialBatch(each)
+
+
+# Pauses inside steps whose cause is known: counted by how they recur, apart from the steps they fell into.
+#
+# Python's collector looks through young objects often and shortly, and through all objects seldom and long: again
+# only
+# once their number has grown by a quarter. While a framework is being set up that happens; in a training that goes
+# on,
+# the heap no longer grows. So pauses over the whole heap count once, and the others at their rate; so do those within
+# the
+# very first step, where compiling makes many objects. Where a record does not tell them apart, the one pause that is
+# far
+# longer than all others is taken for one over the whole heap.
+
+
+FULL_PAUSE = 2.0
+"""A pause is taken for one over the whole heap when it is longer than this many times any other of its run."""
+
+FULL_RECURS = 0.3
+"""Share of the rate at which a probe saw pauses over the whole heap that the high end allows to go on: assumed."""
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """Seconds of pauses that ``each`` step takes on average, and of those that come ``once``."""
+
+    each: Level = NOTHING
+    once: float = 0.0
+
+
+def time_pauses(readings: Readings) -> Pauses:
+    """What pauses add, from those that were seen among the steps of all repetitions."""
+    full, others = [], []
+    first = 0.0
+    for run in readings.pauses:
+        if any(pause.whole_heap is not None for pause in run):
+            first += math.fsum(pause.seconds for pause in run if _in_first_step(pause))
+            later = [pause for pause in run if not _in_first_step(pause)]
+            full += [pause.seconds for pause in later if pause.whole_heap]
+            others += [pause.seconds for pause in later if not pause.whole_heap]
+            continue
+        ordered = sorted((pause.seconds for pause in run), reverse=True)
+        lone = bool(ordered) and (len(ordered) == 1 or ordered[0] > FULL_PAUSE * ordered[1])
+        full += ordered[:1] if lone else []
+        others += ordered[1:] if lone else ordered
+    if not readings.steps_seen:
+        return Pauses()
+    rate = math.fsum(others) / readings.steps_seen
+    again = FULL_RECURS * math.fsum(full) / readings.steps_seen
+    # Few pauses tell their rate badly: by the square root of their number.
+    half = rate / math.sqrt(len(others)) if others else 0.0
+    once = (first + math.fsum(full)) / len(readings.pauses)
+    return Pauses(Level(rate, half, math.hypot(half, again), 0.0), once)
+
+
+def _in_first_step(pause: Pause) -> bool:
+    return pause.epoch == pause.batch == 0
+
+
+# Saves of the model that a short probe does not see: no part of the estimate, but the interval allows for them.
+
+
+SEEN_TWICE = 2
+"""Saves by batches that fit so often into what was probed are in the mean of its steps."""
+
+SELDOM = 10.0
+"""How many times as long as any later one the first end of an epoch must be to be taken for a save that comes only now
+and then..."""
+
+SELDOM_SHARE = 0.5
+"""...and the share of epochs for which the high end then allows one: the second epoch had none."""
+
+
+@dataclass(frozen=True)
+class Saves:
+    """Saves that are not counted: ``per_epoch`` by batches, and perhaps some after a few of the epochs.
+
+    ``by_batches`` says that there are such saves, even where their number is not known. ``longest`` is the longest that
+    callbacks worked at the end of an epoch, or that a step stood out by; 0 where no save was seen. ``now_and_then`` is
+    what an epoch takes on average if what came after the first one comes again.
+    """
+
+    by_batches: bool = False
+    per_epoch: float = 0.0
+    longest: float = 0.0
+    now_and_then: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds an epoch that the high end allows for."""
+        return self.per_epoch * self.longest + self.now_and_then
+
+
+def find_unseen_saves(profile: Profile, readings: Readings, *, step: Level, steps_per_epoch: float) -> Saves:
+    """What of the saves that callbacks announce, or that the first epoch showed, steps and boundaries do not hold."""
+    if readings.unit == "epoch":  # saves are part of whole epochs
+        return Saves()
+    setup = profile.setup
+    first, later = max(readings.first_endings, default=0.0), max(readings.later_endings, default=0.0)
+    # The first save of Keras' own callbacks is slow once, so it says nothing about later ones.
+    seldom = bool(readings.later_endings) and setup.saving is None and first > SELDOM * later
+    longest = max(first, later, step.stall)
+    if setup.saving == "batches" and longest <= step.value:  # nothing that was seen can have been a save
+        longest = 0.0
+    saves = Saves(longest=longest, now_and_then=SELDOM_SHARE * first if seldom else 0.0)
+    if setup.save_freq is None:
+        return replace(saves, by_batches=setup.saving == "batches")
+    if profile.timeline.steps.steps >= SEEN_TWICE * setup.save_freq:
+        return saves
+    return replace(saves, by_batches=True, per_epoch=steps_per_epoch / setup.save_freq)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vmselect.errors import EstimateError
-from vmselect.estimation.location import NOTHING, Level, locate, predict_once
 from vmselect.estimation.readings import Readings, epochs_include_validation
+from vmselect.estimation.statistics import NOTHING, Level, locate, predict_once
 from vmselect.estimation.workload import Workload
 from vmselect.findings import Finding
 from vmselect.records import Profile, Validation

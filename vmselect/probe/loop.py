@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vmselect._checks import check_callable, check_count, check_flag, check_name, check_seconds, maybe
 from vmselect.errors import ProbeError
-from vmselect.probe.base import Probe
-from vmselect.probe.ending import EndWatch
-from vmselect.probe.facts.framework import synchronize_devices
+from vmselect.probe.environment import synchronize_devices
+from vmselect.probe.exit_hooks import EndWatch
 from vmselect.probe.options import Factors, Metrics, Options
-from vmselect.probe.recording import Recording
+from vmselect.probe.recording import Probe, Recording
 from vmselect.probe.sampling import Alarm
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 from vmselect._checks import check_count, check_mapping, check_name, check_path, maybe, show
 from vmselect._checks import check_factors as check_factors
 from vmselect.errors import ArgumentError
-from vmselect.probe.observation import check_sample
+from vmselect.probe.monitoring import check_sample
 from vmselect.probe.sampling import Alarm
 
 Metrics = Mapping[str, float | Callable[[], float]]
@@ -93,7 +93,7 @@ def choose_path(given: Path | None) -> Path | None:
 def check_target(path: Path | None, kind: str) -> None:
     """Find out now, before anything is measured, whether a record of that ``kind`` can be written later."""
     from vmselect._files import check_writable, is_folder
-    from vmselect.records.folder import check_replaceable
+    from vmselect.records.store import check_replaceable
 
     if path is not None:
         check_writable(path)

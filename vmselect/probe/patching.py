@@ -75,7 +75,7 @@ class Trainings:
         module.Model.fit = fit_with_probe
 
     def _wrap_lightning(self, module: Any) -> None:
-        from vmselect.probe.trainers.lightning import LightningProbe
+        from vmselect.probe.trainers import LightningProbe
 
         fit = module.Trainer.fit
 
@@ -96,14 +96,14 @@ class Trainings:
         module.Trainer.fit = fit_with_probe
 
     def _wrap_hugging_face(self, module: Any) -> None:
-        from vmselect.probe.trainers.hugging_face import HuggingFaceProbe
+        from vmselect.probe.trainers import HuggingFaceProbe
 
         make, train, find_checkpoint = module.Trainer.__init__, module.Trainer.train, module.get_last_checkpoint
         requested: dict[str, str] = {}
 
         @functools.wraps(make)
         def make_in_scratch(trainer: Any, *args: Any, **options: Any) -> None:
-            from vmselect.probe.scratch import current
+            from vmselect.probe.file_protection import current
 
             bound = inspect.signature(make).bind(trainer, *args, **options)
             if current is not None:  # the trainer creates its folder when it is constructed
@@ -156,7 +156,7 @@ class Trainings:
 
     def _with_probe(self, given: Any) -> Any:
         """The callbacks of a fit with a probe among them; one that the script has brought itself is enough."""
-        from vmselect.probe.keras.base import KerasProbe
+        from vmselect.probe.keras_callbacks import KerasProbe
 
         # The probe comes first, so that it can redirect what other callbacks write during their setup.
         several = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
@@ -179,7 +179,7 @@ def redirect_tuners() -> None:
 
         @functools.wraps(make)
         def make_in_scratch(*args: Any, **options: Any) -> None:
-            from vmselect.probe.scratch import current
+            from vmselect.probe.file_protection import current
 
             bound = inspect.signature(make).bind(*args, **options)
             given = bound.arguments

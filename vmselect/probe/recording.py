@@ -1,27 +1,117 @@
-"""One training being recorded: its stopwatch, and every fact about it that goes into the profile."""
+"""Writing a record as it comes to be, so that what was measured outlives the process, however that ends."""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
-from vmselect.probe.ending import classify
-from vmselect.probe.facts.process import give_back_initialization, number_fit, take_initialization
-from vmselect.probe.keras.fit import FitFacts, read_fit
-from vmselect.probe.observation import Observation
-from vmselect.probe.options import Options, check_target, choose_path, evaluate_metrics, read_factors
-from vmselect.probe.recorder.pauses import PauseWatch
-from vmselect.probe.recorder.stopwatch import StepTimer
+from vmselect._checks import check_count, check_flag, check_seconds, maybe
+from vmselect.errors import ProbeError
+from vmselect.probe.environment import give_back_initialization, number_fit, take_initialization
+from vmselect.probe.exit_hooks import EndWatch, classify
+from vmselect.probe.keras_fit import FitFacts, read_fit
+from vmselect.probe.monitoring import Observation
+from vmselect.probe.options import (
+    Factors,
+    Metrics,
+    Options,
+    check_target,
+    check_whole,
+    choose_path,
+    evaluate_metrics,
+    read_factors,
+)
+from vmselect.probe.sampling import Alarm
+from vmselect.probe.timer import PauseWatch, StepTimer
+from vmselect.records.record import Environment, Placement, Record
+from vmselect.records.store import Draft
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from vmselect.records.training import Outcome, Profile, Saving, Setup
+
+EVERY_SECONDS = 1.0
+SHARE = 0.02
+"""No more of the time than this goes into writing: a long record is written less often."""
+
+
+class WriteAhead:
+    """Keeps a draft of the record that ``build`` gives, for ``path``; without a path it does nothing.
+
+    :meth:`note` is to be called between the things that are timed, off the clock.
+    """
+
+    def __init__(self, path: Path | None, build: Callable[[], Record], *, identity: str) -> None:
+        self._draft = None if path is None else Draft(path, identity=identity)
+        self._build = build
+        self._next = 0.0
+
+    def note(self) -> None:
+        """Something has ended: write what is known now, unless that was done just before."""
+        began = time.perf_counter()
+        if self._draft is not None and began >= self._next:
+            self._draft.write(self._build())
+            taken = time.perf_counter() - began
+            self._next = began + max(EVERY_SECONDS, taken / SHARE)
+
+    def write(self, record: Record) -> None:
+        """Put ``record`` into the draft now."""
+        if self._draft is not None:
+            self._draft.write(record)
+
+    def finish(self, record: Record) -> Path | None:
+        """Give the record its final name."""
+        return None if self._draft is None else self._draft.finish(record)
+
+    def discard(self) -> None:
+        """There is nothing worth keeping."""
+        if self._draft is not None:
+            self._draft.discard()
+
+
+# What probes put into their records beside the times: machine and software, place, factors.
+
+
+class MachineFacts(TypedDict):
+    """The fields of a record that do not depend on what was measured."""
+
+    environment: Environment
+    placement: Placement
+    factors: Mapping[str, Any]
+
+
+def read_environment(model: Any = None, backend: str | None = None) -> Environment:
+    """The machine and its software, as they are now; ``backend`` where the caller knows what trains."""
+    from vmselect.probe.environment import in_notebook, read_framework, read_machine
+
+    return Environment(**read_framework(model, backend), **read_machine(), notebook=in_notebook())
+
+
+def read_facts(
+    *, instance_type: str | None = None, region: str | None = None, model: Any = None, factors: Factors | None = None
+) -> MachineFacts:
+    """All that can be known of the machine, before anything is timed."""
+    from vmselect.probe.environment import locate
+
+    return {
+        "environment": read_environment(model),
+        "placement": locate(instance_type=instance_type, region=region),
+        "factors": read_factors(factors or {}),
+    }
+
+
+# One training being recorded: its stopwatch, and every fact about it that goes into the profile.
+
 
 Kind = Literal["iteration", "epoch", "loop"]
 
@@ -104,7 +194,7 @@ class Recording:
 
     def count_examples(self, *, steps: int | None) -> int | None:
         """Examples that all workers have seen since the epoch or validation began, ``steps`` ago."""
-        from vmselect.probe.facts.framework import count_examples
+        from vmselect.probe.environment import count_examples
 
         counted = count_examples(self.model, steps=steps)
         return None if counted is None else counted * self._counters
@@ -174,9 +264,8 @@ class Recording:
 
     def build(self, outcome: Outcome, detail: str | None = None, metrics: Mapping[str, float] | None = None) -> Profile:
         """The profile of what was seen until now."""
-        from vmselect.probe.facts.framework import read_peak_gpu_memory
-        from vmselect.probe.facts.hardware import read_peak_memory
-        from vmselect.probe.recorder.timeline import build_timeline
+        from vmselect.probe.environment import read_peak_gpu_memory, read_peak_memory
+        from vmselect.probe.timer import build_timeline
         from vmselect.records.training import Fit, Profile
 
         return Profile(
@@ -247,7 +336,6 @@ class Recording:
         self.timer.enter = self.observation.enter
 
     def _open(self, target: Path | None) -> None:
-        from vmselect.probe.recorder.write_ahead import WriteAhead
 
         def build() -> Profile:
             plain = {name: value for name, value in self.options.metrics.items() if not callable(value)}
@@ -259,9 +347,7 @@ class Recording:
         self._ahead = WriteAhead(target if self.is_chief else None, build, identity=self._id)
 
     def _read_facts(self, backend: str | None) -> None:
-        from vmselect.probe.facts.framework import count_feeders, count_parameters, describe_structure, name_model
-        from vmselect.probe.facts.placement import locate
-        from vmselect.probe.surroundings import read_environment
+        from vmselect.probe.environment import count_feeders, count_parameters, describe_structure, locate, name_model
 
         dispatch = None if self.model is None else "threaded" if self.fit.threaded else "direct"
         self._environment = read_environment(self.model, backend).model_copy(update={"dispatch": dispatch})
@@ -285,3 +371,103 @@ def describe_end(profile: Profile, written: Path | None, redirected: Sequence[st
     kept = f"; written to a scratch folder and removed: {', '.join(redirected)}" if redirected else ""
     ended = "ended the training" if profile.outcome == "stopped" else "the training ended by itself"
     return f"vmselect: {ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}"
+
+
+# What every probe of trainings does: it holds one recording at a time, and keeps the profile of the last one.
+
+
+class Probe:
+    """However a training is watched, this is how its recording ends."""
+
+    _recording: Recording | None = None
+    _watch: EndWatch | None = None
+    _profile: Profile | None = None
+
+    def _release(self) -> Recording | None:
+        """Let go of the training: nothing of the probe's stays in it."""
+        recording, watch = self._recording, self._watch
+        self._recording = self._watch = None
+        if watch is not None:
+            watch.stop()
+        return recording
+
+    def _close(self, outcome: Outcome, detail: str | None = None) -> None:
+        recording = self._release()
+        if recording is not None:
+            self._profile = recording.keep(outcome, detail) or self._profile
+
+    def _end_early(self, error: BaseException | None, detail: str | None) -> None:
+        self._close(*classify(error, detail))
+
+
+@dataclass(eq=False, repr=False)
+class CallbackProbe(Probe):
+    """A probe that is passed to whatever trains: it may be copied, and serve several trainings in turn."""
+
+    _way: ClassVar[str]
+    """How to have something measured, in words."""
+
+    path: str | os.PathLike[str] | None = None
+    _: KW_ONLY
+    stop: bool = True
+    batch_size: int | None = None
+    instance_type: str | None = None
+    region: str | None = None
+    metrics: Metrics | None = None
+    factors: Factors | None = None
+    sample: float | None = 1.0
+    alarm: Alarm | None = None
+    name: str | None = None
+    protect_files: bool = True
+    verbose: int = 1
+
+    def __post_init__(self) -> None:
+        self.stop = check_flag("stop", self.stop)
+        self.protect_files = check_flag("protect_files", self.protect_files)
+        self.options = Options.of(**{field.name: getattr(self, field.name) for field in fields(Options)})
+        self.path = self.options.path
+        self._reset()
+
+    def _reset(self) -> None:
+        self._recording = self._watch = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy is a fresh probe with the same settings: a recording belongs to one training in one process.
+        return {name: value for name, value in self.__dict__.items() if name[0] != "_" or name == "_profile"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    @property
+    def profile(self) -> Profile:
+        """The :class:`~vmselect.Profile` of the last training; of one that has not come to its end, what was seen."""
+        # No hook reports a failed training. An exception that is being handled is what ended it.
+        if self._recording is not None and self._recording.saw_anything:
+            return self._recording.snapshot(sys.exc_info()[1])
+        if self._profile is None:
+            raise ProbeError(f"Nothing has been measured yet. {self._way}")
+        return self._profile
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a profile."""
+        return self._profile is not None or (self._recording is not None and self._recording.saw_anything)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class StepProbe(CallbackProbe):
+    """A probe that cuts epochs short after a few steps."""
+
+    steps: int = 20
+    validations: int = 2
+    seconds: float | None = None
+    steady_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        self.steps = check_count("steps", self.steps)
+        self.validations = check_count("validations", self.validations, least=0, most=2)
+        self.seconds = maybe(check_seconds, "seconds", self.seconds, above=0)
+        self.steady_seconds = maybe(check_seconds, "steady_seconds", self.steady_seconds)
+        super().__post_init__()
+        check_whole(self.stop, seconds=self.seconds, steady_seconds=self.steady_seconds)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect.probe.facts.process import mark_start
-from vmselect.probe.keras.iteration import IterationProbe
+from vmselect.probe.environment import mark_start
+from vmselect.probe.file_protection import make_scratch_folder, note_writes, saved_in_scratch
+from vmselect.probe.keras_callbacks import IterationProbe
 from vmselect.probe.options import Options
 from vmselect.probe.patching import EnoughFits, Trainings, after_import, redirect_tuners
 from vmselect.probe.sampling import Alarm
-from vmselect.probe.scratch import make_scratch_folder, note_writes, saved_in_scratch
 from vmselect.probe.torch_script import LOADER_MODULE, OPTIMIZER_MODULE, EnoughSteps, TorchScript
 
 if TYPE_CHECKING:

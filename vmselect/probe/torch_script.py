@@ -23,12 +23,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vmselect.probe.base import Probe
-from vmselect.probe.ending import EndWatch
-from vmselect.probe.facts.framework import length_of, synchronize_devices
-from vmselect.probe.facts.process import take_initialization
+from vmselect.probe.environment import length_of, synchronize_devices, take_initialization
+from vmselect.probe.exit_hooks import EndWatch
 from vmselect.probe.options import Options
-from vmselect.probe.recording import Recording
+from vmselect.probe.recording import Probe, Recording
 
 if TYPE_CHECKING:
     from vmselect.records.training import Outcome, Profile

@@ -1,15 +1,15 @@
 """DECIDE: machine estimates joined with prices, ranked by cost, time or both, under a deadline and a budget."""
 
 from vmselect.ranking.bill import Bill, BillPart
-from vmselect.ranking.contenders import MachineEstimate
-from vmselect.ranking.costs import MethodologyCost, SelectionCost
-from vmselect.ranking.decision import rank, select
+from vmselect.ranking.estimates import MachineEstimate
 from vmselect.ranking.measures import MEASURES
-from vmselect.ranking.moving import Transfer
+from vmselect.ranking.rank_machines import rank, select
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.rows import Excluded, Row
+from vmselect.ranking.selection_cost import MethodologyCost, SelectionCost
 from vmselect.ranking.serving import ServingRanking, ServingRow, rank_inference
 from vmselect.ranking.spot import Interruptions
+from vmselect.ranking.transfer_cost import Transfer
 from vmselect.ranking.views import Crossover
 
 __all__ = [

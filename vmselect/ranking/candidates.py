@@ -17,14 +17,13 @@ import pandas as pd
 from vmselect.catalog import Catalog, describe_unpriced, provider_terms
 from vmselect.estimation.runtime import ClosedForm
 from vmselect.intervals import Interval
-from vmselect.ranking.contenders import MachineEstimate
-from vmselect.ranking.rows import Excluded
+from vmselect.ranking.estimates import MachineEstimate
+from vmselect.ranking.rows import Bools, Excluded, Floats, Ints
 from vmselect.ranking.settings import Settings
-from vmselect.ranking.spread import Bools, Floats, Ints
 from vmselect.units import list_some
 
 if TYPE_CHECKING:
-    from vmselect.ranking.services import Service
+    from vmselect.ranking.serving import Service
 
 OFFER_FIELDS = ("provider", "service", "region", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib")
 

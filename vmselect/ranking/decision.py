@@ -1,192 +1,184 @@
-"""From profiles and prices to a decision."""
+"""Everything that settings make of candidates: measures, who is feasible, scores, order, ties, Pareto front."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from vmselect import _defaults
-from vmselect._checks import check_count, check_name, check_seconds, list_items, maybe, show
-from vmselect.catalog import Catalog
-from vmselect.convergence import ConvergenceStudy
-from vmselect.errors import ArgumentError, RankingError
-from vmselect.estimation import RuntimeModel, Workload, fit_runtime
-from vmselect.grouping import check_comparable, read_records
-from vmselect.ranking.candidates import join_offers
-from vmselect.ranking.contenders import Measured
-from vmselect.ranking.measures import Objective
-from vmselect.ranking.moving import Transfer
-from vmselect.ranking.result import Ranking
-from vmselect.ranking.settings import Settings, read_batch_sizes, read_catalog
-from vmselect.ranking.spot import Interruptions
-from vmselect.ranking.study import Studied
-from vmselect.records import Profile, Record
-from vmselect.records.inference import InferenceRecord
+import numpy as np
+import numpy.typing as npt
+
+from vmselect.intervals import Interval
+from vmselect.ranking.candidates import Candidates
+from vmselect.ranking.measures import LIMITED, MEASURES, score
+from vmselect.ranking.rows import Bools, Floats, Ints
+from vmselect.ranking.settings import Settings
+
+Codes = npt.NDArray[np.int8]
+FEASIBLE, OTHER_MARKET, FIRST_LIMIT = range(3)
+"""Codes of feasibility; from the last on, the position of the broken limit in ``LIMITED`` is added."""
+
+MUCH = 1.5
+"""A measure that is this many times another's is much worse. Chosen by judgement: what half as much again costs in
+time or money is worth more than a difference that the intervals cannot tell."""
 
 
-def rank(
-    profiles: Profile | Iterable[Profile],
-    *,
-    epochs: int | Iterable[int] | ConvergenceStudy = (5, 10, 20),
-    catalog: Catalog | None = None,
-    objective: Objective = _defaults.OBJECTIVE,
-    region: str | Iterable[str] | None = None,
-    market: str | Iterable[str] | None = _defaults.MARKET,
-    deadline_hours: float | None = None,
-    budget_usd: float | None = None,
-    batch_size: int | Iterable[int] | Literal["all"] | None = None,
-    method: str = _defaults.METHOD,
-    interruptions: Interruptions | Mapping[str, float] | None = None,
-    decide_at: int | None = None,
-    confidence: float = _defaults.CONFIDENCE,
-    billing: Literal["exact", "provider"] = "exact",
-    include_retired: bool = False,
-    model: str | None = None,
-    fit: int | str | None = None,
-    minimum_metric: float | Mapping[str, float] | None = None,
-    workload: Workload | None = None,
-    examples: int | None = None,
-    validation_examples: int | None = None,
-    steps_per_epoch: float | None = None,
-    boot_seconds: float = 0.0,
-    transfer: Transfer | Mapping[str, Any] | None = None,
-) -> Ranking:
-    """Rank every machine that was measured, at every price it can be rented at.
+@dataclass(frozen=True, kw_only=True)
+class Assessment:
+    """Matrices with a row per candidate and a column per epoch count; ``rank`` is 0 where not feasible."""
 
-    >>> import vmselect as vs
-    >>> profiles = [
-    ...     vs.Profile.from_times(instance_type=name, batch_size=256, steps_per_epoch=159, init_seconds=5,
-    ...                           first_iteration_seconds=3.4, iteration_seconds=[seconds] * 10)
-    ...     for name, seconds in (("g4dn.xlarge", 0.20), ("g5.xlarge", 0.08))
-    ... ]
-    >>> ranking = vs.rank(profiles, epochs=50)
-    >>> ranking.best.instance_type
-    'g5.xlarge'
+    epochs: Floats
+    work: Interval[Floats]
+    """Time without interruptions, a row per machine estimate."""
+    measures: Mapping[str, Interval[Floats]]
+    limits: Codes
+    score: Floats
+    rank: Ints
+    tied: Bools
+    pareto: Bools
+    order: tuple[Ints, ...]
+    """For each column, the feasible candidates, best first."""
 
-    ``market``, ``region`` and ``batch_size`` take one value, several, or ``"all"``. A batch size that was not probed is
-    interpolated from those around it. Without ``region`` a machine is priced where it was measured, if that is known.
-    ``catalog=None`` uses :meth:`Catalog.default`. With several epoch counts the last one decides, unless ``decide_at``
-    names another. ``epochs`` may be a :class:`ConvergenceStudy`: each batch size then takes the epochs that it needs,
-    and ``minimum_metric`` is the final value that the monitored metric (or each metric that it names) must reach.
-    ``workload``, or its single fields, describes where the training differs from what was probed.
-    ``billing="provider"`` applies the provider's billing increment and minimum. ``interruptions`` applies to spot
-    prices only. ``model`` takes only the profiles of that model, and ``fit`` only those of one training of a program
-    with several: its number, or its name. ``transfer`` (a :class:`~vmselect.Transfer`) adds moving the data in and the
-    model out. :func:`vmselect.rank_inference` ranks inference records.
-    """
-    fields = {
-        "examples": examples, "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch,
-    }  # fmt: skip
-    wanted = Workload.saying(workload, fields)
-    if batch_size is None and wanted.batch_size is not None:
-        batch_size = wanted.batch_size
-    wanted = replace(wanted, batch_size=None)
-    settings = Settings.read(
-        epochs=epochs, studied=isinstance(epochs, ConvergenceStudy), decide_at=decide_at, objective=objective,
-        markets=market, regions=region, batch_sizes=read_batch_sizes(batch_size), deadline_hours=deadline_hours,
-        budget_usd=budget_usd, method=method, confidence=confidence, billing=billing, interruptions=interruptions,
-        include_retired=include_retired,
+    @property
+    def time(self) -> Interval[Floats]:
+        """Expected time of each run."""
+        return self.measures["time"]
+
+    @property
+    def cost(self) -> Interval[Floats]:
+        """Its cost."""
+        return self.measures["cost"]
+
+
+def assess(candidates: Candidates, settings: Settings) -> Assessment:
+    """Evaluate all candidates under ``settings``."""
+    epochs = epoch_counts(candidates, settings)
+    work = candidates.work(epochs)
+    measures = measure(candidates, settings, work)
+    limits = _check_limits(candidates, settings, measures)
+    feasible = limits == FEASIBLE
+    values = {name: spread.value for name, spread in measures.items()}
+    best = {name: np.min(np.where(feasible, v, np.inf), axis=0, initial=np.inf) for name, v in values.items()}
+    value = score(settings.objective, values, best)
+    # Equal scores are ordered by the sum of all ratios, then by the measures themselves, so that no rounding puts a
+    # candidate before one that is better, and last by the fixed order of the candidates.
+    whole = score(dict.fromkeys(MEASURES, 1 / len(MEASURES)), values, best)
+    near = _within_reach(candidates, settings, epochs, measures, best, value)
+    rank = np.zeros(value.shape, dtype=np.intp)
+    tied, pareto = np.zeros(value.shape, dtype=bool), np.zeros(value.shape, dtype=bool)
+    order = []
+    for column in range(value.shape[1]):
+        rows = np.flatnonzero(feasible[:, column])
+        keys = [*(values[name][rows, column] for name in reversed(MEASURES)), whole[rows, column], value[rows, column]]
+        ordered = rows[np.lexsort(keys)]
+        if len(ordered):
+            tied[rows, column] = near(int(ordered[0]), rows, column)
+            pareto[rows, column] = pareto_front(values["time"][rows, column], values["cost"][rows, column])
+            equal = ordered[tied[ordered, column] & pareto[ordered, column]]
+            others = [values[name][equal, column] for name, weight in settings.objective.items() if not weight]
+            choice = equal[_prefer(others)] if len(equal) and others else ordered[0]
+            ordered = np.concatenate([[choice], ordered[ordered != choice]])
+            rank[ordered, column] = np.arange(1, len(ordered) + 1)
+        order.append(ordered)
+    return Assessment(
+        epochs=np.broadcast_to(epochs.value, (len(candidates.machine_estimates), epochs.value.shape[1])), work=work,
+        measures=measures, limits=limits, score=value, rank=rank, tied=tied, pareto=pareto, order=tuple(order),
     )  # fmt: skip
-    boot_seconds = check_seconds("boot_seconds", boot_seconds)
-
-    def fit_times(some: Sequence[Profile], size: int | None) -> RuntimeModel:
-        return fit_runtime(
-            some, workload=replace(wanted, batch_size=size), method=settings.method, confidence=settings.confidence,
-            boot_seconds=boot_seconds,
-        )  # fmt: skip
-
-    chosen = choose_profiles(profiles, model, fit)
-    findings = check_comparable(chosen, given=wanted.given)
-    catalog = read_catalog(catalog)
-    studied = None
-    if isinstance(epochs, ConvergenceStudy):
-        studied = Studied.read(epochs, minimum_metric, chosen, settings.confidence)
-    elif minimum_metric is not None:
-        raise ArgumentError("minimum_metric needs a convergence study; pass one as epochs=, or use vmselect.select.")
-    elif batch_size is None:
-        check_batch_sizes([profile for profile in chosen if profile.instance_type])
-    measured = Measured(chosen, fit_times, given=wanted.given)
-    if studied:
-        machine_estimates, excluded, studied = studied.make_pairs(measured, settings.batch_sizes, catalog)
-        findings = (*findings, *studied.study.findings)
-    else:
-        machine_estimates, excluded = measured.machine_estimates, measured.excluded
-        if settings.batch_sizes is not None:
-            machine_estimates, others = measured.at_sizes(settings.batch_sizes, name_others=True)
-            excluded = [*excluded, *others]
-    if transfer is not None:
-        machine_estimates, unmoved = Transfer.read(transfer).charge(machine_estimates)
-        excluded = [*excluded, *unmoved]
-    candidates, unpriced = join_offers(machine_estimates, catalog, settings)
-    whole = dict.fromkeys((*findings, *catalog.findings))
-    return Ranking(candidates, settings, excluded=[*excluded, *unpriced], findings=tuple(whole), studied=studied)
 
 
-def select(
-    profiles: Profile | Iterable[Profile],
-    study: ConvergenceStudy,
-    *,
-    catalog: Catalog | None = None,
-    objective: Objective = _defaults.OBJECTIVE,
-    minimum_metric: float | Mapping[str, float] | None = None,
-    **options: Any,
-) -> Ranking:
-    """Rank every pair of VM type and batch size: :func:`vmselect.rank` with the epochs that a study says each needs.
-
-    >>> import vmselect as vs
-    >>> profiles = [
-    ...     vs.Profile.from_times(instance_type=name, batch_size=size, steps_per_epoch=40_960 // size,
-    ...                           iteration_seconds=[seconds * size] * 10)
-    ...     for name, seconds in (("g4dn.xlarge", 0.0008), ("g5.xlarge", 0.0003)) for size in (256, 1024)
-    ... ]
-    >>> study = vs.ConvergenceStudy.from_epochs({256: [13, 14], 1024: [22, 20]}, metrics={256: 0.97, 1024: 0.95})
-    >>> selection = vs.select(profiles, study)
-    >>> selection.best.instance_type, selection.best.batch_size
-    ('g5.xlarge', 256)
-    >>> vs.select(profiles, study, minimum_metric=0.96).batch_sizes
-    (256,)
-
-    Without ``batch_size`` every size is a candidate that the study or a profile was made at. A machine's time at a
-    size where it was not probed is interpolated, and so are epochs; what lies too far is left out with the reason.
-    ``minimum_metric`` demands at least that much, or at most that much where smaller is better. The other arguments
-    are those of :func:`vmselect.rank`.
-    """
-    if not isinstance(study, ConvergenceStudy):
-        raise ArgumentError(f"study is {show(study)}. Load one with vmselect.ConvergenceStudy.load(folder).")
-    if "epochs" in options:
-        raise ArgumentError("epochs come from the study here. Leave them out, or use vmselect.rank.")
-    chosen = {"catalog": catalog, "objective": objective, "minimum_metric": minimum_metric}
-    return rank(profiles, epochs=study, **chosen, **options)  # type: ignore[arg-type]
+def epoch_counts(candidates: Candidates, settings: Settings) -> Interval[Floats]:
+    """Epoch counts: one row for all machine_estimates, or, where a study gave them, a row each and a single column."""
+    if settings.epochs:
+        counts = np.array([settings.epochs], dtype=float)
+        return Interval(counts, counts, counts)
+    studied = np.array([tuple(one.epochs or (0, 0, 0)) for one in candidates.machine_estimates], dtype=float).reshape(
+        -1, 3
+    )
+    return Interval(studied[:, [0]], studied[:, [1]], studied[:, [2]])
 
 
-def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fit: int | str | None) -> list[Profile]:
-    """The profiles, of the given model and of the given training of their program only where one is named."""
-    records = [profiles] if isinstance(profiles, (Record, str, bytes)) else list_items(profiles)
-    if any(isinstance(record, InferenceRecord) for record in records):
-        raise ArgumentError("There are inference records among the profiles. Rank them with vmselect.rank_inference.")
-    given, model = read_records(records, Profile, error=RankingError), maybe(check_name, "model", model)
-    named = [profile for profile in given if model is None or profile.model == model]
-    if not named:
-        known = ", ".join(sorted({profile.model or "unnamed" for profile in given}))
-        raise ArgumentError(f"no profile is of the model {show(model)}; the models are: {known}.")
-    if fit is None:
-        return named
-    wanted = check_name("fit", fit) if isinstance(fit, str) else check_count("fit", fit)
-    chosen = [one for one in named if one.fit is not None and wanted in (one.fit.number, one.fit.name)]
-    if not chosen:
-        fits = {(one.fit.number, one.fit.name) for one in named if one.fit is not None}
-        known = ", ".join(f"{number} ({name})" if name else str(number) for number, name in sorted(fits, key=str))
-        raise ArgumentError(f"no profile is of the fit {show(wanted)}; the fits are: {known or 'not known'}.")
-    return chosen
-
-
-def check_batch_sizes(profiles: Sequence[Profile]) -> None:
-    """Refuse to compare batch sizes unless the caller asked for it."""
-    sizes = {profile.batch_size for profile in profiles}
-    if len(sizes) > 1:
-        named = ", ".join("unknown" if size is None else str(size) for size in sorted(sizes, key=lambda s: s or 0))
-        raise RankingError(
-            f"The profiles have different batch sizes ({named}), which need different numbers of epochs. "
-            'Pass batch_size= to choose one, batch_size="all" to compare them at equal epochs, or use vmselect.select.'
+def measure(candidates: Candidates, settings: Settings, work: Interval[Floats]) -> dict[str, Interval[Floats]]:
+    """Every measure of each candidate, given what each machine estimate takes when nothing interrupts it."""
+    time = work.take(candidates.machine_estimate)
+    if settings.interruptions and candidates.is_spot.any():
+        stretched = settings.interruptions.stretch(work, confidence=settings.confidence).take(
+            candidates.machine_estimate
         )
+        time = stretched.where(candidates.is_spot[:, None], time)
+    return {name: one.of(candidates, settings, time) for name, one in MEASURES.items()}
+
+
+def pareto_front(seconds: Floats, cost: Floats) -> Bools:
+    """Which points no other beats in both; identical points are on the front together.
+
+    >>> pareto_front(np.array([1.0, 2.0, 3.0]), np.array([9.0, 4.0, 5.0])).tolist()
+    [True, True, False]
+    """
+    front = np.zeros(seconds.shape, dtype=bool)
+    if not seconds.size:
+        return front
+    order = np.lexsort((cost, seconds))
+    time, money = seconds[order], cost[order]
+    cheapest_before = np.concatenate([[np.inf], np.minimum.accumulate(money)[:-1]])
+    better = money < cheapest_before
+    # A point equal to the latest front point in both is on the front with it.
+    latest = np.maximum.accumulate(np.where(better, np.arange(len(order)), 0))
+    front[order] = better | ((time == time[latest]) & (money == money[latest]))
+    return front
+
+
+def _check_limits(candidates: Candidates, settings: Settings, measures: Mapping[str, Interval[Floats]]) -> Codes:
+    """For each candidate and epoch count, whether it keeps the limits, and if not, the first that it breaks."""
+    verdict = np.zeros(measures["time"].value.shape, dtype=np.int8)
+    for position in reversed(range(len(LIMITED))):
+        most = LIMITED[position].limit_of(settings)
+        if most is not None:
+            verdict[measures[LIMITED[position].name].value > most] = FIRST_LIMIT + position
+    if settings.markets is not None:
+        verdict[~np.isin(candidates.column("market").astype(str), settings.markets)] = OTHER_MARKET
+    return verdict
+
+
+def _within_reach(
+    candidates: Candidates,
+    settings: Settings,
+    epochs: Interval[Floats],
+    measures: Mapping[str, Interval[Floats]],
+    best: Mapping[str, Floats],
+    value: Floats,
+) -> Callable[[int, Ints, int], Bools]:
+    """Who may be as good as a winner: a function of its position, of rows and of a column.
+
+    Without a study: those whose low ends score no worse than the winner's high ends. With one, epochs are the same on
+    every machine, so at the winner's batch size only times can make a tie; between batch sizes it is the mean epochs
+    that count, not how far a single run may fall from them.
+    """
+
+    def scored(spreads: Mapping[str, Interval[Floats]]) -> tuple[Floats, Floats]:
+        low = score(settings.objective, {name: s.low for name, s in spreads.items()}, best)
+        return low, score(settings.objective, {name: s.high for name, s in spreads.items()}, best)
+
+    if settings.epochs:
+        low, high = scored(measures)
+        return lambda winner, rows, column: np.asarray(low[rows, column] <= high[winner, column])
+    mean = Interval(epochs.value, epochs.value, epochs.value)
+    low, high = scored(measure(candidates, settings, candidates.work(mean)))
+    sizes = candidates.per_machine_estimate(lambda one: one.batch_size)
+    widths = candidates.per_machine_estimate(lambda one: one.epochs.mean_half_width if one.epochs else 0.0).astype(
+        float
+    )
+
+    def near(winner: int, rows: Ints, column: int) -> Bools:
+        at = value[rows, column]
+        of_epochs = np.where(sizes[rows] == sizes[winner], 0.0, np.hypot(widths[rows], widths[winner]))
+        above = high[winner, column] / value[winner, column] - 1
+        apart = np.hypot(np.hypot(1 - low[rows, column] / at, above), of_epochs)
+        return np.asarray(np.log(at / value[winner, column]) <= apart)
+
+    return near
+
+
+def _prefer(others: Sequence[Floats]) -> int:
+    """Position of the first that no other beats by much on a measure that the objective does not weigh, else 0."""
+    fine = np.all([values <= MUCH * values.min() for values in others], axis=0)
+    return int(np.argmax(fine))

@@ -17,7 +17,7 @@ from vmselect._checks import is_number, show
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.ranking.spread import Floats
+from vmselect.ranking.rows import Floats
 from vmselect.units import SECONDS_PER_HOUR, count_epochs, format_seconds, format_usd
 
 if TYPE_CHECKING:

@@ -6,28 +6,30 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vmselect import __version__
 from vmselect._checks import check_flag, check_indent
 from vmselect._hooks import hook
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
-from vmselect.estimation.waiting import price_waits
+from vmselect.estimation.autotune_wait import price_waits
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.ranking import costs, payload, views, wording
-from vmselect.ranking.assessment import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, Assessment, assess
+from vmselect.ranking import selection_cost, text, views
 from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, name_unsold
-from vmselect.ranking.doubts import candidate_findings
+from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, Assessment, assess
+from vmselect.ranking.epochs import Studied
 from vmselect.ranking.measures import LIMITED, MEASURES
-from vmselect.ranking.rows import Excluded, Lazy, Row
+from vmselect.ranking.rows import Excluded, Ints, Lazy, Row
 from vmselect.ranking.settings import Settings
-from vmselect.ranking.spread import Ints
-from vmselect.ranking.study import Studied
+from vmselect.ranking.warnings import candidate_findings
 from vmselect.units import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -123,7 +125,7 @@ class Ranking:
     def best(self) -> Row:
         """The winner at the deciding epoch count; where nothing is feasible, a :class:`RankingError` says why."""
         if not self:
-            raise RankingError(wording.nothing_feasible(self))
+            raise RankingError(text.nothing_feasible(self))
         return self.deciding_rows[0]
 
     @property
@@ -247,10 +249,10 @@ class Ranking:
     @property
     def verdict(self) -> str:
         """The answer in a sentence or two."""
-        return wording.verdict(self)
+        return text.verdict(self)
 
     def __str__(self) -> str:
-        return printable_lines(wording.as_text(self))
+        return printable_lines(text.as_text(self))
 
     def __repr__(self) -> str:
         return f"<Ranking of {len(self)} rows: {printable(self.verdict)}>"
@@ -281,14 +283,14 @@ class Ranking:
 
     def to_frame(self) -> pd.DataFrame:
         """The rows as a DataFrame, with the fields of :class:`Row` as columns."""
-        return payload.to_frame(self)
+        return to_frame(self)
 
     def payload(self, *, rows: bool = True, which: Sequence[int] | None = None) -> dict[str, Any]:
         """Everything as plain values, enough to rank again elsewhere; see docs/reference/ranking.md.
 
         ``which`` are the positions of the candidates to tell of, where not all of very many are wanted.
         """
-        return payload.to_payload(self, rows=rows, which=which)
+        return to_payload(self, rows=rows, which=which)
 
     def to_json(self, *, rows: bool = True, indent: int | None = None) -> str:
         """The payload as JSON text."""
@@ -334,12 +336,12 @@ class Ranking:
         """Price ratio, speed-up and cost ratio of each candidate relative to ``instance_type``."""
         return views.against(self, instance_type)
 
-    def selection_cost(self) -> costs.SelectionCost:
+    def selection_cost(self) -> selection_cost.SelectionCost:
         """What choosing cost, against running everything everywhere; with a study a :class:`MethodologyCost`.
 
         Pairs that end below the minimum metric count too: without a study, one learns that by training them.
         """
-        return costs.selection_cost(self)
+        return selection_cost.selection_cost(self)
 
     # -- showing -------------------------------------------------------------------------------------------------
     def chart(self, kind: str = "time-cost", **options: Any) -> Any:
@@ -359,3 +361,106 @@ class Ranking:
 def _count(epochs: float) -> float:
     """An epoch count as a whole number where it is one."""
     return int(epochs) if float(epochs).is_integer() else float(epochs)
+
+
+# A ranking as a table and as plain values for JSON.
+
+
+FORMAT = 1
+COSTS = ("study_seconds", "study_usd", "probe_seconds", "probe_usd", "exhaustive_seconds", "exhaustive_usd", "fraction")
+
+
+def to_frame(ranking: Ranking) -> pd.DataFrame:
+    """A row per :class:`Row`, a column per field; measures that have no field of their own follow."""
+    import pandas as pd
+
+    which, column = ranking.positions
+    result, candidates = ranking.assessment, ranking.candidates
+    at = which, column
+    columns: dict[str, Any] = {
+        "rank": result.rank[at], "score": result.score[at], "tied_with_best": result.tied[at],
+        "pareto": result.pareto[at], "epochs": result.epochs[candidates.machine_estimate[which], column],
+        "price_date": candidates.column("date")[which], "usd_per_hour": candidates.usd_per_hour[which],
+    }  # fmt: skip
+    for measure in MEASURES.values():
+        columns |= dict(zip(measure.fields, (p[at] for p in result.measures[measure.name]), strict=True))
+    columns |= {name: candidates.column(name)[which] for name in OFFER_FIELDS}
+    for name in ("instance_type", "batch_size", "factors", "basis"):
+        columns[name] = candidates.per_machine_estimate(attrgetter(name))[which]
+    columns["method"] = candidates.per_machine_estimate(lambda one: one.runtime.method)[which]
+    places = list(zip(which.tolist(), column.tolist(), strict=True))
+    columns["terms"] = [ranking.terms_of(*place) for place in places]
+    columns["findings"] = [ranking.findings_of(*place) for place in places]
+    columns["title"] = [candidates.title(candidate) for candidate, _ in places]
+    columns["measures"] = [ranking.measures_of(*place) for place in places]
+    names = dict.fromkeys([*(field.name for field in fields(Row)), *columns])
+    frame = pd.DataFrame({name: columns[name] for name in names})
+    if ranking.studied:
+        metrics = [ranking.metric(size) for size in frame["batch_size"]]
+        frame.insert(list(frame.columns).index("batch_size") + 1, "metric", metrics)
+    whole = (frame["epochs"] % 1 == 0).all()
+    return frame.astype({"epochs": int}) if whole else frame
+
+
+def to_payload(ranking: Ranking, *, rows: bool, which: Sequence[int] | None) -> dict[str, Any]:
+    """Plain values, all of them finite: identities, prices, coefficients, settings, and with ``rows`` the results.
+
+    Without them, what is excluded is only what no settings bring back.
+    """
+    findings: dict[Finding, int] = {}
+
+    def number(found: tuple[Finding, ...]) -> list[int]:
+        return [findings.setdefault(finding, len(findings)) for finding in found]
+
+    candidates = ranking.candidates
+    whole = number(ranking.findings)
+    plain: dict[str, Any] = {
+        "format": FORMAT,
+        "writer": f"vmselect {__version__}",
+        "verdict": ranking.verdict,
+        "settings": ranking.settings.to_dict(),
+        "machines": [
+            {
+                "instance_type": one.instance_type,
+                "provider": one.provider,
+                "batch_size": one.batch_size,
+                "factors": dict(one.factors),
+                "title": one.title,
+                "basis": one.basis,
+                "repetitions": one.repetitions,
+                "probe_seconds": one.probe_seconds,
+                "method": one.runtime.method,
+                "runtime": one.runtime.coefficients(),
+                "iterations": one.iterations,
+                "epochs": list(one.epochs) if one.epochs else None,
+            }
+            for one in candidates.machine_estimates
+        ],
+        "candidates": [
+            {"machine": int(candidates.machine_estimate[i]), "title": candidates.title(i)}
+            | candidates.identity(i)
+            | {
+                "usd_per_hour": float(candidates.usd_per_hour[i]),
+                "moving_usd": float(candidates.moving_usd[i]),
+                "billing_increment_seconds": float(candidates.increment_seconds[i]),
+                "billing_minimum_seconds": float(candidates.minimum_seconds[i]),
+                "findings": number(ranking.findings_of(i)),
+            }
+            for i in (range(len(candidates)) if which is None else which)
+        ],
+        "excluded": [asdict(excluded) for excluded in (ranking.excluded if rows else ranking.always_excluded)],
+    }
+    if rows:
+        plain["rows"] = [
+            vars(row)
+            | {"candidate": int(candidate), "findings": number(row.findings), "factors": dict(row.factors)}
+            | {"measures": {name: value._asdict() for name, value in row.measures.items()}}
+            for row, candidate in zip(ranking.rows, ranking.positions[0], strict=True)
+        ]
+    plain["ranking_findings"] = whole
+    plain["findings"] = [asdict(finding) for finding in findings]
+    if ranking.studied:
+        sizes = sorted({one.batch_size for one in candidates.machine_estimates if one.batch_size})
+        cost = ranking.selection_cost()
+        plain["study"] = ranking.studied.to_dict(sizes, {name: getattr(cost, name) for name in COSTS})
+    return plain

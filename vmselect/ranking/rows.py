@@ -1,4 +1,4 @@
-"""Rows of a ranking, made only when they are read: a million of them cost nothing unless read."""
+"""Types of the arrays that hold a row per candidate and a column per epoch count."""
 
 from __future__ import annotations
 
@@ -8,10 +8,21 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Generic, TypeVar, overload
 
+import numpy as np
+import numpy.typing as npt
+
 from vmselect.errors import EstimateError
 from vmselect.findings import Finding, findings_html
 from vmselect.intervals import Interval
 from vmselect.units import count_epochs, format_seconds, format_usd, printable
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+Bools = npt.NDArray[np.bool_]
+
+
+# Rows of a ranking, made only when they are read: a million of them cost nothing unless read.
+
 
 Item = TypeVar("Item")
 

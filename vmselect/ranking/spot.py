@@ -22,7 +22,7 @@ from vmselect import _defaults
 from vmselect._checks import check_number
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
-from vmselect.ranking.spread import Floats
+from vmselect.ranking.rows import Floats
 from vmselect.units import SECONDS_PER_HOUR
 
 

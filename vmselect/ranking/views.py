@@ -10,9 +10,9 @@ import numpy as np
 from vmselect._checks import check_count, check_name
 from vmselect.errors import RankingError
 from vmselect.intervals import Interval
-from vmselect.ranking.assessment import FEASIBLE, OTHER_MARKET, measure
+from vmselect.ranking.decision import FEASIBLE, OTHER_MARKET, measure
 from vmselect.ranking.measures import read_measure
-from vmselect.ranking.spread import Floats, Ints
+from vmselect.ranking.rows import Floats, Ints
 from vmselect.units import printable
 
 if TYPE_CHECKING:

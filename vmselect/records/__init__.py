@@ -1,8 +1,8 @@
 """RECORD: what was measured, its file formats, and the warnings about it. Imports no framework and no numpy."""
 
-from vmselect.records.base import Environment, Fact, Gpu, Placement, Record
-from vmselect.records.folder import load_profiles, load_records
 from vmselect.records.inference import InferenceRecord
+from vmselect.records.record import Environment, Fact, Gpu, Placement, Record
+from vmselect.records.store import load_profiles, load_records
 from vmselect.records.training import (
     Boundary,
     Epoch,

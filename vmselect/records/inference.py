@@ -11,7 +11,8 @@ from pydantic import Field, model_validator
 from vmselect._checks import check_count, check_factors, check_name, check_number, check_seconds, list_items, maybe
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, warnings_first
-from vmselect.records.base import (
+from vmselect.records.latency_histogram import count_buckets, percentile, percentile_of_buckets
+from vmselect.records.record import (
     UNKNOWN_INSTANCE_TYPE,
     Count,
     Name,
@@ -24,7 +25,6 @@ from vmselect.records.base import (
     Text,
     given_as,
 )
-from vmselect.records.histogram import count_buckets, percentile, percentile_of_buckets
 from vmselect.records.usage import Usage
 from vmselect.units import BYTES_PER_MB
 

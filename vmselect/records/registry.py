@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from vmselect.errors import ProfileError
 from vmselect.records import convergence, inference, training, transfer
-from vmselect.records.base import Record, describe_invalid
+from vmselect.records.record import Record, describe_invalid
 
 REQUIRED = ("format", "id", "created", "writer")
 """What a new record gets by itself and a file must say."""

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from vmselect._checks import check_factors, check_name, check_number, check_seconds, list_items, maybe
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, warnings_first
-from vmselect.records.base import (
+from vmselect.records.record import (
     UNKNOWN_INSTANCE_TYPE,
     Count,
     Name,

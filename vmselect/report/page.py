@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import vmselect
 from vmselect import _files
 from vmselect.errors import ArgumentError
-from vmselect.report.content import page_content
 from vmselect.report.files import check_target
+from vmselect.report.page_data import page_content
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking

@@ -1,9 +1,8 @@
 """Sweeps: a plan of trials, run where the machines are, within a budget, leaving nothing running."""
 
 from vmselect.sweeps.plan import Plan, Trial
-from vmselect.sweeps.result import Missing, SweepResult
-from vmselect.sweeps.session import Cleaned, Proposal, clean, read_state, resume, sweep
-from vmselect.sweeps.skypilot import skypilot_estimator
+from vmselect.sweeps.run import Cleaned, Missing, Proposal, SweepResult, clean, read_state, resume, sweep
+from vmselect.sweeps.skypilot_export import skypilot_estimator
 
 __all__ = [
     "Cleaned",

@@ -1,28 +1,118 @@
-"""The engine: starts trials within the budget, watches them, fetches their records, and ends what it started."""
+"""The budget: the worst-case cost of a sweep never exceeds it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect.errors import SweepError, VmselectError
-from vmselect.sweeps.budget import Budget
-from vmselect.sweeps.collection import collect, fingerprint
-from vmselect.sweeps.journal import Event, Journal
+from vmselect._files import write_text
+from vmselect.errors import ProfileError, SweepError, VmselectError
+from vmselect.records import Record, load_records
+from vmselect.records.record import Fact
+from vmselect.records.store import load_record, recover
+from vmselect.sweeps.journal import Attempt, Event, Journal, State, trials_of
 from vmselect.sweeps.plan import Plan, Trial
-from vmselect.sweeps.runners.base import Job, Runner, Seen, count_supervisors, read_status
-from vmselect.sweeps.state import Attempt, State, trials_of
+from vmselect.sweeps.runners.runner import Job, Runner, Seen, count_supervisors, read_status
+from vmselect.units import format_usd
 
 if TYPE_CHECKING:
     from vmselect.sweeps.sequential import Sequential
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The prices of all trials and the most that they may cost together."""
+
+    plan: Plan
+    prices: Mapping[str, float]
+    limit_usd: float | None = None
+
+    def worst_of(self, trial: str) -> float:
+        """The worst-case cost of one trial."""
+        return self.plan.worst_usd(self.prices[trial])
+
+    def worst_usd(self, state: State, planned: Collection[str]) -> float:
+        """Spent so far, plus the worst case of everything that runs and of ``planned``."""
+        return state.spent_usd + sum(self.worst_of(trial) for trial in planned)
+
+    def fits(self, state: State, planned: Collection[str]) -> bool:
+        """Whether the worst case stays within the limit."""
+        worst = self.worst_usd(state, planned)
+        return self.limit_usd is None or worst <= self.limit_usd * (1 + _ROUNDING)
+
+    def check(self, state: State, planned: Collection[str]) -> None:
+        """Raise if the worst case exceeds the limit.
+
+        A crash may have cost money. A resumed sweep then runs the trials that still fit, if any.
+        """
+        if state.attempts and any(self.fits(state, [trial]) for trial in planned):
+            return
+        if planned and not self.fits(state, planned) and self.limit_usd is not None:
+            raise SweepError(
+                f"The worst case is {format_usd(self.worst_usd(state, planned))} ({format_usd(state.spent_usd)} spent "
+                f"or running, {len(planned)} trials to go), more than the budget of {format_usd(self.limit_usd)}. "
+                "Nothing was started. Lower minutes, plan fewer trials, or raise the budget."
+            )
+
+
+# Collects the records of trials in the sweep's folder, under the number of their trial.
+
+
+def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path], list[str]]:
+    """Copy every complete record of an attempt into ``folder``; returns the files and the faults of others.
+
+    Repeating it gives the same files: a crash before the journal entry loses and duplicates nothing.
+    """
+    recover(attempt_folder / "records")  # of a killed trial
+    files: list[Path] = []
+    faults: list[str] = []
+    for source in sorted((attempt_folder / "records").glob("*.json")):
+        if source.name.startswith("."):
+            continue
+        try:
+            record = load_record(source)
+        except ProfileError as broken:
+            faults.append(str(broken))
+            continue
+        target = folder / f"{trial.id}-{source.name}"
+        files.append(write_text(target, _complete(record, trial).to_json(), error=SweepError))
+    return files, faults
+
+
+def load_all(folder: Path, files: list[str]) -> list[Record]:
+    """The records of a sweep, in order of trials."""
+    return load_records([folder / name for name in sorted(files)]) if files else []
+
+
+def fingerprint(path: Path) -> str:
+    """A hash of the file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _complete(record: Record, trial: Trial) -> Record:
+    """The record with the trial's factors and instance type, if it lacks them."""
+    changes: dict[str, object] = {}
+    if missing := {name: level for name, level in trial.factors.items() if name not in record.factors}:
+        changes["factors"] = {**record.factors, **missing}
+    if record.placement.instance_type is None and trial.instance_type:
+        named = Fact(value=trial.instance_type, source="given")
+        changes["placement"] = record.placement.model_copy(update={"instance_type": named})
+    return record.model_copy(update=changes) if changes else record
+
+
+# The engine: starts trials within the budget, watches them, fetches their records, and ends what it started.
+
 
 FETCH_SECONDS = 3600.0
 """Time limit for fetching records from machines that cost nothing."""

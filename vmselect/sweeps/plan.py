@@ -1,30 +1,265 @@
-"""The plan of a sweep: which trials run where, in which order, and what they may cost at most."""
+"""The machines of a plan: their properties and options for each runner."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import random
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vmselect._checks import check_choice, check_count, check_mapping, check_name, check_number, several, show
+from vmselect._checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_mapping,
+    check_name,
+    check_number,
+    is_number,
+    list_items,
+    several,
+    show,
+)
 from vmselect.errors import ArgumentError, CatalogError, PlanError
-from vmselect.sweeps import design
-from vmselect.sweeps.command import as_text, fill, placeholders, split_command
-from vmselect.sweeps.design import Level
-from vmselect.sweeps.machines import ENDING_SECONDS, MOST_NODES, RUNNERS, Machine, read_machine
+from vmselect.sweeps.command import as_text, check_text, fill, placeholders, split_command
 from vmselect.units import cost_usd
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from vmselect.catalog import Catalog
+
+MOST_NODES = 1024
+MOST_USD_PER_HOUR = 100_000.0
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:\[\]-]*")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine of a plan, or one kind of machine.
+
+    ``options`` exist for one runner only, such as a Slurm partition.
+    """
+
+    name: str
+    cores: int | None = None
+    threads: int | None = None
+    hosts: tuple[str, ...] = ()
+    python: str = "python3"
+    instance_type: str | None = None
+    region: str | None = None
+    market: str | None = None
+    usd_per_hour: float | None = None
+    options: Mapping[str, str | bool] = field(default_factory=dict)
+
+
+def _text(name: str, value: Any) -> str:
+    return check_text(name, check_name(name, value))
+
+
+def _host(name: str, value: Any) -> str:
+    text = check_name(name, value)
+    if not _HOST.fullmatch(text):  # ssh would take a leading dash for an option
+        raise PlanError(f"{name} {show(value)} is not a valid ssh host. Write it as name, user@name or an alias.")
+    return text
+
+
+def _option(name: str, value: Any) -> str:
+    return _text(name, value if isinstance(value, str) else str(value))
+
+
+_OWN: dict[str, Callable[[str, Any], Any]] = {
+    "cores": lambda name, value: check_count(name, value, most=4096),
+    "threads": lambda name, value: check_count(name, value, most=65536),
+    "instance_type": _text,
+    "region": _text,
+    "market": _text,
+    "usd_per_hour": lambda name, value: check_number(name, value, least=0, most=MOST_USD_PER_HOUR),
+}
+_SSH: dict[str, Callable[[str, Any], Any]] = {
+    "hosts": lambda name, value: several(_host, name, value),
+    "host": lambda name, value: (_host(name, value),),
+    "python": _text,
+}
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "slurm": ("partition", "account", "qos", "constraint", "gres", "gpus", "mem", "nodelist", "exclusive"),
+    "skypilot": ("cloud", "image_id", "disk_size", "accelerators"),
+}
+RUNNERS = ("local", "ssh", "slurm", "skypilot")
+ENDING_SECONDS = {"skypilot": 300.0}
+"""Paid time after the time cap of a rented machine: its records are fetched, then it is terminated."""
+
+
+def read_machine(name: str, facts: Any, *, runner: str) -> Machine:
+    """Check the properties of the machine ``name`` for ``runner``.
+
+    >>> read_machine("small", {"cores": 1}, runner="local").cores
+    1
+    """
+    where = ("machines", name)
+    if facts is not None and not isinstance(facts, Mapping):
+        raise PlanError(f"machines: {name} must map properties to values, not {show(facts)}.", where)
+    checks = _OWN | (_SSH if runner == "ssh" else {"python": _text} if runner == "slurm" else {})
+    checks |= {option: check_flag if option == "exclusive" else _option for option in _OPTIONS.get(runner, ())}
+    given: dict[str, Any] = {}
+    try:
+        check_text("machine", name)
+        for key, value in (facts or {}).items():
+            if key not in checks:
+                near = get_close_matches(str(key), list(checks), n=1)
+                hint = f"Did you mean {near[0]}?" if near else f"With runner {runner}: {', '.join(checks)}."
+                raise PlanError(f"machines: {name} has no property {show(key)}. {hint}", (*where, str(key)))
+            given["hosts" if key == "host" else key] = checks[key](f"machines: {name}: {key}", value)
+    except ArgumentError as bad:
+        raise PlanError(str(bad), getattr(bad, "where", ()) or where) from None
+    options = {key: given.pop(key) for key in list(given) if key in _OPTIONS.get(runner, ())}
+    return Machine(name=name, options=options, **given)
+
+
+# The design of experiments: combinations of levels, exclusions, repetitions, and random order by blocks.
+
+
+Level = str | int | float | bool
+Factors = dict[str, Level]
+
+MOST_TRIALS = 100_000
+REPETITION = "repetition"
+_NAME = re.compile(r"[A-Za-z_]\w{0,63}")
+
+
+def read_factors(given: Any) -> dict[str, tuple[Level, ...]]:
+    """Factor names to their levels."""
+    if not isinstance(given, Mapping):
+        raise PlanError(f"factors must map names to lists of levels, not {show(given)}.", ("factors",))
+    factors: dict[str, tuple[Level, ...]] = {}
+    for name, levels in given.items():
+        where = ("factors", str(name))
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == REPETITION:
+            raise PlanError(f"{show(name)} cannot name a factor. Use letters, digits and _, such as batch_size.", where)
+        levels = [levels] if isinstance(levels, (str, bytes, Mapping)) else list_items(levels)
+        read = tuple(read_level(f"factor {name}: level", level, where) for level in levels)
+        if not read:
+            raise PlanError(f"Factor {name} has no levels, so there is nothing to run. Give at least one.", where)
+        twice = {str(level) for level in read if [str(other) for other in read].count(str(level)) > 1}
+        if twice:
+            raise PlanError(
+                f"Factor {name} names {', '.join(sorted(twice))} twice, which makes duplicate trials.", where
+            )
+        factors[name] = read
+    return factors
+
+
+def read_level(what: str, level: Any, where: tuple[str | int, ...]) -> Level:
+    """A level in its plain form: a text, a number or a truth value."""
+    if hasattr(level, "item") and not isinstance(level, str):
+        level = level.item()
+    if isinstance(level, str) and level.strip():
+        try:
+            return check_text(what, level)
+        except PlanError as bad:
+            raise PlanError(str(bad), where) from None
+    if isinstance(level, bool) or (isinstance(level, (int, float)) and is_number(level)):
+        return level
+    raise PlanError(f"{what} must be a text or a number, not {show(level)}.", where)
+
+
+def read_rules(name: str, given: Any, factors: Mapping[str, tuple[Level, ...]]) -> tuple[dict[str, Any], ...]:
+    """Rules such as ``{"machine": "small", "batch_size": [128, 256]}``: a trial fits where every factor does."""
+    if isinstance(given, Mapping):
+        given = [given]
+    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
+        raise PlanError(f"{name} must be a list of rules, not {show(given)}.", (name,))
+    rules: list[dict[str, Any]] = []
+    for position, rule in enumerate(given):
+        where: tuple[str | int, ...] = (name, position)
+        if not isinstance(rule, Mapping) or not rule:
+            raise PlanError(f"A rule in {name} must map factors to levels, not {show(rule)}.", where)
+        read: dict[str, Any] = {}
+        for factor, levels in rule.items():
+            check_factor(factor, factors, f"A rule in {name}", (*where, str(factor)))
+            several = isinstance(levels, Sequence) and not isinstance(levels, str)
+            plain = [read_level(f"{name}: {factor}", level, where) for level in (levels if several else [levels])]
+            for level in plain:
+                if level not in factors[factor]:
+                    known = ", ".join(map(str, factors[factor]))
+                    raise PlanError(f"A rule in {name} names {factor} {level!r}; its levels are {known}.", where)
+            read[factor] = plain if several else plain[0]
+        rules.append(read)
+    return tuple(rules)
+
+
+def check_factor(name: Any, factors: Mapping[str, Any], who: str, where: tuple[str | int, ...]) -> None:
+    """Raise where ``name`` is no factor."""
+    if name not in factors:
+        known = ", ".join(factors) or "none"
+        raise PlanError(f"{who} names the unknown factor {show(name)}; the factors are {known}.", where)
+
+
+def cross(
+    factors: Mapping[str, tuple[Level, ...]],
+    *,
+    exclude: Sequence[Mapping[str, Any]],
+    include: Sequence[Mapping[str, Any]],
+) -> list[Factors]:
+    """Every combination of levels that is allowed, in the order of the factors."""
+    size = 1
+    for levels in factors.values():
+        size *= len(levels)
+    if size > MOST_TRIALS:
+        raise PlanError(f"The factors make {size:,} combinations, more than {MOST_TRIALS:,}. Use fewer.", ("factors",))
+    combined = [dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values())]
+    kept = [c for c in combined if not _fits_any(c, exclude) and (not include or _fits_any(c, include))]
+    if not kept:
+        raise PlanError("The rules leave no candidate to run. Exclude less.", ("exclude",))
+    return kept
+
+
+def order(
+    combinations: Sequence[Factors], *, repetitions: int, blocks: Sequence[str], seed: int | None
+) -> list[tuple[int, int, str]]:
+    """Positions in ``combinations`` with their repetition and block, in the order in which they are to run.
+
+    Blocks run one after the other, in random order, and each is shuffled inside; without a seed nothing is.
+    """
+    if len(combinations) * repetitions > MOST_TRIALS:
+        total = len(combinations) * repetitions
+        raise PlanError(f"{total:,} trials are more than {MOST_TRIALS:,}. Use fewer.", ("repetitions",))
+    grouped: dict[tuple[Any, ...], list[tuple[int, int, str]]] = {}
+    for repetition in range(1, repetitions + 1):
+        for position, factors in enumerate(combinations):
+            levels = {**factors, REPETITION: repetition}
+            key = tuple(levels[name] for name in blocks)
+            name = ", ".join(f"{b} {level}" for b, level in zip(blocks, key, strict=True))
+            grouped.setdefault(key, []).append((position, repetition, name))
+    groups = list(grouped.values())
+    if seed is not None:
+        chance = random.Random(seed)
+        chance.shuffle(groups)
+        for group in groups:
+            chance.shuffle(group)
+    return [trial for group in groups for trial in group]
+
+
+def _fits_any(factors: Factors, rules: Sequence[Mapping[str, Any]]) -> bool:
+    return any(
+        all(
+            factors[name] in levels if isinstance(levels, list) else factors[name] == levels
+            for name, levels in rule.items()
+        )
+        for rule in rules
+    )
+
+
+# The plan of a sweep: which trials run where, in which order, and what they may cost at most.
+
 
 Value = TypeVar("Value")
 MOST_MINUTES = 7 * 24 * 60.0
@@ -110,13 +345,13 @@ class Plan:
         seed: int | None = 0,
         exclude: Sequence[Mapping[str, Any]] = (),
         include: Sequence[Mapping[str, Any]] = (),
-        blocks: str | Sequence[str] = (design.REPETITION,),
+        blocks: str | Sequence[str] = (REPETITION,),
         environment: Mapping[str, Any] | None = None,
     ) -> None:
         self._arguments = _checked(lambda _, given: split_command(given), "command", command)
         self.command = command if isinstance(command, str) else list(command)
         self.runner = _checked(check_choice, "runner", runner, choices=RUNNERS)
-        self.factors = design.read_factors({} if factors is None else factors)
+        self.factors = read_factors({} if factors is None else factors)
         self.machines = self._read_machines({} if machines is None else machines)
         self.repetitions = _checked(check_count, "repetitions", repetitions, most=10_000)
         self.minutes = _checked(check_number, "minutes", minutes, above=0, most=MOST_MINUTES)
@@ -125,8 +360,8 @@ class Plan:
             else _checked(check_number, "expected_minutes", expected_minutes, above=0, most=self.minutes)
         )  # fmt: skip
         self.seed = None if seed is None else _checked(check_count, "seed", seed, least=0)
-        self.exclude = design.read_rules("exclude", exclude, self.factors)
-        self.include = design.read_rules("include", include, self.factors)
+        self.exclude = read_rules("exclude", exclude, self.factors)
+        self.include = read_rules("include", include, self.factors)
         self.blocks = self._read_blocks(blocks)
         self.environment = self._read_environment({} if environment is None else environment)
         self._check_placeholders()
@@ -135,8 +370,8 @@ class Plan:
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """The trials in running order; their numbers count combinations in written order."""
-        combinations = design.cross(self.factors, exclude=self.exclude, include=self.include)
-        turns = design.order(combinations, repetitions=self.repetitions, blocks=self.blocks, seed=self.seed)
+        combinations = cross(self.factors, exclude=self.exclude, include=self.include)
+        turns = order(combinations, repetitions=self.repetitions, blocks=self.blocks, seed=self.seed)
         width = max(3, len(str(len(turns))))
         trials = []
         for position, repetition, block in turns:
@@ -285,8 +520,8 @@ class Plan:
             return ()
         names = _checked(lambda name, value: several(check_name, name, value), "blocks", given)
         for name in names:
-            if name != design.REPETITION:
-                design.check_factor(name, self.factors, "blocks", ("blocks",))
+            if name != REPETITION:
+                check_factor(name, self.factors, "blocks", ("blocks",))
         return names
 
     def _read_environment(self, given: Any) -> dict[str, str | None]:
@@ -301,16 +536,16 @@ class Plan:
                     "it is then taken from your own environment and not stored.",
                     where,
                 )
-            level = None if value is None else design.read_level(f"environment: {name}", value, where)
+            level = None if value is None else read_level(f"environment: {name}", value, where)
             variables[name] = None if level is None else as_text(level)
         return variables
 
     def _check_placeholders(self) -> None:
         for name in placeholders(self._arguments):
-            design.check_factor(name, self.factors, "The command", ("command",))
+            check_factor(name, self.factors, "The command", ("command",))
         for variable, text in self.environment.items():
             for name in placeholders([text or ""]):
-                design.check_factor(name, self.factors, "environment", ("environment", variable))
+                check_factor(name, self.factors, "environment", ("environment", variable))
 
     def _check_locations(self) -> None:
         for level in self.factors.get("nodes", ()):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 import vmselect as vs
-from vmselect.catalog import store
+from vmselect.catalog import refresh
 from vmselect.catalog.refresh import RefreshOutcome, refresh_prices
 from vmselect.catalog.sources import REGISTRY, PriceTable, build_table, open_source
 from vmselect.catalog.sources.azure import AzurePrices
@@ -102,7 +102,7 @@ def test_what_was_fetched_lately_is_used_again(aws) -> None:
     assert [p.state for p in outcome.parts] == ["reused"]
     assert aws.asked == ["us-east-1"]
     seven_hours_ago = time.time() - 7 * 3600
-    os.utime(store.part_path("aws", "us-east-1"), (seven_hours_ago, seven_hours_ago))
+    os.utime(refresh.part_path("aws", "us-east-1"), (seven_hours_ago, seven_hours_ago))
     assert [p.state for p in refresh_prices(sources={"aws": aws}).parts] == ["fetched"]
 
 
@@ -132,7 +132,7 @@ def test_a_failed_region_that_never_had_prices_says_so(aws, azure) -> None:
 
 def test_with_nothing_readable_in_the_cache_the_embedded_prices_serve(aws) -> None:
     refresh_prices(sources={"aws": aws})
-    store.part_path("aws", "us-east-1").write_bytes(b"\x00garbage")
+    refresh.part_path("aws", "us-east-1").write_bytes(b"\x00garbage")
     catalog = vs.Catalog.default()
     assert catalog == vs.Catalog.embedded()
     assert "aws us-east-1 cannot be read" in str(catalog.findings[0])
@@ -145,7 +145,7 @@ def test_an_embedded_price_newer_than_the_refreshed_one_stays() -> None:
     old = vs.Catalog.embedded().with_offers(
         [{**row, "usd_per_hour": 9.0}, {**row, "market": "reserved_1y", "usd_per_hour": 3.0}]
     )
-    store.write_part("aws", "us-east-1", old.offers(instance_type="g4dn.xlarge", market=["on_demand", "reserved_1y"]))
+    refresh.write_part("aws", "us-east-1", old.offers(instance_type="g4dn.xlarge", market=["on_demand", "reserved_1y"]))
     catalog = vs.Catalog.default()
     assert catalog.price("g4dn.xlarge") == vs.Catalog.embedded().price("g4dn.xlarge") != 9.0
     assert catalog.price("g4dn.xlarge", market="reserved_1y") == 3.0
@@ -160,7 +160,7 @@ def test_whatever_goes_wrong_in_one_cloud_costs_it_alone(aws, azure, fault) -> N
 
 def test_a_damaged_part_is_named_and_fetched_again(aws, azure) -> None:
     refresh_prices(sources={"aws": aws, "azure": azure})
-    store.part_path("aws", "us-east-1").write_bytes(b"\x00\x01garbage")
+    refresh.part_path("aws", "us-east-1").write_bytes(b"\x00\x01garbage")
     catalog = vs.Catalog.refreshed()
     assert "aws us-east-1 cannot be read" in str(catalog.findings[0])
     assert catalog.price("small", provider="azure") == 0.5
@@ -311,7 +311,7 @@ def test_killed_at_any_moment_and_two_at_once_the_catalog_stays_whole() -> None:
     for pause in (0.0, 0.013, 0.029, 0.047):
         writers = start_writers(2)
         try:
-            while not store.part_path("aws", "us-east-1").exists():
+            while not refresh.part_path("aws", "us-east-1").exists():
                 time.sleep(0.005)
             for _ in range(5):
                 assert len(vs.Catalog.refreshed(alone=True)) == whole
@@ -352,7 +352,7 @@ def test_ctrl_c_does_not_wait_for_a_server_that_hangs(cloud, answer) -> None:
 
 
 def test_what_a_killed_writer_left_is_cleared_later(aws) -> None:
-    left = store.part_path("aws", "us-east-1").parent / f".vmselect-{'a' * 16}.part"
+    left = refresh.part_path("aws", "us-east-1").parent / f".vmselect-{'a' * 16}.part"
     left.parent.mkdir(parents=True)
     left.write_text("half")
     os.utime(left, (time.time() - 7200, time.time() - 7200))

@@ -11,9 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import vmselect as vs
-from vmselect.catalog.publication import write_snapshot
 from vmselect.catalog.refresh import refresh_prices
-from vmselect.catalog.snapshot import pricing_folder
+from vmselect.catalog.snapshots import pricing_folder, write_snapshot
 from vmselect.catalog.sources.azure import AzurePrices
 from vmselect.catalog.sources.http import JsonClient
 from vmselect.catalog.sources.skypilot import SkyPilotPrices

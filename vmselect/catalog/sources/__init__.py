@@ -10,7 +10,7 @@ import pandas as pd
 
 from vmselect._checks import show
 from vmselect.catalog import table
-from vmselect.catalog.schema import KEY
+from vmselect.catalog.offer import KEY
 from vmselect.errors import ArgumentError, RefreshError
 from vmselect.findings import Finding
 

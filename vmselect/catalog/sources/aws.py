@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from vmselect import _optional
-from vmselect.catalog.schema import describe_nearest, name_gpu
+from vmselect.catalog.offer import describe_nearest, name_gpu
 from vmselect.catalog.sources import PriceTable, Row, build_table
 from vmselect.catalog.sources.http import follow_pages
 from vmselect.catalog.sources.machines import known_machines

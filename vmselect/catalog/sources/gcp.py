@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from vmselect.catalog.schema import describe_nearest
+from vmselect.catalog.offer import describe_nearest
 from vmselect.catalog.sources import PriceTable, Row, build_table
 from vmselect.catalog.sources.http import JsonClient, follow_pages
 from vmselect.catalog.sources.machines import known_machines

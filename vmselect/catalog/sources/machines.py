@@ -7,8 +7,8 @@ import functools
 import numpy as np
 import pandas as pd
 
-from vmselect.catalog.schema import FACTS, NUMBER_LIMITS
-from vmselect.catalog.snapshot import newest_prices, unpriced
+from vmselect.catalog.offer import FACTS, NUMBER_LIMITS
+from vmselect.catalog.snapshots import newest_prices, unpriced
 from vmselect.catalog.sources import Row
 
 

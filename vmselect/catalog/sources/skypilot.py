@@ -11,8 +11,8 @@ import pandas as pd
 
 from vmselect import _files
 from vmselect.catalog import files
-from vmselect.catalog.foreign import PROVIDERS
-from vmselect.catalog.schema import describe_nearest
+from vmselect.catalog.converters import PROVIDERS
+from vmselect.catalog.offer import describe_nearest
 from vmselect.catalog.sources import REGISTRY, PriceTable
 from vmselect.catalog.sources.http import JsonClient
 from vmselect.errors import ArgumentError, CatalogError, RefreshError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vmselect.sweeps.plan import Plan
-from vmselect.sweeps.runners.base import Runner
+from vmselect.sweeps.runners.runner import Runner
 
 
 def make_runner(plan: Plan, sweep_id: str, folder: Path, locations: Mapping[str, str]) -> Runner:

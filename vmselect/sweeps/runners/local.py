@@ -11,9 +11,17 @@ from pathlib import Path
 from vmselect.errors import PlanError, SweepError
 from vmselect.sweeps.journal import this_machine
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners import guard as supervisor
-from vmselect.sweeps.runners.base import SUPERVISOR, Handle, Job, Seen, identifiers_of, make_request, seen_from
-from vmselect.sweeps.runners.link import Connection
+from vmselect.sweeps.runners import supervisor as supervisor
+from vmselect.sweeps.runners.runner import (
+    SUPERVISOR,
+    Connection,
+    Handle,
+    Job,
+    Seen,
+    identifiers_of,
+    make_request,
+    seen_from,
+)
 from vmselect.sweeps.workers import free_ports, worker_environments
 
 

@@ -18,7 +18,7 @@ from vmselect._optional import require
 from vmselect.errors import PlanError, SweepError
 from vmselect.sweeps import workers
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners.base import (
+from vmselect.sweeps.runners.runner import (
     SUPERVISOR,
     WORKERS,
     Handle,

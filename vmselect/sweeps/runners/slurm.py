@@ -19,7 +19,8 @@ from typing import Any
 from vmselect._files import write_text
 from vmselect.errors import SweepError
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners.base import (
+from vmselect.sweeps.runners.local import limit_threads
+from vmselect.sweeps.runners.runner import (
     SUPERVISOR,
     WORKERS,
     Handle,
@@ -35,7 +36,6 @@ from vmselect.sweeps.runners.base import (
     supervisor_command,
     supervisor_name,
 )
-from vmselect.sweeps.runners.local import limit_threads
 from vmselect.sweeps.workers import worker_folder
 
 CALL_SECONDS = 60.0

@@ -1,0 +1,344 @@
+"""ConvergenceProbe: how many epochs a training takes to stabilise, watched from inside ``model.fit``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from vmselect._checks import check_choice, check_count, check_flag, check_name, check_number, check_path, maybe
+from vmselect._files import check_writable
+from vmselect.convergence import ConvergenceRun, ConvergenceStudy, Curve, StoppingRule
+from vmselect.errors import ArgumentError, ProbeError, ProfileError
+from vmselect.probe import environment, keras_fit
+from vmselect.probe.keras_callbacks import Logs, PlainCallback
+from vmselect.probe.monitoring import Observation, check_sample, watch_call
+from vmselect.probe.options import Factors, check_factors, choose_path, read_factors
+from vmselect.records.convergence import as_logged
+from vmselect.records.training import MAX_EPOCHS
+from vmselect.records.usage import Usage
+
+SAVE_EVERY_SECONDS = 2.0
+"""How often at most a run that is still going is saved, so that an interrupted one is not lost."""
+
+
+class ConvergenceProbe(PlainCallback):
+    """Record after how many epochs the monitored metric stabilises; leave the training as it is.
+
+    The count is the one at which ``keras.callbacks.EarlyStopping`` with the same arguments would have stopped: the
+    probe asks that very callback. ``stop=True`` lets it really stop the training (and, with
+    ``restore_best_weights=True``, put the best weights back). Every training adds its run to ``path``, which is a file
+    or a folder.
+
+    ::
+
+        watch = vs.ConvergenceProbe("study/", monitor="val_accuracy", patience=5)
+        model.fit(x, y, batch_size=256, epochs=200, validation_data=val, callbacks=[watch])
+        watch.epochs_to_stabilise
+
+        study = vs.ConvergenceStudy.load("study/")
+
+    >>> ConvergenceProbe(monitor="val_loss", patience=3).patience
+    3
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        monitor: str = "val_accuracy",
+        patience: int = 5,
+        min_delta: float = 0.0,
+        mode: Literal["auto", "min", "max"] = "auto",
+        start_from_epoch: int = 0,
+        batch_size: int | None = None,
+        stop: bool = False,
+        restore_best_weights: bool = False,
+        instance_type: str | None = None,
+        factors: Factors | None = None,
+        sample: float | None = 1.0,
+        verbose: int = 0,
+    ) -> None:
+        self.path = maybe(check_path, "path", path)
+        self.monitor = check_name("monitor", monitor)
+        self.patience = check_count("patience", patience, least=0)
+        self.min_delta = check_number("min_delta", min_delta)
+        self.mode = check_choice("mode", mode, ("auto", "min", "max"))
+        self.start_from_epoch = check_count("start_from_epoch", start_from_epoch, least=0)
+        self.batch_size = maybe(check_count, "batch_size", batch_size)
+        self.stop = check_flag("stop", stop)
+        self.restore_best_weights = check_flag("restore_best_weights", restore_best_weights)
+        if self.restore_best_weights and not self.stop:
+            raise ArgumentError("restore_best_weights=True alters the training, so it needs stop=True.")
+        self.instance_type = maybe(check_name, "instance_type", instance_type)
+        self.factors = check_factors("factors", factors)
+        self.sample, _ = check_sample(sample, None)
+        self.verbose = check_count("verbose", verbose, least=0)
+        self.saved_to: Path | None = None
+        self._watch = _Watch()
+
+    # -- the result ------------------------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> ConvergenceRun | None:
+        """The record of the last training, or of the one that is going on; None before the metric was first logged."""
+        watch = self._watch
+        if watch.direction is None or watch.batch_size is None:
+            return None
+        rule = StoppingRule(
+            monitor=self.monitor,
+            mode=watch.direction,
+            patience=self.patience,
+            min_delta=abs(self.min_delta),
+            start_from_epoch=self.start_from_epoch,
+        )
+        return ConvergenceRun(
+            created=watch.created,
+            batch_size=watch.batch_size,
+            rule=rule,
+            model=watch.model,
+            parameters=watch.parameters,
+            epochs_run=watch.epochs_run,
+            stabilised_after=watch.stabilised_after,
+            ended=watch.ended,
+            curve=Curve.of(watch.curve),
+            metrics={name: as_logged(value) for name, value in watch.metrics.items()},
+            fit_seconds=watch.fit_seconds,
+            instance_type=watch.instance_type,
+            initial_epoch=watch.initial_epoch,
+            usage=watch.usage,
+        )
+
+    @property
+    def epochs_to_stabilise(self) -> int:
+        """Epochs at which early stopping would have ended the last training, else all that were run."""
+        if not self._watch.epochs_run:
+            raise ProbeError("Nothing has been watched yet. Train with model.fit(..., callbacks=[probe]) first.")
+        return self._watch.stabilised_after or self._watch.epochs_run
+
+    @property
+    def stabilised(self) -> bool:
+        """Whether early stopping would have ended the last training."""
+        return self._watch.stabilised_after is not None
+
+    # -- hooks -----------------------------------------------------------------------------------------------------
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Set up for a new training."""
+        import keras
+
+        self._watch.observation.end()  # an earlier training whose end was not reported
+        target = choose_path(self.path)
+        factors = read_factors(self.factors)
+        if target is not None:
+            check_writable(target)
+            _runs_in(target)  # a file that is no study is refused now, not when a training has been paid for
+        self.saved_to = None
+        facts = keras_fit.read_fit(sys._getframe(1))
+        machine = environment.locate(instance_type=self.instance_type).instance_type
+        judge = keras.callbacks.EarlyStopping(
+            monitor=self.monitor,
+            patience=self.patience,
+            min_delta=self.min_delta,
+            mode=self.mode,
+            start_from_epoch=self.start_from_epoch,
+            restore_best_weights=self.restore_best_weights,
+        )
+        judge.set_model(self._model if self.stop else _Stand(self._model))
+        judge.on_train_begin()
+        self._watch = _Watch(
+            facts=facts,
+            judge=judge,
+            target=target,
+            factors=factors,
+            batch_size=self.batch_size or facts.batch_size,
+            instance_type=machine.value if machine else None,
+            is_chief=environment.read_worker(self._model)[0] == 0,
+            observation=Observation(self.sample),
+        )
+        self._watch.observation.start(watch_call(sys._getframe(1)))
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Steps begin."""
+        self._watch.observation.enter("steady_steps" if self._watch.epochs_run else "first_step")
+
+    def on_test_begin(self, logs: Logs = None) -> None:
+        """A validation begins."""
+        self._watch.observation.enter("validation")
+
+    def on_test_end(self, logs: Logs = None) -> None:
+        """A validation has ended."""
+        self._watch.observation.enter("boundary")
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Infer the batch size from the first step, where it is not known."""
+        watch = self._watch
+        watch.observation.enter("steady_steps")
+        if watch.batch_size is None and not watch.epochs_run and not watch.facts.threaded:
+            examples = environment.count_examples(self._model)
+            if examples is not None:
+                watch.batch_size = max(1, examples // (batch + 1))
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Evaluate the monitored metric, if this epoch has it."""
+        logs, watch = logs or {}, self._watch
+        watch.observation.enter("boundary")
+        if watch.batch_size is None:
+            raise ProbeError(
+                "The batch size cannot be inferred from this data. Pass it: ConvergenceProbe(batch_size=...)."
+            )
+        if not watch.epochs_run:
+            watch.initial_epoch = epoch
+            watch.model, watch.parameters = (
+                environment.name_model(self._model),
+                environment.count_parameters(self._model),
+            )
+        watch.epochs_run, watch.fit_seconds = epoch + 1, time.perf_counter() - watch.clock
+        value = logs.get(self.monitor)
+        if value is None:
+            self._check_absence(epoch, logs)
+        elif len(watch.curve) < MAX_EPOCHS:
+            watch.curve[epoch + 1] = float(value)
+        if watch.stabilised_after is None:
+            watch.metrics.update(_as_numbers(logs))
+            if value is not None:
+                self._ask_judge(epoch, logs)
+        if watch.stabilised_after == epoch + 1 or watch.fit_seconds >= watch.next_save:
+            # What fails here may succeed at the end, and is no reason to end a training; the first try is: a file that
+            # holds another study should be known after one epoch.
+            with suppress(ProfileError) if self.saved_to else nullcontext():
+                self._save()
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Close the record and save it."""
+        watch = self._watch
+        if watch.judge is None:
+            return
+        watch.judge.on_train_end()
+        watch.observation.end()
+        watch.ended, watch.fit_seconds = True, time.perf_counter() - watch.clock
+        self._save()
+        self._watch, self._model = watch.without_training(), None
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _ask_judge(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        watch = self._watch
+        try:
+            watch.judge.on_epoch_end(epoch, logs)
+        except ValueError as unknown:
+            if watch.judge.monitor_op is not None:
+                raise
+            raise ProbeError(
+                f"Keras does not know whether {self.monitor} should rise or fall. "
+                'Pass mode="max" or mode="min" to ConvergenceProbe.'
+            ) from unknown
+        # What the judge counts as an improvement gives the direction that it found.
+        watch.direction = "min" if bool(watch.judge.monitor_op(0.0, 1.0)) else "max"
+        if 0 < watch.judge.stopped_epoch == epoch:
+            watch.stabilised_after = epoch + 1
+            if self.verbose:
+                sys.stdout.write(f"vmselect: {self.monitor} stabilised after {epoch + 1} epochs\n")
+                sys.stdout.flush()
+
+    def _check_absence(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        """An epoch without validation has no validation metric; anything else is a wrong name."""
+        facts, epochs = self._watch.facts, self.params.get("epochs")
+        validated = any(name.startswith("val_") for name in logs)
+        will_validate = facts.has_validation is None or epochs is None or facts.validates_between(epoch + 1, epochs)
+        may_come = self.monitor.startswith("val_") and will_validate and not validated
+        if not self._watch.curve and not may_come:
+            raise ProbeError(
+                f"There is no metric {self.monitor!r}; this training logs: {', '.join(logs) or 'nothing'}. Pass "
+                "monitor= with one of them, or validation data and a validation_freq within the epochs; a callback "
+                "that adds the metric must come before the probe."
+            )
+
+    def _save(self) -> None:
+        watch = self._watch
+        target = self.saved_to or watch.target
+        run = self.run if watch.is_chief and target is not None else None
+        if run is None or target is None:
+            return
+        earlier = [other for other in _runs_in(target) if other.created != run.created]
+        study = ConvergenceStudy.of([*earlier, run]).model_copy(update={"factors": watch.factors})
+        self.saved_to = study.save(target)
+        watch.next_save = time.perf_counter() - watch.clock + SAVE_EVERY_SECONDS
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What belongs to a running training is not the probe's to copy.
+        return self.__dict__ | {"_watch": self._watch.without_training(), "_model": None}
+
+
+@dataclass
+class _Watch:
+    """What is known of one training while it runs."""
+
+    facts: keras_fit.FitFacts = field(default_factory=keras_fit.FitFacts)
+    judge: Any = None
+    target: Path | None = None
+    factors: Factors = field(default_factory=dict)
+    batch_size: int | None = None
+    instance_type: str | None = None
+    is_chief: bool = True
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+    clock: float = field(default_factory=time.perf_counter)
+    fit_seconds: float = 0.0
+    next_save: float = 0.0
+    model: str | None = None
+    parameters: int | None = None
+    direction: Literal["min", "max"] | None = None
+    curve: dict[int, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    initial_epoch: int = 0
+    epochs_run: int = 0
+    stabilised_after: int | None = None
+    ended: bool = False
+    observation: Observation = field(default_factory=lambda: Observation(None))
+    kept_usage: Usage | None = None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the machine has done until now, summed up."""
+        seen = self.observation.usage
+        return self.kept_usage if seen is None else seen.summed_up()
+
+    def without_training(self) -> _Watch:
+        """The same without what belongs to the training itself."""
+        nothing = Observation(None)
+        return replace(self, facts=keras_fit.FitFacts(), judge=None, observation=nothing, kept_usage=self.usage)
+
+
+class _Stand:
+    """Stands in for the model before the judge, so that its verdict changes nothing."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.stop_training = False
+
+    @property
+    def metrics(self) -> Any:
+        """The model's own metrics: they define in which direction each improves."""
+        return self._model.metrics
+
+
+def _runs_in(path: Path) -> tuple[ConvergenceRun, ...]:
+    """The runs that a file already holds, which are kept."""
+    return ConvergenceStudy.load(path).runs if path.is_file() else ()
+
+
+def _as_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+    """The logged values that are single numbers."""
+    found = {}
+    for name, value in logs.items():
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return found

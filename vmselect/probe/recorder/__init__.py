@@ -1,1 +1,0 @@
-"""The stopwatch of a training and what it keeps: knows no framework."""

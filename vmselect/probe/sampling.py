@@ -1,0 +1,460 @@
+"""An alarm while a training runs: raised once when the processors have been too busy for too long."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vmselect._checks import check_seconds, check_share, show
+from vmselect.errors import ArgumentError
+from vmselect.findings import Finding
+from vmselect.units import format_seconds
+
+if TYPE_CHECKING:
+    from vmselect.records.usage import Limits, Phase, Summary, Usage
+
+
+class Alarm:
+    """Calls ``notify`` when the processors' use stays above ``cpu`` for ``seconds``; again only after it fell below.
+
+    Args:
+        notify: a function that takes the :class:`~vmselect.Finding`, or a command: a list of words, or a line that is
+            split as a shell would, without being given to one. A command finds the text in the environment variable
+            ``VMSELECT_ALARM``. It runs beside the training, which never waits for it and never fails with it.
+        cpu: the share of the cores that the process may use, above which they are too busy. Where a container allows
+            fewer cores' worth of time, of those.
+        seconds: for how long they must be.
+
+    >>> import vmselect as vs
+    >>> probe = vs.IterationProbe("records/", stop=False, alarm=vs.Alarm(print, cpu=0.95, seconds=60))
+    """
+
+    def __init__(
+        self, notify: Callable[[Finding], object] | str | Sequence[str], *, cpu: float = 0.9, seconds: float = 10.0
+    ) -> None:
+        self.cpu = check_share("cpu", cpu)
+        self.seconds = check_seconds("seconds", seconds)
+        self.notify = _check_notify(notify)
+        self.reset()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_above_since": None, "_raised": False}
+
+    def reset(self) -> None:
+        """A training begins, and with it the clock: what was seen before is forgotten."""
+        self._above_since: float | None = None
+        self._raised = False
+
+    def see(self, now: float, values: Mapping[str, float], limits: Limits | None = None) -> None:
+        """A sample: the time since the start, what was read, and what the process may use."""
+        share, who = values.get("usable_cpu_share"), "The processors have"
+        allowed = None if limits is None else limits.container_cores
+        if limits is not None and allowed is not None and (limits.cores is None or allowed < limits.cores):
+            who = f"The container's {allowed:g} core{' has' if allowed == 1 else 's have'}"
+            share = min(1.0, values["process_cores"] / allowed) if "process_cores" in values else None
+        if share is None:
+            return
+        if share <= self.cpu:
+            self._above_since, self._raised = None, False
+            return
+        if self._above_since is None:
+            self._above_since = now
+        if not self._raised and now - self._above_since >= self.seconds:
+            self._raised = True
+            self._raise(
+                Finding(
+                    "cpu-saturated",
+                    f"{who} been more than {self.cpu:.0%} busy for {format_seconds(self.seconds)}, now {share:.0%}.",
+                    "Use more cores, or give them less to do: fewer other programs, cheaper preprocessing.",
+                    "info",
+                )
+            )
+
+    def _raise(self, finding: Finding) -> None:
+        # A thread of its own: neither the sampler nor the training waits for it.
+        threading.Thread(target=_notify, args=(self.notify, finding), name="vmselect-alarm", daemon=True).start()
+
+
+def _notify(notify: Callable[[Finding], object] | tuple[str, ...], finding: Finding) -> None:
+    try:
+        if callable(notify):
+            notify(finding)
+        else:
+            environment = {**os.environ, "VMSELECT_ALARM": str(finding)}
+            subprocess.run(notify, env=environment, stdin=subprocess.DEVNULL, check=False)
+    except Exception as problem:  # noqa: BLE001 - the function is the caller's; the training must not end with it
+        sys.stderr.write(f"vmselect: the alarm could not be given ({problem}): {finding}\n")
+
+
+def _check_notify(notify: Any) -> Callable[[Finding], object] | tuple[str, ...]:
+    if callable(notify):
+        return notify  # type: ignore[no-any-return]
+    try:
+        words = shlex.split(notify) if isinstance(notify, str) else list(notify)
+    except (TypeError, ValueError):
+        words = []
+    if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise ArgumentError(f"notify must be a function or a command, not {show(notify)}.")
+    return tuple(words)
+
+
+# Samples kept in bounded memory: exact sums by phase, and rows that are thinned out as a training goes on.
+
+
+KEPT_PER_PHASE = 240
+"""Rows of one phase that are kept: four minutes of steady steps second by second, an hour at every sixteenth."""
+
+ONE_BY_ONE = "core"
+"""Quantities of single cores are summed up but make no series: a large machine has hundreds."""
+
+
+class _Sum:
+    """Count, time, weighted sum and maximum of one quantity."""
+
+    __slots__ = ("count", "maximum", "seconds", "weighted")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = self.weighted = 0.0
+        self.maximum = -math.inf
+
+    def add(self, seconds: float, value: float) -> None:
+        self.count += 1
+        self.seconds += seconds
+        self.weighted += seconds * value
+        self.maximum = max(self.maximum, value)
+
+
+class PhaseTally:
+    """The samples of one phase. When too many rows are kept, every second one goes, and of later ones too."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, _Sum] = {}
+        self.rows: list[tuple[float, Mapping[str, float]]] = []
+        self._stride = 1
+        self._seen = 0
+
+    def add(self, at: float, seconds: float, values: Mapping[str, float]) -> None:
+        """A sample that ended ``at`` and covers ``seconds``."""
+        for name, value in values.items():
+            self.sums.setdefault(name, _Sum()).add(seconds, value)
+        if self._seen % self._stride == 0:
+            self.rows.append((at, values))
+            if len(self.rows) > KEPT_PER_PHASE:
+                self.rows = self.rows[::2]
+                self._stride *= 2
+        self._seen += 1
+
+    def summaries(self) -> dict[str, Summary]:
+        """Every quantity, summed up."""
+        from vmselect.records.usage import Summary
+
+        found = {}
+        for name, sums in self.sums.items():
+            kept = sorted(values[name] for _, values in self.rows if name in values) or [sums.maximum]
+            found[name] = Summary(
+                count=sums.count,
+                seconds=_short(sums.seconds),
+                mean=_short(sums.weighted / sums.seconds),
+                maximum=_short(sums.maximum),
+                p50=_short(_percentile(kept, 0.5)),
+                p95=_short(_percentile(kept, 0.95)),
+            )
+        return found
+
+
+class Tally:
+    """All samples of a training, by phase. One thread may add while others build."""
+
+    def __init__(self) -> None:
+        self._phases: dict[Phase, PhaseTally] = {}
+        self._lock, self._process = threading.RLock(), os.getpid()
+
+    def add(self, phase: Phase, at: float, seconds: float, values: Mapping[str, float]) -> None:
+        """A sample of ``phase`` that ended ``at`` and covers ``seconds``; what is no finite number is left out."""
+        sound = {name: float(value) for name, value in values.items() if math.isfinite(value)}
+        if seconds > 0 and sound:
+            with self._alone():
+                self._phases.setdefault(phase, PhaseTally()).add(at, seconds, sound)
+
+    def build(self, interval: float, limits: Limits) -> Usage:
+        """What a record keeps of it."""
+        with self._alone():
+            return self._build(interval, limits)
+
+    def _build(self, interval: float, limits: Limits) -> Usage:
+        from vmselect.records.usage import PHASES, Usage
+
+        rows = sorted(
+            ((at, phase, values) for phase, tally in self._phases.items() for at, values in tally.rows),
+            key=lambda row: row[0],
+        )
+        names = dict.fromkeys(name for *_, values in rows for name in values if not name.startswith(ONE_BY_ONE))
+        return Usage(
+            interval_seconds=interval,
+            limits=limits,
+            phases={phase: self._phases[phase].summaries() for phase in PHASES if phase in self._phases},
+            seconds=tuple(round(at, 3) for at, *_ in rows),
+            phase=tuple(phase for _, phase, _ in rows),
+            series={
+                name: tuple(_short(values[name]) if name in values else None for *_, values in rows) for name in names
+            },
+        )
+
+    def _alone(self) -> threading.RLock:
+        """The lock. A signal may interrupt its holder to build a record, hence one that can be taken twice."""
+        if self._process != os.getpid():  # a forked child: the thread that held the lock does not exist here
+            self._lock, self._process = threading.RLock(), os.getpid()
+        return self._lock
+
+
+def _percentile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
+
+
+def _short(value: float) -> float:
+    """Rounded to four digits, the precision of a sample."""
+    return float(f"{value:.4g}")
+
+
+# The thread that samples: started and ended by a probe, which reports every change of phase.
+#
+# It reads once an interval, and at the first changes to and from each phase, so that short phases have samples of
+# their
+# own. All reading is done in the thread; reporting a phase costs one reading of the clock. Before the process is
+# forked the thread ends, and afterwards it is started again in the parent: a child must not inherit half a thread.
+
+
+SHORTEST_SECONDS = 0.1
+"""Systems count processor time in hundredths of a second: shorter samples would be mostly noise."""
+
+MOST_EARLY = 6
+"""Changes to and from a phase at which a sample is taken before the interval is over: three stays in it. With epochs
+shorter than the interval there would be ten a second, for as long as the training goes on."""
+
+MOST_CHANGES = 10_000
+PATIENCE_SECONDS = 2.0
+"""How long the end of the thread is waited for: a driver that does not answer must not hold up a training."""
+
+
+class Reader(Protocol):
+    """Something that can be read again and again."""
+
+    def read(self, seconds: float) -> dict[str, float]:
+        """Its quantities now; ``seconds`` have passed since the reading before."""
+        ...
+
+
+class Sampler:
+    """Samples the machine from :meth:`start` to :meth:`stop`, which gives what was seen.
+
+    >>> sampler = Sampler(0.1)
+    >>> sampler.start()
+    >>> sampler.enter("steady_steps")
+    >>> _ = sum(range(8_000_000))
+    >>> usage = sampler.stop()
+    >>> usage.interval_seconds
+    0.1
+    """
+
+    def __init__(
+        self,
+        interval: float = 1.0,
+        *,
+        readers: Sequence[Reader] | None = None,
+        alarm: Alarm | None = None,
+        alive: Callable[[], bool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.interval = interval
+        self.alive = alive
+        """Whether what is watched goes on: when it returns False, sampling ends by itself."""
+        self._given = readers
+        self._readers: Sequence[Reader] = ()
+        self._alarm = alarm
+        self._clock = clock
+        self._tally = Tally()
+        self._limits: Limits | None = None
+        self._seen: Usage | None = None
+        """What was seen, once that is all."""
+        self._phase: Phase = "initialization"
+        self._changes: deque[tuple[float, Phase]] = deque(maxlen=MOST_CHANGES)
+        self._early: dict[Phase, int] = {}
+        self._due = False
+        """Whether a sample is to be taken before the interval is over."""
+        self._began = self._read_at = 0.0
+        self._wake = threading.Event()
+        self._ending = False
+        self._thread: threading.Thread | None = None
+        self._process = 0
+
+    def start(self) -> None:
+        """Begin to sample."""
+        from vmselect.records.usage import Limits
+
+        self._process = os.getpid()
+        self._limits = Limits()
+        self._seen = None
+        if self._given is None:
+            self._open_readers()
+        else:
+            self._readers = self._given
+        if self._alarm is not None:
+            self._alarm.reset()
+        self._began = self._read_at = self._clock()
+        self._start_thread()
+        _RUNNING.add(self)
+
+    def enter(self, phase: Phase) -> None:
+        """The training is in ``phase`` from now on."""
+        if phase == self._phase:
+            return
+        now = self._clock()
+        self._changes.append((now, phase))
+        both = (self._phase, phase)
+        self._phase = phase
+        if self._due or now - self._read_at < SHORTEST_SECONDS:
+            return
+        if any(self._early.get(one, 0) < MOST_EARLY for one in both):
+            for one in both:
+                self._early[one] = self._early.get(one, 0) + 1
+            self._due = True
+            self._wake.set()
+
+    def usage(self) -> Usage:
+        """What has been seen until now."""
+        from vmselect.records.usage import Limits
+
+        return self._seen or self._tally.build(self.interval, self._limits or Limits())
+
+    def stop(self) -> Usage | None:
+        """Take a last sample, end, and give what was seen; None if that was nothing. Later calls change nothing."""
+        if self._process == os.getpid():
+            _RUNNING.discard(self)
+            self._end_thread()
+            self._close()
+        self._seen = self.usage()
+        return self._seen if self._seen.phases else None
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        for reader in self._readers:
+            close = getattr(reader, "close", None)
+            if close is not None:
+                close()
+        self._readers = ()
+
+    def _open_readers(self) -> None:
+        from vmselect.probe.counters import ContainerReader, GpuReader, MachineReader
+        from vmselect.probe.environment import usable_cores
+        from vmselect.records.usage import Limits
+
+        container = ContainerReader()
+        self._limits = Limits(
+            cores=len(usable_cores()),
+            container_cores=container.cores,
+            container_memory_bytes=container.memory_bytes,
+        )
+        self._readers = (MachineReader(), container, GpuReader())
+
+    def _start_thread(self) -> None:
+        self._ending = False
+        self._wake.clear()
+        # The thread holds no reference to its sampler while it waits: a sampler that is forgotten ends.
+        self._thread = threading.Thread(
+            target=_run, args=(weakref.ref(self), self._wake), name="vmselect-sampler", daemon=True
+        )
+        self._thread.start()
+
+    def _end_thread(self) -> None:
+        thread, self._thread = self._thread, None
+        self._ending = True
+        self._wake.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(PATIENCE_SECONDS)
+
+    def _tick(self) -> float | None:
+        """Read if it is time to; returns the seconds until the next look, None at the end."""
+        if self.alive is not None and not self.alive():
+            _RUNNING.discard(self)
+            self._close()
+            return None
+        now = self._clock()
+        since = now - self._read_at
+        if since >= self.interval or (since >= SHORTEST_SECONDS and (self._due or self._ending)):
+            self._due = False
+            self._read(now, since)
+            since = 0.0
+        if self._ending:
+            return None
+        # A change that came while the last sample was taken has one of its own, when that is long enough.
+        return max(0.01, (SHORTEST_SECONDS if self._due else self.interval) - since)
+
+    def _read(self, now: float, since: float) -> None:
+        phase = self._longest_phase(now)
+        values: dict[str, float] = {}
+        for reader in self._readers:
+            values |= reader.read(since)
+        self._read_at = now
+        self._tally.add(phase, now - self._began, since, values)
+        if self._alarm is not None:
+            self._alarm.see(now - self._began, values, self._limits)
+
+    def _longest_phase(self, now: float) -> Phase:
+        """The phase that took most of the time since the last reading; the changes until now are used up."""
+        taken: dict[Phase, float] = {}
+        current, since = self._phase_read, self._read_at
+        while self._changes and self._changes[0][0] <= now:
+            at, phase = self._changes.popleft()
+            taken[current] = taken.get(current, 0.0) + at - since
+            current, since = phase, at
+        taken[current] = taken.get(current, 0.0) + now - since
+        self._phase_read = current
+        return max(taken, key=lambda phase: taken[phase])
+
+    _phase_read: Phase = "initialization"
+    """The phase at the last reading."""
+
+
+def _run(reference: weakref.ref[Sampler], wake: threading.Event) -> None:
+    while True:
+        sampler = reference()
+        if sampler is None:
+            return
+        pause = sampler._tick()
+        del sampler
+        if pause is None:
+            return
+        wake.wait(pause)
+        wake.clear()
+
+
+_RUNNING: weakref.WeakSet[Sampler] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for sampler in list(_RUNNING):
+        sampler._end_thread()
+
+
+def _after_fork_in_parent() -> None:
+    for sampler in list(_RUNNING):
+        sampler._start_thread()
+
+
+def _after_fork_in_child() -> None:
+    _RUNNING.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,192 @@
+"""From profiles and prices to a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from vmselect import _defaults
+from vmselect._checks import check_count, check_name, check_seconds, list_items, maybe, show
+from vmselect.catalog import Catalog
+from vmselect.convergence import ConvergenceStudy
+from vmselect.errors import ArgumentError, RankingError
+from vmselect.estimation import RuntimeModel, Workload, fit_runtime
+from vmselect.grouping import check_comparable, read_records
+from vmselect.ranking.candidates import join_offers
+from vmselect.ranking.epochs import Studied
+from vmselect.ranking.estimates import Measured
+from vmselect.ranking.measures import Objective
+from vmselect.ranking.result import Ranking
+from vmselect.ranking.settings import Settings, read_batch_sizes, read_catalog
+from vmselect.ranking.spot import Interruptions
+from vmselect.ranking.transfer_cost import Transfer
+from vmselect.records import Profile, Record
+from vmselect.records.inference import InferenceRecord
+
+
+def rank(
+    profiles: Profile | Iterable[Profile],
+    *,
+    epochs: int | Iterable[int] | ConvergenceStudy = (5, 10, 20),
+    catalog: Catalog | None = None,
+    objective: Objective = _defaults.OBJECTIVE,
+    region: str | Iterable[str] | None = None,
+    market: str | Iterable[str] | None = _defaults.MARKET,
+    deadline_hours: float | None = None,
+    budget_usd: float | None = None,
+    batch_size: int | Iterable[int] | Literal["all"] | None = None,
+    method: str = _defaults.METHOD,
+    interruptions: Interruptions | Mapping[str, float] | None = None,
+    decide_at: int | None = None,
+    confidence: float = _defaults.CONFIDENCE,
+    billing: Literal["exact", "provider"] = "exact",
+    include_retired: bool = False,
+    model: str | None = None,
+    fit: int | str | None = None,
+    minimum_metric: float | Mapping[str, float] | None = None,
+    workload: Workload | None = None,
+    examples: int | None = None,
+    validation_examples: int | None = None,
+    steps_per_epoch: float | None = None,
+    boot_seconds: float = 0.0,
+    transfer: Transfer | Mapping[str, Any] | None = None,
+) -> Ranking:
+    """Rank every machine that was measured, at every price it can be rented at.
+
+    >>> import vmselect as vs
+    >>> profiles = [
+    ...     vs.Profile.from_times(instance_type=name, batch_size=256, steps_per_epoch=159, init_seconds=5,
+    ...                           first_iteration_seconds=3.4, iteration_seconds=[seconds] * 10)
+    ...     for name, seconds in (("g4dn.xlarge", 0.20), ("g5.xlarge", 0.08))
+    ... ]
+    >>> ranking = vs.rank(profiles, epochs=50)
+    >>> ranking.best.instance_type
+    'g5.xlarge'
+
+    ``market``, ``region`` and ``batch_size`` take one value, several, or ``"all"``. A batch size that was not probed is
+    interpolated from those around it. Without ``region`` a machine is priced where it was measured, if that is known.
+    ``catalog=None`` uses :meth:`Catalog.default`. With several epoch counts the last one decides, unless ``decide_at``
+    names another. ``epochs`` may be a :class:`ConvergenceStudy`: each batch size then takes the epochs that it needs,
+    and ``minimum_metric`` is the final value that the monitored metric (or each metric that it names) must reach.
+    ``workload``, or its single fields, describes where the training differs from what was probed.
+    ``billing="provider"`` applies the provider's billing increment and minimum. ``interruptions`` applies to spot
+    prices only. ``model`` takes only the profiles of that model, and ``fit`` only those of one training of a program
+    with several: its number, or its name. ``transfer`` (a :class:`~vmselect.Transfer`) adds moving the data in and the
+    model out. :func:`vmselect.rank_inference` ranks inference records.
+    """
+    fields = {
+        "examples": examples, "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch,
+    }  # fmt: skip
+    wanted = Workload.saying(workload, fields)
+    if batch_size is None and wanted.batch_size is not None:
+        batch_size = wanted.batch_size
+    wanted = replace(wanted, batch_size=None)
+    settings = Settings.read(
+        epochs=epochs, studied=isinstance(epochs, ConvergenceStudy), decide_at=decide_at, objective=objective,
+        markets=market, regions=region, batch_sizes=read_batch_sizes(batch_size), deadline_hours=deadline_hours,
+        budget_usd=budget_usd, method=method, confidence=confidence, billing=billing, interruptions=interruptions,
+        include_retired=include_retired,
+    )  # fmt: skip
+    boot_seconds = check_seconds("boot_seconds", boot_seconds)
+
+    def fit_times(some: Sequence[Profile], size: int | None) -> RuntimeModel:
+        return fit_runtime(
+            some, workload=replace(wanted, batch_size=size), method=settings.method, confidence=settings.confidence,
+            boot_seconds=boot_seconds,
+        )  # fmt: skip
+
+    chosen = choose_profiles(profiles, model, fit)
+    findings = check_comparable(chosen, given=wanted.given)
+    catalog = read_catalog(catalog)
+    studied = None
+    if isinstance(epochs, ConvergenceStudy):
+        studied = Studied.read(epochs, minimum_metric, chosen, settings.confidence)
+    elif minimum_metric is not None:
+        raise ArgumentError("minimum_metric needs a convergence study; pass one as epochs=, or use vmselect.select.")
+    elif batch_size is None:
+        check_batch_sizes([profile for profile in chosen if profile.instance_type])
+    measured = Measured(chosen, fit_times, given=wanted.given)
+    if studied:
+        machine_estimates, excluded, studied = studied.make_pairs(measured, settings.batch_sizes, catalog)
+        findings = (*findings, *studied.study.findings)
+    else:
+        machine_estimates, excluded = measured.machine_estimates, measured.excluded
+        if settings.batch_sizes is not None:
+            machine_estimates, others = measured.at_sizes(settings.batch_sizes, name_others=True)
+            excluded = [*excluded, *others]
+    if transfer is not None:
+        machine_estimates, unmoved = Transfer.read(transfer).charge(machine_estimates)
+        excluded = [*excluded, *unmoved]
+    candidates, unpriced = join_offers(machine_estimates, catalog, settings)
+    whole = dict.fromkeys((*findings, *catalog.findings))
+    return Ranking(candidates, settings, excluded=[*excluded, *unpriced], findings=tuple(whole), studied=studied)
+
+
+def select(
+    profiles: Profile | Iterable[Profile],
+    study: ConvergenceStudy,
+    *,
+    catalog: Catalog | None = None,
+    objective: Objective = _defaults.OBJECTIVE,
+    minimum_metric: float | Mapping[str, float] | None = None,
+    **options: Any,
+) -> Ranking:
+    """Rank every pair of VM type and batch size: :func:`vmselect.rank` with the epochs that a study says each needs.
+
+    >>> import vmselect as vs
+    >>> profiles = [
+    ...     vs.Profile.from_times(instance_type=name, batch_size=size, steps_per_epoch=40_960 // size,
+    ...                           iteration_seconds=[seconds * size] * 10)
+    ...     for name, seconds in (("g4dn.xlarge", 0.0008), ("g5.xlarge", 0.0003)) for size in (256, 1024)
+    ... ]
+    >>> study = vs.ConvergenceStudy.from_epochs({256: [13, 14], 1024: [22, 20]}, metrics={256: 0.97, 1024: 0.95})
+    >>> selection = vs.select(profiles, study)
+    >>> selection.best.instance_type, selection.best.batch_size
+    ('g5.xlarge', 256)
+    >>> vs.select(profiles, study, minimum_metric=0.96).batch_sizes
+    (256,)
+
+    Without ``batch_size`` every size is a candidate that the study or a profile was made at. A machine's time at a
+    size where it was not probed is interpolated, and so are epochs; what lies too far is left out with the reason.
+    ``minimum_metric`` demands at least that much, or at most that much where smaller is better. The other arguments
+    are those of :func:`vmselect.rank`.
+    """
+    if not isinstance(study, ConvergenceStudy):
+        raise ArgumentError(f"study is {show(study)}. Load one with vmselect.ConvergenceStudy.load(folder).")
+    if "epochs" in options:
+        raise ArgumentError("epochs come from the study here. Leave them out, or use vmselect.rank.")
+    chosen = {"catalog": catalog, "objective": objective, "minimum_metric": minimum_metric}
+    return rank(profiles, epochs=study, **chosen, **options)  # type: ignore[arg-type]
+
+
+def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fit: int | str | None) -> list[Profile]:
+    """The profiles, of the given model and of the given training of their program only where one is named."""
+    records = [profiles] if isinstance(profiles, (Record, str, bytes)) else list_items(profiles)
+    if any(isinstance(record, InferenceRecord) for record in records):
+        raise ArgumentError("There are inference records among the profiles. Rank them with vmselect.rank_inference.")
+    given, model = read_records(records, Profile, error=RankingError), maybe(check_name, "model", model)
+    named = [profile for profile in given if model is None or profile.model == model]
+    if not named:
+        known = ", ".join(sorted({profile.model or "unnamed" for profile in given}))
+        raise ArgumentError(f"no profile is of the model {show(model)}; the models are: {known}.")
+    if fit is None:
+        return named
+    wanted = check_name("fit", fit) if isinstance(fit, str) else check_count("fit", fit)
+    chosen = [one for one in named if one.fit is not None and wanted in (one.fit.number, one.fit.name)]
+    if not chosen:
+        fits = {(one.fit.number, one.fit.name) for one in named if one.fit is not None}
+        known = ", ".join(f"{number} ({name})" if name else str(number) for number, name in sorted(fits, key=str))
+        raise ArgumentError(f"no profile is of the fit {show(wanted)}; the fits are: {known or 'not known'}.")
+    return chosen
+
+
+def check_batch_sizes(profiles: Sequence[Profile]) -> None:
+    """Refuse to compare batch sizes unless the caller asked for it."""
+    sizes = {profile.batch_size for profile in profiles}
+    if len(sizes) > 1:
+        named = ", ".join("unknown" if size is None else str(size) for size in sorted(sizes, key=lambda s: s or 0))
+        raise RankingError(
+            f"The profiles have different batch sizes ({named}), which need different numbers of epochs. "
+            'Pass batch_size= to choose one, batch_size="all" to compare them at equal epochs, or use vmselect.select.'
+        )

@@ -1,0 +1,123 @@
+"""Moving the data to the machine before it trains, and the model away from it: terms of time, and dollars."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vmselect._checks import check_mapping, check_number, maybe, show
+from vmselect.errors import ArgumentError
+from vmselect.grouping import read_records
+from vmselect.ranking.estimates import MachineEstimate
+from vmselect.ranking.rows import Excluded
+from vmselect.records.transfer import TransferRecord
+
+MB_PER_GB = 1_000
+SPREAD = 0.2
+"""Relative half-width of a transfer time that is assumed before a second record shows more: networks are shared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """What is moved, and how fast: by transfer records made on each machine, or by seconds per megabyte for all.
+
+    Args:
+        data_gb: gigabytes that come to the machine from a store.
+        model_gb: gigabytes that go from the machine to a store.
+        records: transfer records; each counts for its instance type.
+        download_seconds_per_mb: for machines without a record, or for all.
+        upload_seconds_per_mb: the same for the way out.
+        usd_per_gb: price of a gigabyte that leaves the store; without it, that of the records, unless store and
+            machine are of one cloud, where it is usually free.
+
+    >>> Transfer(data_gb=18, download_seconds_per_mb=0.01).data_gb
+    18.0
+    """
+
+    data_gb: float = 0.0
+    model_gb: float = 0.0
+    records: Sequence[TransferRecord] = field(default=(), repr=False)
+    download_seconds_per_mb: float | None = None
+    upload_seconds_per_mb: float | None = None
+    usd_per_gb: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "records", tuple(read_records(self.records, TransferRecord, error=None)))
+        for name in ("data_gb", "model_gb"):
+            object.__setattr__(self, name, check_number(name, getattr(self, name), least=0, most=1e9))
+        for name in ("download_seconds_per_mb", "upload_seconds_per_mb", "usd_per_gb"):
+            object.__setattr__(self, name, maybe(check_number, name, getattr(self, name), least=0))
+
+    @classmethod
+    def read(cls, value: Any) -> Transfer:
+        """A transfer, or a mapping of its fields."""
+        if isinstance(value, cls):
+            return value
+        fields = check_mapping("transfer", value) if isinstance(value, Mapping) else None
+        if fields is None or set(fields) - set(cls.__dataclass_fields__):
+            raise ArgumentError(
+                f"transfer is {show(value)}; pass vmselect.Transfer(...) or a mapping with "
+                f"{', '.join(cls.__dataclass_fields__)}."
+            )
+        return cls(**fields)
+
+    def charge(self, machine_estimates: Iterable[MachineEstimate]) -> tuple[list[MachineEstimate], list[Excluded]]:
+        """The machine estimates with what moving takes and costs; and those of which no time is known."""
+        charged: list[MachineEstimate] = []
+        excluded: list[Excluded] = []
+        for one in machine_estimates:
+            mine = [record for record in self.records if _fits(record, one)]
+            found = {
+                "data_in": self._seconds(self.data_gb, mine, "download"),
+                "model_out": self._seconds(self.model_gb, mine, "upload"),
+            }
+            missing = [name.replace("_", " ") for name, taken in found.items() if taken is None]
+            if missing:
+                reason = f"no transfer record says how long {' and '.join(missing)} takes on {one.instance_type}"
+                excluded.append(Excluded(one.title, "no_transfer", f"{reason}; probe it with vmselect.probe_transfer"))
+            else:
+                charged.append(self._add(one, {name: taken for name, taken in found.items() if taken}, mine))
+        return charged, excluded
+
+    def _seconds(self, size_gb: float, records: Sequence[TransferRecord], way: str) -> tuple[float, float] | None:
+        """Seconds and half-width of moving so much one way; None where nothing says how fast."""
+        rates = [rate for record in records if (rate := getattr(record, f"{way}_seconds_per_mb")) is not None]
+        general = getattr(self, f"{way}_seconds_per_mb")
+        if not rates and general is not None:
+            rates = [general]
+        if not size_gb:
+            return 0.0, 0.0
+        if not rates:
+            return None
+        seconds = statistics.fmean(rates) * size_gb * MB_PER_GB
+        seen = (max(rates) - min(rates)) / 2 * size_gb * MB_PER_GB
+        return seconds, max(seen, SPREAD * seconds)
+
+    def _add(
+        self, one: MachineEstimate, found: Mapping[str, tuple[float, float]], records: Sequence[TransferRecord]
+    ) -> MachineEstimate:
+        runtime = one.runtime
+        square = math.fsum(width**2 for _, width in found.values())
+        low, high = ((side[0] + square, side[1], side[2]) for side in (runtime.low, runtime.high))
+        terms = {name: (seconds, 0.0) for name, (seconds, _) in found.items()}
+        longer = replace(runtime, terms={**runtime.terms, **terms}, low=low, high=high)
+        return replace(one, runtime=longer, moving_usd=self.data_gb * self._price(one, records))
+
+    def _price(self, one: MachineEstimate, records: Sequence[TransferRecord]) -> float:
+        if self.usd_per_gb is not None:
+            return self.usd_per_gb
+        prices = [
+            record.egress_usd_per_gb
+            for record in records
+            if record.egress_usd_per_gb is not None
+            and (record.setup.store is None or record.setup.store != one.provider)
+        ]
+        return max(prices, default=0.0)
+
+
+def _fits(record: TransferRecord, one: MachineEstimate) -> bool:
+    same = record.instance_type == one.instance_type
+    return same and (record.provider is None or one.provider is None or record.provider == one.provider)

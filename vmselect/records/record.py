@@ -1,0 +1,188 @@
+"""What every record has, whatever was measured: who wrote it and when, on which machine, with what varied.
+
+A record is frozen, strictly checked and versioned; it is the only thing that travels between machines. It keeps raw
+readings rather than averages, so that a better method can be applied to an old file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from vmselect import __version__
+from vmselect._checks import check_name
+from vmselect.errors import ArgumentError
+from vmselect.findings import Finding
+
+Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=2**62)]
+PositiveCount = Annotated[int, Field(ge=1, le=2**62)]
+Text = Annotated[str, StringConstraints(max_length=1_000)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Factor = bool | int | Number | Text
+"""A value of something that was varied: a batch size, an image size, a backend."""
+
+Moment = Annotated[datetime, AfterValidator(lambda moment: moment if moment.tzinfo else moment.replace(tzinfo=UTC))]
+"""A date and time; one that names no zone is taken as UTC, so that any two can be compared."""
+
+
+class Part(BaseModel):
+    """A frozen, strictly checked part of a record; unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Facts(Part):
+    """A part that later versions may extend without a new format number: unknown fields are passed over."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+
+class Gpu(Facts):
+    """One GPU, as its driver describes it."""
+
+    name: Text
+    memory_bytes: Count | None = None
+    driver: Text | None = None
+    power_limit_watts: Annotated[float, Field(ge=0)] | None = None
+
+
+class Environment(Facts):
+    """Software and hardware of the machine that was measured."""
+
+    backend: Text | None = None
+    versions: Mapping[Text, Text] = Field(default_factory=dict, max_length=50)
+    precision: Text | None = None
+    jit: bool | None = None
+    dispatch: Literal["direct", "threaded"] | None = None
+    replicas: PositiveCount = 1
+    worker_index: Count = 0
+    workers: PositiveCount = 1
+    workers_per_machine: PositiveCount | None = None
+    notebook: bool = False
+    operating_system: Text | None = None
+    cpu_model: Text | None = None
+    cpu_cores: PositiveCount | None = None
+    usable_cores: PositiveCount | None = None
+    memory_bytes: Count | None = None
+    gpus: tuple[Gpu, ...] = Field(default=(), max_length=1_000)
+    framework_gpus: Count | None = None
+    peak_memory_bytes: Count | None = None
+    peak_gpu_memory_bytes: Count | None = None
+
+
+class Fact(Part):
+    """A value and how it was learnt."""
+
+    value: Name
+    source: Literal["argument", "environment", "dmi", "metadata", "given"]
+
+
+class Placement(Part):
+    """Where the machine stands, as far as it is known; never guessed."""
+
+    instance_type: Fact | None = None
+    region: Fact | None = None
+    provider: Fact | None = None
+
+    @classmethod
+    def given(
+        cls, *, instance_type: str | None = None, region: str | None = None, provider: str | None = None
+    ) -> Placement:
+        """As somebody says it is."""
+        said = {"instance_type": instance_type, "region": region, "provider": provider}
+        known = {name: check_name(name, text) for name, text in said.items() if text is not None}
+        return cls(**{name: Fact(value=text, source="given") for name, text in known.items()})
+
+
+UNKNOWN_INSTANCE_TYPE = Finding(
+    "unknown-instance-type",
+    "The instance type of this machine is not known, so no price can be joined to it.",
+    "Pass instance_type= to the probe or set VMSELECT_INSTANCE_TYPE.",
+)
+
+
+def new_id() -> str:
+    """An identity that no other record has."""
+    return uuid.uuid4().hex
+
+
+def this_writer() -> str:
+    """Who writes records here."""
+    return f"vmselect {__version__}"
+
+
+class Record(Part):
+    """Base of all kinds. ``id`` tells one measurement from another, however often its file was copied.
+
+    ``factors`` says what was varied between this record and its neighbours: name to value.
+    """
+
+    kind: str
+    format: int
+    id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")] = Field(default_factory=new_id)
+    created: Moment = Field(default_factory=lambda: datetime.now(UTC))
+    writer: Text = Field(default_factory=this_writer)
+    environment: Environment = Environment()
+    placement: Placement = Placement()
+    factors: Mapping[Name, Factor] = Field(default_factory=dict, max_length=100)
+
+    @property
+    def instance_type(self) -> str | None:
+        """The machine's instance type, or None when unknown."""
+        return self.placement.instance_type.value if self.placement.instance_type else None
+
+    @property
+    def region(self) -> str | None:
+        """The machine's region, or None when unknown."""
+        return self.placement.region.value if self.placement.region else None
+
+    @property
+    def provider(self) -> str | None:
+        """The machine's cloud (aws, azure, gcp), or None when unknown."""
+        return self.placement.provider.value if self.placement.provider else None
+
+    @property
+    def file_stem(self) -> str:
+        """What a file of this record is called in a folder, before the moment at which it was made."""
+        return self.instance_type or "unknown"
+
+    def to_json(self) -> str:
+        """The record as JSON for people too: indented, with each list of plain values on one line."""
+        text = self.model_dump_json(exclude_none=True, indent=1)
+        # Line breaks stand only between values (inside strings JSON escapes them), so joining lines changes no value.
+        return re.sub(r"\[\n[^\[\]{}]*\]", lambda found: re.sub(r"\n\s*", " ", found[0]), text) + "\n"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the record to ``path`` (a file, or a folder that then gets a new file) and return the file's path.
+
+        The file appears whole or not at all: it is written beside its final name and then renamed.
+        """
+        from vmselect.records.store import save_record
+
+        return save_record(self, path)
+
+
+def describe_invalid(problem: Mapping[str, Any]) -> str:
+    """One of pydantic's complaints as a field and its fault."""
+    field = ".".join(str(part) for part in problem["loc"]) or "the record"
+    return f"field {field}: {problem['msg']}"
+
+
+@contextmanager
+def given_as(noun: str) -> Iterator[None]:
+    """Values that a caller gave make no record: the caller's error, not the record's."""
+    try:
+        yield
+    except ValidationError as invalid:
+        problem = describe_invalid(invalid.errors(include_url=False)[0])
+        raise ArgumentError(f"These times make no {noun}: {problem}. Correct the value.") from None

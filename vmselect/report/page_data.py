@@ -1,0 +1,155 @@
+"""The data of the report page as plain values: the ranking's payload and the facts beside it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vmselect.comparison.speedup import compare_workers
+from vmselect.grouping import distinct, identify
+from vmselect.ranking import MEASURES, MethodologyCost
+from vmselect.report.training_charts import course_points, step_points, usage_points
+from vmselect.units import count_epochs, format_seconds, format_usd
+
+if TYPE_CHECKING:
+    from vmselect.ranking import Ranking
+    from vmselect.records import Profile
+
+METHODS = {
+    "robust": "robust: a steady step time after the warm-up, with every start-up cost kept apart",
+    "malta-epoch": "the dissertation's equation 5.1, from two epochs",
+    "malta-iteration": "the dissertation's equation 5.3, from iterations and validations",
+    "malta-iteration-no-validation": "the dissertation's equation 5.4, from iterations",
+}
+MOST_CANDIDATES = 10_000
+MOST_STEPS_SHOWN = 600
+MOST_PROFILES_SHOWN = 60
+MOST_SPEEDUPS = 20
+MOST_SAMPLED_SHOWN = 20
+
+
+def page_content(ranking: Ranking, *, most: int = MOST_CANDIDATES) -> dict[str, Any]:
+    """The ranking's payload without its rows, which the page computes, and a part named ``page``."""
+    kept = _worth_showing(ranking, most)
+    content = ranking.payload(rows=False, which=kept)
+    subject = _subject(ranking)
+    content["page"] = {
+        "title": f"vmselect report: {' · '.join(subject)}",
+        "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "subject": subject,
+        "facts": _facts(ranking),
+        "candidates_left_off": len(ranking.candidates) - len(kept),
+        "steps": _steps(ranking),
+        "usage": _usage(ranking),
+        "epoch_curves": course_points(_profiles(ranking), runs=ranking.study.runs if ranking.study else ()),
+    }
+    return content
+
+
+def _worth_showing(ranking: Ranking, most: int) -> list[int]:
+    """Positions of the candidates that the page holds: all, or the cheapest and the fastest of very many."""
+    if len(ranking.candidates) <= most:
+        return list(range(len(ranking.candidates)))
+    kept: set[int] = set()
+    for objective in MEASURES:
+        everyone = ranking.rerank(objective=objective, market="all", deadline_hours=None, budget_usd=None)
+        orders = everyone.assessment.order
+        for order in orders:
+            kept.update(order[: most // (len(MEASURES) * len(orders))].tolist())
+    return sorted(kept)
+
+
+def _subject(ranking: Ranking) -> list[str]:
+    """Model, batch sizes and number of machines."""
+    machines = ranking.candidates.machine_estimates
+    models = {profile.model for one in machines for profile in one.records if profile.model}
+    batches = sorted({machine.batch_size for machine in machines if machine.batch_size})
+    count = len({machine.instance_type for machine in machines})
+    parts = [*sorted(models)[:1]]
+    if batches:
+        parts.append("batch " + ", ".join(map(str, batches)))
+    return [*parts, f"{count} machine{'s' if count != 1 else ''} measured"]
+
+
+def _facts(ranking: Ranking) -> list[list[str]]:
+    """Names and values for the last section: how this was computed."""
+    settings, candidates = ranking.settings, ranking.candidates
+    dates = sorted({str(date) for date in candidates.column("date") if date})
+    sources = sorted({str(source) for source in candidates.column("source") if source == source and source})
+    sources = ["given by the user" if source == "user" else source for source in sources]
+    facts = [
+        ["Method", METHODS.get(settings.method, settings.method)],
+        ["Intervals", f"{settings.confidence:.0%} of runs are expected within them"],
+        ["Measured", _measured(ranking)],
+        ["Prices", f"{', '.join(sources[:4]) or 'no source named'}; of {_span(dates) or 'unknown date'}"],
+        ["Billing", "time × price" if settings.billing == "exact" else "the provider's increment and minimum"],
+    ]
+    if settings.interruptions:
+        facts.append(
+            ["Spot interruptions", f"expected time is {settings.interruptions.factor:.3g} times the uninterrupted one"]
+        )
+    return [*facts, *_speedups(ranking), *_cost_of_choosing(ranking)]
+
+
+def _speedups(ranking: Ranking) -> list[list[str]]:
+    """What several workers gave against one, where both were measured and the number of epochs is given."""
+    if not ranking.settings.epochs:
+        return []
+    epochs = ranking.settings.epochs[-1]
+    measured = [one for one in ranking.candidates.machine_estimates if one.records and one.basis == "measured"]
+    times = {identify(one.records[0]): (one.runtime.at(epochs), len(one.records)) for one in measured}
+    rows = compare_workers(times)
+    return [["Several workers", f"{row}, in {count_epochs(epochs)}"] for row in rows[:MOST_SPEEDUPS]]
+
+
+def _cost_of_choosing(ranking: Ranking) -> list[list[str]]:
+    cost = ranking.selection_cost()
+    if not cost.probe_seconds or not cost.exhaustive_usd:
+        return []
+    spent = f"{format_usd(cost.probe_usd)} for {format_seconds(cost.probe_seconds)} of probes"
+    if isinstance(cost, MethodologyCost) and cost.study_seconds:
+        spent += f" and {format_usd(cost.study_usd)} for {format_seconds(cost.study_seconds)} of the convergence study"
+    return [
+        [
+            "Cost of choosing",
+            f"{spent}, against {format_usd(cost.exhaustive_usd)} for running every candidate to the end",
+        ]
+    ]
+
+
+def _measured(ranking: Ranking) -> str:
+    profiles = _profiles(ranking)
+    days = sorted({profile.created.date().isoformat() for profile in profiles if profile.outcome != "given"})
+    given = sum(profile.outcome == "given" for profile in profiles)
+    parts = [f"{len(profiles)} profile{'s' if len(profiles) != 1 else ''}"]
+    if days:
+        parts.append(f"made {_span(days)}")
+    if given:
+        which = "all" if given == len(profiles) else f"{given} of them"
+        parts.append(f"{which} from times that were measured elsewhere")
+    return ", ".join(parts)
+
+
+def _profiles(ranking: Ranking) -> list[Profile]:
+    """What the machine estimates rest on, each once, that of the best first."""
+    machine_estimates = ranking.candidates.machine_estimates
+    ranked = ranking.candidates.machine_estimate[ranking.assessment.order[ranking.deciding_column]]
+    order = dict.fromkeys([*ranked.tolist(), *range(len(machine_estimates))])
+    return distinct(record for position in order for record in machine_estimates[position].records)
+
+
+def _span(days: Sequence[str]) -> str:
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else ""
+
+
+def _usage(ranking: Ranking) -> list[dict[str, Any]]:
+    """What the machines did, of the first profiles that were sampled."""
+    sampled = [(one.title, one.usage) for one in _profiles(ranking) if one.usage is not None and one.usage.seconds]
+    return [usage_points(title, usage) for title, usage in sampled[:MOST_SAMPLED_SHOWN]]
+
+
+def _steps(ranking: Ranking) -> list[dict[str, Any]]:
+    """Step readings of each profile that has some, thinned to what a chart can show."""
+    measured = [profile for profile in _profiles(ranking) if len(profile.timeline.steps)]
+    return [step_points(profile, most=MOST_STEPS_SHOWN) for profile in measured[:MOST_PROFILES_SHOWN]]

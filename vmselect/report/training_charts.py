@@ -1,0 +1,333 @@
+"""Step times in the order they were measured, warm-up shown."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from vmselect.errors import RankingError
+from vmselect.report.chart_style import SERIES, altair, records_of, styled, themed
+from vmselect.units import format_seconds
+
+if TYPE_CHECKING:
+    from vmselect.ranking import Ranking
+    from vmselect.records import InferenceRecord, Profile, Record, Steps, TransferRecord, Usage
+    from vmselect.records.convergence import ConvergenceRun
+    from vmselect.records.usage import Phase
+
+COLORS = {"first": "#d55e00", "warmup": "#a67c00", "opening": "#b04e8a", "steady": "#0072b2", "partial": "#5b6470"}
+
+
+def step_points(profile: Profile, *, most: int = 2_000) -> dict[str, Any]:
+    """Position, seconds per step and label of each kept reading, and the median of the steady ones.
+
+    At most ``most`` readings are given: all that are not steady, and of the steady ones every so many.
+    """
+    steps = profile.timeline.steps
+    positions = _positions(steps)
+    kept = _thin(steps.label, most)
+    rows = steps.rows
+    return {
+        "title": profile.title,
+        "position": [positions[i] for i in kept],
+        "seconds": [rows[i].each for i in kept],
+        "label": [rows[i].label for i in kept],
+        "steady_seconds": statistics.median(steps.steady_seconds) if steps.steady_seconds else None,
+        "readings": steps.readings,
+    }
+
+
+def _positions(steps: Steps) -> list[int]:
+    """The number of each reading's last step, counted from the start of the fit."""
+    if len(steps) == steps.readings:
+        return list(accumulate(steps.covers))
+    # Some readings were not kept, so they are placed by the epoch and the batch they belong to.
+    per_epoch = max(steps.batch, default=0) + 1
+    return [step.epoch * per_epoch + step.batch + 1 for step in steps.rows]
+
+
+def _thin(labels: Sequence[str], most: int) -> list[int]:
+    if len(labels) <= most:
+        return list(range(len(labels)))
+    special = [i for i, label in enumerate(labels) if label != "steady"][: most // 2]
+    steady = [i for i, label in enumerate(labels) if label == "steady"]
+    stride = -(-len(steady) // (most - len(special)))
+    return sorted([*special, *steady[::stride]])
+
+
+def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
+    """Step times of one machine: the ranking's best, or ``instance_type``."""
+    alt = altair()
+    profile = next((one for one in records_of(ranking, instance_type) if len(one.timeline.steps)), None)
+    if profile is None:
+        raise RankingError(
+            f"There are no step times of {instance_type or ranking.best.instance_type}: its profile holds whole "
+            "epochs, or it was not measured."
+        )
+    points = step_points(profile)
+    data = pd.DataFrame({name: points[name] for name in ("position", "seconds", "label")})
+    data["milliseconds"] = data["seconds"] * 1e3
+    wide = data["seconds"].max() > 8 * max(data["seconds"].min(), 1e-12)
+    shown = [label for label in COLORS if label in set(data["label"])]
+    dots = (
+        alt.Chart(data)
+        .mark_circle(size=42, opacity=0.8)
+        .encode(
+            x=alt.X("position:Q", title="Step"),
+            y=alt.Y("milliseconds:Q", title="Milliseconds per step", scale=alt.Scale(type="log" if wide else "linear")),
+            color=alt.Color(
+                "label:N", title="Kind of step", scale=alt.Scale(domain=shown, range=[COLORS[label] for label in shown])
+            ),
+            tooltip=["position:Q", "milliseconds:Q", "label:N"],
+        )
+    )
+    if not points["steady_seconds"]:
+        return themed(dots, title=points["title"])
+    line = pd.DataFrame({"milliseconds": [points["steady_seconds"] * 1e3]})
+    rule = alt.Chart(line).mark_rule(color="#0072b2", opacity=0.6).encode(y="milliseconds:Q")
+    title = f"{points['title']}: {format_seconds(points['steady_seconds'])} per steady step"
+    return themed(alt.layer(dots, rule), title=title)
+
+
+# Utilization of a machine while it was measured, with the phases of the training marked.
+
+
+PHASES = {
+    "initialization": ("initialization", "#e9ecef"),
+    "first_step": ("first step", "#fbe3d6"),
+    "steady_steps": ("steady steps", "#ffffff"),
+    "validation": ("validation", "#dcebf7"),
+    "boundary": ("between epochs", "#f3e3ee"),
+    "first_call": ("first call", "#fbe3d6"),
+    "calls": ("calls", "#ffffff"),
+    "upload": ("upload", "#fbe3d6"),
+    "download": ("download", "#dcebf7"),
+}
+"""How each phase is called and shaded."""
+
+
+MOST_SAMPLES, MOST_CHART_SAMPLES = 200, 1_000
+"""Samples of each quantity in the page, and in a chart."""
+MOST_BANDS = 1_000
+"""Runs of one phase that it holds: all of a training, since 240 samples of each phase are kept."""
+
+SLACK = 1.01
+"""Of the last samples none may be kept where they are thinned out: the others stand for a little more than a share."""
+
+
+def usage_points(title: str, usage: Usage, *, most: int = MOST_SAMPLES) -> dict[str, Any]:
+    """Utilization over time as plain values: at most ``most`` samples of each quantity, phases with begin and end.
+
+    Every quantity is a share: of the cores that the training may use (all processes, and this training alone), of
+    memory, of the GPUs (their mean), and of the time in which a process waited for a disk.
+    """
+    stride = -(-len(usage.seconds) // most)
+    quantities = [
+        {
+            "name": name,
+            "points": [
+                [at, round(value, 3)]
+                for at, value in list(zip(usage.seconds, column, strict=True))[::stride]
+                if value is not None
+            ],
+        }
+        for name, column in _shares(usage).items()
+    ]
+    longest = sorted(_phases(usage), key=lambda band: band["begin"] - band["end"])[:MOST_BANDS]
+    return {
+        "title": title,
+        "interval_seconds": usage.interval_seconds,
+        "phases": sorted(longest, key=lambda band: float(band["begin"])),
+        "quantities": quantities,
+    }
+
+
+def _shares(usage: Usage) -> Mapping[str, list[float | None]]:
+    cores = usage.limits.cores or 1
+    series = usage.series
+    cards = [column for name, column in series.items() if re.fullmatch(r"gpu\d+_busy_share", name)]
+    whole: dict[str, list[float | None]] = {
+        "processors": list(series.get("usable_cpu_share", ())),
+        "this training": [_capped(value, cores) for value in series.get("process_cores", ())],
+        "memory": [None if free is None else 1 - free for free in series.get("memory_available_share", ())],
+        "GPUs": [_mean(values) for values in zip(*cards, strict=True)] if cards else [],
+        "waiting for disk": list(series.get("io_pressure_share", ())),
+    }
+    return {name: column for name, column in whole.items() if any(value is not None for value in column)}
+
+
+def _capped(value: float | None, cores: int) -> float | None:
+    return None if value is None else min(1.0, value / cores)
+
+
+def _mean(values: tuple[float | None, ...]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _phases(usage: Usage) -> list[dict[str, Any]]:
+    """Begin and end of each run of samples of one phase; a sample reaches back to the one before, if it can.
+
+    Each phase is thinned out for itself. So where a sample stands for less than the time since the one before, what is
+    missing was thinned out: it goes to the phase whose samples could not reach back as far as they stand for.
+    """
+    kept = Counter(usage.phase)
+    seen = {phase: max(found.values(), key=lambda one: one.seconds) for phase, found in usage.phases.items() if found}
+    owed = {phase: 0.0 for phase, whole in seen.items() if whole.count > kept[phase] > 0}
+    bands: list[dict[str, Any]] = []
+
+    def shade(phase: Phase, begin: float, end: float) -> None:
+        name = PHASES[phase][0]
+        if bands and bands[-1]["phase"] == name:
+            bands[-1]["end"] = end
+        else:
+            bands.append({"phase": name, "begin": begin, "end": end})
+
+    before = 0.0
+    for at, phase in zip(usage.seconds, usage.phase, strict=True):
+        begin = before
+        reach = SLACK * seen[phase].seconds / kept[phase] if phase in seen else math.inf
+        # Not all samples are equally long.
+        if max(owed.values(), default=0.0) > 0 and at - reach - before > usage.interval_seconds / 2:
+            begin = round(at - reach, 3)
+            missing = max(owed, key=lambda one: owed[one])
+            shade(missing, before, begin)
+            owed[missing] -= begin - before
+        shade(phase, begin, at)
+        if phase in owed:
+            owed[phase] += reach - (at - begin)
+        before = at
+    return bands
+
+
+def usage_chart(
+    source: Profile | InferenceRecord | TransferRecord | Ranking, *, instance_type: str | None = None
+) -> Any:
+    """Utilization of one machine over time: of a record, or of a ranking's best machine or ``instance_type``."""
+    from vmselect.ranking import Ranking
+
+    alt = altair()
+    records = records_of(source, instance_type) if isinstance(source, Ranking) else [source]
+    sampled = next((record for record in records if record.usage is not None and record.usage.seconds), None)
+    if sampled is None or sampled.usage is None:
+        who = records[0].title if records else instance_type or "This machine"
+        raise RankingError(f"{who}: utilization was not sampled. Probe again with sample=1.0.")
+    points = usage_points(sampled.title, sampled.usage, most=MOST_CHART_SAMPLES)
+    phases = pd.DataFrame(points["phases"])
+    samples = pd.DataFrame(
+        [
+            {"quantity": one["name"], "seconds": at, "share": share}
+            for one in points["quantities"]
+            for at, share in one["points"]
+        ]
+    )
+    shown = [name for name, _ in PHASES.values() if name in set(phases["phase"])]
+    colors = dict(PHASES.values())
+    bands = (
+        alt.Chart(phases)
+        .mark_rect(stroke="#d5d8dc", strokeWidth=0.5)
+        .encode(
+            x=alt.X("begin:Q", title="Seconds since the start"),
+            x2="end:Q",
+            color=alt.Color(
+                "phase:N",
+                title="Phase",
+                scale=alt.Scale(domain=shown, range=[colors[name] for name in shown]),
+                legend=alt.Legend(symbolStrokeColor="#8b939d", symbolStrokeWidth=0.5),
+            ),
+            tooltip=["phase:N", alt.Tooltip("begin:Q", format=".1f"), alt.Tooltip("end:Q", format=".1f")],
+        )
+    )
+    names = [one["name"] for one in points["quantities"]]
+    lines = (
+        alt.Chart(samples)
+        .mark_line(interpolate="step-before", point=alt.OverlayMarkDef(size=18), strokeWidth=1.8)
+        .encode(
+            x="seconds:Q",
+            y=alt.Y("share:Q", title="In use", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
+            color=alt.Color("quantity:N", title="Quantity", scale=alt.Scale(domain=names, range=list(SERIES))),
+            tooltip=["quantity:N", alt.Tooltip("seconds:Q", format=".1f"), alt.Tooltip("share:Q", format=".0%")],
+        )
+    )
+    layered = alt.layer(bands, lines).resolve_scale(color="independent")
+    return themed(layered, title=f"{points['title']}: utilization")
+
+
+# Epoch curves: the duration of each epoch and the metric after it, for one machine or several.
+
+
+PANEL_WIDTH, PANEL_HEIGHT = 300, 260
+MOST_LINES, MOST_POINTS = 7, 300
+
+
+def course_points(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = ()) -> dict[str, Any]:
+    """A line per machine: ``times`` with ``[epoch, seconds]``, ``metrics`` with ``[epoch, value]`` of ``metric``.
+
+    Times come from complete epochs of trainings, metrics from convergence records and ``runs``. Repetitions on a
+    machine are one line, the median of each epoch. Of several metrics the first is given.
+    """
+    from vmselect.records import Profile
+    from vmselect.records.convergence import ConvergenceRecord
+
+    times: list[tuple[str, int, float]] = []
+    observed = list(runs)
+    for record in records:
+        if isinstance(record, Profile):
+            times += [(record.title, one.epoch + 1, one.seconds) for one in record.timeline.epochs if one.complete]
+        elif isinstance(record, ConvergenceRecord):
+            observed += record.runs
+    metric = next((run.rule.monitor for run in observed for _, v in run.curve.points if math.isfinite(v)), None)
+    metrics = [
+        (f"{run.instance_type or 'unknown machine'}, batch {run.batch_size}", epoch, value)
+        for run in observed
+        if run.rule.monitor == metric
+        for epoch, value in run.curve.points
+        if math.isfinite(value)
+    ]
+    return {"times": _lines(times), "metric": metric if metrics else None, "metrics": _lines(metrics)}
+
+
+def _lines(points: list[tuple[str, int, float]]) -> list[dict[str, Any]]:
+    """A line for each of the first machines, thinned to what can be seen."""
+    frame = pd.DataFrame(points, columns=["machine", "epoch", "value"])
+    medians = frame.groupby(["machine", "epoch"], sort=False)["value"].median().reset_index()
+    lines = []
+    for machine, some in itertools.islice(medians.groupby("machine", sort=False), MOST_LINES):
+        kept = some.sort_values("epoch").iloc[:: -(-len(some) // MOST_POINTS)]
+        pairs = [[int(epoch), float(f"{value:.5g}")] for epoch, value in zip(kept["epoch"], kept["value"], strict=True)]
+        lines.append({"name": str(machine), "points": pairs})
+    return lines
+
+
+def course_chart(records: Iterable[Record]) -> Any:
+    """Draw :func:`course_points`: seconds of each epoch on the left, the metric after it on the right."""
+    alt = altair()
+    points = course_points(records)
+    if not points["times"] and not points["metrics"]:
+        raise RankingError("There is no complete epoch to draw. Probe with EpochProbe, or with stop=False.")
+    machines = list(dict.fromkeys(line["name"] for name in ("times", "metrics") for line in points[name]))
+    color = alt.Color("machine:N", title="Machine", scale=alt.Scale(domain=machines, range=list(SERIES)))
+    panels = []
+    for name, title in (("times", "Seconds of training in the epoch"), ("metrics", points["metric"])):
+        rows = [
+            {"machine": line["name"], "epoch": epoch, "value": value}
+            for line in points[name]
+            for epoch, value in line["points"]
+        ]
+        chart = alt.Chart(pd.DataFrame(rows)).mark_line(point=alt.OverlayMarkDef(size=22))
+        encoded = chart.encode(
+            x=alt.X("epoch:Q", title="Epoch", axis=alt.Axis(tickMinStep=1, format="d")),
+            y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=name == "times")),
+            color=color,
+            tooltip=["machine:N", "epoch:Q", alt.Tooltip("value:Q", format=".4g")],
+        )
+        panels += [encoded.properties(width=PANEL_WIDTH, height=PANEL_HEIGHT)] if rows else []
+    return styled(alt.hconcat(*panels).properties(title="Epoch by epoch"))

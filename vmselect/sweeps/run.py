@@ -1,0 +1,334 @@
+"""The result of a sweep."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vmselect import __version__
+from vmselect._checks import check_count, check_flag, check_number, check_path, maybe, show
+from vmselect._files import has_file
+from vmselect.errors import ArgumentError, SweepError
+from vmselect.findings import Finding
+from vmselect.records import Profile, Record
+from vmselect.sweeps.command import check_script
+from vmselect.sweeps.engine import Budget, Engine, Listener, load_all, unfinished
+from vmselect.sweeps.journal import FORMAT, Journal, State, fold, read_journal, this_machine, trials_of
+from vmselect.sweeps.plan import Plan, Trial
+from vmselect.sweeps.runners import make_runner
+from vmselect.units import format_usd, printable_lines
+
+if TYPE_CHECKING:
+    from vmselect.catalog import Catalog
+    from vmselect.comparison import Scaling
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A trial without a record, and why."""
+
+    trial: Trial
+    reason: str
+    sure: bool = False
+    """Whether it was skipped because it cannot change the result."""
+
+    @property
+    def id(self) -> str:
+        """The trial's number."""
+        return self.trial.id
+
+    def __str__(self) -> str:
+        factors = ", ".join(f"{name} {level}" for name, level in self.trial.factors.items())
+        return printable_lines(f"trial {self.id}{f' ({factors})' if factors else ''}: {self.reason}")
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The records of a sweep, which rank, compare and report accept, and the trials without a record.
+
+    ``spent_usd`` includes the worst case of trials that may still run (``unproved``); ``worst_usd`` is the worst case
+    of the whole sweep. Trials in ``skipped`` may be ``sure`` not to change the result: skipping them saved
+    ``saved_usd`` (estimated) and ``saved_worst_usd`` (at most). ``added`` are repetitions of tied trials. Pass
+    ``findings`` to ``Ranking.with_findings``.
+    """
+
+    folder: Path
+    records: list[Record]
+    failed: tuple[Missing, ...]
+    skipped: tuple[Missing, ...]
+    unproved: tuple[Missing, ...]
+    spent_usd: float
+    worst_usd: float
+    added: tuple[Trial, ...] = ()
+    saved_usd: float = 0.0
+    saved_worst_usd: float = 0.0
+    findings: tuple[Finding, ...] = ()
+
+    def scaling(self, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
+        """The speedup of several nodes: :func:`vmselect.scaling` of the trainings among the records."""
+        from vmselect.comparison import scaling
+
+        trainings = [record for record in self.records if isinstance(record, Profile)]
+        return scaling(trainings, epochs=epochs, confidence=confidence, model=model)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{len(self.records)} records in {self.folder}",
+            f"{len(self.failed)} trials failed" if self.failed else "",
+            f"{len(self.skipped)} skipped" if self.skipped else "",
+            f"{len(self.added)} repetitions added for ties" if self.added else "",
+            f"{len(self.unproved)} may still run: vmselect sweep clean {self.folder}" if self.unproved else "",
+            f"{format_usd(self.spent_usd)} spent of at most {format_usd(self.worst_usd)}",
+            f"skipping saved about {format_usd(self.saved_usd)}" if any(one.sure for one in self.skipped) else "",
+        ]
+        return printable_lines("; ".join(filter(None, parts)))
+
+
+def saving(state: State) -> str:
+    """The cost that skipping saved, as a phrase."""
+    estimated, worst = (
+        sum(getattr(skip, name) for skip in state.sure.values()) for name in ("estimated_usd", "worst_usd")
+    )
+    return f"skipping saved about {format_usd(estimated)}, at most {format_usd(worst)}"
+
+
+def spared_findings(state: State) -> tuple[Finding, ...]:
+    """The trials that a sweep skipped because they could not win: information for a ranking of the others."""
+    if not (sure := state.sure):
+        return ()
+    factors = dict(state.trials)
+    whys = {", ".join(f"{k} {v}" for k, v in factors.get(trial, {}).items()): skip.why for trial, skip in sure.items()}
+    shown = "; ".join(f"{who}: {why}" for who, why in list(whys.items())[:5])
+    more = f"; and {len(whys) - 5} more" if len(whys) > 5 else ""
+    return (
+        Finding(
+            "not-probed",
+            f"The sweep skipped {len(sure)} trials that could not win ({shown}{more}); {saving(state)}.",
+            f"To run them: vmselect sweep resume {state.folder} --run-all",
+            "info",
+        ),
+    )
+
+
+def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
+    """The result according to the journal."""
+    by_status: dict[str, list[Missing]] = {}
+    trials = trials_of(plan, state)
+    for trial in trials:
+        status, skip = state.status_of(trial.id), state.skipped.get(trial.id)
+        by_status.setdefault(status, []).append(Missing(trial, state.reason_of(trial.id), bool(skip and skip.sure)))
+    files = [file for several in state.records.values() for file in several]
+    open_ones = [*by_status.get("starting", ()), *by_status.get("running", ())]
+    return SweepResult(
+        folder=state.folder, records=load_all(state.folder, files), failed=tuple(by_status.get("failed", ())),
+        skipped=tuple(by_status.get("skipped", ())), unproved=tuple(open_ones),
+        spent_usd=state.spent_usd, worst_usd=max(worst_usd, state.spent_usd), added=trials[len(plan.trials) :],
+        saved_usd=sum(skip.estimated_usd for skip in state.skipped.values()),
+        saved_worst_usd=sum(skip.worst_usd for skip in state.skipped.values()), findings=spared_findings(state),
+    )  # fmt: skip
+
+
+def status_rows(state: State) -> list[dict[str, Any]]:
+    """A row per trial, from the journal alone."""
+    rows = []
+    for trial, factors in state.trials:
+        attempts = state.attempts.get(trial, [])
+        status = state.status_of(trial)
+        rows.append(
+            {
+                "trial": trial, **factors, "status": status, "attempts": len(attempts),
+                "seconds": attempts[-1].seconds if attempts else None,
+                "spent_usd": sum(attempt.spent_usd for attempt in attempts),
+                "records": len(state.records.get(trial, ())),
+                "reason": state.reason_of(trial) if status in ("failed", "skipped") else "",
+            }
+        )  # fmt: skip
+    return rows
+
+
+# One call runs a plan, continues it, or cleans up after it.
+
+
+PLAN = "plan.yaml"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The trials to start and their cost, to be confirmed."""
+
+    plan: Plan
+    folder: Path
+    to_run: tuple[str, ...]
+    trials: tuple[Trial, ...]
+    prices: dict[str, float]
+    estimated_usd: float
+    worst_usd: float
+    spent_usd: float
+    budget_usd: float | None
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """An attempt that might still have run, and whether it is gone."""
+
+    trial: str
+    attempt: int
+    gone: bool
+    detail: str
+
+
+def sweep(
+    plan: Plan | str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    budget_usd: float | None = None,
+    parallel: int = 1,
+    yes: bool = False,
+    catalog: Catalog | None = None,
+    stop_when_sure: bool | None = None,
+    epochs: int | None = None,
+    confirm: Callable[[Proposal], bool] | None = None,
+    listener: Listener = lambda state, event: None,
+    ask_stop: Callable[[], bool] = lambda: True,
+) -> SweepResult:
+    """Run the trials of ``plan`` that have no record in ``folder`` yet, and store their records there.
+
+    Nothing starts before ``confirm`` accepts the cost, or with ``yes=True``. The worst case of everything that was
+    started, runs and is planned stays within ``budget_usd``. Whatever was started is ended.
+
+    With ``stop_when_sure`` trials start in the order of what they may change. Trials that can no longer beat the
+    cheapest are skipped, with the reason, and tied ones are repeated. ``epochs`` is the length of the training for
+    which this holds, by default a long one. A resumed sweep keeps both settings unless they are given.
+
+    >>> plan = Plan("python train.py", factors={"batch_size": [64, 256]}, minutes=2)
+    >>> result = sweep(plan, "sweep/", yes=True)  # doctest: +SKIP
+    """
+    plan = plan if isinstance(plan, Plan) else Plan.load(check_path("plan", plan))
+    where = check_path("folder", folder).absolute()
+    limit = maybe(check_number, "budget_usd", budget_usd, least=0)
+    parallel = check_count("parallel", parallel, most=256)
+    agreed = check_flag("yes", yes)
+    sure, count = maybe(check_flag, "stop_when_sure", stop_when_sure), maybe(check_count, "epochs", epochs)
+    if has_file(where):
+        raise ArgumentError(f"{where} is a file. Give a folder.")
+    with opened(plan, where, limit=limit, catalog=catalog, listener=listener) as engine:
+        engine.ask_stop = ask_stop
+        for trial in plan.trials:
+            check_script(trial.arguments, engine.work)
+        engine.runner.check(plan.trials)
+        sure = engine.state.stop_when_sure if sure is None else sure
+        count = engine.state.epochs if count is None else count
+        engine.state.decide_anew(sure)
+        engine.reconcile(adopt=True)  # repeating what a crash interrupted belongs to the confirmed cost
+        to_run = unfinished(engine.trials, engine.state)
+        if engine.runner.rents and engine.budget.limit_usd is None and to_run:
+            raise SweepError("This plan rents machines. Set the most that they may cost: budget_usd, --budget-usd.")
+        proposal = _propose(engine, tuple(to_run))
+        engine.budget.check(engine.state, to_run)
+        if to_run and not agreed and not (confirm is not None and confirm(proposal)):
+            raise SweepError("Nothing was started: it was not confirmed. Confirm it, or pass yes=True or --yes.")
+        engine.write("session", budget_usd=engine.budget.limit_usd, worst_usd=proposal.worst_usd, parallel=parallel,
+                     stop_when_sure=sure, epochs=count, pid=os.getpid(), **this_machine())  # fmt: skip
+        if sure:
+            from vmselect.catalog import Catalog
+            from vmselect.sweeps.sequential import Sequential
+
+            engine.confirmed_usd = proposal.worst_usd if to_run or agreed else -math.inf
+            engine.sequential = Sequential(catalog or Catalog.default(), engine.budget.prices, where, count)
+        try:
+            engine.run(parallel)
+        except KeyboardInterrupt:
+            engine.write("interrupted")
+        return make_result(plan, engine.state, proposal.worst_usd)
+
+
+def resume(folder: str | os.PathLike[str], **options: object) -> SweepResult:
+    """Continue the sweep of ``folder`` with the plan it holds; ``options`` are those of :func:`sweep`."""
+    where = check_path("folder", folder)
+    read_journal(where)
+    return sweep(Plan.load(where / PLAN), where, **options)  # type: ignore[arg-type]
+
+
+def read_state(folder: str | os.PathLike[str]) -> State:
+    """The state of a sweep, from its journal alone."""
+    where = check_path("folder", folder).absolute()
+    return fold(where, read_journal(where))
+
+
+def clean(folder: str | os.PathLike[str], *, listener: Listener = lambda state, event: None) -> list[Cleaned]:
+    """End all attempts in the journal of ``folder`` that may still run; returns which are proved to be gone."""
+    where = check_path("folder", folder).absolute()
+    if not read_state(where).about:
+        return []  # killed before it could start anything
+    plan = Plan.load(where / PLAN)
+    with opened(plan, where, limit=None, catalog=None, listener=listener, changed=True) as engine:
+        return [
+            Cleaned(attempt.trial, attempt.number, not problem, problem or "proved gone")
+            for attempt, problem in engine.reconcile()
+        ]
+
+
+@contextmanager
+def opened(
+    plan: Plan, folder: Path, *, limit: float | None, catalog: Catalog | None, listener: Listener, changed: bool = False
+) -> Iterator[Engine]:
+    """An engine that holds the journal of ``folder``, which is new or has the same plan, or one ``changed`` since."""
+    # A new plan is checked first: a bad one leaves no folder behind.
+    fresh = not has_file(folder / "journal.jsonl")
+    prices = plan.prices(catalog) if fresh or catalog is not None else {}
+    if fresh:
+        for trial in plan.trials:
+            check_script(trial.arguments, Path.cwd())
+        make_runner(plan, "new", folder, plan.locations(catalog)).check(plan.trials)
+        Budget(plan, prices, limit).check(State(folder), [t.id for t in plan.trials])
+    journal = Journal(folder)
+    with journal.opened():
+        state = fold(folder, read_journal(folder))
+        if not state.about:
+            plan.save(folder / PLAN)
+            event = journal.write(
+                "sweep", format=FORMAT, id=secrets.token_hex(4), plan=plan.fingerprint, runner=plan.runner,
+                work=str(Path.cwd()), budget_usd=limit, minutes=plan.minutes, prices=prices or plan.prices(catalog),
+                places=plan.locations(catalog),
+                trials=[[trial.id, dict(trial.factors)] for trial in plan.trials], writer=f"vmselect {__version__}",
+            )  # fmt: skip
+            state.apply(event)
+        elif state.about["plan"] != plan.fingerprint and not changed:
+            raise SweepError(
+                f"{folder} holds a sweep of another plan ({show(state.about['plan'])}). Choose another folder, or "
+                f"resume that one: vmselect sweep resume {folder}"
+            )
+        # A catalog's prices hold in its locations.
+        locations = state.about.get("places", {}) if catalog is None else plan.locations(catalog)
+        runner = make_runner(plan, state.about["id"], folder, locations)
+        budget = Budget(plan, prices or state.about["prices"], state.budget_usd if limit is None else limit)
+        engine = Engine(
+            plan=plan, folder=folder, work=Path(state.about["work"]), journal=journal, state=state, runner=runner,
+            budget=budget, listener=listener,
+        )  # fmt: skip
+        for name, event in state.added.items():
+            engine.add_price(name, event["like"])
+        try:
+            yield engine
+        finally:
+            runner.close()
+        if engine.listener_error is not None and not isinstance(engine.listener_error, KeyboardInterrupt):
+            raise engine.listener_error
+
+
+def _propose(engine: Engine, to_run: tuple[str, ...]) -> Proposal:
+    plan, budget = engine.plan, engine.budget
+    limit = budget.limit_usd
+    return Proposal(
+        plan=plan, folder=engine.folder, to_run=to_run, trials=engine.trials, prices=dict(budget.prices),
+        estimated_usd=sum(plan.estimated_usd(budget.prices[trial]) for trial in to_run),
+        worst_usd=min(budget.worst_usd(engine.state, to_run), math.inf if limit is None else limit),
+        spent_usd=engine.state.spent_usd,
+        budget_usd=budget.limit_usd,
+    )  # fmt: skip

@@ -1,0 +1,300 @@
+"""A connection to the supervisor of a trial, on this machine or over ssh, which lasts as long as the trial."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from vmselect.errors import SweepError
+from vmselect.sweeps import workers
+from vmselect.sweeps.plan import Trial
+from vmselect.sweeps.runners import supervisor as supervisor
+from vmselect.sweeps.workers import worker_folder
+
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+
+
+class Connection:
+    """Sends the request and heartbeats to a supervisor, and receives its two messages: started and ended."""
+
+    def __init__(self, command: Sequence[str], request: dict[str, Any]) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        self._closed, self._answered = threading.Event(), threading.Event()
+        self._started: dict[str, Any] = {}
+        self._outcome: dict[str, Any] = {}
+        self._threads = [threading.Thread(target=act, daemon=True) for act in (self._read, self._beat)]
+        try:
+            self._send(json.dumps(request).encode() + b"\n")
+        except OSError as cut:
+            raise SweepError(f"{command[0]}: the connection was cut ({cut}). Check it, then resume.") from cut
+        finally:
+            for thread in self._threads:
+                thread.start()
+
+    def wait_started(self) -> dict[str, Any]:
+        """The supervisor's first message: process ids and output pipes of the trial."""
+        self._answered.wait(START_SECONDS)
+        return self._started
+
+    def outcome(self) -> dict[str, Any] | None:
+        """None while the trial runs, then the outcome; empty if the connection ended without one."""
+        if self._process.poll() is None and not self._outcome:
+            return None
+        self._threads[0].join(timeout=5.0)
+        return self._outcome
+
+    def stop(self) -> None:
+        """Ask the supervisor to end the trial, and wait for it."""
+        with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # what is left is found by its token
+            self._send(b"S")
+            self._process.wait(timeout=STOP_SECONDS)
+
+    def close(self, *, seconds: float = 3.0) -> None:
+        """Cut the connection, which ends the trial; the supervisor has so many seconds to exit."""
+        self._closed.set()
+        with suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        try:
+            self._process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread in self._threads:
+            thread.join(timeout=5.0)
+        self._process.stdout.close()  # type: ignore[union-attr]
+
+    def _send(self, data: bytes) -> None:
+        self._process.stdin.write(data)  # type: ignore[union-attr]
+        self._process.stdin.flush()  # type: ignore[union-attr]
+
+    def _read(self) -> None:
+        for line in self._process.stdout:  # type: ignore[union-attr]
+            try:
+                message = json.loads(line)
+            except ValueError:
+                continue  # the host's greeting
+            if isinstance(message, dict) and isinstance(message.get("ended"), dict):
+                self._outcome = message["ended"]
+            elif isinstance(message, dict) and "pipes" in message:
+                self._started = message
+                self._answered.set()
+        self._answered.set()
+
+    def _beat(self) -> None:
+        with suppress(OSError, ValueError):
+            while not self._closed.wait(1.0):
+                self._send(b".")
+
+
+# The interface of runners: start, watch, fetch, stop; and the supervisor's requests and outcomes.
+
+
+Handle = dict[str, Any]
+"""Identifies a running trial, also from another process; it is stored in the journal and holds no secret."""
+
+SUPERVISOR = Path(supervisor.__file__)
+WORKERS = Path(workers.__file__)
+GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt at a trial, ready to start."""
+
+    trial: Trial
+    token: str
+    folder: Path
+    """The local folder of its records, output and status."""
+    work: Path
+    """The folder from which the sweep was started."""
+    cap_seconds: float
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The observed state of a trial."""
+
+    state: str
+    """starting, running, unknown (no answer), ended (no process is left), lost (it may still run), or gone (its machine
+    no longer exists, since an unknown time)."""
+    exit: int | None = None
+    why: str = ""
+    error: str = ""
+
+
+class Runner(Protocol):
+    """Runs trials. A failed start raises :class:`vmselect.errors.SweepError`."""
+
+    rents: bool
+    """Whether starting costs money, so that a budget is required."""
+    survives: bool
+    """Whether a trial continues after vmselect exits, and can be watched again."""
+    queues: bool
+    """Whether a started trial may wait before it runs, at no cost."""
+    poll_seconds: float
+    """Seconds between two calls of :meth:`watch`."""
+
+    def check(self, trials: Sequence[Trial]) -> None:
+        """Raise if a trial cannot run, before anything starts."""
+
+    def has_room(self, trial: Trial) -> bool:
+        """Whether the trial could start now."""
+
+    def announce(self, job: Job) -> Handle:
+        """Reserve what the trial needs and return its handle, before it starts; called by one thread."""
+
+    def start(self, job: Job, handle: Handle) -> Handle:
+        """Start it; returns additions to its handle."""
+
+    def watch(self, handle: Handle) -> Seen:
+        """Its current state."""
+
+    def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
+        """Copy its folder here, completely, within so many seconds; may be repeated after a failure."""
+
+    def stop(self, handle: Handle) -> str:
+        """End it and wait until it is gone; "" when that is proved, which frees what it reserved, else the problem."""
+
+    def close(self) -> None:
+        """Release the resources of this process."""
+
+
+def make_request(
+    job: Job,
+    folder: str,
+    work: str,
+    *,
+    cores: Sequence[Sequence[int]] = (),
+    workers: Sequence[Mapping[str, str]] = ({},),
+    **more: Any,
+) -> dict[str, Any]:
+    """The supervisor's request: the workers of one host, with ``folder`` and ``work`` as paths on that host."""
+    made: list[dict[str, Any]] = []
+    for index, own in enumerate(workers):
+        rank = int(own.get("RANK", index))
+        chief = rank == 0
+        target = {"VMSELECT_FOLDER": f"{folder}/records" if chief else f"{folder}/worker-{rank}"}
+        made.append(
+            {
+                "argv": list(job.trial.arguments), "cwd": work, "env": {**job.environment, **target, **own},
+                "cores": list(cores[index]) if cores else [],
+                "output": "output.txt" if chief else f"output-{rank}.txt",
+            }
+        )  # fmt: skip
+    return {"workers": made, "cap_seconds": job.cap_seconds, "grace_seconds": GRACE_SECONDS, **more}
+
+
+def request_files(job: Job, request: dict[str, Any], *, ports: Sequence[int] = ()) -> dict[str, str]:
+    """Files to put next to the supervisor, name to content, from which every node makes its own part of ``request``.
+
+    With ``ports`` the nodes get each other's addresses from SkyPilot, without from files in their shared folder.
+    """
+    if job.trial.nodes == 1:
+        return {"request.json": json.dumps(request)}
+    return {"workers.json": json.dumps({"request": request, "count": job.trial.nodes, "ports": list(ports),
+                                        "program": SUPERVISOR.name})}  # fmt: skip
+
+
+def supervisor_command(job: Job, python: str, folder: str) -> list[str]:
+    """The command that runs the :func:`request_files` in ``folder``, where the programs are, too."""
+    program = SUPERVISOR if job.trial.nodes == 1 else WORKERS
+    return [python, f"{folder}/{program.name}", "run", folder, job.token]
+
+
+def supervisor_name(handle: Handle) -> str:
+    """The file name of the supervisor on the host; handles of earlier versions do not hold it."""
+    return str(handle.get("program", "guard.py"))
+
+
+def identifiers_of(handle: Handle) -> list[str]:
+    """The token and the output pipes that identify a trial's processes on their host."""
+    return [str(handle["token"]), *map(str, handle.get("pipes", ()))]
+
+
+def count_supervisors(handle: Handle) -> int:
+    """The number of supervisors of a trial: one per host."""
+    return int(handle.get("guards", 1))
+
+
+def run_program(
+    command: Sequence[str],
+    *,
+    label: str,
+    text: str = "",
+    stdin: IO[bytes] | None = None,
+    stdout: IO[bytes] | None = None,
+    fine: Sequence[int] = (0,),
+    seconds: float,
+) -> str:
+    """Run a program with a time limit and return its output; ``label`` names it in errors."""
+    source: dict[str, Any] = {"stdin": stdin} if stdin else {"input": text.encode()}
+    try:
+        done = subprocess.run(command, **source, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=max(0.0, seconds), check=False)  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as cannot:
+        raise SweepError(f"{label} did not answer ({type(cannot).__name__}). Check the connection.") from cannot
+    if done.returncode not in fine:
+        lines = done.stderr.decode(errors="replace").split("\n")
+        problem = next((line for line in reversed(lines) if line.strip()), f"exit code {done.returncode}")
+        raise SweepError(f"{label} failed: {problem.strip()[:200]}. Run `{label}` in a shell to check it.")
+    return "" if stdout else done.stdout.decode(errors="replace")
+
+
+def read_json(text: str) -> Any:
+    """The JSON value on the last line of a program's output; a host may print a greeting before it."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return json.loads(lines[-1]) if lines else None
+
+
+def read_status(folder: Path, supervisors: int = 1) -> dict[str, Any]:
+    """The merged last statuses of a trial's supervisors; empty if they wrote none."""
+    return merge_outcomes([_read_status(worker_folder(folder, rank)) for rank in range(supervisors)])
+
+
+def merge_outcomes(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Merge the outcomes of a trial's supervisors, the chief's first.
+
+    A trial has ended when all have, and succeeded when all did; one lost worker fails the trial.
+
+    >>> merge_outcomes([{"exit": -15, "why": "stop"}, {"exit": 1, "why": "exit"}])["why"]
+    'worker'
+    """
+    status = several[0]
+    if len(several) == 1 or not any(several) or all(one.get("exit") == 0 for one in several):
+        return status
+    reasons = [str(one.get("why", "")) for one in several]
+    ended = all(one.get("state") == "ended" for one in several)
+    # Workers that were ended because another was lost report "stop".
+    why = next((reason for reason in reasons if reason in ("start", "cap", "cut", "silent", "guard")), "")
+    stopped = set(reasons) == {"stop"}
+    codes = [one["exit"] for one, reason in zip(several, reasons, strict=True) if one.get("exit") and reason == "exit"]
+    return {
+        **status, "state": "ended" if ended else "running", "exit": codes[0] if codes else None,
+        "why": why or ("stop" if stopped else "worker"),
+        "error": next((one["error"] for one in several if one.get("error")), ""),
+    }  # fmt: skip
+
+
+def _read_status(folder: Path) -> dict[str, Any]:
+    try:
+        status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def seen_from(outcome: Mapping[str, Any], left: Sequence[int] = ()) -> Seen:
+    """The state after an outcome; ``left`` are processes that could not be ended."""
+    code = outcome.get("exit")
+    return Seen("lost" if left else "ended", exit=code if isinstance(code, int) else None,
+                why=str(outcome.get("why", "")), error=str(outcome.get("error", "")))  # fmt: skip
