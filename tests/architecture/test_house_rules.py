@@ -107,9 +107,3 @@ def test_no_module_imports_the_package_by_a_string(path: Path) -> None:
 )
 def test_every_way_to_import_by_a_string_is_found(source: str) -> None:
     assert list(named_modules(source))
-
-
-def test_every_hook_names_a_module_of_the_package() -> None:
-    from vmselect._hooks import HOOKS as hooks
-
-    assert all(find_module(target.partition(":")[0]) for target in hooks.values())
