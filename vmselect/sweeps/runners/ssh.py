@@ -241,19 +241,21 @@ def copy_folder(host: str, remote: str, into: Path, *, seconds: float) -> None:
     A trial may still write into its output, which tar reports by exit code 1; records appear under their name complete.
     """
     there = shlex.quote(remote)
-    with tempfile.TemporaryDirectory(dir=into.parent, prefix=".fetch-") as name:
-        archive, part = Path(name, "files.tar"), Path(name, "files")
-        with archive.open("wb") as file:
-            call(host, f"test ! -d {there} || tar -C {there} -cf - .", stdout=file, fine=(0, 1),
-                 seconds=min(COPY_SECONDS, seconds))  # fmt: skip
-        if not archive.stat().st_size:
-            return  # the trial did not get as far as its folder
+    with (
+        tempfile.TemporaryFile(dir=into.parent) as archive,
+        tempfile.TemporaryDirectory(dir=into.parent, prefix=".fetch-") as part,
+    ):
+        call(host, f"test ! -d {there} || tar -C {there} -cf - .", stdout=archive, fine=(0, 1),
+             seconds=min(COPY_SECONDS, seconds))  # fmt: skip
+        if not archive.seek(0, os.SEEK_END):
+            return  # the trial ended before it made its folder
+        archive.seek(0)
         try:
-            with tarfile.open(archive) as files:
+            with tarfile.open(fileobj=archive) as files:
                 files.extractall(part, filter="data")
         except (tarfile.TarError, EOFError) as damaged:
             raise SweepError(f"{host}: the copy of {remote} is damaged: {damaged}. Resume to fetch it again.") from None
-        for path in part.rglob("*"):
+        for path in Path(part).rglob("*"):
             if path.is_file():
                 target = into / path.relative_to(part)
                 target.parent.mkdir(parents=True, exist_ok=True)
