@@ -41,8 +41,6 @@ RENAMED = {
     "batch-size-between": "batch-size-interpolated",
     "batch-size-beyond": "batch-size-extrapolated",
     "fit-left-out": "fit-excluded",
-    "batch-size-between": "batch-size-interpolated",
-    "batch-size-beyond": "batch-size-extrapolated",
 }
 """Words of results that a refactoring renamed on purpose. Both sides are translated before they are compared."""
 
