@@ -1,4 +1,4 @@
-"""EXPLAIN: why a training is as slow as it is, from what its record holds. Says nothing where nothing is known."""
+"""Diagnosis: what limits the speed of a recorded training. What was not measured is not diagnosed."""
 
 from vmselect.diagnosis.causes import diagnose, find_causes
 from vmselect.diagnosis.evidence import Diagnosis
