@@ -380,9 +380,8 @@ def find_full_memory(profile: Profile) -> Causes:
         evidence["memory_available_share"] = free
     elif used is not None and used > CONTAINER_MEMORY_FULL and pressure >= MEMORY_PRESSURE:
         # A container's use includes cached files, which can be dropped. Pressure shows that memory is short.
-        message = (
-            f"The container used {used:.0%} of its memory, and programs waited for memory {pressure:.0%} of the time."
-        )
+        waited = f"programs waited for memory {pressure:.0%} of the time"
+        message = f"The container used {used:.0%} of its memory, and {waited}."
         evidence["container_memory_share"] = used
     else:
         return
