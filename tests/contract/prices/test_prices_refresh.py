@@ -288,11 +288,11 @@ def test_progress_is_told(aws) -> None:
 WRITER = """
 import sys, itertools
 import vmselect as vs
-from vmselect.catalog import store
+from vmselect.catalog.refresh import write_part
 frame = vs.Catalog.embedded().offers(market=None)
 print("ready", flush=True)
 for _ in itertools.count():
-    store.write_part("aws", "us-east-1", frame)
+    write_part("aws", "us-east-1", frame)
 """
 
 
