@@ -184,7 +184,7 @@ def confusion(runs: list[dict[str, Any]]) -> list[str]:
     runs = [run for run in runs if "failed" not in run]
     every = sorted({code for run in runs for code in (*run["codes"], *CASES[run["case"]].expected)} - ALWAYS_ALLOWED)
     lines = [
-        "| code | expected and said | expected, not said | said, not expected | neither | allowed: said, not said |",
+        "| code | expected and reported | expected, not reported | unexpected | neither | allowed: reported, not reported |",
         "|---|---|---|---|---|---|",
     ]
     for code in every:
@@ -202,7 +202,7 @@ def confusion(runs: list[dict[str, Any]]) -> list[str]:
 
 def table(runs: list[dict[str, Any]]) -> list[str]:
     """Run by run."""
-    lines = ["| case | backend | wait for input | said | verdict |", "|---|---|---|---|---|"]
+    lines = ["| case | backend | input wait | reported | verdict |", "|---|---|---|---|---|"]
     for run in runs:
         if "failed" in run:
             lines.append(f"| {run['case']} | {run['backend']} | | {run['failed']} | no answer |")

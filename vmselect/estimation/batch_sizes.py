@@ -6,7 +6,7 @@ piecewise); up to twice the largest, or down to half the smallest, the nearest l
 flagged; beyond that nothing is said. Where a step grows by more than the batch does, the line would need a negative
 fixed part: the machine does something else at the larger size (memory that runs short), so the sizes below it are
 taken in proportion to the smaller one. A third size nearby tells how far the line bends, and so how wide the interval
-must be. The numbers behind this stand in docs/explanation/when-methodology-1-pays.md.
+must be. The numbers behind this stand in docs/validation/methodology-1-experiments.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BEYOND_PER_OCTAVE = 0.31
 """...and beyond all sizes, per doubling from the nearest. How far a third size lies from the line through two others,
 and how much *less* time a larger batch took than a smaller, counts in full. Chosen on one half of the setups of PROFET
 and of gavel, by a grid (``tests/benchmarks/batch_sizes.py --choose``): the narrowest that covers 90 % of both. The
-other halves and Zeus' epoch times are for the report (docs/explanation/when-methodology-1-pays.md)."""
+other halves and Zeus' epoch times are for the report (docs/validation/methodology-1-experiments.md)."""
 
 BATCHES = ("steady_iterations", "partial_batch")
 """The terms that make up the passing of the training data."""
