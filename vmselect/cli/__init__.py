@@ -1,4 +1,4 @@
-"""The command line: ``vmselect probe | estimate | rank | report | prices | check | select | compare | sweep ...``."""
+"""The command line ``vmselect``, with one command per task."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from vmselect.cli.compare import compare
 from vmselect.cli.estimate import estimate
 from vmselect.cli.output import flag, print_err
 from vmselect.cli.probe import CONTEXT, probe
-from vmselect.cli.rank import rank
-from vmselect.cli.report import report
-from vmselect.cli.select import select
+from vmselect.cli.rank import rank, report, select
 from vmselect.cli.transfer import transfer
 from vmselect.errors import VmselectError
 from vmselect.probe.script import Interrupted
@@ -27,7 +25,7 @@ app = typer.Typer(
     "On each candidate machine: vmselect probe train.py\n\n"
     "Then anywhere: vmselect rank profiles/ --epochs 50\n\n"
     "Messages name arguments as in Python: batch_size= is the option --batch-size.\n\n"
-    "Exit codes: 0 fine, 1 findings or nothing feasible, 2 cannot.",
+    "Exit codes: 0 success, 1 findings or nothing feasible, 2 error.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -47,15 +45,15 @@ app.add_typer(sweep.app, name="sweep")
 
 
 def main() -> None:
-    """Run the command line: errors raised on purpose, and files refused, become one message and exit code 2."""
+    """Run the command line. An error of vmselect or of a file becomes one message and exit code 2."""
     try:
         app()
-    except (VmselectError, OSError) as wrong:
-        print_err([f"vmselect: {wrong}"])
+    except (VmselectError, OSError) as error:
+        print_err([f"vmselect: {error}"])
         sys.exit(2)
     except Interrupted:
-        # Out of here, Ctrl-C ends the process as it ends any Python script: by the signal, so that a shell stops too.
-        # The script's traceback has been printed.
+        # End by the signal, as any Python script does on Ctrl-C, so that a shell's loop stops too. The traceback of the
+        # script has been printed.
         sys.excepthook = lambda *_: None
         raise KeyboardInterrupt from None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from vmselect.cli.options import ProfilesArgument
 from vmselect.cli.output import Format, FormatOption, emit, print_err
 from vmselect.errors import VmselectError
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from vmselect.findings import Finding
     from vmselect.records import Profile
 
-OF_THE_TRAINING = ("waits-between-epochs", "waits-at-the-end", "changing-speed")
+TRAINING_CODES = ("waits-between-epochs", "waits-at-the-end", "changing-speed")
 COLUMNS = ("file", "instance_type", "batch_size", "model", "outcome", "severity", "code", "message", "remedy")
 
 
 def check(
-    paths: Annotated[list[Path], typer.Argument(metavar="PROFILE...", help="Profile files, or folders of them.")],
+    profiles: ProfilesArgument,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """List the findings of each profile, with their remedies.
 
-    A row per finding, or one row with no finding. Exit code 0 when no profile has a warning (infos do not count), 1
-    when one does, 2 when a file cannot be read.
+    Each finding is a row; a profile without findings is one row. Exit code 1 when a profile has a warning, 2 when a
+    file cannot be read.
 
     Examples:
 
@@ -38,7 +38,7 @@ def check(
 
     rows: list[dict[str, Any]] = []
     unreadable: list[str] = []
-    for file, profile in walk_records(paths, kind="training"):
+    for file, profile in walk_records(profiles, kind="training"):
         if not isinstance(profile, Profile):
             unreadable.append(str(profile))
             continue
@@ -49,7 +49,7 @@ def check(
             "model": profile.model,
             "outcome": profile.outcome,
         }
-        found = [about | vars(finding) for finding in (*profile.findings, *_of_the_training(profile))]
+        found = [about | vars(finding) for finding in (*profile.findings, *_training_findings(profile))]
         rows += found or [about | {"severity": "fine"}]
     emit(rows, COLUMNS, format=format)
     print_err(unreadable)
@@ -59,11 +59,11 @@ def check(
         raise typer.Exit(1)
 
 
-def _of_the_training(profile: Profile) -> list[Finding]:
-    """The findings of an estimate that concern the training itself."""
+def _training_findings(profile: Profile) -> list[Finding]:
+    """The findings of an estimate that concern the training itself; none where it cannot be estimated."""
     from vmselect.estimation import fit_runtime
 
     try:
-        return [finding for finding in fit_runtime(profile).findings if finding.code in OF_THE_TRAINING]
-    except VmselectError:  # vmselect estimate reports it
+        return [finding for finding in fit_runtime(profile).findings if finding.code in TRAINING_CODES]
+    except VmselectError:
         return []

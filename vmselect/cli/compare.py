@@ -1,4 +1,4 @@
-"""``vmselect compare``: whether groups of records differ, and which factor matters."""
+"""``vmselect compare``: differences between groups of records, and effects of factors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
+from vmselect import _defaults
+from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog, price_option
 from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out
 from vmselect.errors import ArgumentError
 
@@ -29,38 +30,40 @@ EFFECT_COLUMNS = (
 
 
 def compare(
-    paths: Annotated[list[Path], typer.Argument(metavar="RECORD...", help="Record files, or folders of them.")],
-    by: Annotated[
-        str, typer.Option(help="What the groups differ in; several as backend,batch_size.")
-    ] = "instance_type",
-    metric: Annotated[str, typer.Option(help="What to compare; several as step_seconds,throughput.")] = "step_seconds",
-    baseline: Annotated[str | None, typer.Option(help="The group to compare the others with.")] = None,
+    paths: Annotated[list[Path], typer.Argument(metavar="RECORD", help="Record files, or folders of them.")],
+    by: Annotated[str, typer.Option(help="Fields to group by, such as backend,batch_size.")] = "instance_type",
+    metric: Annotated[str, typer.Option(help="Metrics to compare, such as step_seconds,throughput.")] = "step_seconds",
+    baseline: Annotated[
+        str | None, typer.Option(help="Group to compare the others with.", show_default="the first group")
+    ] = None,
     factors: Annotated[
-        str | None, typer.Option(help="Effects of these factors instead, as machine,batch_size.")
+        str | None, typer.Option(help="Estimate the effects of these factors, such as machine,batch_size.")
     ] = None,
     scaling: Annotated[
-        bool, flag("--scaling", help="Speed-up of several workers over one, for --epochs, instead.")
+        bool, flag("--scaling", help="Estimate the speed-up of several workers over one; needs --epochs.")
     ] = False,
-    needs: Annotated[Path | None, typer.Option(help="Score the groups by this requirements file instead.")] = None,
-    unit: Annotated[str, typer.Option(help="runs, or blocks of steps where each group has one run.")] = "runs",
-    better: Annotated[str | None, typer.Option(help="less or more, for a custom metric.")] = None,
-    scale: Annotated[str, typer.Option(help="Of effects: linear, or log for percentages.")] = "linear",
-    alpha: Annotated[float, typer.Option(help="Acceptable rate of false positives.")] = 0.05,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    epochs: Annotated[int | None, typer.Option("--epochs", "-e", help="For predicted totals and costs.")] = None,
-    model: Annotated[str | None, typer.Option(help="Take only the records of this model.")] = None,
-    region: Annotated[str | None, typer.Option(help="Price in this region.")] = None,
-    market: Annotated[str, typer.Option(help="on_demand, spot, reserved_1y or reserved_3y.")] = "on_demand",
+    needs: Annotated[Path | None, typer.Option(help="Score the groups by this requirements file.")] = None,
+    unit: Annotated[str, typer.Option(help="Compare runs, or blocks of steps where groups have one run.")] = "runs",
+    better: Annotated[str | None, typer.Option(help="Whether less or more is better, for a custom metric.")] = None,
+    scale: Annotated[str, typer.Option(help="Scale of effects: linear, or log for percentages.")] = "linear",
+    alpha: Annotated[float, typer.Option(help="Significance level of the tests.")] = 0.05,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", "-e", help="Epochs to train, for the metrics total and cost.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Use only the records of this model.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write a page with charts to this file.")] = None,
+    region: Annotated[str | None, price_option(help="Region of the prices.")] = None,
+    market: Annotated[str, price_option(help="on_demand, spot, reserved_1y or reserved_3y.")] = _defaults.MARKET,
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
     date: DateOption = None,
-    html: Annotated[Path | None, typer.Option(help="Also write a page with charts.")] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Test whether groups of records differ, and estimate by how much.
 
-    A repetition is a run, not a step. JSON holds everything (a list of them for several metrics), CSV every group. Exit
-    code 1 when there are too few runs for a test, or no group meets the requirements.
+    A repetition is a run, not a step. JSON holds everything, CSV every group. Exit code 1 when there are too few runs
+    for a test, or no group meets the requirements.
 
     Examples:
 
@@ -82,9 +85,7 @@ def compare(
     records = load_records(paths)
     if scaling:
         if epochs is None:
-            raise ArgumentError(
-                "--scaling needs --epochs: start-up weighs more in a short training than in a long one."
-            )
+            raise ArgumentError("--scaling needs --epochs.")
         trainings = [record for record in records if record.kind == "training"]
         found = comparison.scaling(trainings, epochs=epochs, confidence=confidence, model=model)
         _print([found], format, csv=[found.table], tables=[notebook.scaling_rows(found)])
@@ -137,7 +138,7 @@ def _print(
     tables: Iterable[list[dict[str, Any]]],
     below: Sequence[str] = (),
 ) -> None:
-    """All parts as JSON, their frames as CSV, or each verdict with its tables; then the findings of all."""
+    """Print the parts as JSON, the frames ``csv``, or each verdict with its table; then the findings."""
     if format is Format.json:
         payloads = [part.payload() for part in parts]
         print_out(json.dumps(payloads[0] if len(payloads) == 1 else payloads, indent=1, allow_nan=False), raw=True)
@@ -162,5 +163,5 @@ def _write_page(parts: Sequence[Comparison | Effects | Scores], path: Path | Non
 def _split(text: str, *, option: str) -> list[str]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
-        raise ArgumentError(f"{option} {text!r} names nothing. Give a name, or several separated by commas.")
+        raise ArgumentError(f"{option} {text!r} is empty. Give a name, or several separated by commas.")
     return parts

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect.cli.options import ProfilesArgument, read_numbers
+from vmselect import _defaults
+from vmselect.cli.options import (
+    BootOption,
+    ConfidenceOption,
+    ExamplesOption,
+    MethodOption,
+    ProfilesArgument,
+    StepsPerEpochOption,
+    ValidationExamplesOption,
+    read_numbers,
+)
 from vmselect.cli.output import Format, FormatOption, emit, flag, print_err
 from vmselect.errors import ArgumentError, VmselectError
 from vmselect.units import list_all
@@ -21,41 +31,39 @@ if TYPE_CHECKING:
 
 COLUMNS = ("instance_type", "batch_size", "model", "epochs", "seconds", "low", "high", "method", "repetitions")
 FIT_COLUMNS = ("instance_type", "fit", "fits", "name", *COLUMNS[1:])
-TOGETHER = "all"
-"""In the column ``fit``: the sum over the fits of a program; "all but 3" where one could not be estimated."""
+Rows = Iterable[tuple[dict[str, Any], "tuple[Finding, ...]"]]
 
 
 def estimate(
     profiles: ProfilesArgument,
     epochs: Annotated[
         str | None,
-        typer.Option("--epochs", "-e", help="Numbers of epochs, such as 50 or 5,10,20.", show_default="as trained"),
+        typer.Option("--epochs", "-e", help="Epochs to train, such as 50 or 5,10,20.", show_default="as in the script"),
     ] = None,
-    method: Annotated[str, typer.Option(help="How runtimes are predicted.")] = "robust",
-    confidence: Annotated[float, typer.Option(help="Of the interval from low to high.")] = 0.9,
     batch_size: Annotated[
         int | None,
-        typer.Option("--batch-size", "-b", help="Where the profile knows none, or one between those probed."),
+        typer.Option("--batch-size", "-b", help="Batch size to interpolate to, or that a profile lacks."),
     ] = None,
-    examples: Annotated[int | None, typer.Option(help="Training examples, if not as probed.")] = None,
-    validation_examples: Annotated[int | None, typer.Option(help="Validation examples, if not as probed.")] = None,
-    steps_per_epoch: Annotated[float | None, typer.Option(help="Training steps of an epoch, if not as probed.")] = None,
     phase: Annotated[
         list[str] | None,
-        typer.Option(help="EPOCHS:FACTOR or EPOCHS:PROFILE, for a recipe that changes; again for the next."),
+        typer.Option(help="EPOCHS:FACTOR or EPOCHS:PROFILE of one phase; repeat for the next."),
     ] = None,
-    boot_seconds: Annotated[float, typer.Option(help="Time a machine takes to start.")] = 0.0,
-    terms: Annotated[bool, flag("--terms", help="Also show where the time goes.")] = False,
+    terms: Annotated[bool, flag("--terms", help="Also show what the time is spent on.")] = False,
     format: FormatOption = Format.table,  # noqa: A002
+    method: MethodOption = _defaults.METHOD,
+    confidence: ConfidenceOption = _defaults.CONFIDENCE,
+    examples: ExamplesOption = None,
+    validation_examples: ValidationExamplesOption = None,
+    steps_per_epoch: StepsPerEpochOption = None,
+    boot_seconds: BootOption = 0.0,
 ) -> None:
-    """Predict how long a training takes, in seconds, from profiles.
+    """Estimate how long a training takes, in seconds, from profiles.
 
-    Without --epochs every training has the epochs that its program gave it. Of a program with several fits each is
-    shown, and their sum; equal fits in a row, a loop, are one row. Profiles of the same machine, batch size and fit
-    are taken as repetitions and merged. With --batch-size, the time at that size is interpolated from profiles at other
-    sizes. With --phase the recipe changes during the training: each phase has a number of epochs and a factor or a
-    profile. Warnings go to standard error. Exit code 2 when a file cannot be read or a training cannot
-    be estimated; others are shown.
+    Profiles of the same machine, batch size and fit are repetitions and are merged. With --batch-size, the time at that
+    size is interpolated from profiles at other sizes. A program with several fits has a row per fit and one for their
+    sum; equal consecutive fits share a row. --phase describes a training that changes, such as from small to large
+    images: each phase has a number of epochs, and a factor or a profile. Warnings go to standard error. Exit code 2
+    when a file cannot be read or a training cannot be estimated; the other trainings are still shown.
 
     Examples:
 
@@ -72,7 +80,7 @@ def estimate(
 
     counts = read_numbers(epochs, option="--epochs") if epochs is not None else None
     if phase and counts:
-        raise ArgumentError("--phase gives the number of epochs. Remove --epochs.")
+        raise ArgumentError("--phase already gives the number of epochs. Remove --epochs.")
     options: dict[str, Any] = {
         "method": method, "confidence": confidence, "batch_size": batch_size, "examples": examples,
         "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch, "boot_seconds": boot_seconds,
@@ -90,8 +98,8 @@ def estimate(
                 found = [*_each_fit(same, counts, options)]
             else:
                 found = [*_one_training(same, counts, options)]
-        except VmselectError as wrong:  # the others can be estimated
-            failed.append(wrong)
+        except VmselectError as error:
+            failed.append(error)
             continue
         for row, row_findings in found:
             rows.append(row)
@@ -107,9 +115,6 @@ def estimate(
     print_err(failed)
     if failed or any(finding.code == EXCLUDED_FIT for finding in findings):
         raise typer.Exit(2)
-
-
-Rows = Iterable[tuple[dict[str, Any], "tuple[Finding, ...]"]]
 
 
 def _one_training(same: list[Profile], counts: list[int] | None, options: dict[str, Any]) -> Rows:
@@ -144,18 +149,18 @@ def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, 
         total = {name: getattr(program, name) for name in ("seconds", "low", "high")}
         total |= {"fits": sum(fit.times for fit in program.fits), "method": options["method"]}
         total |= {"batch_size": sizes.pop() if len(sizes) == 1 else None}
-        lacking = f" but {list_all(program.excluded)}" if program.excluded else ""
-        yield machine | {"fit": TOGETHER + lacking} | total, program.findings
+        fits = f"all but {list_all(program.excluded)}" if program.excluded else "all"
+        yield machine | {"fit": fits} | total, program.findings
 
 
 def _warnings(same: list[Profile]) -> Iterable[Finding]:
-    """The warnings of the profiles, each code once, with the name of the machine."""
-    seen: set[str] = set()
+    """The first warning of each code, with the name of the machine."""
+    first: dict[str, Finding] = {}
     for profile in same:
-        for warning in profile.findings:
-            if warning.severity == "warning" and warning.code not in seen:
-                seen.add(warning.code)
-                yield replace(warning, message=f"{profile.title}: {warning.message}")
+        for finding in profile.findings:
+            if finding.severity == "warning":
+                first.setdefault(finding.code, replace(finding, message=f"{profile.title}: {finding.message}"))
+    return first.values()
 
 
 def _row(same: list[Profile], options: dict[str, Any], predicted: RuntimeEstimate) -> dict[str, Any]:
@@ -178,7 +183,7 @@ def _read_phase(text: str) -> tuple[int, Profile | float]:
     except ValueError:
         epochs = 0
     if epochs < 1 or not what:
-        raise ArgumentError(f"--phase {text}: give EPOCHS:FACTOR or EPOCHS:PROFILE, such as 10:1.5 or 5:large.json.")
+        raise ArgumentError(f"--phase {text} cannot be read. Give EPOCHS:FACTOR or EPOCHS:PROFILE, such as 10:1.5.")
     try:
         return epochs, float(what)
     except ValueError:
@@ -186,9 +191,9 @@ def _read_phase(text: str) -> tuple[int, Profile | float]:
 
 
 def _group(profiles: Iterable[Profile], *, across_sizes: bool) -> Iterable[tuple[list[Profile], bool]]:
-    """What belongs together, and whether it is a program with several fits.
+    """Profiles to estimate together, and whether they are the fits of one program.
 
-    Otherwise those are repetitions; with a batch size to interpolate, all profiles of a machine.
+    Other groups are repetitions or, where a batch size is interpolated, all profiles of a machine.
     """
     from vmselect.estimation.programs import split_programs
     from vmselect.grouping import group_repetitions

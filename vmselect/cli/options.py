@@ -1,11 +1,14 @@
 """Options that several commands share, and the ranking that they describe.
 
-Options that are absent are not passed on, so that the defaults of the library apply.
+An option that is not given is None, so that the defaults of the library apply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,142 +16,137 @@ import typer
 
 from vmselect import _defaults
 from vmselect._files import has_file
-from vmselect.cli.output import flag
 from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
     from vmselect.ranking import Ranking
 
-LIMITS, PRICES, MODEL, SPOT = "Limits", "Prices", "Estimate", "Spot interruptions"
+limit_option = functools.partial(typer.Option, rich_help_panel="Limits")
+price_option = functools.partial(typer.Option, rich_help_panel="Prices")
+estimate_option = functools.partial(typer.Option, rich_help_panel="Estimate")
+spot_option = functools.partial(typer.Option, rich_help_panel="Spot interruptions")
 
 ProfilesArgument = Annotated[list[Path], typer.Argument(help="Profile files, or folders of them.", show_default=False)]
 EpochsOption = Annotated[
     str | None,
-    typer.Option(
-        "--epochs", "-e", help="Numbers of epochs, such as 50 or 5,10,20. The last one decides.", show_default="5,10,20"
-    ),
+    typer.Option("--epochs", "-e", help="Epochs to train; of several the last decides.", show_default="5,10,20"),
 ]
-DecideAtOption = Annotated[int | None, typer.Option(help="The number of epochs that decides instead.")]
-ObjectiveOption = Annotated[
-    str | None,
-    typer.Option("--objective", "-o", help="cost, time, or weights such as cost=0.7,time=0.3.", show_default="cost"),
-]
-BatchSizeOption = Annotated[
-    str | None, typer.Option("--batch-size", "-b", help="One or several, such as 64,256, or all.")
-]
-ModelOption = Annotated[str | None, typer.Option(help="Use only the profiles of this model.")]
-FitOption = Annotated[
-    str | None, typer.Option(help="Use only this training of a program with several: its number, or its name.")
-]
-DeadlineOption = Annotated[float | None, typer.Option(help="Longest acceptable run.", rich_help_panel=LIMITS)]
-BudgetOption = Annotated[float | None, typer.Option(help="Most expensive acceptable run.", rich_help_panel=LIMITS)]
-RegionOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Price in this region, or all; may be repeated.", rich_help_panel=PRICES),
-]
-MarketOption = Annotated[
-    str | None,
-    typer.Option(
-        help="on_demand, spot, reserved_1y, reserved_3y, or all.", show_default=_defaults.MARKET, rich_help_panel=PRICES
-    ),
-]
-CatalogOption = Annotated[
-    Path | None, typer.Option(help="A price file (CSV or JSON) in place of all others.", rich_help_panel=PRICES)
-]
-OwnPricesOption = Annotated[
-    Path | None, typer.Option(help="A file of prices that replace or add to the others.", rich_help_panel=PRICES)
-]
-DateOption = Annotated[
-    str | None, typer.Option(help="Embedded prices in force on this day, as 2021-02-28.", rich_help_panel=PRICES)
-]
-BillingOption = Annotated[
-    str | None,
-    typer.Option(
-        help="exact (time x price), or provider (with its increment).", show_default="exact", rich_help_panel=PRICES
-    ),
-]
-RetiredOption = Annotated[
-    bool, flag("--include-retired", help="Rank what can no longer be rented.", rich_help_panel=PRICES)
-]
-MethodOption = Annotated[
-    str | None, typer.Option(help="How runtimes are predicted.", show_default=_defaults.METHOD, rich_help_panel=MODEL)
-]
+DecideAtOption = Annotated[int | None, typer.Option(help="Number of epochs that decides instead of the last.")]
+TopOption = Annotated[int, typer.Option(help="Rows to show in the table.", min=1)]
+CatalogOption = Annotated[Path | None, price_option(help="Use only the prices of this file (CSV or JSON).")]
+OwnPricesOption = Annotated[Path | None, price_option(help="Add the prices of this file, which replace others.")]
+DateOption = Annotated[str | None, price_option(help="Use the shipped prices of this day, such as 2021-02-28.")]
+MethodOption = Annotated[str | None, estimate_option(help="Estimation method.", show_default=_defaults.METHOD)]
 ConfidenceOption = Annotated[
     float | None,
-    typer.Option(help="Of the intervals.", show_default=f"{_defaults.CONFIDENCE:g}", rich_help_panel=MODEL),
+    estimate_option(help="Confidence level of the intervals.", show_default=f"{_defaults.CONFIDENCE:g}"),
 ]
-ExamplesOption = Annotated[int | None, typer.Option(help="Training examples, if not as probed.", rich_help_panel=MODEL)]
+ExamplesOption = Annotated[int | None, estimate_option(help="Number of training examples, if not as probed.")]
 ValidationExamplesOption = Annotated[
-    int | None, typer.Option(help="Validation examples, if not as probed.", rich_help_panel=MODEL)
+    int | None, estimate_option(help="Number of validation examples, if not as probed.")
 ]
-StepsPerEpochOption = Annotated[
-    float | None, typer.Option(help="Training steps of an epoch, if not as probed.", rich_help_panel=MODEL)
-]
-BootOption = Annotated[
-    float | None,
-    typer.Option(help="Time a machine takes to start.", show_default="0", rich_help_panel=MODEL),
-]
-InterruptionsOption = Annotated[float | None, typer.Option(help="How often.", rich_help_panel=SPOT)]
-CheckpointOption = Annotated[
-    float | None,
-    typer.Option(help="Between checkpoints.", show_default=f"{_defaults.CHECKPOINT_MINUTES:g}", rich_help_panel=SPOT),
-]
-RestartOption = Annotated[
-    float | None,
-    typer.Option(help="Until training continues.", show_default=f"{_defaults.RESTART_MINUTES:g}", rich_help_panel=SPOT),
-]
+StepsPerEpochOption = Annotated[float | None, estimate_option(help="Training steps in an epoch, if not as probed.")]
+BootOption = Annotated[float | None, estimate_option(help="Time that a machine takes to start.", show_default="0")]
 
 
-def make_ranking(options: Mapping[str, Any]) -> Ranking:
-    """The ranking that the options of ``rank``, ``report`` or ``select`` describe; other options are ignored.
+@dataclass(kw_only=True)
+class RankingOptions:
+    """The options of a ranking, which ``rank``, ``report`` and ``select`` have in common."""
 
-    With a ``study`` VM type and batch size are selected together.
+    objective: Annotated[
+        str | None,
+        typer.Option("--objective", "-o", help="cost, time, or weights as in cost=0.7,time=0.3.", show_default="cost"),
+    ] = None
+    batch_size: Annotated[
+        str | None, typer.Option("--batch-size", "-b", help="Batch sizes to rank, such as 64,256, or all.")
+    ] = None
+    model: Annotated[str | None, typer.Option(help="Use only the profiles of this model.")] = None
+    fit: Annotated[str | None, typer.Option(help="Number or name of the fit, of a program with several.")] = None
+    deadline_hours: Annotated[float | None, limit_option(help="Exclude runs that take longer.")] = None
+    budget_usd: Annotated[float | None, limit_option(help="Exclude runs that cost more.")] = None
+    region: Annotated[list[str] | None, price_option(help="Region of the prices, or all; may be repeated.")] = None
+    market: Annotated[
+        str | None,
+        price_option(help="on_demand, spot, reserved_1y, reserved_3y, or all.", show_default=_defaults.MARKET),
+    ] = None
+    catalog: CatalogOption = None
+    own_prices: OwnPricesOption = None
+    date: DateOption = None
+    billing: Annotated[
+        str | None,
+        price_option(help="exact (time x price), or provider (rounded up as billed).", show_default="exact"),
+    ] = None
+    include_retired: Annotated[
+        bool, price_option("--include-retired", help="Also rank what can no longer be rented.", metavar="")
+    ] = False
+    method: MethodOption = None
+    confidence: ConfidenceOption = None
+    examples: ExamplesOption = None
+    validation_examples: ValidationExamplesOption = None
+    steps_per_epoch: StepsPerEpochOption = None
+    boot_seconds: BootOption = None
+    interruptions_per_hour: Annotated[float | None, spot_option(help="Expected number of interruptions.")] = None
+    checkpoint_minutes: Annotated[
+        float | None,
+        spot_option(help="Time between checkpoints.", show_default=f"{_defaults.CHECKPOINT_MINUTES:g}"),
+    ] = None
+    restart_minutes: Annotated[
+        float | None,
+        spot_option(help="Time until training continues.", show_default=f"{_defaults.RESTART_MINUTES:g}"),
+    ] = None
+
+    def rank(self, profiles: list[Path], **given: Any) -> Ranking:
+        """Rank the profiles; with ``study`` among ``given``, select machine and batch size together."""
+        from vmselect.ranking import rank, select
+        from vmselect.records import load_profiles
+        from vmselect.sweeps import read_state
+        from vmselect.sweeps.run import spared_findings
+
+        make = select if "study" in given else rank
+        ranking = make(load_profiles(profiles), **self._arguments(), **given)
+        sweeps = [path for path in profiles if has_file(path / "journal.jsonl")]
+        spared = [finding for path in sweeps for finding in spared_findings(read_state(path))]
+        return ranking.with_findings(spared) if spared else ranking
+
+    def _arguments(self) -> dict[str, Any]:
+        """The arguments of :func:`vmselect.rank` that were given, in their Python form."""
+        given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
+        date, own_prices = given.pop("date", None), given.pop("own_prices", None)
+        given["catalog"] = open_catalog(given.get("catalog"), date=date, own_prices=own_prices)
+        if "objective" in given:
+            given["objective"] = read_weights(given["objective"], option="--objective", single=str)
+        if given.get("batch_size") not in (None, "all"):
+            given["batch_size"] = read_numbers(given["batch_size"], option="--batch-size")
+        if given.get("fit", "").isdecimal():
+            given["fit"] = int(given["fit"])
+        if given.get("market") not in (None, "all"):
+            given["market"] = given["market"].split(",")
+        if given.get("region") == ["all"]:
+            given["region"] = "all"
+        per_hour = given.pop("interruptions_per_hour", None)
+        minutes = {name: given.pop(name) for name in ("checkpoint_minutes", "restart_minutes") if name in given}
+        if per_hour is not None:
+            given["interruptions"] = {"per_hour": per_hour, **minutes}
+        return given
+
+
+def with_ranking_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command have every option of :class:`RankingOptions`; it receives them as its argument ``options``.
+
+    Typer makes an option of each parameter of a signature. The signature of the result lists the parameters of the
+    command and then, in place of ``options``, the fields of the class.
     """
-    from vmselect.convergence import ConvergenceStudy
-    from vmselect.ranking import rank, select
-    from vmselect.records import load_profiles
-    from vmselect.sweeps import read_state
-    from vmselect.sweeps.run import spared_findings
+    shared = inspect.signature(RankingOptions, eval_str=True).parameters
+    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "options"]
 
-    given = {name: value for name, value in options.items() if value is not None}
-    common: dict[str, Any] = {
-        name: given[name]
-        for name in (
-            "decide_at", "model", "deadline_hours", "budget_usd", "region", "billing", "include_retired", "method",
-            "confidence", "examples", "validation_examples", "steps_per_epoch", "boot_seconds",
-        )
-        if name in given
-    }  # fmt: skip
-    common["catalog"] = open_catalog(given.get("catalog"), date=given.get("date"), own_prices=given.get("own_prices"))
-    if "objective" in given:
-        common["objective"] = read_weights(given["objective"], option="--objective", single=str)
-    if "batch_size" in given:
-        size = given["batch_size"]
-        common["batch_size"] = size if size == "all" else read_numbers(size, option="--batch-size")
-    if "fit" in given:
-        common["fit"] = int(given["fit"]) if given["fit"].isdecimal() else given["fit"]
-    if "market" in given:
-        common["market"] = given["market"] if given["market"] == "all" else given["market"].split(",")
-    if common.get("region") == ["all"]:
-        common["region"] = "all"
-    if "interruptions_per_hour" in given:
-        names = ("checkpoint_minutes", "restart_minutes")
-        common["interruptions"] = {"per_hour": given["interruptions_per_hour"]} | {
-            name: given[name] for name in names if name in given
-        }
-    profiles = load_profiles(given["profiles"])
-    if "study" in given:
-        if "minimum_metric" in given:
-            common["minimum_metric"] = read_weights(given["minimum_metric"], option="--minimum-metric", single=float)
-        ranking = select(profiles, ConvergenceStudy.load(given["study"]), **common)
-    else:
-        if "epochs" in given:
-            common["epochs"] = read_numbers(given["epochs"], option="--epochs")
-        ranking = rank(profiles, **common)
-    sweeps = [path for path in given["profiles"] if has_file(path / "journal.jsonl")]
-    spared = [finding for path in sweeps for finding in spared_findings(read_state(path))]
-    return ranking.with_findings(spared) if spared else ranking
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        options = RankingOptions(**{name: given.pop(name) for name in shared})
+        command(**given, options=options)
+
+    run.__signature__ = inspect.Signature([*own, *shared.values()])  # type: ignore[attr-defined]
+    return run
 
 
 def open_catalog(path: Path | None, *, date: str | None, own_prices: Path | None = None) -> Catalog:
@@ -156,7 +154,7 @@ def open_catalog(path: Path | None, *, date: str | None, own_prices: Path | None
     from vmselect.catalog import Catalog
 
     if path is not None and date is not None:
-        raise ArgumentError("--catalog and --date name two different catalogs; give one of them.")
+        raise ArgumentError("--catalog and --date name two different catalogs. Give one of them.")
     listed = Catalog.embedded(date) if date else None
     prices = Catalog.load(path) if path is not None else listed or Catalog.default()
     return prices.with_offers(Catalog.load(own_prices)) if own_prices is not None else prices
@@ -167,7 +165,7 @@ def read_numbers(text: str, *, option: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise ArgumentError(f"{option} {text!r} cannot be read; give whole numbers, such as 50 or 5,10,20.") from None
+        raise ArgumentError(f"{option} {text!r} cannot be read. Give whole numbers, such as 50 or 5,10,20.") from None
 
 
 def read_weights(text: str, *, option: str, single: Callable[[str], Any]) -> Any:
@@ -181,4 +179,4 @@ def read_weights(text: str, *, option: str, single: Callable[[str], Any]) -> Any
             return {name.strip(): float(number) for name, number in (part.split("=") for part in text.split(","))}
         return single(text)
     except ValueError:
-        raise ArgumentError(f"{option} {text!r} cannot be read; write numbers by name as a=0.7,b=0.3.") from None
+        raise ArgumentError(f"{option} {text!r} cannot be read. Write numbers by name, such as a=0.7,b=0.3.") from None

@@ -1,4 +1,4 @@
-"""How commands print rows: a table for people, JSON or CSV for programs."""
+"""What commands print: rows as a table, JSON or CSV, and messages."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\N{REPLACEMENT CHARACTER}")
 
 
 class Format(enum.StrEnum):
-    """What rows are printed as."""
+    """How rows are printed."""
 
     table = "table"
     json = "json"
     csv = "csv"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="What to print rows as.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Format of the printed rows.")]
 
 flag = functools.partial(typer.Option, metavar="")
-"""An option that takes no value: its line in the help names none."""
+"""An option without a value. The empty metavar keeps the type out of the help."""
 
 
 def emit(
@@ -50,9 +50,9 @@ def emit(
 ) -> None:
     """Print ``rows`` to standard output; numbers keep all digits in JSON and CSV, and are rounded in a table.
 
-    Columns in ``spare`` are left off a table that is too wide for the terminal where all rows have the same there.
+    A table that is too wide for the terminal omits those columns in ``spare`` in which all rows are equal.
     """
-    _tolerate_names()
+    _replace_unprintable()
     if format is Format.json:
         plain = [{c: _plain(row.get(c)) for c in columns} for row in rows]
         sys.stdout.write(json.dumps(plain, indent=2) + "\n")
@@ -67,7 +67,7 @@ def emit(
 
 def print_out(line: object, *, raw: bool = False) -> None:
     """Print a line to standard output; ``raw`` text, such as JSON, keeps its line breaks."""
-    _tolerate_names()
+    _replace_unprintable()
     sys.stdout.write((str(line) if raw else printable(str(line))) + "\n")
 
 
@@ -77,14 +77,14 @@ def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def print_err(lines: Iterable[object]) -> None:
-    """Print remarks to standard error, away from the rows."""
+    """Print messages to standard error, apart from the rows."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in lines:
         console.print(printable(str(line)), markup=False)
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str, spare: Collection[str]) -> None:
-    # A pipe has no width of its own: let lines be as long as they are instead of cutting cells.
+    # A pipe has no width: do not cut cells there.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 400)
     widths = [max(map(cell_len, (column, *(_shown(row.get(column)) for row in rows)))) + 2 for column in columns]
     if sum(widths) - 2 > console.width:
@@ -98,14 +98,14 @@ def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], titl
     console.print(table)
 
 
-def _tolerate_names() -> None:
-    """Let a name that standard output has no letters for show with question marks, and not end the command."""
+def _replace_unprintable() -> None:
+    """Print a character that the encoding of standard output lacks as a question mark instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON has a word for; what is unknown is null."""
+    """A value for JSON: numpy scalars as Python's, NaN and infinity as None."""
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -119,7 +119,7 @@ def _cell(value: Any) -> Any:
 
 
 def _safe(cell: Any) -> Any:
-    """A cell that a spreadsheet takes for text where it is text: it would run what begins like a formula."""
+    """Text with a leading apostrophe where a spreadsheet would run it as a formula."""
     if not isinstance(cell, str):
         return cell
     text = printable(cell)

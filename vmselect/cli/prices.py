@@ -10,39 +10,42 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from vmselect import _defaults
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
 from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out
 
 if TYPE_CHECKING:
     from vmselect.catalog.refresh import Progress
 
-app = typer.Typer(help="Prices of VM types: show them, refresh them, see what changed.", no_args_is_help=True)
+app = typer.Typer(help="Show, refresh and compare the prices of VM types.", no_args_is_help=True)
 
 SPARE = ("provider", "service", "region", "market", "date", "retired", "source", "note")
-ProviderOption = Annotated[list[str] | None, typer.Option("--provider", help="aws, azure, gcp; may be repeated.")]
-RegionOption = Annotated[list[str] | None, typer.Option("--region", help="A region's name; may be repeated.")]
+ProviderOption = Annotated[
+    list[str] | None, typer.Option("--provider", help="Such as aws, azure or gcp; may be repeated.")
+]
+RegionOption = Annotated[list[str] | None, typer.Option("--region", help="Region; may be repeated.")]
 
 
 @app.command()
 def show(
-    instance_type: Annotated[list[str] | None, typer.Argument(help="VM types; all if none is named.")] = None,
+    instance_type: Annotated[list[str] | None, typer.Argument(help="VM types; all if none is given.")] = None,
     provider: ProviderOption = None,
     region: RegionOption = None,
-    market: Annotated[str, typer.Option(help="on_demand, spot, reserved_1y, reserved_3y, or all.")] = "on_demand",
-    gpu: Annotated[str | None, typer.Option(help="A GPU model, such as T4.")] = None,
+    market: Annotated[str, typer.Option(help="on_demand, spot, reserved_1y, reserved_3y, or all.")] = _defaults.MARKET,
+    gpu: Annotated[str | None, typer.Option(help="GPU model, such as T4.")] = None,
     date: DateOption = None,
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
-    retired: Annotated[bool, flag("--retired", help="Also show what can no longer be launched.")] = False,
+    retired: Annotated[bool, flag("--retired", help="Also show what can no longer be rented.")] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show prices, cheapest first: refreshed ones if you have any, else those that ship with vmselect."""
+    """Show prices, cheapest first: your refreshed prices, or else those that ship with vmselect."""
     from vmselect.catalog import COLUMNS, describe_age, describe_unpriced
 
     prices = open_catalog(catalog, date=date, own_prices=own_prices)
     priced = {str(name) for name in prices.offers(market=None)["instance_type"].unique()}
     unpriced = {name: what for name in instance_type or () if name not in priced and (what := describe_unpriced(name))}
-    if len(unpriced) < len(instance_type or ()):  # one alone is an error
+    if len(unpriced) < len(instance_type or ()):  # offers() raises when none is priced
         instance_type = [name for name in instance_type or () if name not in unpriced]
     rows = prices.offers(
         provider or None, region=region or None, market=None if market == "all" else market, gpu=gpu,
@@ -54,7 +57,7 @@ def show(
     age = describe_age(rows["date"].astype(str).unique())
     print_err([*prices.findings, *([age] if age else [])])
     print_err(
-        f"No price of {name} is known ({machine}): refresh, or bring your own." for name, machine in unpriced.items()
+        f"No price of {name} is known ({what}). Refresh prices, or use --own-prices." for name, what in unpriced.items()
     )
     if not len(rows):
         print_err(["No price matches. Ask for another market or region, or add --retired."])
@@ -67,12 +70,12 @@ def refresh(
     region: RegionOption = None,
     source: Annotated[
         str,
-        typer.Option(help="api, the providers' own, or skypilot: what SkyPilot publishes, all regions, no account."),
+        typer.Option(help="api (of the providers), or skypilot (its published prices; needs no account)."),
     ] = "api",
-    max_age_hours: Annotated[float, typer.Option(help="Keep what was fetched less than so many hours ago.")] = 6.0,
+    max_age_hours: Annotated[float, typer.Option(help="Do not fetch again what is newer than this.")] = 6.0,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Fetch fresh prices into your cache folder; what fails keeps its old prices.
+    """Fetch prices into your cache folder. Where that fails, the old prices remain.
 
     Examples:
 
@@ -109,21 +112,21 @@ def refresh(
 
 @app.command()
 def snapshot(
-    folder: Annotated[Path, typer.Argument(help="The pricing folder of a checkout.")] = Path("pricing"),
+    folder: Annotated[Path, typer.Argument(help="The folder pricing/ of a checkout.")] = Path("pricing"),
 ) -> None:
-    """Make the prices that ship anew: your refreshed ones over the newest snapshot, in a checkout of vmselect."""
+    """For developers: write a new snapshot of the shipped prices from your refreshed ones."""
     from vmselect.catalog.snapshots import write_snapshot
 
-    print_out(f"Wrote {write_snapshot(folder)}. Now run: pytest tests/unit/test_catalog_shipped.py")
+    print_out(f"Wrote {write_snapshot(folder)}. Now run: pytest tests/unit -k shipped")
 
 
 @app.command()
 def diff(
-    old: Annotated[Path | None, typer.Argument(help="A price file; the embedded prices when not given.")] = None,
-    new: Annotated[Path | None, typer.Argument(help="A price file; your refreshed prices when not given.")] = None,
+    old: Annotated[Path | None, typer.Argument(help="Price file.", show_default="the shipped prices")] = None,
+    new: Annotated[Path | None, typer.Argument(help="Price file.", show_default="your refreshed prices")] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show what changed: new, gone, higher and lower prices. Exit code 1 when something did, as diff does."""
+    """List new, removed, higher and lower prices. Exit code 1 when there is a difference, as of diff."""
     from vmselect.catalog import Catalog, compare_prices
     from vmselect.catalog.catalog import CHANGE_COLUMNS
 

@@ -1,4 +1,4 @@
-"""``vmselect probe``: run the user's own script, unchanged, with a probe in every ``fit`` it calls."""
+"""``vmselect probe``: run a training script, unchanged, with a probe in every ``fit`` that it calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from vmselect.units import format_seconds, list_some
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Everything after the script's name belongs to the script."""
 
-
 EXTRAS = {
     "keras": "vmselect[tensorflow]",
     "tensorflow": "vmselect[tensorflow]",
@@ -26,65 +25,58 @@ EXTRAS = {
     "lightning": "lightning",
     "transformers": "transformers[torch]",
 }
-"""What a script trains with, and what brings it."""
-
+"""The package that a script imports, and what to install for it."""
 
 STEADY_SECONDS = 2.0
-"""How long steady steps are measured in each epoch, in a process that has taken seconds to start: a computer's speed
-changes from one second to the next, and twenty short steps would see one moment of it."""
+"""How long steady steps are measured in each epoch. A machine's speed changes from second to second, so that twenty
+short steps would measure one moment only."""
 
-
-OURS = ("--instance-type", "--fits", "--watch", "--touch-files", "--steady-seconds", "--alarm", "--alarm-cpu")
-"""Options that a script hardly has: behind its name they are probably meant for us."""
+PROBE_OPTIONS = ("--instance-type", "--fits", "--watch", "--touch-files", "--steady-seconds", "--alarm", "--alarm-cpu")
+"""Options that scripts rarely have: after the script's name they were probably meant for vmselect."""
 
 
 def probe(
     script: Annotated[str, typer.Argument(help="Your training script; with -m a module.", show_default=False)],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]...", help="Handed to the script as they are.")
-    ] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of the script.")] = None,
     module: Annotated[bool, flag("-m", help="SCRIPT is the name of a module, as for python -m.")] = False,
     path: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder or .json file for the profile.", show_default="what VMSELECT_FOLDER names, else profiles"
-        ),
+        typer.Option(help="Folder or .json file for the profile.", show_default="VMSELECT_FOLDER, else profiles"),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Steady steps to measure in each of two epochs, at least.")] = 20,
+    steps: Annotated[int, typer.Option(help="Steady steps to measure at least, in each of two epochs.")] = 20,
     steady_seconds: Annotated[
-        float, typer.Option(help="Go on in each of them until steady steps have taken so long; 0 for --steps alone.")
+        float, typer.Option(help="Time to measure steady steps at least, in each of two epochs.")
     ] = STEADY_SECONDS,
     validations: Annotated[int, typer.Option(help="Validations to measure: 0, 1 or 2.")] = 2,
-    validation_steps: Annotated[int | None, typer.Option(help="Cut later validations to so many batches.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds at the latest.")] = None,
+    validation_steps: Annotated[int | None, typer.Option(help="Batches of each validation after the first.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Maximum time of a probe.")] = None,
     watch: Annotated[bool, flag("--watch", help="Measure the whole training instead of stopping it.")] = False,
-    fits: Annotated[int | None, typer.Option(help="End the script after so many trainings.")] = None,
+    fits: Annotated[int | None, typer.Option(help="End the script after this number of trainings.")] = None,
     fit: Annotated[
         list[int] | None,
-        typer.Option(help="Measure only this training, counted from 1; hurry past others."),
+        typer.Option(help="Measure only this training, counted from 1; may be repeated."),
     ] = None,
-    name: Annotated[list[str] | None, typer.Option(help="Name of the training measured; again for the next.")] = None,
+    name: Annotated[list[str] | None, typer.Option(help="Name of the training measured; repeat for the next.")] = None,
     touch_files: Annotated[
-        bool, flag("--touch-files", help="Let checkpoints and logs be written where the script puts them.")
+        bool, flag("--touch-files", help="Let the script write checkpoints and logs to its own paths.")
     ] = False,
-    sample: Annotated[float, typer.Option(help="Seconds between two samples of utilization; 0 for none.")] = 1.0,
+    sample: Annotated[float, typer.Option(help="Seconds between samples of utilization; 0 for none.")] = 1.0,
     alarm: Annotated[
-        str | None, typer.Option(help="A command to run when the processors stay busy; VMSELECT_ALARM holds the text.")
+        str | None, typer.Option(help="Command to run when the processors stay busy; VMSELECT_ALARM holds the text.")
     ] = None,
-    alarm_cpu: Annotated[float, typer.Option(help="Share of the cores above which they are busy, for --alarm.")] = 0.9,
-    alarm_seconds: Annotated[float, typer.Option(help="For how long they must be, for --alarm.")] = 10.0,
-    batch_size: Annotated[int | None, typer.Option(help="If the probe cannot learn it from the data.")] = None,
-    instance_type: Annotated[str | None, typer.Option(help="If it cannot be detected.")] = None,
-    region: Annotated[str | None, typer.Option(help="If it cannot be detected.")] = None,
-    quiet: Annotated[bool, flag("--quiet", help="Print nothing of our own.")] = False,
+    alarm_cpu: Annotated[float, typer.Option(help="Share of the cores in use above which --alarm runs.")] = 0.9,
+    alarm_seconds: Annotated[float, typer.Option(help="Time that the share must last before --alarm runs.")] = 10.0,
+    batch_size: Annotated[int | None, typer.Option(help="Batch size, if it cannot be detected.")] = None,
+    instance_type: Annotated[str | None, typer.Option(help="Instance type, if it cannot be detected.")] = None,
+    region: Annotated[str | None, typer.Option(help="Region, if it cannot be detected.")] = None,
+    quiet: Annotated[bool, flag("--quiet", help="Print only what the script prints.")] = False,
 ) -> None:
     """Run SCRIPT with a probe in every training it starts: Keras, plain torch, Lightning, Hugging Face Trainer.
 
-    The script is not changed and does not need to know vmselect. Our options stand before its name; everything after
-    it is the script's own. Each fit stops after a few seconds of measuring, unless --watch is given, and what saving
-    callbacks, a keras-tuner project, Model.save or torch.save write meanwhile goes to a scratch folder. A plain torch
-    script is ended after its first training; --fits or --fit asks for more. The exit code is the script's; where that
-    is 0 and no fit was measured, it is 1.
+    The script needs no change. Options of vmselect stand before its name; everything after the name is passed to it.
+    Each training stops after a few seconds of measuring, unless --watch is given. Until then, files that the training
+    saves, such as checkpoints, go to a scratch folder. A plain torch script ends after its first training, unless
+    --fits or --fit asks for more. The exit code is the script's, or 1 where that is 0 and no training was measured.
 
     Examples:
 
@@ -104,18 +96,17 @@ def probe(
 
     if script.endswith(".ipynb"):
         raise ArgumentError(
-            f"{script} is a notebook, and only scripts can be probed from outside. Put "
-            'vmselect.IterationProbe("profiles/") into the callbacks of its fit, or convert it first: '
-            "jupyter nbconvert --to script."
+            f"{script} is a notebook, not a script. Give its fit a vmselect.IterationProbe as callback, or convert it "
+            "with: jupyter nbconvert --to script"
         )
     if script.startswith("-"):
         raise ArgumentError(f"{script} is no option of vmselect probe. See vmselect probe --help.")
     if not module and not has_file(Path(script)):
-        raise ArgumentError(f"{script} is not a file, or may not be looked at; give the path of a Python script.")
-    misplaced = [one for one in arguments or () if one.partition("=")[0] in OURS]
+        raise ArgumentError(f"{script} is not a file that can be read. Give the path of a Python script.")
+    misplaced = [one for one in arguments or () if one.partition("=")[0] in PROBE_OPTIONS]
     if misplaced and not quiet:
-        fact = f"{', '.join(misplaced)} stands after {script} and goes to it"
-        print_err([f"vmselect: {fact}; options of vmselect stand before the script's name."])
+        names = ", ".join(misplaced)
+        print_err([f"vmselect: {names} is passed to {script}. Write options of vmselect before the script's name."])
     target = choose_path(path) or Path("profiles")
     check_target(target, "training")
     wanted = several(check_count, "--fit", fit) if fit else ()
@@ -132,9 +123,8 @@ def probe(
     except ScriptFailed as failed:
         missing = failed.error.name if isinstance(failed.error, ModuleNotFoundError) else None
         if missing in EXTRAS:
-            fact = f"{script} needs {missing}, which is not installed beside vmselect ({sys.prefix})"
-            remedy = f'Use the vmselect of the script\'s environment, or: pip install "{EXTRAS[missing]}"'
-            print_err([f"vmselect: {fact}. {remedy}"])
+            fact = f"{script} needs {missing}, which is not installed in {sys.prefix}"
+            print_err([f'vmselect: {fact}. Run: pip install "{EXTRAS[missing]}"'])
         raise
     if run.saved and not quiet:
         print_err([f"vmselect: saved to a scratch folder and removed: {', '.join(run.saved)}"])
@@ -145,15 +135,14 @@ def probe(
         for profile in run.profiles:
             if profile.timeline.fit_seconds is not None:
                 took = format_seconds(profile.timeline.fit_seconds)
-                print_err([f"vmselect: {profile.title} was watched to its end; the training took {took}."])
+                print_err([f"vmselect: the whole training of {profile.title} took {took}."])
     if run.measured > 1 and target.suffix == ".json":
-        overwritten = f"{run.measured} trainings wrote to {target}, which now holds the last"
-        print_err([f"vmselect: {overwritten}. Give a folder to keep them all."])
+        print_err([f"vmselect: {target} holds the last of {run.measured} trainings. Give a folder to keep all."])
     if not run.measured:
         print_err(
             [
-                "vmselect: no training was measured: no fit of Keras or Lightning, none of Hugging Face's Trainer or "
-                "of plain torch. For a training loop of your own, see vmselect.probe_loop."
+                "vmselect: no training was measured, by Keras, Lightning, Hugging Face's Trainer or plain torch. "
+                "For another training loop, see vmselect.probe_loop."
             ]
         )
         raise typer.Exit(1)

@@ -1,14 +1,24 @@
-"""``vmselect rank``: from a folder of profiles to what to rent."""
+"""``vmselect rank | report | select``: from a folder of profiles to what to rent."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect.cli import options
+from vmselect.cli.options import (
+    DecideAtOption,
+    EpochsOption,
+    ProfilesArgument,
+    RankingOptions,
+    TopOption,
+    read_numbers,
+    read_weights,
+    with_ranking_options,
+)
 from vmselect.cli.output import Format, FormatOption, emit, print_err, print_out
 
 if TYPE_CHECKING:
@@ -23,35 +33,16 @@ COLUMNS = (
 )  # fmt: skip
 
 
+@with_ranking_options
 def rank(
-    profiles: options.ProfilesArgument,
-    epochs: options.EpochsOption = None,
-    decide_at: options.DecideAtOption = None,
-    objective: options.ObjectiveOption = None,
-    batch_size: options.BatchSizeOption = None,
-    model: options.ModelOption = None,
-    fit: options.FitOption = None,
-    deadline_hours: options.DeadlineOption = None,
-    budget_usd: options.BudgetOption = None,
-    region: options.RegionOption = None,
-    market: options.MarketOption = None,
-    catalog: options.CatalogOption = None,
-    own_prices: options.OwnPricesOption = None,
-    date: options.DateOption = None,
-    billing: options.BillingOption = None,
-    include_retired: options.RetiredOption = False,
-    method: options.MethodOption = None,
-    confidence: options.ConfidenceOption = None,
-    examples: options.ExamplesOption = None,
-    validation_examples: options.ValidationExamplesOption = None,
-    steps_per_epoch: options.StepsPerEpochOption = None,
-    boot_seconds: options.BootOption = None,
-    interruptions_per_hour: options.InterruptionsOption = None,
-    checkpoint_minutes: options.CheckpointOption = None,
-    restart_minutes: options.RestartOption = None,
+    profiles: ProfilesArgument,
+    *,
+    epochs: EpochsOption = None,
+    decide_at: DecideAtOption = None,
     against: Annotated[str | None, typer.Option(help="Compare price and speed with this instance type.")] = None,
-    top: Annotated[int, typer.Option(help="Rows to show in the table.", min=1)] = 20,
+    top: TopOption = 20,
     format: FormatOption = Format.table,  # noqa: A002
+    options: RankingOptions,
 ) -> None:
     """Rank every machine that was measured: what to rent, how long it takes, what it costs, with intervals.
 
@@ -70,23 +61,96 @@ def rank(
 
       vmselect rank profiles/ -e 50 --format json > ranking.json
     """
-    ranking = options.make_ranking(locals())
+    ranking = options.rank(profiles, **_read_epochs(epochs), decide_at=decide_at)
     compared = ranking.against(against) if against and ranking else None
-    print_ranking(ranking, top=top, format=format)
+    _print_ranking(ranking, top=top, format=format)
     if compared is not None:
         for who, ratio in compared.head(top).iterrows():
+            name = ", ".join(map(str, who)) if isinstance(who, tuple) else who
             speed = f"{ratio.speed_up:.3g} times its speed, {ratio.cost_ratio:.3g} times its cost"
-            print_err([f"{_name(who)}: {ratio.price_ratio:.3g} times the price of {against}, {speed}."])
+            print_err([f"{name}: {ratio.price_ratio:.3g} times the price of {against}, {speed}."])
 
 
-def print_ranking(
+@with_ranking_options
+def report(
+    profiles: ProfilesArgument,
+    *,
+    epochs: EpochsOption = None,
+    decide_at: DecideAtOption = None,
+    output: Annotated[Path, typer.Option("--output", help="File to write the page to.")] = Path("report.html"),
+    options: RankingOptions,
+) -> None:
+    """Write the ranking as one self-contained page that opens from disk and re-ranks in the browser.
+
+    The page's address goes to standard output. Exit code 1 when nothing is feasible; the page then states why.
+
+    Examples:
+
+      vmselect report profiles/ --epochs 5,10,20 --output report.html
+
+      vmselect report profiles/ --epochs 50 --market all --batch-size all
+    """
+    ranking = options.rank(profiles, **_read_epochs(epochs), decide_at=decide_at)
+    page = ranking.report(output)
+    print_err([ranking.verdict])
+    print_out(page.resolve().as_uri())
+    if not ranking:
+        raise typer.Exit(1)
+
+
+@with_ranking_options
+def select(
+    profiles: ProfilesArgument,
+    *,
+    study: Annotated[
+        list[Path],
+        typer.Option("--study", "-s", help="Study file, or folder of them; may be repeated.", show_default=False),
+    ],
+    minimum_metric: Annotated[
+        str | None, typer.Option(help="Required final metric, such as 0.97 or val_loss=0.2.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Also write the report page to this file.")] = None,
+    top: TopOption = 20,
+    format: FormatOption = Format.table,  # noqa: A002
+    options: RankingOptions,
+) -> None:
+    """Choose VM type and batch size together: epochs from a convergence study, seconds from the profiles.
+
+    JSON holds everything, CSV every row. Findings go to standard error. Exit code 1 when nothing is feasible.
+
+    Examples:
+
+      vmselect select profiles/ --study study/
+
+      vmselect select profiles/ --study study/ --minimum-metric val_accuracy=0.97,val_loss=0.2 --objective time
+
+      vmselect select profiles/ -s study/ --batch-size 64,128,256 --report report.html
+    """
+    from vmselect.convergence import ConvergenceStudy
+
+    required = minimum_metric and read_weights(minimum_metric, option="--minimum-metric", single=float)
+    selection = options.rank(profiles, study=ConvergenceStudy.load(study), minimum_metric=required)
+    if report is not None:
+        print_err([f"Report: {selection.report(report).resolve().as_uri()}"])
+
+    def metric(row: Row) -> dict[str, Any]:
+        return {selection.study.monitor: selection.metric(row.batch_size)} if selection.study else {}
+
+    _print_ranking(selection, top=top, format=format, more=metric)
+
+
+def _read_epochs(epochs: str | None) -> dict[str, Any]:
+    return {} if epochs is None else {"epochs": read_numbers(epochs, option="--epochs")}
+
+
+def _print_ranking(
     ranking: Ranking,
     *,
     top: int,
     format: Format,  # noqa: A002
     more: Callable[[Row], dict[str, Any]] = lambda _: {},
 ) -> None:
-    """Rows to standard output, findings to standard error; ``more`` adds columns after the epochs."""
+    """Print rows to standard output and findings to standard error; ``more`` adds columns after the epochs."""
     names = tuple(more(ranking.best)) if ranking else ()
     if format is Format.json:
         print_out(json.dumps(ranking.payload(), indent=1, allow_nan=False), raw=True)
@@ -103,10 +167,6 @@ def print_ranking(
     print_err(_remarks(ranking, top) if format is Format.table else ranking.findings)
     if not ranking:
         raise typer.Exit(1)
-
-
-def _name(who: object) -> str:
-    return ", ".join(map(str, who)) if isinstance(who, tuple) else str(who)
 
 
 def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
@@ -130,6 +190,6 @@ def _remarks(ranking: Ranking, top: int) -> list[str]:
         lines += [f"By {name}: {change}." for change in changes[:5]]
     lines += [f"Excluded: {excluded}." for excluded in ranking.deciding_excluded[:top]]
     if len(ranking.deciding_excluded) > top:
-        lines.append(f"Excluded: {len(ranking.deciding_excluded) - top:,} more; --format json lists all.")
+        lines.append(f"Excluded: {len(ranking.deciding_excluded) - top:,} more. See all with --format json.")
     lines += [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
     return lines

@@ -1,4 +1,4 @@
-"""The live view of a sweep: a table on a terminal, plain lines elsewhere, lines of JSON for programs."""
+"""``vmselect sweep plan | run | resume | status | clean``."""
 
 from __future__ import annotations
 
@@ -15,117 +15,34 @@ from rich.live import Live
 from rich.table import Table
 
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
-from vmselect.cli.output import Format, FormatOption, emit, flag, print_err, print_out
+from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out
 from vmselect.sweeps.journal import STATUSES
 from vmselect.units import format_seconds, format_usd
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from vmselect.sweeps import Plan, Proposal, SweepResult
     from vmselect.sweeps.journal import Event, State
-
-REFRESH_PER_SECOND = 1.0
-_SPOKEN = {"start": "starting", "started": "running", "skip": "skipped", "add": "added", "unproved": "may still run"}
-
-
-class View:
-    """Shows each event of the journal as it comes; drawn once a second at most, so that watching costs nothing."""
-
-    def __init__(self, plan: Plan, *, machine: bool = False) -> None:
-        self._machine = machine
-        self._factors = {t.id: " ".join(f"{k}={v}" for k, v in t.factors.items()) for t in plan.trials}
-        self._state: State | None = None
-        self._began = time.monotonic()
-        self._live: Live | None = None
-
-    def __enter__(self) -> View:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def __call__(self, state: State, event: Event) -> None:
-        """Take in one event."""
-        self._state = state
-        if event["event"] == "add":
-            self._factors[event["trial"]] = f"{self._factors.get(event['like'], '')} (added)"
-        if self._machine:
-            shown = {
-                name: value for name, value in event.items() if name not in ("handle", "token", "trials", "prices")
-            }
-            sys.stdout.write(json.dumps(shown) + "\n")
-            sys.stdout.flush()
-        elif sys.stderr.isatty():
-            if self._live is None and event["event"] == "start":
-                self._live = Live(
-                    get_renderable=self._draw, console=Console(stderr=True), refresh_per_second=REFRESH_PER_SECOND
-                )
-                self._live.start()
-        elif "trial" in event and (line := self._line(state, event)):
-            print_err([line])
-
-    def ask_stop(self) -> bool:
-        """On Ctrl-C: ask once, where somebody is there to answer."""
-        running = len(self._state.open_attempts) if self._state else 0
-        self._close()
-        if not sys.stdin.isatty() or not running:
-            return True
-        try:
-            return typer.confirm(f"End the {running} trials that run, and keep what came?", default=True, err=True)
-        except (typer.Abort, KeyboardInterrupt):
-            return True
-
-    def _close(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
-    def _line(self, state: State, event: Event) -> str:
-        kind, trial = event["event"], event["trial"]
-        spoken = _SPOKEN.get(kind)
-        if kind == "record":
-            spoken = f"done, {event['file']}"
-        elif kind == "empty":
-            spoken = f"failed, {state.reason_of(trial)}"
-        if not spoken:
-            return ""
-        why = f": {event['why']}" if event.get("why") and kind != "empty" else ""
-        return f"trial {trial} {self._factors.get(trial, '')} {spoken}{why}"
-
-    def _draw(self) -> Any:
-        table = Table(box=None, pad_edge=False)
-        for column in (*STATUSES, "spent", "worst case", "elapsed"):
-            table.add_column(column, justify="right")
-        state = self._state
-        if state is None:
-            return table
-        spent = sum(a.spent_usd for a in state.all_attempts if not a.open)
-        table.add_row(
-            *map(str, state.count_statuses().values()), format_usd(spent), format_usd(state.spent_usd),
-            format_seconds(time.monotonic() - self._began),
-        )  # fmt: skip
-        for attempt in state.open_attempts[:10]:
-            table.add_row(f"{attempt.trial} {self._factors.get(attempt.trial, '')}")
-        return table
-
-
-# ``vmselect sweep plan | run | status | resume | clean``.
-
 
 app = typer.Typer(
     help="Run the probe on every candidate machine, within a budget, and leave nothing running.", no_args_is_help=True
 )
 
-PlanArgument = Annotated[Path, typer.Argument(help="A plan, as YAML.", show_default=False)]
+PlanArgument = Annotated[Path, typer.Argument(help="The plan, a YAML file.", show_default=False)]
 FolderArgument = Annotated[Path, typer.Argument(help="The folder of the sweep's records.", show_default=False)]
-BudgetOption = Annotated[float | None, typer.Option(help="Hard limit on the worst case of everything, in dollars.")]
-ParallelOption = Annotated[int, typer.Option(help="How many trials run at once.")]
+BudgetOption = Annotated[float | None, typer.Option(help="Refuse a sweep whose worst case costs more.")]
+ParallelOption = Annotated[int, typer.Option(help="Number of trials that run at the same time.")]
 SureOption = Annotated[
     bool | None,
-    flag("--stop-when-sure/--run-all", help="Skip what cannot win any more, repeat what is tied.",
-         show_default=False),
-]  # fmt: skip
+    flag(
+        "--stop-when-sure/--run-all",
+        help="Skip trials that cannot win any more, and repeat those that are tied.",
+        show_default=False,
+    ),
+]
 EpochsOption = Annotated[
-    int | None, typer.Option(help="With --stop-when-sure: the training that is meant; a long one if not given.")
+    int | None, typer.Option(help="Epochs to train, for --stop-when-sure.", show_default="a long training")
 ]
 YesOption = Annotated[bool, flag("--yes", "-y", help="Start without asking.")]
 
@@ -139,7 +56,7 @@ def show_plan(
     date: DateOption = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show what would run where, in which order, and what it may cost at most. Starts nothing."""
+    """Show which trials would run where, in which order, and what they cost at most. Starts nothing."""
     from vmselect.sweeps import Plan
     from vmselect.sweeps.command import check_script
 
@@ -151,7 +68,7 @@ def show_plan(
     worst = float(frame["worst_usd"].sum())
     print_err([_total(len(frame), float(frame["estimated_usd"].sum()), worst, made)])
     if budget_usd is not None and worst > budget_usd:
-        print_err([f"The worst case is above the budget of {budget_usd:g} dollars; `sweep run` would refuse it."])
+        print_err([f"The worst case is above the budget of {budget_usd:g} dollars. `sweep run` would refuse it."])
         raise typer.Exit(1)
 
 
@@ -169,9 +86,9 @@ def run(
     date: DateOption = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Run a plan: show its cost, ask, run its trials, bring their records to FOLDER, end what was started.
+    """Run a plan: show its cost, ask, run its trials, fetch their records to FOLDER, stop what was started.
 
-    Commands run in the folder where this is started. Exit code 0 when every trial left a record, 1 when some did not.
+    Commands run in the current folder. Exit code 0 when every trial has a record, 1 when some have none.
 
     Examples:
 
@@ -184,8 +101,10 @@ def run(
     from vmselect.sweeps import Plan
 
     prices = open_catalog(catalog, date=date, own_prices=own_prices) if catalog or date or own_prices else None
-    _run(Plan.load(plan), folder, budget_usd, parallel, yes, format, catalog=prices, stop_when_sure=stop_when_sure,
-         epochs=epochs)  # fmt: skip
+    _run(
+        Plan.load(plan), folder, format, budget_usd=budget_usd, parallel=parallel, yes=yes, catalog=prices,
+        stop_when_sure=stop_when_sure, epochs=epochs,
+    )  # fmt: skip
 
 
 @app.command()
@@ -198,13 +117,15 @@ def resume(
     yes: YesOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Go on with a sweep: take in what came, end what was lost, run what has no record yet."""
+    """Resume a sweep: fetch records that are ready, stop lost trials, run trials without a record."""
     from vmselect.sweeps import Plan, read_state
     from vmselect.sweeps.run import PLAN
 
     read_state(folder)
-    _run(Plan.load(folder / PLAN), folder, budget_usd, parallel, yes, format, stop_when_sure=stop_when_sure,
-         epochs=epochs)  # fmt: skip
+    _run(
+        Plan.load(folder / PLAN), folder, format, budget_usd=budget_usd, parallel=parallel, yes=yes,
+        stop_when_sure=stop_when_sure, epochs=epochs,
+    )  # fmt: skip
 
 
 @app.command()
@@ -212,17 +133,19 @@ def status(
     folder: FolderArgument,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show the state of a sweep from its journal alone. Starts nothing."""
+    """Show the state of a sweep according to its journal. Starts nothing."""
     from vmselect.sweeps import read_state
-    from vmselect.sweeps.run import status_rows
+    from vmselect.sweeps.run import saving, status_rows
 
     state = read_state(folder)
     rows = status_rows(state)
     names = dict.fromkeys(name for row in rows for name in row)
     emit(rows, tuple(names), format=format)
-    print_err([_counts(state)])
+    counts = ", ".join(f"{count} {status}" for status, count in state.count_statuses().items() if count)
+    spent = f"{format_usd(state.spent_usd)} spent, counting trials that may still run at their worst case"
+    print_err([f"{counts}; {spent}{f'; {saving(state)}' if state.sure else ''}."])
     for attempt in state.open_attempts:
-        print_err([f"Trial {attempt.trial} may still run. To end it: vmselect sweep clean {folder}"])
+        print_err([f"Trial {attempt.trial} may still run. To stop it: vmselect sweep clean {folder}"])
 
 
 @app.command()
@@ -231,15 +154,15 @@ def clean(
     yes: YesOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """End all trials that may still run, and list which are proved to be gone.
+    """Stop all trials that may still run, and list which are proved to be gone.
 
-    Exit code 0 when everything is proved gone, 1 when something may still run.
+    Exit code 0 when all are proved gone, 1 when some may still run.
     """
     from vmselect.sweeps import clean as clean_up
     from vmselect.sweeps import read_state
 
     state = read_state(folder)
-    if not yes and state.open_attempts and not _ask(f"End {len(state.open_attempts)} trials that may still run?"):
+    if not yes and state.open_attempts and not _ask(f"Stop {len(state.open_attempts)} trials that may still run?"):
         raise typer.Exit(2)
     done = clean_up(folder)
     emit([vars(one) for one in done], ("trial", "attempt", "gone", "detail"), format=format)
@@ -251,25 +174,20 @@ def clean(
         raise typer.Exit(1)
 
 
-def _run(
-    plan: Plan, folder: Path, budget_usd: float | None, parallel: int, yes: bool, format: Format,  # noqa: A002
-    **options: Any,
-) -> None:  # fmt: skip
+def _run(plan: Plan, folder: Path, format: Format, **options: Any) -> None:  # noqa: A002
     from vmselect.sweeps import sweep
 
-    signal.signal(signal.SIGTERM, _as_interrupt)  # end the trials on SIGTERM, too
-    with View(plan, machine=format is Format.json) as view:
+    signal.signal(signal.SIGTERM, _raise_interrupt)  # stop the trials on SIGTERM, too
+    with View(plan, as_json=format is Format.json) as view:
         result = sweep(
-            plan, folder, budget_usd=budget_usd, parallel=parallel, yes=yes,
-            confirm=lambda proposal: _confirm(proposal, format), listener=view, ask_stop=view.ask_stop, **options,
+            plan, folder, confirm=lambda proposal: _confirm(proposal, format), listener=view, ask_stop=view.ask_stop,
+            **options,
         )  # fmt: skip
     _finish(result, format)
 
 
 def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
     if format is Format.json:
-        import json
-
         summary = {
             "event": "summary", "folder": str(result.folder), "records": len(result.records),
             "failed": [one.id for one in result.failed], "skipped": [one.id for one in result.skipped],
@@ -285,7 +203,7 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
     if result.records and format is not Format.json:
         print_err([f"Next: vmselect rank {result.folder} --epochs 50"])
         if len({record.factors.get("nodes", 1) for record in result.records}) > 1:
-            print_err([f"What more nodes give: vmselect compare {result.folder} --scaling --epochs 50"])
+            print_err([f"For the speed-up of several nodes: vmselect compare {result.folder} --scaling --epochs 50"])
     if result.failed or result.unproved or not all(one.sure for one in result.skipped):
         raise typer.Exit(1)
 
@@ -298,14 +216,12 @@ def _confirm(proposal: Proposal, format: Format) -> bool:  # noqa: A002
     return _ask("Start?")
 
 
-def _emit_plan(frame: Any, format: Format) -> None:  # noqa: A002
-    rows = [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
-    emit(rows, tuple(map(str, frame.columns)), format=format, spare=("repetition", "block", "nodes", "instance_type"))
+def _emit_plan(frame: pd.DataFrame, format: Format) -> None:  # noqa: A002
+    spare = ("repetition", "block", "nodes", "instance_type")
+    emit(frame_rows(frame), tuple(map(str, frame.columns)), format=format, spare=spare)
 
 
 def _total(trials: int, estimated: float, worst: float, plan: Plan) -> str:
-    from vmselect.units import format_usd
-
     ending = f" and {plan.ending_seconds / 60:g} more to end" if plan.ending_seconds else ""
     return (
         f"{trials} trials of at most {plan.minutes:g} minutes{ending}: about {format_usd(estimated)}, "
@@ -313,20 +229,96 @@ def _total(trials: int, estimated: float, worst: float, plan: Plan) -> str:
     )
 
 
-def _counts(state: State) -> str:
-    from vmselect.sweeps.run import saving
-    from vmselect.units import format_usd
-
-    counts = ", ".join(f"{count} {status}" for status, count in state.count_statuses().items() if count)
-    spent = f"{format_usd(state.spent_usd)} spent, what may still run at its worst"
-    return f"{counts}; {spent}{f'; {saving(state)}' if state.sure else ''}."
-
-
 def _ask(question: str) -> bool:
-    if not sys.stdin.isatty():
-        return False
-    return typer.confirm(question, default=False, err=True)
+    return sys.stdin.isatty() and typer.confirm(question, default=False, err=True)
 
 
-def _as_interrupt(_number: int, _frame: object) -> None:
+def _raise_interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
+
+
+EVENTS = {
+    "start": "starting",
+    "started": "running",
+    "skip": "skipped",
+    "add": "added",
+    "unproved": "may still run",
+}
+PRIVATE_FIELDS = ("handle", "token", "trials", "prices")
+"""Fields of an event that lines of JSON omit."""
+
+
+class View:
+    """Shows the events of a sweep: a table on a terminal, plain lines elsewhere, or lines of JSON."""
+
+    def __init__(self, plan: Plan, *, as_json: bool = False) -> None:
+        self._as_json = as_json
+        self._factors = {t.id: " ".join(f"{k}={v}" for k, v in t.factors.items()) for t in plan.trials}
+        self._state: State | None = None
+        self._began = time.monotonic()
+        self._live: Live | None = None
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def __call__(self, state: State, event: Event) -> None:
+        """Show one event."""
+        self._state = state
+        if event["event"] == "add":
+            self._factors[event["trial"]] = f"{self._factors.get(event['like'], '')} (added)"
+        if self._as_json:
+            print_out(json.dumps({name: value for name, value in event.items() if name not in PRIVATE_FIELDS}))
+            sys.stdout.flush()
+        elif sys.stderr.isatty():
+            if self._live is None and event["event"] == "start":
+                # Once a second, so that showing the table uses no noticeable processor time.
+                self._live = Live(get_renderable=self._draw, console=Console(stderr=True), refresh_per_second=1.0)
+                self._live.start()
+        elif "trial" in event and (line := self._line(state, event)):
+            print_err([line])
+
+    def ask_stop(self) -> bool:
+        """On Ctrl-C, ask whether to stop the trials; without a terminal they are stopped."""
+        running = len(self._state.open_attempts) if self._state else 0
+        self._close()
+        if not sys.stdin.isatty() or not running:
+            return True
+        try:
+            return typer.confirm(f"Stop the {running} running trials, and keep the records?", default=True, err=True)
+        except (typer.Abort, KeyboardInterrupt):
+            return True
+
+    def _close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _line(self, state: State, event: Event) -> str:
+        kind, trial = event["event"], event["trial"]
+        if kind == "record":
+            text = f"done, {event['file']}"
+        elif kind == "empty":
+            text = f"failed, {state.reason_of(trial)}"
+        elif kind in EVENTS:
+            text = EVENTS[kind] + (f": {event['why']}" if event.get("why") else "")
+        else:
+            return ""
+        return f"trial {trial} {self._factors.get(trial, '')} {text}"
+
+    def _draw(self) -> Table:
+        table = Table(box=None, pad_edge=False)
+        for column in (*STATUSES, "spent", "worst case", "elapsed"):
+            table.add_column(column, justify="right")
+        if (state := self._state) is None:
+            return table
+        spent = sum(a.spent_usd for a in state.all_attempts if not a.open)
+        table.add_row(
+            *map(str, state.count_statuses().values()), format_usd(spent), format_usd(state.spent_usd),
+            format_seconds(time.monotonic() - self._began),
+        )  # fmt: skip
+        for attempt in state.open_attempts[:10]:
+            table.add_row(f"{attempt.trial} {self._factors.get(attempt.trial, '')}")
+        return table

@@ -1,4 +1,4 @@
-"""``vmselect transfer``: how fast data move between this machine and a store."""
+"""``vmselect transfer``: measure uploads to a store and downloads from it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ COLUMNS = (
 
 
 def transfer(
-    url: Annotated[str, typer.Argument(help="A folder: s3://bucket/folder, sftp://host/folder, a path, ...")],
-    folder: Annotated[Path | None, typer.Argument(help="Where the record is written.")] = None,
-    megabytes: Annotated[float, typer.Option(help="To move each way, all files together.")] = 64,
-    files: Annotated[int, typer.Option(help="Files to spread them over.")] = 8,
-    streams: Annotated[int, typer.Option(help="Files to move at the same time.")] = 4,
+    url: Annotated[str, typer.Argument(help="Folder of a store, such as s3://bucket/folder or sftp://host/folder.")],
+    folder: Annotated[Path | None, typer.Argument(help="Folder to write the record to.")] = None,
+    megabytes: Annotated[float, typer.Option(help="Size of all files together.")] = 64,
+    files: Annotated[int, typer.Option(help="Number of files.")] = 8,
+    streams: Annotated[int, typer.Option(help="Number of files to transfer at the same time.")] = 4,
     usd_per_gb: Annotated[float | None, typer.Option(help="Price of a GB that leaves the store.")] = None,
-    budget_usd: Annotated[float, typer.Option(help="Move nothing if it could cost more.")] = 1.0,
+    budget_usd: Annotated[float, typer.Option(help="Transfer nothing if it could cost more.")] = 1.0,
     option: Annotated[
-        list[str] | None, typer.Option(help="For the store, as name=value; a.b=value for an option within one.")
+        list[str] | None,
+        typer.Option(help="Option of the store as name=value, or a.b=value; may be repeated."),
     ] = None,
-    instance_type: Annotated[str | None, typer.Option(help="Of this machine, if it cannot be found out.")] = None,
-    yes: Annotated[bool, flag("--yes", "-y", help="Do not ask before moving anything.")] = False,
-    clean: Annotated[bool, flag("--clean", help="Remove what killed probes left there, and nothing else.")] = False,
-    everything: Annotated[bool, flag("--everything", help="With --clean: also of probes that may be running.")] = False,
+    instance_type: Annotated[str | None, typer.Option(help="Instance type, if it cannot be detected.")] = None,
+    yes: Annotated[bool, flag("--yes", "-y", help="Start without asking.")] = False,
+    clean: Annotated[bool, flag("--clean", help="Only remove files that killed probes left in the folder.")] = False,
+    everything: Annotated[bool, flag("--everything", help="With --clean, include files of running probes.")] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Measure how fast data move to a store and back: random files, verified, and removed afterwards.
+    """Measure the transfer rate to a store and back with random files, which are verified and then removed.
 
-    Size and cost are shown before anything moves. Give keys by the store's own variables or files, not as options:
-    other users of this machine see a command's options.
+    Size and cost are shown before the transfer starts. Give keys in the store's own variables or files: other users of
+    this machine can see a command's options.
 
     Examples:
 
@@ -57,11 +58,11 @@ def transfer(
         "megabytes": megabytes, "files": files, "streams": streams, "usd_per_gb": usd_per_gb, "options": options,
     }  # fmt: skip
     plan = plan_transfer(url, **amounts)
-    print_err([f"To move: {plan}."])
+    print_err([f"To transfer: {plan}."])
     if not yes:
         if not sys.stdin.isatty():
-            raise ArgumentError("Nobody can be asked whether to go on. Add --yes.")
-        typer.confirm("Go on?", abort=True, err=True)
+            raise ArgumentError("There is no terminal to ask for confirmation. Add --yes.")
+        typer.confirm("Start?", abort=True, err=True)
     record = probe_transfer(url, folder, **amounts, budget_usd=budget_usd, instance_type=instance_type, verbose=0)
     row = {name: getattr(record, name, None) for name in COLUMNS} | {
         "url": record.setup.url,
@@ -74,7 +75,7 @@ def transfer(
 
 
 def read_options(pairs: list[str]) -> dict[str, Any]:
-    """Options of a store as fsspec takes them.
+    """Options of a store in the form that fsspec takes.
 
     >>> read_options(["anon=true", "client_kwargs.endpoint_url=http://localhost:9000"])
     {'anon': True, 'client_kwargs': {'endpoint_url': 'http://localhost:9000'}}
@@ -89,13 +90,13 @@ def read_options(pairs: list[str]) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         path = name.split(".")
         if not equals or not all(path):
-            raise ArgumentError("--option must be written as name=value, such as --option anon=true.")
+            raise ArgumentError("--option takes name=value, such as --option anon=true.")
         inside = options
         for part in path[:-1]:
             inside = inside.setdefault(part, {})
             if not isinstance(inside, dict):
-                raise ArgumentError(f"--option {name}: {part} has a value of its own already. Give one of the two.")
-        plain = not is_secret_name(path[-1])  # a password of digits is no number
+                raise ArgumentError(f"--option {name}: {part} already has a value. Give one of the two.")
+        plain = not is_secret_name(path[-1])  # a password of digits is not a number
         inside[path[-1]] = flags.get(value.lower(), int(value) if value.isdecimal() else value) if plain else value
     return options
 
@@ -109,6 +110,6 @@ def _clean(url: str, options: dict[str, Any], *, everything: bool, clean: bool) 
     for leftover in found:
         print_err([f"{leftover.name}: removed" if leftover.removed else f"{leftover.name}: kept, {leftover.reason}"])
     if not found:
-        print_err(["No probe left anything there."])
+        print_err(["No files of probes are left there."])
     if any(not leftover.removed for leftover in found):
         raise typer.Exit(1)

@@ -16,7 +16,7 @@ from vmselect.errors import ArgumentError
 from vmselect.report import comparison_page
 from vmselect.report.comparison_page import comparison_plots, effects_plots, render_comparisons
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 from comparisons import profile
 from pages import blocks, read_policy

@@ -11,7 +11,7 @@ import pytest
 import vmselect as vs
 from vmselect.errors import ArgumentError, ComparisonError
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 from comparisons import profile
 

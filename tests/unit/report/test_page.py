@@ -17,7 +17,7 @@ from vmselect.report import render_page, to_html, write_page
 from vmselect.report.page import embed_json
 from vmselect.report.page_data import page_content
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from pages import blocks, read_policy
 
 HOSTILE = "</script><script>alert(1)</script> \"'&\u2028 🚀"

@@ -1,0 +1,69 @@
+"""``vmselect estimate``: rows on standard output, warnings on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from vmselect.cli import app
+from vmselect.errors import ArgumentError
+from vmselect.records.training import Fit
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+
+from profiles import make_epoch_profile, make_profile
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number, (machine, step) in enumerate([("p2.xlarge", 0.4), ("p3.2xlarge", 0.1), ("p3.2xlarge", 0.1)]):
+        make_profile(machine, step).save(tmp_path / f"{number}.json")
+    return tmp_path
+
+
+def estimate(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["estimate", *map(str, arguments)])
+
+
+def test_rows_of_every_machine_and_number_of_epochs(folder: Path) -> None:
+    rows = json.loads(estimate(folder, "--epochs", "5,10", "--terms", "--format", "json").stdout)
+    assert [(row["instance_type"], row["epochs"], row["repetitions"]) for row in rows] == [
+        ("p2.xlarge", 5, 1),
+        ("p2.xlarge", 10, 1),
+        ("p3.2xlarge", 5, 2),
+        ("p3.2xlarge", 10, 2),
+    ]
+    assert rows[2]["seconds"] == pytest.approx(1.0 + 1.0 + 499 * 0.1)
+    assert rows[2]["low"] < rows[2]["seconds"] < rows[2]["high"]
+    for row in rows:
+        parts = row["initialization"] + row["first_iteration"] + row["steady_iterations"]
+        assert parts == pytest.approx(row["seconds"])
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "warning"), [([0.1], "1 steady step"), ([0.1, 0.3] * 10, "a, batch 64: Steady steps vary widely")]
+)
+def test_warnings_of_the_estimate_and_of_the_profile(tmp_path: Path, step_seconds: list[float], warning: str) -> None:
+    make_profile("a", step_seconds).save(tmp_path / "one.json")
+    result = estimate(tmp_path, "--epochs", "5")
+    assert result.exit_code == 0
+    assert warning in result.stderr
+
+
+def test_a_loop_of_fits_has_each_warning_once(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        fit = Fit(number=number, process="p")
+        seconds = [20.0, *[10.0] * 4, *[15.0 + number] * 4]
+        make_epoch_profile("a", *seconds, fit=fit, setup={"structure": "s"}).save(tmp_path / f"{number}.json")
+    result = estimate(tmp_path, "--epochs", "1")
+    assert result.exit_code == 0
+    assert result.stderr.count("later epochs take") == 1, result.stderr
+
+
+@pytest.mark.parametrize("phase", ["²:1", "9" * 5000 + ":1", "5", ":1", "5:", "0:1", "-5:1", "five:1"])
+def test_a_phase_that_cannot_be_read_is_an_argument_error(folder: Path, phase: str) -> None:
+    assert isinstance(estimate(folder / "0.json", "--phase", phase).exception, ArgumentError)

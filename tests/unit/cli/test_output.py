@@ -1,0 +1,77 @@
+"""What commands print is text, whatever the names in a profile hold."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+from vmselect.cli.output import Format, emit, print_err
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+
+from profiles import make_profile
+
+HOSTILE = "[bold]m[/bold] \x1b[31mred\x1b[0m \x07"
+
+
+def is_plain(text: str) -> bool:
+    return text.replace("\n", "").isprintable()
+
+
+def test_names_are_neither_markup_nor_terminal_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    emit([{"name": HOSTILE}], ["name"], format=Format.table)
+    print_err([HOSTILE])
+    for stream in capsys.readouterr():
+        assert "[bold]m[/bold]" in stream
+        assert is_plain(stream)
+    emit([{"name": HOSTILE + "\nsecond,line"}], ["name"], format=Format.csv)
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) == 2
+    assert is_plain(printed)
+
+
+@pytest.mark.parametrize(("printed_as", "expected"), [(Format.csv, "a,b\n1.5,\n"), (Format.json, '"b": null')])
+def test_unknown_values_are_empty(printed_as: Format, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    emit([{"a": 1.5, "b": float("nan")}], ["a", "b"], format=printed_as)
+    assert expected in capsys.readouterr().out
+
+
+def test_a_narrow_terminal_omits_columns_in_which_rows_are_equal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"name": "one", "region": "here", "time": "9 s"}, {"name": "two", "region": "here", "time": "8 s"}]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    heads = []
+    for width in (80, 12):
+        monkeypatch.setenv("COLUMNS", str(width))
+        emit(rows, ["name", "region", "time"], format=Format.table, spare=["name", "region"])
+        heads.append(capsys.readouterr().out.splitlines()[0])
+    assert [[name in head for name in rows[0]] for head in heads] == [[True, True, True], [True, False, True]]
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\x1b=1"])
+def test_a_spreadsheet_takes_text_for_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    emit([{"name": name, "number": -1.5}], ["name", "number"], format=Format.csv)
+    cell, number = next(csv.reader([capsys.readouterr().out.splitlines()[1]]))
+    assert cell.startswith("'")
+    assert cell.isprintable()
+    assert number == "-1.5"
+
+
+def test_results_and_errors_print_no_terminal_commands() -> None:
+    hostile, plain = make_profile(HOSTILE, model=HOSTILE), make_profile("g4dn.xlarge", model=HOSTILE)
+    ranking = vs.rank([hostile, plain], epochs=3)
+    compared = vs.compare([hostile, plain], by="instance_type")
+    study = vs.ConvergenceStudy.from_epochs({64: [10, 12]}, model=HOSTILE)
+    shown = (ranking, compared, vs.estimate(hostile, epochs=3), hostile, study, *ranking.excluded, *ranking.findings)
+    for one in shown:
+        assert is_plain(str(one))
+        assert is_plain(repr(one))
+    assert "[bold]m[/bold]" in str(ranking)
+    with pytest.raises(vs.errors.ProfileError) as refused:
+        vs.load_profiles("no-such-\x1b[31m-file.json")
+    assert str(refused.value).isprintable()
