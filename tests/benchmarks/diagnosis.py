@@ -184,7 +184,7 @@ def confusion(runs: list[dict[str, Any]]) -> list[str]:
     runs = [run for run in runs if "failed" not in run]
     every = sorted({code for run in runs for code in (*run["codes"], *CASES[run["case"]].expected)} - ALWAYS_ALLOWED)
     lines = [
-        "| code | expected and reported | expected, not reported | unexpected | neither | allowed: reported, not reported |",
+        "| code | expected, reported | expected, missing | unexpected | neither | allowed: reported, not reported |",
         "|---|---|---|---|---|---|",
     ]
     for code in every:
