@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from vmselect.comparison.level_shifts import LEAST_BLOCKS, block_length, block_means, find_shifts
+from vmselect.comparison.level_shifts import MIN_BLOCKS, block_length, block_means, find_shifts
 from vmselect.comparison.significance import compare_groups, compare_pairs, ratio_of_means
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -59,7 +59,7 @@ def single_runs(
         naive += stats.kruskal(one, other).pvalue < ALPHA
         length = block_length([list(one), list(other)])
         values = {"one": block_means(list(one), length=length), "other": block_means(list(other), length=length)}
-        if min(map(len, values.values())) < LEAST_BLOCKS:
+        if min(map(len, values.values())) < MIN_BLOCKS:
             silent += 1
             continue
         ours += compare_groups(values, unit="blocks", alpha=ALPHA).significant

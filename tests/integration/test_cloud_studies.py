@@ -41,7 +41,7 @@ def output() -> str:
         "cost 7.55 USD; 10.91 is printed",
         "56.25 times the pixels",
         "75 % more memory, as printed",
-        "too few to tell",
+        "too few runs for a test",
         "Azure takes 1.47 times as long (printed: 1.5)",
         "printed as 390 and as 401 s, 120 and 131 s more than AWS's",
     ],

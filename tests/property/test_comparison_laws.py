@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import vmselect as vs
-from vmselect.comparison.level_shifts import LEAST_BLOCKS, block_length, block_means, correlation_time
+from vmselect.comparison.level_shifts import MIN_BLOCKS, block_length, block_means, correlation_time
 from vmselect.comparison.significance import compare_groups
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -74,7 +74,7 @@ def test_correlated_steps_fool_a_naive_test_but_not_blocks() -> None:
         naive += stats.kruskal(one, other).pvalue < 0.05
         length = block_length([one, other])
         values = {"one": block_means(one, length=length), "other": block_means(other, length=length)}
-        if min(map(len, values.values())) >= LEAST_BLOCKS:
+        if min(map(len, values.values())) >= MIN_BLOCKS:
             blocks += compare_groups(values, unit="blocks", alpha=0.05).significant
     assert naive / DRAWS > 0.25
     assert blocks / DRAWS <= MOST_ALARMS

@@ -1,8 +1,7 @@
-"""What comparisons, effects and scores share: text, JSON, notebook table and page."""
+"""``compare``: whether groups of runs differ, by how much, and with what certainty."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
@@ -14,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vmselect._checks import check_choice, check_indent, check_number, is_number, list_items, show
+from vmselect._defaults import MARKET
 from vmselect._hooks import hook
-from vmselect.comparison.level_shifts import LEAST_BLOCKS, block_length, block_means, find_shifts
+from vmselect.comparison.level_shifts import MIN_BLOCKS, block_length, block_means, find_shifts
 from vmselect.comparison.metrics import Metric, Terms
-from vmselect.comparison.runs import Run, Runs, collect_runs
+from vmselect.comparison.runs import Run, Runs, collect_runs, unwrap
 from vmselect.comparison.significance import (
-    LEAST_FOR_INTERVAL,
+    MIN_FOR_INTERVAL,
     GroupTest,
     Pair,
     Summary,
@@ -27,7 +27,7 @@ from vmselect.comparison.significance import (
     compare_pairs,
     format_p,
     ratio_of_means,
-    summarise,
+    summarize,
 )
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.findings import Finding
@@ -39,42 +39,9 @@ if TYPE_CHECKING:
 
     from vmselect.catalog import Catalog
 
-
-class Answer(ABC):
-    """Base of comparisons, effects and scores."""
-
-    _table: ClassVar[str]
-    """The hook that shows it in a notebook."""
-
-    @property
-    @abstractmethod
-    def verdict(self) -> str:
-        """The answer in a sentence or two."""
-
-    @abstractmethod
-    def payload(self) -> dict[str, Any]:
-        """Everything as plain values; what is unknown is None."""
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """The same as JSON text."""
-        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
-
-    def __str__(self) -> str:
-        return printable_lines(self.verdict)
-
-    def report(self, path: str | os.PathLike[str], *, also: Iterable[Any] = ()) -> Path:
-        """Write a self-contained page of this, and of the comparisons, effects or scores ``also``; return its path."""
-        written: Path = hook("comparison_page")([self, *list_items(also)], path)
-        return written
-
-    def _repr_html_(self) -> str:
-        html: str = hook(self._table)(self)
-        return html
-
-
-# The comparison: tables, test, sentence, level shifts, and the way to pictures and files.
-
-
+UNITS = ("runs", "blocks")
+MAX_GROUPS = 200
+MAX_SHIFTS_SHOWN = 5
 GROUP_COLUMNS = (
     "group", "count", "mean", "sd", "median", "quartile_1", "quartile_3", "minimum", "maximum",
     "ratio", "ratio_low", "ratio_high", "percent", "percent_low", "percent_high", "baseline",
@@ -84,15 +51,46 @@ PAIR_COLUMNS = (
     "statistic", "p_value", "p_adjusted", "effect_size", "significant",
 )  # fmt: skip
 TEST_FIELDS = ("name", "statistic", "p_value", "exact_p_value", "alpha", "significant", "reason")
-MOST_SHIFTS_SHOWN = 5
 SHIFT_COLUMNS = ("group", "run", "after", "before", "then", "percent", "p_value")
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison(Answer):
-    """Groups of runs beside each other; made by :func:`vmselect.compare`.
+class Result(ABC):
+    """Base of comparisons, effects and scores: text, JSON, notebook table and page."""
 
-    ``groups`` and ``pairs`` are tables, ``test`` says whether any group differs, ``verdict`` is a sentence, ``shifts``
+    _table: ClassVar[str]
+    """The hook that shows it in a notebook."""
+
+    @property
+    @abstractmethod
+    def verdict(self) -> str:
+        """The result in one or two sentences."""
+
+    @abstractmethod
+    def payload(self) -> dict[str, Any]:
+        """The whole result as plain values, with None for what is unknown."""
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The payload as JSON text."""
+        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
+
+    def __str__(self) -> str:
+        return printable_lines(self.verdict)
+
+    def report(self, path: str | os.PathLike[str], *, also: Iterable[Any] = ()) -> Path:
+        """Write a self-contained page of this result and of those in ``also``, and return its path."""
+        written: Path = hook("comparison_page")([self, *list_items(also)], path)
+        return written
+
+    def _repr_html_(self) -> str:
+        html: str = hook(self._table)(self)
+        return html
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Result):
+    """Groups of runs and the differences between them; made by :func:`vmselect.compare`.
+
+    ``groups`` and ``pairs`` are tables, ``test`` shows whether any group differs, ``verdict`` is a sentence, ``shifts``
     lists where the level changed inside a run, ``findings`` the warnings.
     """
 
@@ -112,18 +110,18 @@ class Comparison(Answer):
 
     @property
     def metric(self) -> Metric:
-        """What is compared."""
+        """The quantity that is compared."""
         return self.runs.metric
 
     @property
     def by(self) -> tuple[str, ...]:
-        """What the groups differ in."""
+        """The factors that define the groups."""
         return self.runs.names
 
     @cached_property
     def summaries(self) -> dict[str, Summary]:
-        """Each group described, from its runs."""
-        return {name: summarise([run.value for run in runs]) for name, runs in self.members.items()}
+        """Count, mean, spread and quartiles of the runs of each group."""
+        return {name: summarize([run.value for run in runs]) for name, runs in self.members.items()}
 
     @property
     def order(self) -> list[str]:
@@ -133,7 +131,7 @@ class Comparison(Answer):
 
     @property
     def winner(self) -> str | None:
-        """The best group where the difference to some other is significant, else None."""
+        """The best group where its difference from some other group is significant, else None."""
         if self.metric.better is None or not self.test.significant:
             return None
         best = self.order[0]
@@ -141,67 +139,56 @@ class Comparison(Answer):
 
     def ratio(self, one: str, other: str) -> Interval[float]:
         """Mean of one group over the mean of another, with its interval."""
-        key = (self._known(one), self._known(other))
+        key = (self._check_group(one), self._check_group(other))
         if key not in self._ratios:
             self._ratios[key] = ratio_of_means(*(self.values[name] for name in key), confidence=self.confidence)
         return self._ratios[key]
 
-    def _known(self, name: Any) -> str:
+    def differ(self, one: str, other: str) -> bool:
+        """Whether two groups differ significantly, corrected for the number of pairs."""
+        return {self._check_group(one), self._check_group(other)} in self._significant_pairs
+
+    def _check_group(self, name: Any) -> str:
         return check_choice("a group", name, tuple(self.values))
 
     @cached_property
     def _ratios(self) -> dict[tuple[str, str], Interval[float]]:
         return {}
 
-    def differ(self, one: str, other: str) -> bool:
-        """Whether these two differ significantly, the number of pairs allowed for."""
-        wanted = {self._known(one), self._known(other)}
-        for pair in self.tested_pairs:
-            if {pair.first, pair.second} == wanted:
-                return pair.p_adjusted is not None and pair.p_adjusted < self.test.alpha
-        return False
-
-    # -- tables ----------------------------------------------------------------------------------------------------
+    @cached_property
+    def _significant_pairs(self) -> list[set[str]]:
+        return [
+            {pair.first, pair.second}
+            for pair in self.tested_pairs
+            if pair.p_adjusted is not None and pair.p_adjusted < self.test.alpha
+        ]
 
     @cached_property
     def groups(self) -> pd.DataFrame:
-        """A row per group: count, mean, spread, and the ratio to the base in all and in percent, with intervals."""
-        import pandas as pd
-
+        """A row per group: count, mean, spread, and the ratio to the baseline (also in percent) with intervals."""
         rows = []
         for name, summary in self.summaries.items():
             ratio = self.ratio(name, self.baseline) if name != self.baseline else Interval(1.0, math.nan, math.nan)
-            rows.append(
-                {
-                    "group": name,
-                    **vars(summary),
-                    **_ratio_columns(ratio),
-                    "baseline": name == self.baseline,
-                }
-            )
-        return _numeric(pd.DataFrame(rows, columns=list(GROUP_COLUMNS)), texts=("group", "baseline"))
+            rows.append({"group": name, **vars(summary), **_ratio_columns(ratio), "baseline": name == self.baseline})
+        return _to_frame(rows, GROUP_COLUMNS, other_types=("group", "count", "baseline"))
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
         """A row per pair: Mann-Whitney's test, Holm's correction, Cliff's delta, ratio of the first to the second."""
-        import pandas as pd
-
-        rows = []
-        for pair in self.tested_pairs:
-            ratio = self.ratio(pair.first, pair.second)
-            rows.append(
-                {
-                    **vars(pair),
-                    "difference": self.summaries[pair.first].mean - self.summaries[pair.second].mean,
-                    **_ratio_columns(ratio),
-                    "significant": pair.p_adjusted is not None and pair.p_adjusted < self.test.alpha,
-                }
-            )
-        return _numeric(pd.DataFrame(rows, columns=list(PAIR_COLUMNS)), texts=("first", "second", "significant"))
+        rows = [
+            {
+                **vars(pair),
+                "difference": self.summaries[pair.first].mean - self.summaries[pair.second].mean,
+                **_ratio_columns(self.ratio(pair.first, pair.second)),
+                "significant": self.differ(pair.first, pair.second),
+            }
+            for pair in self.tested_pairs
+        ]
+        return _to_frame(rows, PAIR_COLUMNS, other_types=("first", "second", "significant"))
 
     @cached_property
     def shifts(self) -> pd.DataFrame:
-        """A row for each change of level inside a run: after which reading, from what to what."""
+        """A row for each change of level inside a run: after which reading, from which level to which."""
         import pandas as pd
 
         rows = [
@@ -214,7 +201,7 @@ class Comparison(Answer):
 
     @property
     def points(self) -> pd.DataFrame:
-        """Every run: its group and its value."""
+        """A row per run: its group, its value, its name and its date."""
         import pandas as pd
 
         rows = [(name, run.value, run.title, run.date) for name, runs in self.members.items() for run in runs]
@@ -228,29 +215,47 @@ class Comparison(Answer):
                 "level-shift",
                 f"{row['group']}, run {row['run']}: after reading {row['after']} its {self.metric.noun} changes by "
                 f"{row['percent']:+.0f} %.",
-                "A mean describes neither part: look at chart('series'), and at what happened then.",
+                "The mean describes neither level: check chart('series') and what ran at that time.",
             )
-            for row in self.shifts.head(MOST_SHIFTS_SHOWN).to_dict("records")
+            for row in self.shifts.head(MAX_SHIFTS_SHOWN).to_dict("records")
         ]
-        if len(self.shifts) > MOST_SHIFTS_SHOWN:
-            more = f"{len(self.shifts) - MOST_SHIFTS_SHOWN} more level shifts inside runs."
+        if len(self.shifts) > MAX_SHIFTS_SHOWN:
+            more = f"{len(self.shifts) - MAX_SHIFTS_SHOWN} more level shifts inside runs."
             found.append(Finding("level-shift", more, "The table shifts lists all of them."))
         return (*self.run_findings, *found)
 
-    # -- words -----------------------------------------------------------------------------------------------------
-
     @property
     def verdict(self) -> str:
-        """The winner, by how much, how sure; or why that cannot be said."""
-        return verdict(self)
+        """The winner, its lead and the certainty; or why there is none."""
+        noun, order, test = self.metric.noun, self.order, self.test
+        best = order[0]
+        if len(order) == 1:
+            mean, count = format_value(self.summaries[best].mean, self.metric.unit), self.summaries[best].count
+            return f"{noun}: there is only one group to compare, {best} ({mean}, {count} run{'s' * (count != 1)})."
+        if test.p_value is None:
+            return (
+                f"{noun}: {_describe_lead(self, best, order[1], sure=False)}; too few runs for a test: {test.reason}."
+            )
+        evidence = f"{_describe_p(test)}, {_describe_counts(self)}"
+        if not test.significant:
+            ratio = self.ratio(best, order[-1])
+            known = not math.isnan(ratio.low) and ratio.value != 1
+            interval = f"; {best} against {order[-1]}: {_format_range(ratio)}" if known else ""
+            return f"{noun}: no significant difference between {_list_groups(order)} ({evidence}){interval}."
+        tied = [name for name in order[1:] if not self.differ(best, name)]
+        if len(tied) == len(order) - 1:
+            return f"{noun}: the groups differ ({evidence}), but {best} differs significantly from no single group."
+        beaten = [name for name in order[1:] if name not in tied]
+        lead = _describe_lead(self, best, self.baseline if self.baseline in beaten else beaten[0], sure=True)
+        same = f" Its difference from {_list_groups(tied)} is not significant." if tied else ""
+        blocks = "" if self.unit == "runs" else " Other runs of the same machines may differ."
+        return f"{noun}: {lead}.{same}{blocks}"
 
     def __repr__(self) -> str:
         return f"<Comparison by {', '.join(self.by)}: {self}>"
 
-    # -- out -------------------------------------------------------------------------------------------------------
-
     def payload(self) -> dict[str, Any]:
-        """Everything as plain values; what is unknown is None."""
+        """The whole comparison as plain values, with None for what is unknown."""
         return {
             "metric": {"name": self.metric.name, "unit": self.metric.unit, "better": self.metric.better},
             "by": list(self.by),
@@ -272,174 +277,8 @@ class Comparison(Answer):
         return self.groups
 
     def chart(self, kind: str = "boxes", **options: Any) -> Any:
-        """An Altair chart: ``boxes`` with every point, ``differences`` against the base, ``series`` with its levels."""
+        """An Altair chart: ``boxes`` with all runs, ``differences`` from the baseline, or ``series`` inside runs."""
         return hook("comparison_chart")(self, kind, **options)
-
-
-def _ratio_columns(ratio: Interval[float]) -> dict[str, float]:
-    """A ratio with its bounds, as a multiple and in percent."""
-    sides = ("", "_low", "_high")
-    ratios = {f"ratio{side}": value for side, value in zip(sides, ratio, strict=True)}
-    return ratios | {f"percent{side}": 100 * (value - 1) for side, value in zip(sides, ratio, strict=True)}
-
-
-def _numeric(frame: pd.DataFrame, *, texts: Sequence[str]) -> pd.DataFrame:
-    """Numbers as numbers even where all are missing, so that columns can be computed with."""
-    counted = {"count"}
-    return frame.astype({name: float for name in frame.columns if name not in {*texts, *counted}})
-
-
-def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain values that JSON has words for."""
-    return [{str(key): _plain(value) for key, value in row.items()} for row in frame.to_dict("records")]
-
-
-def _plain(value: Any) -> Any:
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-# The answer in words: the winner, by how much, how sure; or why that cannot be said.
-
-
-def format_value(value: float | None, unit: str) -> str:
-    """A value with its unit, for people.
-
-    >>> format_value(0.0132, "s"), format_value(2.5, "USD"), format_value(1234.56, "examples/s"), format_value(0.78, "")
-    ('13.2 ms', '$2.50', '1,235 examples/s', '0.78')
-    """
-    if value is None or not math.isfinite(value):
-        return "unknown"
-    if unit == "s":
-        return format_seconds(value)
-    if unit == "USD":
-        return format_usd(value)
-    number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return f"{number} {unit}".rstrip()
-
-
-def format_percent(row: Mapping[Any, Any]) -> str:
-    """A difference in percent with its interval, where there is one: a row of any of our tables.
-
-    >>> format_percent({"percent": 4.2, "percent_low": 1.0, "percent_high": 7.5})
-    '+4.2 (+1 to +7.5) %'
-    """
-    if math.isnan(row["percent"]):
-        return "unknown"
-    low, high = row["percent_low"], row["percent_high"]
-    sides = "" if math.isnan(low) or math.isnan(high) else f" ({low:+.3g} to {high:+.3g})"
-    return f"{row['percent']:+.3g}{sides} %"
-
-
-def group_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """A row per group for people: runs, mean, spread, and the difference against the base."""
-    unit = comparison.metric.unit
-    return [
-        {
-            "group": row["group"],
-            "runs": row["count"],
-            "mean": format_value(row["mean"], unit),
-            "sd": format_value(row["sd"], unit) if row["count"] > 1 else "",
-            "median": format_value(row["median"], unit),
-            "quartiles": f"{format_value(row['quartile_1'], unit)} to {format_value(row['quartile_3'], unit)}",
-            "difference": "base" if row["baseline"] else format_percent(row),
-        }
-        for row in comparison.groups.to_dict("records")
-    ]
-
-
-def verdict(comparison: Comparison) -> str:
-    """One sentence or two."""
-    noun = comparison.metric.noun
-    names = list(comparison.members)
-    if len(names) == 1:
-        only = comparison.summaries[names[0]]
-        return (
-            f"{noun}: there is only one group, {names[0]} ({format_value(only.mean, comparison.metric.unit)}, "
-            f"{_count(only.count, 'run')}); there is nothing to compare it with."
-        )
-    order = comparison.order
-    best, next_best = order[0], order[1]
-    test = comparison.test
-    if test.p_value is None:
-        return f"{noun}: {_lead(comparison, best, next_best, sure=False)}; too few to tell: {test.reason}."
-    if not test.significant:
-        return (
-            f"{noun}: no difference is shown between {_list(order)} ({_chance(comparison)}, "
-            f"{_counts(comparison)}){_seen(comparison, best, order[-1])}."
-        )
-    rivals = [name for name in order[1:] if not comparison.differ(best, name)]
-    if len(rivals) == len(order) - 1:
-        return (
-            f"{noun}: the groups differ ({_chance(comparison)}, {_counts(comparison)}), but no single pair that "
-            f"{best} is part of can be told apart."
-        )
-    words = _lead(comparison, best, _reference(comparison, best), sure=True)
-    tied = f" It is not told apart from {_list(rivals)}." if rivals else ""
-    alone = (
-        "" if comparison.unit == "runs" else " This holds for these runs; other runs of the same machines may differ."
-    )
-    return f"{noun}: {words}.{tied}{alone}"
-
-
-def _reference(comparison: Comparison, best: str) -> str:
-    """Whom the winner is measured against: the base where it is told apart from it, else the next that is."""
-    apart = [name for name in comparison.order[1:] if comparison.differ(best, name)]
-    return comparison.baseline if comparison.baseline in apart else apart[0]
-
-
-def _lead(comparison: Comparison, best: str, other: str, *, sure: bool) -> str:
-    ratio = comparison.ratio(best, other)
-    word = "best" if comparison.metric.better else "lowest"
-    away = "below" if ratio.value < 1 else "above"
-    gap = f"{abs(100 * (ratio.value - 1)):.3g} % {away} {other}" if math.isfinite(ratio.value) else f"ahead of {other}"
-    if not sure:
-        return f"{best} has the {word} mean, {gap} ({_counts(comparison)})"
-    sides = [f"{abs(100 * (side - 1)):.3g}" for side in (ratio.low, ratio.high) if not math.isnan(side)]
-    if ratio.contains(1):
-        interval = f"{100 * (ratio.low - 1):+.3g} to {100 * (ratio.high - 1):+.3g} %"
-    else:
-        interval = " to ".join(sorted(sides, key=float)) + " %"
-    level = f"{interval} with {100 * comparison.confidence:.3g} % confidence; " if sides else ""
-    return f"{best} is {word}, {gap} ({level}{_chance(comparison)}, {_counts(comparison)})"
-
-
-def _seen(comparison: Comparison, best: str, worst: str) -> str:
-    ratio = comparison.ratio(best, worst)
-    if math.isnan(ratio.low) or ratio.value == 1:
-        return ""
-    return f"; {best} against {worst}: {100 * (ratio.low - 1):+.3g} to {100 * (ratio.high - 1):+.3g} %"
-
-
-def _chance(comparison: Comparison) -> str:
-    test = comparison.test
-    exact = test.exact_p_value
-    return (
-        f"exact {format_p(exact)}" if exact is not None else format_p(test.p_value if test.p_value is not None else 1.0)
-    )
-
-
-def _counts(comparison: Comparison) -> str:
-    counts = [len(values) for values in comparison.values.values()]
-    unit = comparison.unit
-    if len(set(counts)) == 1 and len(counts) > 2:
-        return f"{counts[0]} {unit} each"
-    return f"{list_all(counts)} {unit}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _list(names: list[str], most: int = 5) -> str:
-    return list_some(names, most) if len(names) > most else list_all(names)
-
-
-# ``compare``: from groups of runs to an answer.
-
-
-UNITS = ("runs", "blocks")
-MOST_GROUPS = 200
 
 
 def compare(
@@ -454,17 +293,17 @@ def compare(
     better: str | None = None,
     epochs: int | None = None,
     catalog: Catalog | None = None,
-    market: str = "on_demand",
+    market: str = MARKET,
     region: str | None = None,
     model: str | None = None,
 ) -> Comparison:
-    """Whether groups of measurements really differ, by how much, and how sure that is.
+    """Test whether groups of measurements differ, and estimate by how much.
 
     ``records`` are records, rows (a DataFrame, or mappings), or a mapping of names to numbers or records. ``by`` names
-    one factor or several. ``metric`` is ``step_seconds`` unless told. ``baseline`` is the group that the others are
-    compared with: the first, if not given. A repetition is a run; ``unit="blocks"`` asks instead whether these single
-    runs differ, from blocks of their steps that are long enough to be independent. ``epochs`` and ``catalog`` serve
-    predicted totals and costs; ``better`` says which way a metric of your own is better.
+    one or more factors. ``metric`` is ``step_seconds`` by default. ``baseline`` is the group that the others are
+    compared with, by default the first. A repetition is a run. ``unit="blocks"`` instead tests whether these single
+    runs differ, with blocks of steps that are long enough to be independent. ``epochs`` and ``catalog`` are for
+    predicted totals and costs; ``better`` is ``less`` or ``more``, for a metric that vmselect does not know.
 
     >>> import vmselect as vs
     >>> c = vs.compare({"AWS": [0.63, 0.66, 0.61, 0.62, 0.65], "Azure": [0.59, 0.60, 0.58, 0.57, 0.60]},
@@ -480,15 +319,15 @@ def compare(
     terms = Terms(epochs, catalog, market, region)
     found = collect_runs(records, names=by, metric=metric, better=better, terms=terms, model=model)
     groups = found.by_group()
-    if len(groups) > MOST_GROUPS:
+    if len(groups) > MAX_GROUPS:
         raise ComparisonError(
-            f"There are {len(groups)} groups by {', '.join(found.names)}; more than {MOST_GROUPS} tell nothing. Group "
-            "by something with fewer values."
+            f"There are {len(groups)} groups by {', '.join(found.names)}, more than {MAX_GROUPS}. Group by something "
+            "with fewer values."
         )
     base = _choose_baseline(baseline, list(groups))
-    findings = [*found.findings, *_few(groups, unit)]
-    values, used = _values(groups, unit)
-    test = _test(values, used, alpha)
+    values, used = _independent_values(groups, unit)
+    repeated = {name: some for name, some in values.items() if len(some) > 1}
+    test = compare_groups(repeated if len(repeated) > 1 else values, unit=used, alpha=alpha)
     pairs = compare_pairs(values, alpha=alpha, testable=test.p_value is not None, unit=used)
     return Comparison(
         runs=found,
@@ -499,7 +338,7 @@ def compare(
         test=test,
         tested_pairs=tuple(pairs),
         confidence=confidence,
-        run_findings=tuple(dict.fromkeys(findings)),
+        run_findings=tuple(dict.fromkeys([*found.findings, *_find_few_runs(groups, unit)])),
     )
 
 
@@ -512,51 +351,145 @@ def _choose_baseline(baseline: Any, names: Sequence[str]) -> str:
     return wanted
 
 
-def _values(groups: Mapping[str, Sequence[Run]], unit: str) -> tuple[dict[str, list[float]], str]:
-    """The independent values of each group, and what they are."""
+def _independent_values(groups: Mapping[str, Sequence[Run]], unit: str) -> tuple[dict[str, list[float]], str]:
+    """The independent values of each group, and what one of them is: a run, or a block of readings."""
+    by_run = {name: [run.value for run in runs] for name, runs in groups.items()}
     if unit == "runs":
-        return {name: [run.value for run in runs] for name, runs in groups.items()}, "runs"
+        return by_run, "runs"
     for name, runs in groups.items():
         if len(runs) > 1:
             raise ArgumentError(
-                f"unit='blocks' compares single runs, and {name} has {len(runs)}. Repetitions say more than blocks: "
-                "leave unit= out, or pass one run of each group."
+                f"unit='blocks' compares single runs, but {name} has {len(runs)} runs. Leave unit= out, or pass one "
+                "run of each group."
             )
         if not runs[0].series:
-            raise ComparisonError(f"{name}: its run holds no single readings, so there are no blocks. Use unit='runs'.")
-    every = [run.series for run in itertools.chain.from_iterable(groups.values())]
-    length = block_length(every)
+            raise ComparisonError(f"The run of {name} has no single readings to form blocks of. Use unit='runs'.")
+    length = block_length([runs[0].series for runs in groups.values()])
     values = {name: block_means(runs[0].series, length=length) for name, runs in groups.items()}
-    short = [name for name, blocks in values.items() if len(blocks) < LEAST_BLOCKS]
-    if short:
-        # The means of the runs remain; there are just no blocks to test.
-        return {name: [run.value for run in runs] for name, runs in groups.items()}, f"blocks of {length} readings"
-    return values, f"blocks of {length} readings"
+    enough = all(len(blocks) >= MIN_BLOCKS for blocks in values.values())
+    return values if enough else by_run, f"blocks of {length} readings"
 
 
-def _test(values: Mapping[str, Sequence[float]], unit: str, alpha: float) -> GroupTest:
-    """The test over all groups that have repetitions."""
-    repeated = {name: some for name, some in values.items() if len(some) > 1}
-    if len(values) > 1 and len(repeated) < 2:
-        repeated = dict(values)
-    return compare_groups(repeated, unit=unit, alpha=alpha)
-
-
-def _few(groups: Mapping[str, Sequence[Run]], unit: str) -> list[Finding]:
+def _find_few_runs(groups: Mapping[str, Sequence[Run]], unit: str) -> list[Finding]:
     if unit != "runs" or len(groups) < 2:
         return []
+    remedy = "Measure each group at least five times."
     single = [name for name, runs in groups.items() if len(runs) == 1]
     if single:
-        return [
-            Finding(
-                "single-runs",
-                f"There is only one run of {list_some(single, 4)}: how far repetitions differ is not known there.",
-                "Measure each group at least five times.",
-            )
-        ]
+        message = f"{list_some(single, 4)}: with one run, the spread of repetitions is unknown."
+        return [Finding("single-runs", message, remedy)]
     fewest = min(len(runs) for runs in groups.values())
-    if fewest < LEAST_FOR_INTERVAL + 1:
-        return [
-            Finding("few-runs", f"A group has only {fewest} runs.", "Measure each group at least five times.", "info")
-        ]
+    if fewest <= MIN_FOR_INTERVAL:
+        return [Finding("few-runs", f"A group has only {fewest} runs.", remedy, "info")]
     return []
+
+
+# -- tables and text ---------------------------------------------------------------------------------------------------
+
+
+def _ratio_columns(ratio: Interval[float]) -> dict[str, float]:
+    """A ratio with its bounds, as a multiple and in percent."""
+    sides = ("", "_low", "_high")
+    ratios = {f"ratio{side}": value for side, value in zip(sides, ratio, strict=True)}
+    return ratios | {f"percent{side}": 100 * (value - 1) for side, value in zip(sides, ratio, strict=True)}
+
+
+def _to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, other_types: Sequence[str]) -> pd.DataFrame:
+    """Rows as a table; columns not in ``other_types`` are floats even where all values are missing."""
+    import pandas as pd
+
+    frame = pd.DataFrame(rows, columns=list(columns))
+    return frame.astype({name: float for name in columns if name not in other_types})
+
+
+def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as values that JSON can hold; numbers that are not finite become None."""
+    return [{str(key): plain_value(value) for key, value in row.items()} for row in frame.to_dict("records")]
+
+
+def plain_value(value: Any) -> Any:
+    """A value that JSON can hold; a number that is not finite becomes None."""
+    value = unwrap(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def format_value(value: float | None, unit: str) -> str:
+    """A value with its unit.
+
+    >>> format_value(0.0132, "s"), format_value(2.5, "USD"), format_value(1234.56, "examples/s"), format_value(0.78, "")
+    ('13.2 ms', '$2.50', '1,235 examples/s', '0.78')
+    """
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    if unit == "s":
+        return format_seconds(value)
+    if unit == "USD":
+        return format_usd(value)
+    number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{number} {unit}".rstrip()
+
+
+def format_percent(row: Mapping[Any, Any]) -> str:
+    """The columns ``percent``, ``percent_low`` and ``percent_high`` of a row as text.
+
+    >>> format_percent({"percent": 4.2, "percent_low": 1.0, "percent_high": 7.5})
+    '+4.2 (+1 to +7.5) %'
+    """
+    if math.isnan(row["percent"]):
+        return "unknown"
+    low, high = row["percent_low"], row["percent_high"]
+    sides = "" if math.isnan(low) or math.isnan(high) else f" ({low:+.3g} to {high:+.3g})"
+    return f"{row['percent']:+.3g}{sides} %"
+
+
+def group_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """A row of texts per group: runs, mean, spread, and the difference from the baseline."""
+    unit = comparison.metric.unit
+    return [
+        {
+            "group": row["group"],
+            "runs": row["count"],
+            "mean": format_value(row["mean"], unit),
+            "sd": format_value(row["sd"], unit) if row["count"] > 1 else "",
+            "median": format_value(row["median"], unit),
+            "quartiles": f"{format_value(row['quartile_1'], unit)} to {format_value(row['quartile_3'], unit)}",
+            "difference": "base" if row["baseline"] else format_percent(row),
+        }
+        for row in comparison.groups.to_dict("records")
+    ]
+
+
+def _describe_lead(comparison: Comparison, best: str, other: str, *, sure: bool) -> str:
+    ratio = comparison.ratio(best, other)
+    word = "best" if comparison.metric.better else "lowest"
+    gap = f"ahead of {other}"
+    if math.isfinite(ratio.value):
+        gap = f"{abs(100 * (ratio.value - 1)):.3g} % {'below' if ratio.value < 1 else 'above'} {other}"
+    if not sure:
+        return f"{best} has the {word} mean, {gap} ({_describe_counts(comparison)})"
+    interval = ""
+    if not math.isnan(ratio.low):
+        distances = sorted(abs(100 * (side - 1)) for side in (ratio.low, ratio.high))
+        sides = _format_range(ratio) if ratio.contains(1) else f"{distances[0]:.3g} to {distances[1]:.3g} %"
+        interval = f"{sides} with {100 * comparison.confidence:.3g} % confidence; "
+    return f"{best} is {word}, {gap} ({interval}{_describe_p(comparison.test)}, {_describe_counts(comparison)})"
+
+
+def _format_range(ratio: Interval[float]) -> str:
+    return f"{100 * (ratio.low - 1):+.3g} to {100 * (ratio.high - 1):+.3g} %"
+
+
+def _describe_p(test: GroupTest) -> str:
+    exact = "" if test.exact_p_value is None else "exact "
+    return f"{exact}{format_p(test.deciding_p_value or 0.0)}"
+
+
+def _describe_counts(comparison: Comparison) -> str:
+    counts = [len(values) for values in comparison.values.values()]
+    if len(set(counts)) == 1 and len(counts) > 2:
+        return f"{counts[0]} {comparison.unit} each"
+    return f"{list_all(counts)} {comparison.unit}"
+
+
+def _list_groups(names: list[str], most: int = 5) -> str:
+    return list_some(names, most) if len(names) > most else list_all(names)

@@ -1,7 +1,7 @@
-"""The linear model behind a designed experiment: an average, an effect for each level, one for each pair of levels.
+"""``effects``: main effects and interactions of the factors of a designed experiment, by a linear model.
 
-Levels are coded so that the effects of a factor sum to zero: an effect is the distance from the average over all
-levels, whatever the others are set to. With missing or unequal cells it is estimated as if they were there and equal.
+Levels are coded so that the effects of a factor sum to zero: an effect is the difference from the average over all
+levels, whatever the other factors are. Missing and unequal cells are estimated as if all cells were equally frequent.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_choice, check_number
+from vmselect._defaults import MARKET
 from vmselect._hooks import hook
-from vmselect.comparison.comparison import Answer, plain_rows
+from vmselect.comparison.comparison import Result, plain_rows
 from vmselect.comparison.metrics import Metric, Terms
-from vmselect.comparison.runs import Runs, collect_runs, order_of
-from vmselect.comparison.significance import format_p, holm, summarise
+from vmselect.comparison.runs import Runs, collect_runs, sort_key
+from vmselect.comparison.significance import format_p, holm, summarize
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
@@ -34,12 +35,19 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 Term = tuple[int, ...]
-"""Positions of the factors that a term of the model is about: one for a main effect, two for an interaction."""
+"""Positions of the factors of a term in the model: one for a main effect, two for an interaction."""
+
+SCALES = ("linear", "log")
+MAX_CELLS = 10_000
+UNEVEN = 5.0
+"""Standard deviations of cells that differ by more than this factor are not one error."""
+
+EFFECT = ("effect", "low", "high", "percent", "percent_low", "percent_high", "p_value", "share")
 
 
 @dataclass(frozen=True)
 class TermTest:
-    """What a term explains: share of all variation, and the chance of so much without any effect."""
+    """The share of all variation that a term explains, with its F test."""
 
     share: float
     freedom: int
@@ -49,7 +57,7 @@ class TermTest:
 
 @dataclass(frozen=True)
 class FactorialFit:
-    """The fitted model; effects are asked of it by term and levels."""
+    """The fitted model."""
 
     levels: tuple[tuple[Any, ...], ...]
     terms: tuple[Term, ...]
@@ -60,14 +68,14 @@ class FactorialFit:
     places: dict[Term, slice]
     average: float
     error: float
-    """Standard deviation of a single run; nan where nothing tells it."""
+    """Standard deviation of a single run; nan where it is unknown."""
     error_freedom: int
     error_source: str
     confidence: float
     tests: dict[Term, TermTest] = field(default_factory=dict)
 
     def effect(self, term: Term, which: Sequence[int]) -> Interval[float]:
-        """The effect of being at these levels (positions) of the term's factors."""
+        """The effect of these levels (by position) of the term's factors."""
         return self._combine(term, self._weights(term, which))
 
     def difference(self, factor: int, one: int, other: int) -> Interval[float]:
@@ -76,8 +84,8 @@ class FactorialFit:
         return self._combine((factor,), weights)
 
     def cell_error(self, runs: int) -> float:
-        """Half-width of the interval of a mean of so many runs."""
-        return self._quantile() * self.error / math.sqrt(runs) if runs else math.nan
+        """Half-width of the interval of the mean of this many runs."""
+        return self._quantile() * self.error / math.sqrt(runs)
 
     def _weights(self, term: Term, which: Sequence[int]) -> Floats:
         import numpy as np
@@ -108,9 +116,9 @@ def fit_factorial(
     levels: Sequence[Sequence[Any]],
     confidence: float = 0.95,
 ) -> FactorialFit:
-    """Fit main effects and, as far as the cells allow, interactions of pairs.
+    """Fit main effects and those interactions of pairs that the cells can estimate.
 
-    ``rows`` holds the position of each run's level of each factor, ``values`` what was measured.
+    ``rows`` holds the positions of each run's levels, ``values`` the measured values.
     """
     import numpy as np
 
@@ -121,8 +129,8 @@ def fit_factorial(
     columns = {term: coded[term[0]] for term in singles}
     if _rank([np.ones((len(outcome), 1)), *columns.values()]) <= sum(c.shape[1] for c in columns.values()):
         raise ComparisonError(
-            f"The effects of {list_all(names)} cannot be told apart: some of them only ever changed together. Measure "
-            "more combinations, or ask for fewer factors."
+            f"The effects of {list_all(names)} cannot be separated: some factors changed only together. Measure more "
+            "combinations, or name fewer factors."
         )
     terms, unestimable = list(singles), []
     for first, second in itertools.combinations(range(len(levels)), 2):
@@ -163,13 +171,13 @@ def _solve(
         explained = max(0.0, _least_squares(without, outcome)[1] - left)
         degrees = columns[term].shape[1]
         if not freedom:
-            statistic = chance = math.nan
+            statistic = p_value = math.nan
         elif noise <= 1e-20 * max(total, 1e-300):
-            statistic, chance = (math.inf, 0.0) if explained > 1e-12 * total else (0.0, 1.0)
+            statistic, p_value = (math.inf, 0.0) if explained > 1e-12 * total else (0.0, 1.0)
         else:
             statistic = explained / degrees / noise
-            chance = float(f_distribution.sf(statistic, degrees, freedom))
-        tests[term] = TermTest(explained / total if total else 0.0, degrees, statistic, chance)
+            p_value = float(f_distribution.sf(statistic, degrees, freedom))
+        tests[term] = TermTest(explained / total if total else 0.0, degrees, statistic, p_value)
     return FactorialFit(
         levels=tuple(tuple(found) for found in levels),
         terms=tuple(terms),
@@ -187,7 +195,7 @@ def _solve(
 
 
 def _error(outcome: Floats, positions: NDArray[np.int_], left: float, spare: int) -> tuple[float, int, str]:
-    """Sum of squares and freedom of what no factor explains: between repetitions, or what the model leaves over."""
+    """Sum of squares and degrees of freedom of the error: of repetitions, else of the residuals of the model."""
     import numpy as np
 
     _, cell = np.unique(positions, axis=0, return_inverse=True)
@@ -222,17 +230,6 @@ def _least_squares(design: Floats, outcome: Floats) -> tuple[Floats, float]:
     return coefficients, float(rest @ rest)
 
 
-# ``effects``: which of the factors that were varied matters, and by how much.
-
-
-SCALES = ("linear", "log")
-MOST_CELLS = 10_000
-UNEVEN = 5.0
-"""Spreads of cells that differ by more than this factor are not one error."""
-
-EFFECT = ("effect", "low", "high", "percent", "percent_low", "percent_high", "p_value", "share")
-
-
 def effects(
     records: Any,
     *,
@@ -242,15 +239,15 @@ def effects(
     confidence: float = 0.95,
     epochs: int | None = None,
     catalog: Catalog | None = None,
-    market: str = "on_demand",
+    market: str = MARKET,
     region: str | None = None,
     model: str | None = None,
 ) -> Effects:
-    """Averages per cell, main effects and interactions of ``factors`` on ``metric``, with intervals.
+    """Estimate the main effects and interactions of ``factors`` on ``metric``, with intervals.
 
-    ``records`` are records, or rows (a DataFrame, or mappings). On the ``linear`` scale an effect is a difference; on
-    the ``log`` scale it is a percentage that holds whatever the others are set to, which suits times that differ
-    severalfold. Missing cells are listed, and what cannot be told without them is left out with a finding.
+    ``records`` are records, or rows (a DataFrame, or mappings). On the ``linear`` scale an effect is a difference. On
+    the ``log`` scale it is a percentage that is independent of the other factors, for times that differ severalfold.
+    Findings list missing cells and the interactions that cannot be estimated without them.
 
     >>> import vmselect as vs
     >>> rows = [{"cores": c, "batch": b, "seconds": 8 / c + b / 64 + noise}
@@ -267,41 +264,33 @@ def effects(
     found = collect_runs(records, names=factors, metric=metric, terms=terms, model=model, what="factors")
     if scale == "log" and min(run.value for run in found.runs) <= 0:
         raise ArgumentError(f"scale='log' needs values above 0, and {found.metric.noun} has others. Use 'linear'.")
-    return _study(found, scale=scale, confidence=confidence)
-
-
-def _study(found: Runs, *, scale: str, confidence: float) -> Effects:
     levels = [
-        sorted({run.levels[i] for run in found.runs}, key=lambda v: order_of([v])) for i in range(len(found.names))
+        sorted({run.levels[i] for run in found.runs}, key=lambda v: sort_key([v])) for i in range(len(found.names))
     ]
     varied = [i for i, some in enumerate(levels) if len(some) > 1]
     fixed = [found.names[i] for i in range(len(levels)) if i not in varied]
     if not varied:
-        lost = " ".join(finding.message for finding in found.findings if finding.code == "missing-values")
-        raise ComparisonError(
-            f"None of {', '.join(found.names)} was varied: every run has the same. Vary something, or name what was. "
-            f"{lost}".rstrip()
-        )
+        lost = [finding.message for finding in found.findings if finding.code == "missing-values"]
+        raise ComparisonError(" ".join([f"All runs have the same {', '.join(found.names)}. Vary it.", *lost]))
     names = [found.names[i] for i in varied]
     kept = [levels[i] for i in varied]
     rows = [tuple(kept[j].index(run.levels[i]) for j, i in enumerate(varied)) for run in found.runs]
     values = [math.log(run.value) if scale == "log" else run.value for run in found.runs]
     fit = fit_factorial(rows, values, names=names, levels=kept, confidence=confidence)
-    findings = [*(finding for finding in found.findings if finding.code not in ("mixed-settings", "confounded"))]
+    findings = [finding for finding in found.findings if finding.code not in ("mixed-settings", "confounded")]
     if fixed:
-        findings.append(
-            Finding("not-varied", f"{', '.join(fixed)}: the same in every run.", "Vary it to learn its effect.", "info")
-        )
+        message = f"{', '.join(fixed)}: the same in every run."
+        findings.append(Finding("not-varied", message, "Vary it to estimate its effect.", "info"))
     study = Effects(found, fit, tuple(names), tuple(rows), scale, tuple(findings))
     return replace(study, findings=(*findings, *_find_warnings(study)))
 
 
 @dataclass(frozen=True, eq=False)
-class Effects(Answer):
-    """A designed experiment read off; made by :func:`vmselect.effects`.
+class Effects(Result):
+    """The effects of factors on a metric; made by :func:`vmselect.effects`.
 
-    ``cells`` holds the average of every combination, ``main`` the effect of each level, ``interactions`` that of each
-    pair of levels beyond their own, ``factors`` a row per factor: how much of all variation it explains.
+    ``cells`` holds the mean of every combination, ``main`` the effect of each level, ``interactions`` that of each pair
+    of levels in addition to their main effects, ``factors`` the share of all variation that each factor explains.
     """
 
     _table = "effects_html"
@@ -315,7 +304,7 @@ class Effects(Answer):
 
     @property
     def metric(self) -> Metric:
-        """What the effects are on."""
+        """The quantity that the factors affect."""
         return self.runs.metric
 
     @property
@@ -325,32 +314,32 @@ class Effects(Answer):
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """A row per combination of levels: count, mean, sd and the interval of the mean; count 0 where none ran."""
+        """A row per combination of levels: count (0 where there is no run), mean, sd and the interval of the mean."""
         import pandas as pd
 
         found: dict[tuple[int, ...], list[float]] = {}
         for position, run in zip(self.positions, self.runs.runs, strict=True):
             found.setdefault(position, []).append(run.value)
         total = math.prod(len(some) for some in self.fit.levels)
-        every = itertools.product(*(range(len(some)) for some in self.fit.levels)) if total <= MOST_CELLS else found
+        every = itertools.product(*(range(len(some)) for some in self.fit.levels)) if total <= MAX_CELLS else found
         rows = []
         for position in every:
             values = found.get(position, [])
             row: dict[str, Any] = {name: self.fit.levels[i][position[i]] for i, name in enumerate(self.names)}
             row["count"] = len(values)
             if values:
-                summary = summarise(values)
+                summary = summarize(values)
                 row |= {"mean": summary.mean, "sd": summary.sd}
-                centre = math.fsum(map(math.log, values)) / len(values) if self.scale == "log" else summary.mean
+                center = math.fsum(map(math.log, values)) / len(values) if self.scale == "log" else summary.mean
                 width = self.fit.cell_error(len(values))
-                row |= {"low": self._back(centre - width), "high": self._back(centre + width)}
+                row |= {"low": self._back(center - width), "high": self._back(center + width)}
             rows.append(row)
         frame = pd.DataFrame(rows, columns=[*self.names, "count", "mean", "sd", "low", "high"])
         return frame.astype(dict.fromkeys(("mean", "sd", "low", "high"), float))
 
     @cached_property
     def main(self) -> pd.DataFrame:
-        """A row per level of each factor: runs, mean over all settings of the others, effect against the average."""
+        """A row per level of each factor: count, mean over all settings of the others, difference from the average."""
         import pandas as pd
 
         rows = []
@@ -364,7 +353,7 @@ class Effects(Answer):
 
     @cached_property
     def interactions(self) -> pd.DataFrame:
-        """A row per pair of levels of two factors: what their combination does beyond what each does by itself."""
+        """A row per pair of levels of two factors: the effect of their combination beyond their main effects."""
         import pandas as pd
 
         rows = []
@@ -387,10 +376,10 @@ class Effects(Answer):
 
     @cached_property
     def factors(self) -> pd.DataFrame:
-        """A row per factor and pair of factors, the weightiest first: share of variation, F test, widest difference.
+        """A row per factor and pair of factors, by share of variation: F test and largest difference.
 
-        ``p_adjusted`` allows for the number of terms (Holm). ``from_level`` to ``to_level`` is the largest step between
-        two levels of a factor, in percent with its interval.
+        ``p_adjusted`` is corrected for the number of terms (Holm). ``from_level`` to ``to_level`` is the largest
+        difference between two levels of a factor, in percent with its interval.
         """
         import pandas as pd
 
@@ -405,7 +394,7 @@ class Effects(Answer):
                 "p_value": test.p_value,
             }
             if len(term) == 1:
-                row |= self._widest(term[0])
+                row |= self._largest_difference(term[0])
             rows.append(row)
         tested = [row for row in rows if row["p_value"] == row["p_value"]]
         for row, adjusted in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
@@ -416,10 +405,10 @@ class Effects(Answer):
 
     @property
     def missing(self) -> pd.DataFrame:
-        """Combinations that nobody measured."""
+        """Combinations without a run."""
         return self.cells[self.cells["count"] == 0][list(self.names)]
 
-    def _widest(self, factor: int) -> dict[str, Any]:
+    def _largest_difference(self, factor: int) -> dict[str, Any]:
         levels = self.fit.levels[factor]
         means = [self.fit.effect((factor,), (j,)).value for j in range(len(levels))]
         high, low = max(range(len(levels)), key=means.__getitem__), min(range(len(levels)), key=means.__getitem__)
@@ -445,37 +434,37 @@ class Effects(Answer):
     def _back(self, value: float) -> float:
         return math.exp(value) if self.scale == "log" else value
 
-    # -- words and files -------------------------------------------------------------------------------------------
-
     @property
     def verdict(self) -> str:
-        """Which factor matters most, and by how much."""
+        """Which factor explains most of the variation, and its largest difference."""
+        noun = self.metric.noun
         values = [run.value for run in self.runs.runs]
         if min(values) == max(values):
-            return f"{self.metric.noun}: every run has the same, so no factor changes it."
+            return f"{noun}: all runs have the same value, so no factor changes it."
         table = self.factors.to_dict("records")
-        singles = [row for row in table if row["from_level"] == row["from_level"] and row["from_level"] is not None]
+        singles = [row for row in table if row["factor"] in self.names]
         top = singles[0]
-        sure = top["p_value"] == top["p_value"]
-        interval = f" ({top['percent_low']:+.3g} to {top['percent_high']:+.3g} %)" if sure else ""
-        chance = f", {format_p(top['p_value'])}" if sure else ", no repetitions to test it by"
-        shown = [row for row in table if sure and row["p_adjusted"] < 1 - self.fit.confidence]
-        strong = [row["factor"] for row in shown if row not in singles]
-        both = f" The factors do not act apart: {', '.join(strong)}." if strong else ""
-        if sure and not any(row in shown for row in singles):
+        tested = top["p_value"] == top["p_value"]
+        significant = [row for row in table if tested and row["p_adjusted"] < 1 - self.fit.confidence]
+        interval = f" ({top['percent_low']:+.3g} to {top['percent_high']:+.3g} %)" if tested else ""
+        evidence = format_p(top["p_value"]) if tested else "not tested for lack of repetitions"
+        difference = f"from {top['from_level']} to {top['to_level']} {top['percent']:+.3g} %{interval}, {evidence}"
+        together = [row["factor"] for row in significant if row not in singles]
+        interact = f" Interactions: {', '.join(together)}." if together else ""
+        if tested and not any(row in significant for row in singles):
             return (
-                f"{self.metric.noun}: no factor is shown to matter. The widest step is that of {top['factor']}: from "
-                f"{top['from_level']} to {top['to_level']} {top['percent']:+.3g} %{interval}{chance}.{both}"
+                f"{noun}: no factor has a significant effect. The largest difference is that of {top['factor']}: "
+                f"{difference}.{interact}"
             )
-        weak = [row["factor"] for row in singles if sure and row not in shown]
-        rest = f" No effect is shown of {', '.join(weak)}." if weak else ""
+        weak = [row["factor"] for row in singles if tested and row not in significant]
+        rest = f" Not significant: {', '.join(weak)}." if weak else ""
         return (
-            f"{self.metric.noun}: {top['factor']} matters most, {100 * top['share']:.0f} % of the variation: from "
-            f"{top['from_level']} to {top['to_level']} {top['percent']:+.3g} %{interval}{chance}.{both}{rest}"
+            f"{noun}: {top['factor']} matters most, {100 * top['share']:.0f} % of the variation: "
+            f"{difference}.{interact}{rest}"
         )
 
     def payload(self) -> dict[str, Any]:
-        """Everything as plain values; what is unknown is None."""
+        """All effects as plain values, with None for what is unknown."""
         return {
             "metric": {"name": self.metric.name, "unit": self.metric.unit, "better": self.metric.better},
             "scale": self.scale,
@@ -494,49 +483,29 @@ class Effects(Answer):
         return f"<Effects of {', '.join(self.names)}: {self}>"
 
     def chart(self, kind: str = "main", **options: Any) -> Any:
-        """An Altair chart: ``main`` effects with intervals, or ``interactions`` as lines through cell averages."""
+        """An Altair chart: ``main`` effects with intervals, or ``interactions`` as lines through cell means."""
         return hook("effects_chart")(self, kind, **options)
 
 
 def _find_warnings(study: Effects) -> list[Finding]:
     found = []
     empty = len(study.missing)
+    lost = ", ".join(" x ".join(study.names[i] for i in term) for term in study.fit.unestimable)
     if empty:
-        lost = [" x ".join(study.names[i] for i in term) for term in study.fit.unestimable]
-        without = f" What {', '.join(lost)} do together cannot be told, and is taken to be nothing." if lost else ""
-        found.append(
-            Finding(
-                "missing-cells",
-                f"{empty} of {len(study.cells)} combinations were not measured.{without}",
-                "Measure them, or read the effects as those of the combinations that were.",
-            )
-        )
-    elif study.fit.unestimable:
-        lost = [" x ".join(study.names[i] for i in term) for term in study.fit.unestimable]
-        found.append(Finding("unestimable", f"Too few runs for {', '.join(lost)}.", "Measure more combinations."))
+        message = f"{empty} of {len(study.cells)} combinations were not measured."
+        if lost:
+            message += f" Interactions without an estimate, taken as zero: {lost}."
+        found.append(Finding("missing-cells", message, "Measure the missing combinations."))
+    elif lost:
+        found.append(Finding("unestimable", f"Too few runs for {lost}.", "Measure more combinations."))
     if study.fit.error_source == "none":
-        found.append(
-            Finding(
-                "no-repetitions", "No combination was repeated: nothing says how sure an effect is.", "Repeat them."
-            )
-        )
+        message = "No combination was repeated, so the certainty of the effects is unknown."
+        found.append(Finding("no-repetitions", message, "Repeat each combination."))
     elif study.fit.error_source != "repetitions":
-        found.append(
-            Finding(
-                "no-repetitions",
-                "No combination was repeated: what three and more factors do together is taken for the error.",
-                "Repeat them to know how far runs differ.",
-                "info",
-            )
-        )
+        message = "No combination was repeated: the error is estimated from interactions of three and more factors."
+        found.append(Finding("no-repetitions", message, "Repeat each combination to measure the error.", "info"))
     spreads = [sd for sd in study.cells["sd"] if sd == sd and sd > 0]
     if study.scale == "linear" and spreads and max(spreads) > UNEVEN * min(spreads) and min(study.cells["count"]) > 2:
-        found.append(
-            Finding(
-                "uneven-spread",
-                f"Repetitions differ {max(spreads) / min(spreads):.0f} times as much in some cells as in others.",
-                "Use scale='log', where an effect is a percentage.",
-                "info",
-            )
-        )
+        message = f"The spread of repetitions differs between cells by a factor of {max(spreads) / min(spreads):.0f}."
+        found.append(Finding("uneven-spread", message, "Use scale='log', where an effect is a percentage.", "info"))
     return found

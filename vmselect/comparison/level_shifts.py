@@ -1,8 +1,11 @@
-"""Readings in the order they were taken: how far neighbours resemble each other, and blocks that no longer do.
+"""Autocorrelation of the readings inside a run, independent blocks of them, and level shifts.
 
-Steps of one run are autocorrelated: a slow one is followed by slow ones. A test that takes them for independent
-finds differences where there are none. Means of blocks that are several times as long as the resemblance lasts are
-nearly independent, and can be tested.
+Steps of one run are autocorrelated: a slow step is followed by slow steps. A test that takes them as independent finds
+differences where there are none. Means of blocks several correlation times long are nearly independent.
+
+A level shift is where the readings change from one level to another and stay there: a shared machine gets a neighbor, a
+clock is lowered, burst credit is used up. The test is a cumulative sum of ranks (after Pettitt), so that single slow
+steps do not dominate. It uses the spread of an autocorrelated series, so that drift does not count as a shift.
 """
 
 from __future__ import annotations
@@ -23,15 +26,26 @@ WINDOW = 5.0
 """Autocorrelation is summed over this many correlation times (Sokal's rule): beyond that it is noise."""
 
 BLOCK_TIMES = 5.0
-"""Length of a block in correlation times: between 4 and 6, which on autoregressive series of 40 to 1,000 readings kept
-false alarms at 5 %, where longer blocks only left more series without a test; see tests/benchmarks/comparison.py."""
+"""Length of a block in correlation times. On autoregressive series of 40 to 1,000 readings 4 to 6 kept false alarms at
+5 %, and longer blocks left more series without a test; see tests/benchmarks/comparison.py."""
 
-LEAST_BLOCKS = 5
-"""Fewer blocks than this say too little about their own spread."""
+MIN_BLOCKS = 5
+"""Fewer blocks do not show their own spread."""
+
+MIN_PART = 8
+"""Readings on each side of a shift, at least."""
+
+MIN_CHANGE = 0.02
+"""Smaller changes, as a share of the level, are not reported."""
+
+MAX_SHIFTS = 8
+
+MARGIN = 1.0
+"""Standard errors added to the estimated autocorrelation."""
 
 
 def correlation_time(values: Sequence[float] | Floats) -> float:
-    """How many readings in a row count as one: 1 where they are independent.
+    """How many successive readings carry the information of one independent reading; 1 where all are independent.
 
     >>> correlation_time([1.0, 2.0] * 50)
     1.0
@@ -53,18 +67,18 @@ def correlation_time(values: Sequence[float] | Floats) -> float:
     sums = np.concatenate([[1.0], 1 + 2 * np.cumsum(correlation[1:])])
     beyond = np.flatnonzero(np.arange(count) >= WINDOW * sums)
     window = int(beyond[0]) if len(beyond) else count - 1
-    # Taking the mean of a short series away makes it look less correlated than it is: give that back.
+    # Subtracting the mean of a short series lowers its apparent correlation: correct for it.
     short = 1 + min(1.0, (2 * window + 1) / count)
     return max(1.0, float(sums[window]) * (short if sums[window] > 1 else 1.0))
 
 
 def block_length(many: Sequence[Sequence[float]]) -> int:
-    """Readings in a block, the same for all of these series: as long as the most correlated of them needs."""
+    """Readings per block for all of these series, by the most correlated of them."""
     return math.ceil(BLOCK_TIMES * max((correlation_time(values) for values in many), default=1.0))
 
 
 def block_means(values: Sequence[float], *, length: int) -> list[float]:
-    """Means of whole blocks of neighbours; what does not fill a block is left off at the start, where warm-up is.
+    """Means of whole blocks of successive readings; the remainder is dropped at the start, where warm-up is.
 
     >>> block_means([9.0, 1.0, 3.0, 5.0, 7.0], length=2)
     [2.0, 6.0]
@@ -72,29 +86,6 @@ def block_means(values: Sequence[float], *, length: int) -> list[float]:
     blocks = len(values) // length
     tail: Any = values[len(values) - blocks * length :]
     return [math.fsum(tail[i * length : (i + 1) * length]) / length for i in range(blocks)]
-
-
-# Level shifts: where a series of readings goes from one level to another and stays there.
-#
-# A shared machine that gets a neighbour, a clock that is lowered, a tier whose credit is used up: the mean of the
-# whole
-# series then describes neither part. The test is a cumulative sum of ranks (after Pettitt), so that single slow steps
-# do
-# not count for more than any other reading, against the spread of a correlated series, so that slow drift to and fro
-# is
-# not taken for a shift.
-
-
-LEAST_PART = 8
-"""Readings on each side of a shift, at least."""
-
-LEAST_CHANGE = 0.02
-"""A smaller step than this share of the level is not worth a word."""
-
-MOST_SHIFTS = 8
-
-MARGIN = 1.0
-"""Standard errors by which the correlation is taken to be larger than it looks."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +99,7 @@ class Shift:
 
     @property
     def percent(self) -> float:
-        """By how much the level changed."""
+        """The change of the level in percent."""
         return 100 * (self.then / self.before - 1) if self.before else math.nan
 
     def __str__(self) -> str:
@@ -116,10 +107,9 @@ class Shift:
 
 
 def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift, ...]:
-    """Shifts in order; a series without one gives none in all but about ``alpha`` of cases.
+    """Shifts in order, with a rate of false alarms of about ``alpha``.
 
-    Where neighbours resemble each other for as long as a tenth of the series, it is up to ten times as often: so few
-    independent readings look like two levels by chance.
+    It is up to ten times as high where the correlation time is a tenth of the series.
 
     >>> [shift.after for shift in find_shifts([1.0, 1.02, 0.98] * 10 + [1.5, 1.52, 1.48] * 20)]
     [30]
@@ -130,11 +120,11 @@ def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift,
     edges = [0, len(series)]
     found: dict[int, float] = {}
     waiting = [(0, len(series))]
-    while waiting and len(found) < MOST_SHIFTS:
+    while waiting and len(found) < MAX_SHIFTS:
         start, end = waiting.pop()
-        where, chance = _best_split(series[start:end])
-        if where and chance < alpha:
-            found[start + where] = chance
+        where, p_value = _best_split(series[start:end])
+        if where and p_value < alpha:
+            found[start + where] = p_value
             edges.append(start + where)
             waiting += [(start, start + where), (start + where, end)]
     edges = sorted(edges)
@@ -143,23 +133,23 @@ def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift,
         Shift(after=edge, before=levels[i], then=levels[i + 1], p_value=found[edge])
         for i, edge in enumerate(edges[1:-1])
     ]
-    return tuple(s for s in shifts if abs(s.then - s.before) > LEAST_CHANGE * abs(s.before))
+    return tuple(s for s in shifts if abs(s.then - s.before) > MIN_CHANGE * abs(s.before))
 
 
 def _best_split(series: Floats) -> tuple[int, float]:
-    """Where the two parts differ most, and how likely so large a difference is without any shift."""
+    """Where the two parts differ most, and the p value of that difference."""
     import numpy as np
     from scipy.special import kolmogorov
     from scipy.stats import rankdata
 
     count = len(series)
-    if count < 2 * LEAST_PART:
+    if count < 2 * MIN_PART:
         return 0, 1.0
     ranks = rankdata(series) - (count + 1) / 2
     sums = np.cumsum(ranks)[:-1]
-    inner = slice(LEAST_PART - 1, count - LEAST_PART)
-    at = int(np.argmax(np.abs(sums[inner]))) + LEAST_PART
-    # The spread is that of the two parts about their own levels: a shift is no part of the noise it stands out of.
+    inner = slice(MIN_PART - 1, count - MIN_PART)
+    at = int(np.argmax(np.abs(sums[inner]))) + MIN_PART
+    # The spread of each part about its own level: a shift is not part of the noise.
     rest = np.concatenate([ranks[:at] - ranks[:at].mean(), ranks[at:] - ranks[at:].mean()])
     spread = math.sqrt(float(rest @ rest) / (count - 2) * _cautious_correlation_time(ranks, rest))
     if spread == 0:
@@ -168,11 +158,11 @@ def _best_split(series: Floats) -> tuple[int, float]:
 
 
 def _cautious_correlation_time(ranks: Floats, rest: Floats) -> float:
-    """How long neighbours resemble each other, rather too long than too short.
+    """An upper estimate of the correlation time.
 
-    Taking two levels away, at the place where they fit best, makes a drifting series look less correlated than it is.
-    Differences of neighbours do not suffer from that: for a first-order process with coefficient c their own first
-    correlation is (c - 1) / 2. The larger answer counts, plus its standard error.
+    Subtracting the two levels that fit best lowers the apparent correlation of a drifting series. Differences between
+    successive readings avoid this: for a first-order process with coefficient c their first correlation is (c - 1) / 2.
+    The larger of both estimates counts, plus its standard error.
     """
     import numpy as np
 

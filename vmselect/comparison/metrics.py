@@ -1,7 +1,7 @@
-"""What can be compared: a registry of metrics, each with its unit, its better direction and its reader.
+"""The registry of metrics that can be compared, each with its unit, its better direction and its reader.
 
-A name that is not registered is looked for among what the user recorded (``record.metrics``) and among the sampled
-quantities of the machine (``usage.<quantity>``). A new metric is one entry in :data:`METRICS`.
+A name that is not registered is searched in ``record.metrics``, and ``usage.<quantity>`` in the sampled utilization.
+A new metric is one entry in :data:`METRICS`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from vmselect._checks import check_count, check_name, maybe, show
@@ -27,7 +27,7 @@ Series = Callable[[Any], Sequence[float]]
 
 @dataclass(frozen=True)
 class Terms:
-    """What some metrics need beside the record: how many epochs, at which prices."""
+    """Number of epochs and prices, for metrics that need more than the record."""
 
     epochs: int | None = None
     catalog: Catalog | None = None
@@ -45,16 +45,14 @@ class Terms:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if self.catalog is not None and not isinstance(self.catalog, Catalog):
-            raise ArgumentError(
-                f"catalog is {show(self.catalog)}. Load a price file first, with vmselect.Catalog.load(...)."
-            )
+            raise ArgumentError(f"catalog must be a Catalog, not {show(self.catalog)}. Load a file with Catalog.load.")
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One quantity. ``readers`` maps a kind of record to the function that reads it; ``series`` gives single readings.
+    """A quantity of a run. ``readers`` maps a kind of record to the function that reads it; ``series`` reads the steps.
 
-    ``better`` is None where it is unknown which way is better: then there is no winner.
+    Without a known ``better`` direction there is no winner.
     """
 
     name: str
@@ -65,13 +63,13 @@ class Metric:
     series: Series | None = None
 
     def read(self, record: Record, terms: Terms) -> float | None:
-        """The value of one run, or None where the record does not hold it."""
+        """The value of one run, or None where the record does not contain it."""
         reader = self.readers.get(record.kind) or self.readers.get("*")
         value = reader(record, terms) if reader else None
         return None if value is None else float(value)
 
     def read_series(self, record: Record) -> list[float]:
-        """Readings inside one run in order, where there are any."""
+        """The readings inside one run, in order."""
         return [float(value) for value in self.series(record)] if self.series else []
 
 
@@ -100,7 +98,7 @@ def _later_epochs(record: Any) -> list[float]:
 
 
 def _epoch_seconds(profile: Profile, terms: Terms) -> float | None:
-    """Whole epochs after the first, or the first where it is alone; where a probe cut them short, steps add up."""
+    """Mean of whole epochs after the first (or of the only one); without whole epochs, steps x time per step."""
     measured = _mean(_later_epochs(profile))
     step = _step_seconds(profile, terms)
     if measured is None and step is not None and profile.steps_per_epoch:
@@ -109,7 +107,7 @@ def _epoch_seconds(profile: Profile, terms: Terms) -> float | None:
 
 
 def _validation_seconds(profile: Profile, terms: Terms) -> float | None:
-    """Whole validations after the first, which compiles; or the first where it is alone."""
+    """Mean of whole validations after the first, which compiles, or of the only one."""
     whole = [validation.seconds for validation in profile.timeline.validations if not validation.truncated]
     return _mean(whole[1:] or whole)
 
@@ -125,18 +123,16 @@ def _throughputs(record: Any) -> list[float]:
 
 
 def _total_seconds(profile: Profile, terms: Terms) -> float | None:
-    """The predicted time of ``epochs`` epochs; the true one where no number was asked for and all was watched."""
+    """The predicted time of ``epochs`` epochs; without ``epochs``, the measured time of the whole training."""
     if terms.epochs is None:
         if profile.total_seconds is None:
-            raise ArgumentError(
-                "The number of epochs is missing: a total is predicted for a number of epochs. Pass epochs=."
-            )
+            raise ArgumentError("The number of epochs is missing. Pass epochs= to predict a total.")
         return profile.total_seconds
     from vmselect.estimation import estimate
 
     try:
         return estimate(profile, epochs=terms.epochs).seconds
-    except EstimateError:  # this run cannot be predicted; a finding lists it with the others
+    except EstimateError:  # a finding lists the runs without a value
         return None
 
 
@@ -156,8 +152,8 @@ def _cost_usd(profile: Profile, terms: Terms) -> float | None:
     return None if seconds is None else cost_usd(seconds, price * count_nodes(profile))
 
 
-def _utilisation(profile: Profile, terms: Terms) -> float | None:
-    """Mean use of the GPUs while steps ran, or of the processor where there is no GPU."""
+def _utilization(profile: Profile, terms: Terms) -> float | None:
+    """Mean utilization of the GPUs during steady steps in percent; of the CPU where there is no GPU."""
     phase = profile.usage.phases.get("steady_steps", {}) if profile.usage is not None else {}
     cards = [summary.mean for name, summary in phase.items() if re.fullmatch(r"gpu\d+_busy_share", name)]
     busy = _mean(cards)
@@ -167,19 +163,13 @@ def _utilisation(profile: Profile, terms: Terms) -> float | None:
 
 
 def _used(quantity: str) -> Reader:
-    def read(record: Any, terms: Terms) -> float | None:
-        usage = getattr(record, "usage", None)
-        return None if usage is None else usage.mean(quantity)
-
-    return read
+    """The mean of a sampled quantity, where the record has samples."""
+    return lambda record, terms: usage.mean(quantity) if (usage := getattr(record, "usage", None)) else None
 
 
 def _recorded(name: str) -> Reader:
-    def read(record: Any, terms: Terms) -> float | None:
-        value: float | None = (getattr(record, "metrics", None) or {}).get(name)
-        return value
-
-    return read
+    """The recorded metric of this name."""
+    return lambda record, terms: (getattr(record, "metrics", None) or {}).get(name)
 
 
 def _attribute(name: str) -> Reader:
@@ -188,16 +178,11 @@ def _attribute(name: str) -> Reader:
 
 
 def _calls(record: Any) -> Sequence[float]:
-    calls = getattr(record, "calls", None)
-    return calls.steady_service if calls is not None else ()
+    return calls.steady_service if (calls := getattr(record, "calls", None)) else ()
 
 
-def _files(way: str) -> Series:
-    def read(record: Any) -> Sequence[float]:
-        direction = getattr(record, way, None)
-        return direction.file_seconds_per_mb if direction is not None else ()
-
-    return read
+def _files(direction: str) -> Series:
+    return lambda record: moved.file_seconds_per_mb if (moved := getattr(record, direction, None)) else ()
 
 
 # -- the registry ------------------------------------------------------------------------------------------------------
@@ -226,7 +211,7 @@ METRICS: Mapping[str, Metric] = {
         Metric("throughput", "throughput", "examples/s", "more", _THROUGHPUT, _throughputs),
         _training("total_seconds", "training time", _total_seconds),
         _training("cost_usd", "cost", _cost_usd, unit="USD"),
-        Metric("utilisation", "utilisation", "%", "more", {"training": _utilisation}),
+        Metric("utilization", "utilization", "%", "more", {"training": _utilization}),
         Metric(
             "peak_memory_bytes", "peak memory", "B", "less", {"*": lambda r, terms: r.environment.peak_memory_bytes}
         ),
@@ -244,9 +229,15 @@ METRICS: Mapping[str, Metric] = {
         _any("download_mb_per_second", "download rate", "MB/s", "more"),
     )
 }
-"""Every metric that has a name of its own."""
+"""Registered metrics by name."""
 
-ALIASES = {"cost": "cost_usd", "total": "total_seconds", "predicted_total": "total_seconds", "time": "total_seconds"}
+ALIASES = {
+    "cost": "cost_usd",
+    "total": "total_seconds",
+    "predicted_total": "total_seconds",
+    "time": "total_seconds",
+    "utilisation": "utilization",
+}
 
 MORE = frozenset(("accuracy", "acc", "auc", "precision", "recall", "f1", "score", "throughput", "map", "iou", "uptime"))
 LESS = frozenset(
@@ -255,32 +246,31 @@ LESS = frozenset(
         *("seconds", "time", "runtime", "latency", "cost", "usd", "bytes"),
     )
 )
-"""Words of a name; a loss of accuracy is a loss, so these win."""
+"""Words in the name of a metric. LESS has precedence: accuracy_loss is a loss."""
 
 
 def find_metric(name: str, records: Iterable[Record] = (), *, better: str | None = None) -> Metric:
-    """The metric of that name; for a name of the user's own, which way is better is told by ``better`` or the name.
+    """The metric of that name. For a name that is not registered, ``better`` or the name gives the better direction.
 
     >>> find_metric("step_seconds").better, guess_better("val_accuracy"), guess_better("depth")
     ('less', 'more', None)
     """
-    own: Any = better
+    given: Any = better
     known = METRICS.get(ALIASES.get(name, name))
     if known is not None:
-        return known if better is None else Metric(**{**vars(known), "better": own})
+        return known if better is None else replace(known, better=given)
     records = list(records)
     if name.startswith("usage."):
         quantity = name.removeprefix("usage.")
-        return Metric(name, quantity.replace("_", " "), "", own, {"*": _used(quantity)})
+        return Metric(name, quantity.replace("_", " "), "", given, {"*": _used(quantity)})
     recorded = sorted({key for record in records for key in getattr(record, "metrics", None) or {}})
     if records and name not in recorded:
-        kept = f"; recorded here: {', '.join(recorded)}" if recorded else ""
-        raise ComparisonError(f"No record holds {name!r}. The metrics are: {', '.join(METRICS)}{kept}.")
-    return Metric(name, name.replace("_", " "), "", own or guess_better(name), {"*": _recorded(name)})
+        raise ComparisonError(f"No record contains {name!r}. The metrics are: {', '.join([*METRICS, *recorded])}.")
+    return Metric(name, name.replace("_", " "), "", given or guess_better(name), {"*": _recorded(name)})
 
 
 def guess_better(name: str) -> Better | None:
-    """Which way is better, as far as the words of a name tell.
+    """Which way is better, inferred from the words of a name; None where they do not show it.
 
     >>> [guess_better(name) for name in ("val_mape", "mAP50", "accuracy_loss", "tokens_per_second")]
     ['less', 'more', 'less', 'more']

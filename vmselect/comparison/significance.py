@@ -1,11 +1,16 @@
-"""What a group of values looks like, and how it stands to another: means, spread, ratio with its interval."""
+"""Statistics of groups of independent values: summaries, ratios with intervals, and tests.
+
+The tests are scipy's: Kruskal-Wallis over all groups, Mann-Whitney for each pair. Both ask whether the values of one
+group are larger than those of another more often than by chance. They assume no distribution, so that one slow run
+does not decide.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +24,18 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 RESAMPLES = 9_999
-LEAST_FOR_INTERVAL = 3
-"""With fewer values than this in a group a resample shows nothing that was not seen."""
+MIN_FOR_INTERVAL = 3
+"""Values per group that a bootstrap interval needs."""
+
+MAX_ARRANGEMENTS = 20_000
+"""Up to this many ways to assign the values to the groups, all of them are tried."""
+
+RANDOM_ARRANGEMENTS = 9_999
+EXACT_PAIR = 200
+"""Values in two groups together up to which Mann-Whitney's exact distribution is used."""
+
+ENOUGH_FOR_APPROXIMATION = 5
+"""With this many values in each of three or more groups, the chi-square approximation errs on the safe side."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +52,10 @@ class Summary:
     maximum: float
 
 
-def summarise(values: Sequence[float]) -> Summary:
-    """Describe finite values.
+def summarize(values: Sequence[float]) -> Summary:
+    """Summarize finite values.
 
-    >>> summarise([1.0, 2.0, 3.0, 4.0]).median
+    >>> summarize([1.0, 2.0, 3.0, 4.0]).median
     2.5
     """
     import numpy as np
@@ -62,12 +77,11 @@ def summarise(values: Sequence[float]) -> Summary:
 def ratio_of_means(
     values: Sequence[float], base: Sequence[float], *, confidence: float = 0.95, resamples: int = RESAMPLES
 ) -> Interval[float]:
-    """How many times the base's mean, with a bootstrap interval; its bounds are nan where there are too few values.
+    """The mean of ``values`` over that of ``base``, with a bootstrap interval (nan where there are too few values).
 
-    It is the expanded percentile interval: a bootstrap of few values is too narrow by itself, because resamples vary
-    less than samples do, so its level is raised to what Student's t asks for the smaller group (Hesterberg 2015). The
-    random numbers are the same in every call, and so is the answer. Where a value is below zero there is no ratio to
-    speak of: twice -1 is less, not more.
+    It is the expanded percentile interval: a bootstrap of few values is too narrow, because resamples vary less than
+    samples do, so its level is raised to that of Student's t for the smaller group (Hesterberg 2015). The random seed
+    is fixed. Negative values have no ratio.
 
     >>> ratio = ratio_of_means([2.0, 2.1, 1.9, 2.0, 2.0], [1.0, 1.1, 0.9, 1.0, 1.0])
     >>> round(ratio.value, 3), ratio.low < 2 < ratio.high
@@ -83,7 +97,7 @@ def ratio_of_means(
         return Interval(1.0 if float(one.mean()) == 0 else math.nan, math.nan, math.nan)
     value = float(one.mean()) / below
     fewest = min(len(one), len(other))
-    if fewest < LEAST_FOR_INTERVAL:
+    if fewest < MIN_FOR_INTERVAL:
         return Interval(value, math.nan, math.nan)
     if np.ptp(one) == 0 and np.ptp(other) == 0:
         return Interval(value, value, value)
@@ -106,40 +120,21 @@ def ratio_of_means(
 
 
 def _expanded(confidence: float, count: int) -> float:
-    """The level at which a percentile interval of ``count`` values is as wide as its nominal level promises."""
+    """The level at which a percentile interval of ``count`` values has the coverage ``confidence``."""
     from scipy.special import ndtr, stdtrit
 
     width = float(stdtrit(count - 1, 0.5 + confidence / 2)) * math.sqrt(count / (count - 1))
-    # A level of exactly 1 is refused; the extremes of the resamples are reached long before.
+    # scipy does not accept a level of exactly 1.
     return min(1 - 1e-9, 2 * float(ndtr(width)) - 1)
-
-
-# Tests between groups of independent values: Kruskal-Wallis over all, Mann-Whitney for each pair. scipy does them.
-#
-# Both ask one question: are the values of one group more often larger than those of another than chance would have
-# it?
-# They suppose no distribution, so that one slow run does not decide, and they need independent values.
-
-
-MOST_ARRANGEMENTS = 20_000
-"""Up to this many ways to deal the values out to the groups, all of them are tried."""
-
-RANDOM_ARRANGEMENTS = 9_999
-EXACT_PAIR = 200
-"""Values in two groups together up to which Mann-Whitney's exact distribution is used."""
-
-ENOUGH_FOR_APPROXIMATION = 5
-"""Values in each of three or more groups from which on the chi-square approximation errs on the safe side."""
 
 
 @dataclass(frozen=True)
 class GroupTest:
     """Whether any group differs from the others.
 
-    ``p_value`` is scipy's: Kruskal-Wallis by the chi-square approximation. With few values that approximation promises
-    too much (three against three values that do not overlap give 0.0495, though chance does that in one of ten cases),
-    so ``exact_p_value`` counts arrangements where it can be done, and ``significant`` goes by it. Where no outcome
-    could have been significant there is no p value at all, and ``reason`` says why.
+    ``p_value`` is that of Kruskal-Wallis by the chi-square approximation, which is too low for few values: three
+    against three values that do not overlap give 0.0495 instead of 0.1. ``exact_p_value`` therefore counts arrangements
+    where that is feasible, and decides. Where no outcome could be significant, both are None, and ``reason`` explains.
     """
 
     name: str
@@ -152,7 +147,7 @@ class GroupTest:
 
     @property
     def deciding_p_value(self) -> float | None:
-        """The p value that decides: the exact one where there is one."""
+        """The exact p value where there is one, else the approximate one."""
         return self.p_value if self.exact_p_value is None else self.exact_p_value
 
     @property
@@ -173,7 +168,7 @@ class GroupTest:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two groups: Mann-Whitney's U of the first, its p value alone and corrected for the number of pairs, the size."""
+    """Two groups: Mann-Whitney's U of the first, its p value (also corrected for the number of pairs), effect size."""
 
     first: str
     second: str
@@ -181,7 +176,7 @@ class Pair:
     p_value: float | None
     p_adjusted: float | None
     effect_size: float
-    """Cliff's delta: how much more often a value of the first is larger than one of the second, -1 to 1."""
+    """Cliff's delta, from -1 to 1."""
 
 
 def compare_groups(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: float) -> GroupTest:
@@ -214,62 +209,55 @@ def compare_pairs(
     rows: list[Pair] = []
     for first, second in itertools.combinations(groups, 2):
         a, b = groups[first], groups[second]
-        statistic = chance = None
+        statistic = p_value = None
         if testable and too_few({first: a, second: b}, unit=unit, alpha=alpha) is None:
-            statistic, chance = _mann_whitney(tuple(a), tuple(b))
-        rows.append(Pair(first, second, statistic, chance, None, cliffs_delta(a, b)))
+            statistic, p_value = _mann_whitney(tuple(a), tuple(b))
+        rows.append(Pair(first, second, statistic, p_value, None, cliffs_delta(a, b)))
     adjusted = iter(holm([row.p_value for row in rows if row.p_value is not None]))
-    return [
-        row if row.p_value is None else Pair(**{**vars(row), "p_adjusted": next(adjusted)})  # as many as there are
-        for row in rows
-    ]
+    return [row if row.p_value is None else replace(row, p_adjusted=next(adjusted)) for row in rows]
 
 
 def too_few(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: float) -> str | None:
-    """Why no test can be made of so few values, or None: even groups that do not overlap at all could be chance.
+    """Why these groups are too small for a test, or None: even without overlap they could not be significant.
 
     >>> too_few({"a": [1, 2, 3.0], "b": [4, 5, 6.0]}, unit="runs", alpha=0.05)
-    'with 3 and 3 runs even groups that do not overlap come about by chance in 10 % of cases'
+    'with 3 and 3 runs, groups without overlap occur by chance in 10 % of cases'
     >>> too_few({"a": [1, 2, 3, 4.0], "b": [4, 5, 6, 7.0]}, unit="runs", alpha=0.05)
     """
     if len(groups) < 2:
-        return "there is only one group" if groups else "there is no group"
+        return "there is only one group"
     sizes = [len(values) for values in groups.values()]
-    least = math.factorial(len(sizes)) / arrangements(sizes)
-    if least <= alpha and min(sizes) >= 2:
-        return None
     counts = f"{list_all(sizes)} {unit}"
     if min(sizes) < 2:
-        return f"with {counts} nothing is known of how far repetitions differ"
-    return f"with {counts} even groups that do not overlap come about by chance in {100 * least:.0f} % of cases"
+        return f"with {counts}, the spread of repetitions is unknown"
+    least = math.factorial(len(sizes)) / arrangements(sizes)
+    if least > alpha:
+        return f"with {counts}, groups without overlap occur by chance in {100 * least:.0f} % of cases"
+    return None
 
 
 def arrangements(sizes: Sequence[int]) -> int:
-    """Ways to deal the values out to groups of these sizes."""
-    ways, left = 1, sum(sizes)
-    for size in sizes:
-        ways *= math.comb(left, size)
-        left -= size
-    return ways
+    """Number of ways to assign the values to groups of these sizes."""
+    return math.factorial(sum(sizes)) // math.prod(map(math.factorial, sizes))
 
 
-def holm(chances: Sequence[float]) -> list[float]:
-    """Holm's correction: p values of several tests such that any false alarm at all is as rare as one of them alone.
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction of p values for the number of tests.
 
     >>> [round(p, 4) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
-    order = sorted(range(len(chances)), key=lambda i: chances[i])
-    adjusted = [0.0] * len(chances)
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted = [0.0] * len(p_values)
     largest = 0.0
     for place, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(chances) - place) * chances[i]))
+        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[i]))
         adjusted[i] = largest
     return adjusted
 
 
 def cliffs_delta(first: Sequence[float], second: Sequence[float]) -> float:
-    """How much more often a value of ``first`` is larger than one of ``second`` than smaller: -1 to 1.
+    """Share of pairs in which the value of ``first`` is larger, minus the share in which it is smaller.
 
     >>> cliffs_delta([1, 2], [3, 4]), cliffs_delta([1, 2], [1, 2])
     (-1.0, 0.0)
@@ -277,20 +265,18 @@ def cliffs_delta(first: Sequence[float], second: Sequence[float]) -> float:
     import numpy as np
     from scipy.stats import rankdata
 
-    if not len(first) or not len(second):
-        return math.nan
     ranks = rankdata(np.concatenate([np.asarray(first, dtype=float), np.asarray(second, dtype=float)]))
     above = ranks[: len(first)].sum() - len(first) * (len(first) + 1) / 2
     return float(2 * above / (len(first) * len(second)) - 1)
 
 
-def format_p(chance: float) -> str:
-    """A p value for people.
+def format_p(p_value: float) -> str:
+    """A p value as text.
 
     >>> format_p(0.03124), format_p(1e-9)
     ('p = 0.031', 'p < 0.001')
     """
-    return "p < 0.001" if chance < 0.001 else f"p = {chance:.2g}"
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
 
 
 def _pair_method(a: Sequence[float], b: Sequence[float]) -> Any:
@@ -300,14 +286,14 @@ def _pair_method(a: Sequence[float], b: Sequence[float]) -> Any:
     together = [*a, *b]
     if len(set(together)) == len(together) and len(together) <= EXACT_PAIR:
         return "exact"
-    if arrangements([len(a), len(b)]) <= MOST_ARRANGEMENTS:
-        return PermutationMethod(n_resamples=MOST_ARRANGEMENTS)
+    if arrangements([len(a), len(b)]) <= MAX_ARRANGEMENTS:
+        return PermutationMethod(n_resamples=MAX_ARRANGEMENTS)
     return "asymptotic"
 
 
 @lru_cache(maxsize=64)
 def _mann_whitney(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, float]:
-    """U and its p value; kept, because the test over all of two groups asks for what their pair asks for."""
+    """U and its p value; cached, because the test over two groups needs the same as their pair."""
     from scipy.stats import mannwhitneyu
 
     found = mannwhitneyu(a, b, method=_pair_method(a, b))
@@ -315,7 +301,7 @@ def _mann_whitney(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, fl
 
 
 def _exact(samples: Sequence[Floats]) -> float | None:
-    """The share of arrangements with so large an H, or None where the approximation can be relied on."""
+    """The share of arrangements with at least this H, or None where the approximation is safe."""
     import numpy as np
 
     sizes = [len(sample) for sample in samples]
@@ -330,18 +316,18 @@ def _exact(samples: Sequence[Floats]) -> float | None:
     parts = np.split(ranks, np.cumsum(sizes)[:-1])
 
     def between(*groups: Floats, axis: int = -1) -> Floats:
-        """What of H changes from one arrangement to another."""
+        """The part of H that depends on the arrangement."""
         total: Any = 0.0
         for group in groups:
             total = total + group.sum(axis=axis) ** 2 / group.shape[axis]
         return np.asarray(total)
 
-    few = arrangements(sizes) <= MOST_ARRANGEMENTS
+    few = arrangements(sizes) <= MAX_ARRANGEMENTS
     found = permutation_test(
         parts,
         between,
         vectorized=True,
-        n_resamples=MOST_ARRANGEMENTS if few else RANDOM_ARRANGEMENTS,
+        n_resamples=MAX_ARRANGEMENTS if few else RANDOM_ARRANGEMENTS,
         alternative="greater",
         rng=np.random.default_rng(0),
     )

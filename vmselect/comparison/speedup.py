@@ -1,8 +1,8 @@
-"""Speed-up: how much faster several workers train than one, how well they are used, and what that costs.
+"""Speed-up of several workers over one, their efficiency, and the cost.
 
-All of it is read off predicted totals, so that start-up, validation and what happens between epochs count as they do in
-a real training. The interval of a ratio is made of the intervals of its two times by the MOVER method (Zou and Donner
-2008) on the logarithms: the distances to the bounds add up as squares, those that go the same way.
+Speed-ups are ratios of predicted totals, so that start-up, validation and epoch boundaries count as in a real training.
+The interval of a ratio is derived from the intervals of its two times by the MOVER method (Zou and Donner 2008) on the
+logarithms: distances to the bounds in the same direction add up as squares.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ SAME_BATCH, SAME_SHARE = "same batch", "same batch per worker"
 
 @dataclass(frozen=True)
 class Speedup:
-    """One setup with several workers against the same with one.
+    """A setup with several workers compared with the same setup with one.
 
-    ``base`` says with which one: that of the ``same batch`` in all, or of the ``same batch per worker``. The ``unit``
-    of ``nodes`` is the worker, or the machine where several workers share one and none was measured alone.
-    ``efficiency`` is the speed-up of each unit, ``cost_ratio`` the cost in times of what one unit costs: workers that
-    share a machine pay for it once.
+    The one worker has the ``same batch`` in total or the ``same batch per worker`` (``base``). The ``unit`` of
+    ``nodes`` is the worker, or the machine where several workers share one and none was measured alone. ``efficiency``
+    is the speed-up per unit. ``cost_ratio`` is the cost relative to one unit; a shared machine is paid once.
     """
 
     setup: str
@@ -69,7 +68,7 @@ class Speedup:
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """What more workers give; made by :func:`vmselect.scaling`. ``rows`` are in order of setups and nodes."""
+    """Speed-ups of several workers; made by :func:`vmselect.scaling`. ``rows`` are sorted by setup and nodes."""
 
     rows: tuple[Speedup, ...]
     epochs: int
@@ -109,10 +108,10 @@ class Scaling:
 
 
 def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
-    """How much faster several workers train ``epochs`` epochs than one, with what efficiency, at what cost.
+    """Speed-up, efficiency and cost of training ``epochs`` epochs with several workers instead of one.
 
-    ``records`` are profiles of trainings with one worker and with several; what else was varied makes setups, each of
-    which is compared with itself. ``model`` takes only the records of that model.
+    ``records`` are profiles of trainings with one worker and with several. Other varied factors define setups, each of
+    which is compared with itself. ``model`` selects the records of one model.
 
     >>> import vmselect as vs
     >>> def probed(nodes, seconds):
@@ -135,19 +134,19 @@ def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | 
         try:
             times[identity] = estimate(group, epochs=epochs, confidence=confidence), len(group)
         except EstimateError as cannot:
-            findings.append(Finding("not-estimated", f"One setup is left out: {cannot}", "Probe it again."))
+            findings.append(Finding("not-estimated", f"One setup is excluded: {cannot}", "Probe it again."))
     rows = compare_workers(times)
     if not rows:
         counts = ", ".join(str(count) for count in sorted({identity.workers for identity in times})) or "none"
         raise ComparisonError(
-            "No setup was measured with one worker and with several, so there is no speed-up to tell. The numbers of "
-            f"workers are: {counts}. Probe the same setup with one, too."
+            f"No setup was measured both with one worker and with several; the numbers of workers are: {counts}. Probe "
+            "the same setup with one worker, too."
         )
     return Scaling(tuple(rows), epochs, confidence, warnings_first([*findings, *_find_warnings(rows, times)]))
 
 
 def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> list[Speedup]:
-    """Every setup with several workers against its like with one; failing that, several machines against one."""
+    """Each setup with several workers compared with one worker, or else several machines compared with one."""
     rows = []
     for identity, (estimated, runs) in times.items():
         size, nodes = identity.batch_size, identity.nodes
@@ -197,30 +196,29 @@ def _name(identity: Identity) -> str:
 
 def _find_warnings(rows: Sequence[Speedup], times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> Iterable[Finding]:
     for row in rows:
+        several = f"{row.setup}: {row.nodes} {row.unit}s"
         if row.efficiency_low > 1:
             yield Finding(
                 "more-than-linear",
-                f"{row.setup}: {row.nodes} {row.unit}s are {row.speedup:.2f} times as fast as one, more than their "
-                "number explains.",
-                "Look whether the one was short of memory or did other work: more data, more steps, a busy machine.",
+                f"{several} are {row.speedup:.2f} times as fast as one, more than their number.",
+                "Check whether the single one was short of memory, busy, or had more data.",
             )
         if row.base == SAME_SHARE:
             yield Finding(
                 "batch-grows",
-                f"{row.setup}: with the same batch per worker, {row.nodes} {row.unit}s make fewer, larger steps than "
-                "one.",
-                "Larger batches may need more epochs: vmselect.select with a convergence study counts them.",
+                f"{several} with the same batch per worker make fewer, larger steps than one.",
+                "Larger batches may need more epochs: use vmselect.select with a convergence study.",
                 severity="info",
             )
     done = {(row.setup, row.nodes) for row in rows}
-    lonely = [
+    alone = {
         _name(one)
         for one in times
         if one.workers > 1 and done.isdisjoint((_name(one), count) for count in (one.workers, one.nodes))
-    ]
-    if lonely:
+    }
+    if alone:
         yield Finding(
             "no-single-worker",
-            f"Without a measurement of one worker there is no speed-up to tell for: {'; '.join(sorted(set(lonely)))}.",
+            f"No speed-up without a measurement of one worker: {'; '.join(sorted(alone))}.",
             "Probe the same setup with one worker.",
         )

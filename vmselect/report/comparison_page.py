@@ -21,7 +21,7 @@ from vmselect import _files
 from vmselect._checks import list_items, show
 from vmselect.comparison import Comparison, Effects, Scores
 from vmselect.comparison.comparison import format_percent, format_value
-from vmselect.comparison.significance import summarise
+from vmselect.comparison.significance import summarize
 from vmselect.errors import ArgumentError
 from vmselect.report.chart_style import axis_unit, capitalize
 from vmselect.report.files import check_target
@@ -76,7 +76,7 @@ def _boxes(members: Mapping[str, Sequence[Run]], noun: str, unit: str, *, label:
     stride = -(-len(runs) // MOST_POINTS)
     rows = []
     for name, some in shown.items():
-        summary = summarise([run.value for run in some])
+        summary = summarize([run.value for run in some])
         edges = (summary.minimum, summary.quartile_1, summary.median, summary.quartile_3, summary.maximum)
         points = [
             {

@@ -1,4 +1,4 @@
-"""compare: its tables, its test, its words, and what it does with awkward groups."""
+"""compare: tables, test, verdict, findings, metrics and input forms."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import pytest
 from scipy import stats
 
 import vmselect as vs
-from vmselect.comparison.metrics import METRICS, Terms, guess_better
-from vmselect.comparison.significance import arrangements, too_few
+from vmselect.comparison.level_shifts import find_shifts
+from vmselect.comparison.metrics import guess_better
 from vmselect.errors import ArgumentError, ComparisonError
+from vmselect.records import Usage
+from vmselect.records.transfer import TransferRecord
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 from comparisons import autoregressive, profile
 
@@ -33,7 +35,8 @@ def machines(*, runs: int = 5, levels: dict[str, float] | None = None, **more) -
     ]
 
 
-# -- the numbers are scipy's -------------------------------------------------------------------------------------------
+def codes(comparison: vs.Comparison) -> set[str]:
+    return {finding.code for finding in comparison.findings}
 
 
 def test_p_values_are_those_of_scipy() -> None:
@@ -51,69 +54,49 @@ def test_p_values_of_few_and_tied_values_count_arrangements() -> None:
     assert tied.test.p_value == stats.kruskal([1, 2, 3, 3, 2], [4, 5, 6, 3, 3]).pvalue
     assert tied.test.exact_p_value == pytest.approx(12 / 252)
     three = vs.compare({"a": [1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9]})
-    assert three.test.exact_p_value == pytest.approx(math.factorial(3) / arrangements([3, 3, 3]))
-
-
-def test_corrected_p_values_never_fall_below_the_plain_ones() -> None:
-    pairs = vs.compare({"a": A, "b": B, "c": C, "d": [x + 1 for x in A]}).pairs
-    assert (pairs["p_adjusted"] >= pairs["p_value"]).all()
-    assert pairs["p_adjusted"].max() <= 1
+    assert three.test.exact_p_value == pytest.approx(math.factorial(3) / (math.factorial(9) / math.factorial(3) ** 3))
 
 
 def test_groups_are_described() -> None:
     c = vs.compare({"a": A, "c": C}, baseline="c")
     row = c.groups.set_index("group").loc["a"]
-    assert row["count"] == 12
-    assert row["mean"] == pytest.approx(np.mean(A))
-    assert row["sd"] == pytest.approx(np.std(A, ddof=1))
-    assert [row["quartile_1"], row["median"], row["quartile_3"]] == pytest.approx(
-        list(np.quantile(A, [0.25, 0.5, 0.75]))
-    )
+    assert [row["count"], row["mean"], row["sd"]] == pytest.approx([12, np.mean(A), np.std(A, ddof=1)])
+    quartiles = [row["quartile_1"], row["median"], row["quartile_3"]]
+    assert quartiles == pytest.approx(list(np.quantile(A, [0.25, 0.5, 0.75])))
     assert row["percent"] == pytest.approx(100 * (np.mean(A) / np.mean(C) - 1))
     assert row["percent_low"] < row["percent"] < row["percent_high"] < 0
     assert c.groups.set_index("group").loc["c", "percent"] == 0
 
 
-def test_the_same_question_has_the_same_answer() -> None:
+def test_a_comparison_is_reproducible() -> None:
     assert vs.compare({"a": A, "c": C}).to_json() == vs.compare({"a": A, "c": C}).to_json()
 
 
-# -- what is a repetition ----------------------------------------------------------------------------------------------
-
-
-def test_steps_of_one_run_are_no_repetitions() -> None:
+def test_steps_of_one_run_are_not_repetitions() -> None:
     c = vs.compare(machines(runs=1, steps=400))
-    assert c.unit == "runs"
-    assert c.test.p_value is None
-    assert "too few to tell" in c.verdict
-    assert {finding.code for finding in c.findings} == {"single-runs"}
+    assert (c.unit, c.test.p_value) == ("runs", None)
+    assert codes(c) == {"single-runs"}
 
 
-def test_blocks_of_steps_speak_for_these_runs_only() -> None:
+def test_single_runs_are_compared_by_blocks_of_steps() -> None:
     c = vs.compare(machines(runs=1, steps=200), unit="blocks")
     assert c.unit.startswith("blocks of")
     assert c.test.p_value == stats.kruskal(*c.values.values()).pvalue
-    assert "other runs of the same machines may differ" in c.verdict
-    with pytest.raises(ArgumentError, match="single runs"):
+    assert vs.compare(machines(runs=1, steps=20), unit="blocks").test.p_value is None
+    with pytest.raises(ArgumentError):
         vs.compare(machines(runs=2), unit="blocks")
 
 
-def test_too_short_a_series_gives_no_blocks_to_test() -> None:
-    c = vs.compare(machines(runs=1, steps=20), unit="blocks")
-    assert c.test.p_value is None
-
-
-def test_a_copy_of_a_record_is_no_repetition() -> None:
+def test_a_copy_of_a_record_is_not_a_repetition() -> None:
     records = machines(runs=2)
     c = vs.compare([*records, *records])
     assert c.groups["count"].tolist() == [2, 2]
-    assert "copies" in {finding.code for finding in c.findings}
+    assert "copies" in codes(c)
 
 
 @pytest.mark.parametrize(("sizes", "few"), [([3, 3], True), ([4, 4], False), ([2, 2, 2], True), ([3, 3, 3], False)])
-def test_too_few_is_where_no_outcome_could_convince(sizes: list[int], few: bool) -> None:
+def test_groups_that_cannot_be_significant_are_not_tested(sizes: list[int], few: bool) -> None:
     groups = {str(i): [float(i * 10 + j) for j in range(size)] for i, size in enumerate(sizes)}
-    assert (too_few(groups, unit="runs", alpha=0.05) is not None) == few
     assert (vs.compare(groups).test.p_value is None) == few
 
 
@@ -123,19 +106,14 @@ def test_a_single_run_beside_repetitions_is_described_but_not_tested() -> None:
     assert c.groups.set_index("group").loc["one", "count"] == 1
 
 
-# -- words -------------------------------------------------------------------------------------------------------------
-
-
-def test_the_verdict_names_the_winner_by_how_much_and_how_sure() -> None:
+def test_the_verdict_contains_winner_lead_and_certainty() -> None:
     c = vs.compare(machines(), baseline="b")
     assert c.winner == "a"
-    assert c.verdict.startswith("step time: a is best, ")
-    assert "% below b" in c.verdict
-    assert "95 % confidence" in c.verdict
-    assert "5 and 5 runs" in c.verdict
+    for part in ("a is best", "% below b", "95 % confidence", "5 and 5 runs"):
+        assert part in c.verdict
 
 
-def test_more_is_better_where_the_metric_says_so() -> None:
+def test_the_metric_determines_the_better_direction() -> None:
     assert vs.compare(machines(), metric="throughput").winner == "a"
     numbers = {"a": [0.9, 0.91, 0.92, 0.93], "b": [0.7, 0.71, 0.72, 0.73]}
     assert vs.compare(numbers, metric="val_accuracy").winner == "a"
@@ -144,38 +122,31 @@ def test_more_is_better_where_the_metric_says_so() -> None:
     assert vs.compare(numbers, better="more").winner == "a"
 
 
-def test_groups_that_are_not_told_apart_from_the_best_are_named() -> None:
+def test_only_groups_that_differ_from_the_best_count_as_beaten() -> None:
     c = vs.compare({"a": [1, 2, 3, 4, 5], "b": [1.5, 2.5, 3.5, 4.5, 5.5], "c": [11, 12, 13, 14, 15]}, metric="seconds")
-    assert c.verdict.startswith("seconds: a is best, 76.9 % below c (")
-    assert c.verdict.endswith(" It is not told apart from b.")
+    assert (c.winner, c.differ("a", "b"), c.differ("a", "c")) == ("a", False, True)
+    assert "76.9 % below c" in c.verdict
 
 
-# -- awkward input -----------------------------------------------------------------------------------------------------
-
-
-def test_one_record_has_nothing_to_be_compared_with() -> None:
+def test_one_record_is_one_group() -> None:
     c = vs.compare(machines(runs=1)[0])
-    assert "only one group" in c.verdict
-    assert c.test.p_value is None
-    assert len(c.pairs) == 0
+    assert (len(c.groups), len(c.pairs), c.test.p_value) == (1, 0, None)
 
 
 def test_equal_values_do_not_differ() -> None:
     c = vs.compare({"a": [1.0] * 5, "b": [1.0] * 5})
-    assert c.test.p_value == 1
-    assert "no difference is shown" in c.verdict
+    assert (c.test.p_value, c.winner) == (1, None)
     assert c.groups["percent"].tolist() == [0, 0]
-    zero = vs.compare({"a": [0.0] * 5, "b": [0.0] * 5})
-    assert zero.test.p_value == 1
+    assert vs.compare({"a": [0.0] * 5, "b": [0.0] * 5}).test.p_value == 1
 
 
-def test_what_is_no_number_is_left_out_and_said() -> None:
+def test_missing_values_are_excluded_with_a_finding() -> None:
     c = vs.compare({"a": [1, 2, math.nan, 4, 5], "b": np.array([3, 4, 5, 6.0]), "c": pd.Series([None, 2.0, 3.0])})
     assert c.groups["count"].tolist() == [4, 4, 2]
-    assert "missing-values" in {finding.code for finding in c.findings}
-    with pytest.raises(ComparisonError, match="no finite"):
+    assert "missing-values" in codes(c)
+    with pytest.raises(ComparisonError):
         vs.compare({"a": [math.nan]})
-    with pytest.raises(ComparisonError, match="tells its first step"):
+    with pytest.raises(ComparisonError):
         vs.compare([vs.Profile.from_times(instance_type="a", iteration_seconds=[0.1])], metric="first_step_seconds")
 
 
@@ -183,7 +154,7 @@ def test_what_is_no_number_is_left_out_and_said() -> None:
     "wrong",
     [{}, [], 3, "records", None, {"a": 3}, {"a": "123"}, {"a": [True, False]}, {"a": ["1"]}, [1, 2], [{"x": 1}]],
 )
-def test_no_data_is_an_error_of_the_family(wrong: object) -> None:
+def test_unusable_data_are_errors(wrong: object) -> None:
     with pytest.raises(vs.errors.VmselectError):
         vs.compare(wrong)
 
@@ -196,7 +167,7 @@ def test_no_data_is_an_error_of_the_family(wrong: object) -> None:
         {"metric": "cost"}, {"by": "region"}, {"by": "provider"}, {"market": 3},
     ],
 )  # fmt: skip
-def test_wrong_arguments_are_errors_of_the_family(options: dict[str, object]) -> None:
+def test_wrong_arguments_are_errors(options: dict[str, object]) -> None:
     with pytest.raises(vs.errors.VmselectError):
         vs.compare(machines(runs=1), **options)
 
@@ -209,33 +180,23 @@ def test_different_models_cannot_be_compared() -> None:
     assert vs.compare(mixed, by="model").groups["group"].tolist() == ["net", "other"]
 
 
-def test_what_else_differs_is_said() -> None:
+def test_other_settings_that_differ_are_found() -> None:
     rng = np.random.default_rng(0)
     inside = [profile(rng, instance_type=m, batch_size=b) for m in "ab" for b in (64, 256)]
-    assert "mixed-settings" in {finding.code for finding in vs.compare(inside).findings}
+    assert "mixed-settings" in codes(vs.compare(inside))
     between = [profile(rng, instance_type=m, batch_size=b) for m, b in (("a", 64), ("b", 256)) for _ in range(2)]
-    assert "confounded" in {finding.code for finding in vs.compare(between).findings}
+    assert "confounded" in codes(vs.compare(between))
     both = vs.compare(inside, by=["instance_type", "batch_size"])
     assert both.groups["group"].tolist() == ["a · 64", "a · 256", "b · 64", "b · 256"]
-    assert not [finding for finding in both.findings if finding.code in ("mixed-settings", "confounded")]
-
-
-# -- metrics -----------------------------------------------------------------------------------------------------------
+    assert codes(both).isdisjoint({"mixed-settings", "confounded"})
 
 
 @pytest.mark.parametrize(
     ("metric", "expected"),
-    [
-        ("first_step_seconds", 1.0),
-        ("validation_seconds", 0.2),
-        ("init_seconds", 1.0),
-        ("step_seconds", 0.1),
-        ("epoch_seconds", 10.0),
-        ("throughput", 640.0),
-        ("f1", 0.5),
-    ],
-)
-def test_each_metric_reads_what_it_says(metric: str, expected: float) -> None:
+    [("first_step_seconds", 1.0), ("validation_seconds", 0.2), ("init_seconds", 1.0), ("step_seconds", 0.1),
+     ("epoch_seconds", 10.0), ("throughput", 640.0), ("f1", 0.5)],
+)  # fmt: skip
+def test_metrics_of_a_training(metric: str, expected: float) -> None:
     one = vs.Profile.from_times(
         instance_type="a", batch_size=64, steps_per_epoch=100, init_seconds=1.0, first_iteration_seconds=1.0,
         iteration_seconds=[0.1] * 3, validation_seconds=[0.4, 0.2], metrics={"f1": 0.5},
@@ -252,24 +213,26 @@ def test_totals_and_costs_are_predicted() -> None:
     cost = vs.compare(records, metric="cost", epochs=10, catalog=catalog, region="us-east-1")
     price = catalog.price("g4dn.xlarge", region="us-east-1")
     assert cost.groups["mean"][0] == pytest.approx(np.mean(expected) / 3600 * price)
+    parallel = [one.model_copy(update={"environment": one.environment.model_copy(update={"workers": 4})})
+                for one in records]  # fmt: skip
+    several = vs.compare(parallel, metric="cost", epochs=10, catalog=catalog, region="us-east-1")
+    assert several.groups["mean"].tolist() == pytest.approx((4 * cost.groups["mean"]).tolist())
     with pytest.raises(ArgumentError, match="epochs"):
         vs.compare(records, metric="total")
 
 
-def test_records_of_inference_are_compared() -> None:
+def test_metrics_of_inference() -> None:
     def load(name: str, seconds: float) -> vs.InferenceRecord:
         return vs.InferenceRecord.from_times(instance_type=name, batch_size=32, call_seconds=[seconds] * 10)
 
     records = [load("a", 0.02 + 0.001 * i) for i in range(4)] + [load("b", 0.03 + 0.001 * i) for i in range(4)]
     for metric in ("call_seconds", "p99_seconds", "throughput"):
         assert vs.compare(records, metric=metric).winner == "a"
-    with pytest.raises(ComparisonError, match="different kinds"):
+    with pytest.raises(ComparisonError):
         vs.compare([*records, *machines(runs=1)], metric="throughput")
 
 
-def test_records_of_transfers_are_compared() -> None:
-    from vmselect.records.transfer import TransferRecord
-
+def test_metrics_of_transfers() -> None:
     def moved(name: str, seconds: float) -> TransferRecord:
         return TransferRecord.from_times(
             instance_type=name, url="s3://bucket", megabytes=10, upload_seconds=[seconds] * 4, download_seconds=[1.0]
@@ -283,9 +246,7 @@ def test_records_of_transfers_are_compared() -> None:
     assert vs.compare(records, metric="download_mb_per_second").winner is None
 
 
-def test_utilisation_is_that_of_the_steady_steps() -> None:
-    from vmselect.records import Usage
-
+def test_utilization_is_that_of_the_steady_steps() -> None:
     def used(**shares: float) -> vs.Profile:
         parts = {
             name: {"count": 3, "seconds": 3.0, "mean": share, "maximum": share, "p50": share, "p95": share}
@@ -294,18 +255,15 @@ def test_utilisation_is_that_of_the_steady_steps() -> None:
         usage = Usage.model_validate({"interval_seconds": 1.0, "phases": {"steady_steps": parts}})
         return machines(runs=1)[0].model_copy(update={"usage": usage})
 
-    assert vs.compare(used(usable_cpu_share=0.5), metric="utilisation").groups["mean"][0] == 50
+    assert vs.compare(used(usable_cpu_share=0.5), metric="utilization").groups["mean"][0] == 50
     both = used(usable_cpu_share=0.5, gpu0_busy_share=0.8, gpu1_busy_share=0.9)
-    assert vs.compare(both, metric="utilisation").groups["mean"][0] == pytest.approx(85)
+    assert vs.compare(both, metric="utilization").groups["mean"][0] == pytest.approx(85)
     assert vs.compare(both, metric="usage.gpu0_busy_share").groups["mean"][0] == 0.8
-    with pytest.raises(ComparisonError, match="utilisation"):
-        vs.compare(machines(runs=1), metric="utilisation")
+    with pytest.raises(ComparisonError):
+        vs.compare(machines(runs=1), metric="utilization")
 
 
-# -- level shifts ------------------------------------------------------------------------------------------------------
-
-
-def test_a_level_shift_inside_a_run_is_found_and_told() -> None:
+def test_a_level_shift_inside_a_run_is_found() -> None:
     rng = np.random.default_rng(1)
     steps = np.abs(rng.normal(0.010, 0.0004, 116))
     steps[70:] *= 1.3  # in the second half, so that the first part is no warm-up
@@ -314,21 +272,16 @@ def test_a_level_shift_inside_a_run_is_found_and_told() -> None:
     assert c.shifts[["group", "run"]].to_numpy().tolist() == [["a", 1]]
     assert abs(int(c.shifts["after"][0]) - 70) <= 2
     assert c.shifts["percent"][0] == pytest.approx(30, abs=4)
-    assert "level-shift" in {finding.code for finding in c.findings}
+    assert "level-shift" in codes(c)
 
 
-def test_a_series_that_merely_wanders_has_no_shift() -> None:
-    from vmselect.comparison.level_shifts import find_shifts
-
+def test_drift_is_not_a_level_shift() -> None:
     rng = np.random.default_rng(5)
     found = sum(bool(find_shifts(autoregressive(rng, count=200, coefficient=0.6))) for _ in range(100))
     assert found <= 5
 
 
-# -- out ---------------------------------------------------------------------------------------------------------------
-
-
-def test_everything_is_in_the_json() -> None:
+def test_json_contains_test_metric_and_groups() -> None:
     data = json.loads(vs.compare(machines(runs=1)).to_json())
     assert data["test"]["p_value"] is None
     assert data["test"]["reason"]
@@ -341,15 +294,14 @@ def test_rows_of_a_table_can_be_compared() -> None:
     c = vs.compare(frame, by="cloud", metric="seconds")
     assert c.winner == "x"
     assert vs.compare(frame.to_dict("records"), by="cloud", metric="seconds").to_json() == c.to_json()
-    with pytest.raises(ArgumentError, match="no column"):
+    with pytest.raises(ArgumentError):
         vs.compare(frame, by="colour", metric="seconds")
 
 
-def test_records_can_be_grouped_by_hand() -> None:
+def test_records_can_be_passed_in_named_groups() -> None:
     records = machines(runs=4)
-    c = vs.compare({"first": records[:4], "second": records[4:]})
-    assert c.winner == "first"
-    with pytest.raises(ComparisonError, match="two groups"):
+    assert vs.compare({"first": records[:4], "second": records[4:]}).winner == "first"
+    with pytest.raises(ComparisonError):
         vs.compare({"first": records, "second": records})
 
 
@@ -359,22 +311,12 @@ def test_records_can_be_grouped_by_hand() -> None:
      ("mAP", "more"), ("map50", "more"), ("f1", "more"), ("top_5_accuracy", "more"), ("tokens_per_second", "more"),
      ("timeliness", None), ("landmap", None)],
 )  # fmt: skip
-def test_whole_words_tell_which_way_is_better(name: str, better: str | None) -> None:
+def test_whole_words_of_a_name_give_the_better_direction(name: str, better: str | None) -> None:
     assert guess_better(name) == better
-
-
-def test_several_workers_cost_several_machines() -> None:
-    rng = np.random.default_rng(4)
-    alone = profile(rng, instance_type="g4dn.xlarge")
-    four = alone.model_copy(update={"environment": alone.environment.model_copy(update={"workers": 4})})
-    terms = Terms(epochs=10)
-    cost = METRICS["cost_usd"]
-    assert cost.read(four, terms) == pytest.approx(4 * cost.read(alone, terms))
 
 
 def test_values_below_zero_have_no_ratio() -> None:
     c = vs.compare({"a": [-1.0, -2.0, -3.0, -4.0], "b": [1.0, 2.0, 3.0, 4.0]})
-    assert "ahead of b" in c.verdict
     assert "%" not in c.verdict
     assert c.pairs["percent"].isna().all()
     assert "nan" not in c._repr_html_()

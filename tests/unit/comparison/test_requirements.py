@@ -1,4 +1,4 @@
-"""Requirements: scores that can be traced, must-haves, files, rankings and comparisons as what is scored."""
+"""Requirements: scores and their sources, must-haves, files; scoring rankings and comparisons."""
 
 from __future__ import annotations
 
@@ -49,11 +49,8 @@ def test_a_ranking_is_scored_and_every_score_is_traceable(file: Path) -> None:
     assert scores.best in ("g4dn.xlarge", "g5.xlarge")
     parts = scores.parts[scores.parts["candidate"] == scores.best].set_index("need")
     assert parts["points"].sum() == pytest.approx(scores.totals[scores.best])
-    assert parts.loc["sla_percent", ["value", "source", "date"]].tolist() == [
-        99.99,
-        "the provider's terms",
-        "2024-05-01",
-    ]
+    sla = parts.loc["sla_percent", ["value", "source", "date"]]
+    assert sla.tolist() == [99.99, "the provider's terms", "2024-05-01"]
     row = next(r for r in ranking().rows if r.instance_type == scores.best and r.epochs == 10)
     assert parts.loc["cost", "value"] == pytest.approx(row.cost_usd)
     assert parts.loc["cost", "date"] == row.price_date
@@ -79,11 +76,10 @@ def test_conditions_are_met_or_missed() -> None:
     assert scores.totals == {"A": 100, "B": 0}
 
 
-def test_nobody_meets_the_must_haves() -> None:
+def test_no_candidate_meets_the_must_haves() -> None:
     scores = vs.Requirements({"memory": {"at_least": 64, "must": True}, "cost": 1}).score({"A": {"cost": 1.0}})
     assert scores.best is None
     assert scores.excluded == {"A": "memory is unknown, not at least 64"}
-    assert "no candidate meets" in scores.verdict
     assert scores._repr_html_()
 
 
@@ -101,7 +97,7 @@ def test_measured_metrics_beside_a_ranking() -> None:
                for n, s in (("g4dn.xlarge", 0.1), ("g5.xlarge", 0.05))]  # fmt: skip
     scores = vs.Requirements({"throughput": 1}).score(ranked, records=records)
     assert scores.best == "g5.xlarge"
-    assert scores.totals["c5.xlarge"] == 0  # nobody measured it
+    assert scores.totals["c5.xlarge"] == 0  # not measured
 
 
 @pytest.mark.parametrize(
@@ -118,35 +114,24 @@ def test_wrong_needs_are_argument_errors(needs: object) -> None:
 
 
 @pytest.mark.parametrize("scored", [None, 3, "x", [], [1], {"A": 3}, {"A": {"cost": [1]}}, {"A": {"cost": {"v": 1}}}])
-def test_what_cannot_be_scored_is_an_error_of_the_family(scored: object) -> None:
+def test_what_cannot_be_scored_is_an_error(scored: object) -> None:
     with pytest.raises(vs.errors.VmselectError):
         vs.Requirements({"cost": 1}).score(scored)
 
 
-def test_a_need_that_nobody_tells_is_named() -> None:
-    with pytest.raises(ComparisonError, match="Nobody tells 'beauty'"):
+def test_a_need_without_a_fact_is_an_error() -> None:
+    with pytest.raises(ComparisonError, match="beauty"):
         vs.Requirements({"beauty": 1}).score({"A": {"cost": 1}})
 
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "- a\n- b",
-        "needs: {cost: much}",
-        "needs: {a: 1}\nwants: 2",
-        "a: [",
-        "needs: 3",
-        "!!python/object:os.system x",
-    ],
-)
-def test_a_wrong_file_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    ["", "- a\n- b", "needs: {cost: much}", "needs: {a: 1}\nwants: 2", "a: [", "needs: 3",
+     "!!python/object:os.system x", None],
+)  # fmt: skip
+def test_an_unusable_file_is_an_error_with_its_name(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "needs.yaml"
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(ComparisonError, match=r"needs\.yaml"):
         vs.Requirements.load(path)
-
-
-def test_a_file_that_is_not_there_is_an_error_of_the_family(tmp_path: Path) -> None:
-    with pytest.raises(vs.errors.VmselectError, match="nothing"):
-        vs.Requirements.load(tmp_path / "nothing.yaml")

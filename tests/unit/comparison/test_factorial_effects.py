@@ -1,4 +1,4 @@
-"""effects: the linear model against hand-made and scipy's numbers, missing cells, confounded designs."""
+"""effects: the linear model against known numbers, missing cells, confounded designs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy import stats
 import vmselect as vs
 from vmselect.errors import ArgumentError, ComparisonError
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 from comparisons import profile
 
@@ -38,7 +38,7 @@ def effect(frame, **where) -> float:
     return float(frame["effect"].iloc[0])
 
 
-def test_effects_are_what_went_in() -> None:
+def test_known_effects_are_estimated() -> None:
     e = vs.effects(rows(noise=0), factors=["machine", "batch"], metric="seconds")
     assert e.average == pytest.approx(10)
     assert effect(e.main, factor="machine", level=1) == pytest.approx(3)
@@ -48,7 +48,7 @@ def test_effects_are_what_went_in() -> None:
     assert e.factors["factor"].tolist() == ["machine", "batch", "machine x batch"]
 
 
-def test_one_factor_is_an_analysis_of_variance() -> None:
+def test_one_factor_equals_an_analysis_of_variance() -> None:
     rng = np.random.default_rng(2)
     groups = {name: rng.normal(mean, 1, count) for name, mean, count in (("a", 1, 7), ("b", 2, 5), ("c", 1.5, 9))}
     table = [{"cloud": name, "score": value} for name, values in groups.items() for value in values]
@@ -58,19 +58,17 @@ def test_one_factor_is_an_analysis_of_variance() -> None:
     assert e.factors["p_value"][0] == pytest.approx(known.pvalue)
 
 
-def test_two_levels_are_a_t_test() -> None:
+def test_two_levels_equal_a_t_test() -> None:
     rng = np.random.default_rng(3)
     one, other = rng.normal(5, 1, 8), rng.normal(6, 1, 6)
     table = [{"side": s, "value": v} for s, values in (("l", one), ("r", other)) for v in values]
     e = vs.effects(table, factors=["side"], metric="value", confidence=0.9)
     known = stats.ttest_ind(one, other)
     assert e.main["p_value"][0] == pytest.approx(known.pvalue)
-    interval = known.confidence_interval(0.9)
-    assert 2 * e.main["low"][0] == pytest.approx(interval.low)
-    assert 2 * e.main["high"][0] == pytest.approx(interval.high)
+    assert (2 * e.main.loc[0, ["low", "high"]]).tolist() == pytest.approx(list(known.confidence_interval(0.9)))
 
 
-def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+def test_intervals_have_their_nominal_coverage() -> None:
     rng = np.random.default_rng(4)
     hits = 0
     for _ in range(200):
@@ -92,17 +90,17 @@ def test_on_the_log_scale_an_effect_is_a_percentage() -> None:
     assert e.interactions["effect"].abs().max() < 1e-9
 
 
-def test_a_missing_cell_is_listed_and_its_interaction_left_out() -> None:
+def test_a_missing_cell_is_listed_and_its_interaction_not_estimated() -> None:
     e = vs.effects(rows(noise=0, skip=((1, 1),)), factors=["machine", "batch"], metric="seconds")
     assert e.missing.to_numpy().tolist() == [[1, 1]]
     assert e.cells["count"].tolist() == [3, 3, 3, 0]
     assert len(e.interactions) == 0
     assert "missing-cells" in {finding.code for finding in e.findings}
-    # Without the interaction, the remaining three cells are met exactly.
+    # Without the interaction, the model fits the remaining three cells exactly.
     assert effect(e.main, factor="machine", level=1) == pytest.approx((11.5 - 6.5) / 2)
 
 
-def test_unequal_cells_do_not_mix_factors() -> None:
+def test_unequal_cells_do_not_bias_effects() -> None:
     table = [
         {"m": m, "b": b, "v": 10 + 3 * m + b} for m, b, n in ((-1, -1, 5), (-1, 1, 2), (1, -1, 2), (1, 1, 5))
         for _ in range(n)
@@ -112,27 +110,25 @@ def test_unequal_cells_do_not_mix_factors() -> None:
     assert effect(e.main, factor="b", level=1) == pytest.approx(1)
 
 
-def test_no_repetitions_no_intervals() -> None:
+def test_without_repetitions_there_are_no_intervals() -> None:
     e = vs.effects(rows(repetitions=1), factors=["machine", "batch"], metric="seconds")
-    assert e.main["low"].isna().all()
-    assert e.main["p_value"].isna().all()
+    assert e.main[["low", "p_value"]].isna().all(axis=None)
     assert "no-repetitions" in {finding.code for finding in e.findings}
-    assert "no repetitions to test it by" in e.verdict
     assert json.loads(e.to_json())["main"][0]["low"] is None
 
 
-def test_factors_that_only_change_together_cannot_be_told_apart() -> None:
+def test_factors_that_only_change_together_are_an_error() -> None:
     table = [{"machine": x, "batch": x, "v": float(x)} for x in (1, 2, 3)]
     with pytest.raises(ComparisonError, match="machine and batch"):
         vs.effects(table, factors=["machine", "batch"], metric="v")
 
 
-def test_a_factor_that_was_not_varied_is_said() -> None:
+def test_a_factor_that_was_not_varied_is_found() -> None:
     table = [{**row, "cloud": "x"} for row in rows()]
     e = vs.effects(table, factors=["machine", "cloud"], metric="seconds")
     assert e.names == ("machine",)
     assert "not-varied" in {finding.code for finding in e.findings}
-    with pytest.raises(ComparisonError, match="was varied"):
+    with pytest.raises(ComparisonError):
         vs.effects(table, factors=["cloud"], metric="seconds")
 
 
@@ -143,13 +139,13 @@ def test_a_factor_that_was_not_varied_is_said() -> None:
         {"confidence": 1}, {"epochs": -1},
     ],
 )  # fmt: skip
-def test_wrong_arguments_are_errors_of_the_family(options: dict[str, object]) -> None:
+def test_wrong_arguments_are_errors(options: dict[str, object]) -> None:
     with pytest.raises(vs.errors.VmselectError):
         vs.effects(rows(), **{"factors": ["machine"], "metric": "seconds", **options})
 
 
 def test_the_log_scale_needs_values_above_zero() -> None:
-    with pytest.raises(ArgumentError, match="above 0"):
+    with pytest.raises(ArgumentError):
         vs.effects([{"a": 1, "v": 0.0}, {"a": 2, "v": 1.0}], factors="a", metric="v", scale="log")
 
 
@@ -171,16 +167,11 @@ def test_records_of_a_sweep() -> None:
     assert len(e.cells) == 8
 
 
-def test_equal_values_name_no_factor() -> None:
-    rows = [{"m": m, "v": 0.1} for m in "ab" for _ in range(5)]
-    assert vs.effects(rows, factors="m", metric="v").verdict == "v: every run has the same, so no factor changes it."
-
-
-def test_where_nothing_is_shown_nothing_matters() -> None:
-    rows = [{"m": m, "v": v} for m, values in (("a", (1.0, 2.0, 3.0)), ("b", (1.1, 2.1, 2.9))) for v in values]
-    assert vs.effects(rows, factors="m", metric="v").verdict.startswith(
-        "v: no factor is shown to matter. The widest step"
-    )
+@pytest.mark.parametrize("values", [{"a": [0.1] * 5, "b": [0.1] * 5}, {"a": [1.0, 2.0, 3.0], "b": [1.1, 2.1, 2.9]}])
+def test_the_verdict_names_no_factor_without_a_significant_effect(values: dict[str, list[float]]) -> None:
+    e = vs.effects([{"m": m, "v": v} for m, some in values.items() for v in some], factors="m", metric="v")
+    assert not e.factors["p_value"][0] < 0.05
+    assert "matters most" not in e.verdict
 
 
 def test_a_level_that_is_lost_with_its_values_is_named() -> None:

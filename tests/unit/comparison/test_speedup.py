@@ -1,9 +1,10 @@
-"""Speed-up and efficiency of several workers against one: known numbers, honest intervals, what cannot be told."""
+"""Speed-up and efficiency of several workers over one: known numbers, intervals, findings."""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +32,8 @@ def probed(
 
 def test_speedup_efficiency_and_cost_are_those_of_the_totals() -> None:
     found = vs.scaling([probed(1, 0.4), probed(2, 0.25), probed(4, 0.2)], epochs=50)
-    assert [(row.nodes, row.base, row.worker_batch_size) for row in found.rows] == [
-        (2, SAME_BATCH, 48),
-        (4, SAME_BATCH, 24),
-    ]
+    rows = [(row.nodes, row.base, row.worker_batch_size) for row in found.rows]
+    assert rows == [(2, SAME_BATCH, 48), (4, SAME_BATCH, 24)]
     times = {n: vs.estimate(probed(n, s), epochs=50).seconds for n, s in ((1, 0.4), (2, 0.25), (4, 0.2))}
     for row in found.rows:
         assert row.seconds == pytest.approx(times[row.nodes])
@@ -43,7 +42,6 @@ def test_speedup_efficiency_and_cost_are_those_of_the_totals() -> None:
         assert row.cost_ratio == pytest.approx(row.nodes * times[row.nodes] / times[1])
         assert row.speedup_low < row.speedup < row.speedup_high
         assert row.cost_ratio_low < row.cost_ratio < row.cost_ratio_high
-        assert f"{row.nodes} workers are {row.speedup:.2f} times as fast as one" in found.verdict
     assert found.table["nodes"].tolist() == [2, 4]
     assert json.loads(found.to_json())["rows"][0]["nodes"] == 2
 
@@ -71,30 +69,25 @@ def test_a_batch_that_grows_with_the_workers_is_compared_with_one_workers_share(
     assert [row.base for row in both.rows] == [SAME_BATCH, SAME_SHARE]
 
 
-def test_what_is_more_than_linear_or_has_no_base_is_said() -> None:
+def test_setups_that_are_more_than_linear_or_have_no_single_worker_are_found() -> None:
     found = vs.scaling([probed(1, 1.8), probed(3, 0.3), probed(2, 0.9, batch=64)], epochs=50)
     assert [finding.code for finding in found.findings] == ["more-than-linear", "no-single-worker"]
-    with pytest.raises(vs.errors.ComparisonError, match=r"numbers of workers are: 2, 3"):
-        vs.scaling([probed(2, 0.3), probed(3, 0.3)], epochs=50)
-    with pytest.raises(vs.errors.ComparisonError, match="training examples"):
-        vs.scaling([with_examples(probed(1, 0.3), 9600), with_examples(probed(2, 0.3), 77)], epochs=50)
-    with pytest.raises(vs.errors.ComparisonError, match="No record is of the model x"):
-        vs.scaling([probed(1, 0.3)], epochs=50, model="x")
+    different = [
+        one.model_copy(update={"setup": one.setup.model_copy(update={"examples": examples})})
+        for one, examples in ((probed(1, 0.3), 9600), (probed(2, 0.3), 77))
+    ]
+    for records, model in (([probed(2, 0.3), probed(3, 0.3)], None), (different, None), ([probed(1, 0.3)], "x")):
+        with pytest.raises(vs.errors.ComparisonError):
+            vs.scaling(records, epochs=50, model=model)
 
 
-def with_examples(profile: vs.Profile, examples: int) -> vs.Profile:
-    return profile.model_copy(update={"setup": profile.setup.model_copy(update={"examples": examples})})
-
-
-def test_endless_bounds_are_no_json() -> None:
-    from dataclasses import replace
-
+def test_infinite_bounds_are_null_in_json() -> None:
     found = vs.scaling([probed(1, 0.4), probed(2, 0.25)], epochs=50)
     endless = replace(found, rows=(replace(found.rows[0], cost_ratio_high=math.inf),))
     assert json.loads(endless.to_json())["rows"][0]["cost_ratio_high"] is None
 
 
-def test_a_sweep_the_command_line_and_the_page_say_the_same(tmp_path: Path) -> None:
+def test_a_sweep_the_command_line_and_the_page_agree(tmp_path: Path) -> None:
     records = [probed(1, 0.4), probed(2, 0.25)]
     for number, record in enumerate(records):
         record.save(tmp_path / f"{number}.json")
@@ -128,14 +121,11 @@ def launched(workers: int, per_machine: int, step: float) -> vs.Profile:
 
 def test_workers_that_share_a_machine_count_as_workers_and_pay_for_one_machine() -> None:
     found = vs.scaling([launched(1, 1, 0.8), launched(8, 8, 0.2), launched(16, 8, 0.1)], epochs=50)
-    assert [(row.nodes, row.unit, row.worker_batch_size) for row in found.rows] == [
-        (8, "worker", 32),
-        (16, "worker", 16),
-    ]
+    rows = [(row.nodes, row.unit, row.worker_batch_size) for row in found.rows]
+    assert rows == [(8, "worker", 32), (16, "worker", 16)]
     for row, machines in zip(found.rows, (1, 2), strict=True):
         assert row.efficiency == pytest.approx(row.speedup / row.nodes)
         assert row.cost_ratio == pytest.approx(machines / row.speedup)
-    assert "8 workers are 4.0" in found.verdict
 
 
 def test_several_machines_of_several_workers_are_compared_with_one_such_machine() -> None:
@@ -143,7 +133,6 @@ def test_several_machines_of_several_workers_are_compared_with_one_such_machine(
     assert (row.nodes, row.unit, row.worker_batch_size) == (2, "machine", 16)
     assert row.efficiency == pytest.approx(row.speedup / 2)
     assert row.cost_ratio == pytest.approx(2 / row.speedup)
-    assert "2 machines are 1.6" in str(row)
 
 
 def test_one_and_eight_workers_of_one_machine_are_two_machine_estimates_at_one_price() -> None:
