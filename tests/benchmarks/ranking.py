@@ -16,8 +16,8 @@ from vmselect.catalog import MARKETS
 from vmselect.estimation import fit_runtime
 from vmselect.ranking.candidates import join_offers
 from vmselect.ranking.estimates import Measured
+from vmselect.ranking.measures import Settings
 from vmselect.ranking.result import Ranking
-from vmselect.ranking.settings import Settings
 
 # Instance types, regions, batch sizes, epoch counts; the four markets make the rest.
 SIZES = ((5, 5, 2, 5), (10, 10, 5, 5), (25, 20, 10, 5), (50, 25, 20, 10))

@@ -158,7 +158,7 @@ def test_cores_that_were_seen_are_no_more_than_are_sold(
     probed = HOUR[0].model_copy(update={"environment": Environment(**cores), "usage": usage})
     catalog = prices(("a", 1.0), **({} if sold is None else {"vcpus": sold}))
     told = [f.message for f in rank([probed], catalog).best.findings if f.code == "hardware-contradicts-price"]
-    said = f"a is priced with 2 vCPUs, and the probe saw {cores.get('cpu_cores')} cores."
+    said = f"a is priced with 2 vCPUs, and the probe found {cores.get('cpu_cores')} cores."
     assert told == ([said] if contradicts else [])
 
 
@@ -224,7 +224,7 @@ def test_what_does_not_move_needs_no_record() -> None:
     row = rank(HOUR, DOLLAR, transfer={"data_gb": 0, "model_gb": 5, "upload_seconds_per_mb": 0.04}).best
     assert row.seconds == pytest.approx(3600 + 200)
     excluded = rank(HOUR, DOLLAR, transfer={"data_gb": 1, "model_gb": 1}).excluded[0]
-    assert "how long data in and model out takes on a" in excluded.reason
+    assert "the time of data in and model out on a" in excluded.reason
 
 
 # Machines of one name
@@ -365,10 +365,10 @@ def test_the_text_of_a_ranking_shows_ten_rows_and_counts_the_others() -> None:
 
 def test_what_was_left_out_is_counted_and_three_are_named() -> None:
     text = str(many(12, budget_usd=5.0))
-    assert "Left out: 7 candidates over budget; see ranking.excluded." in text
+    assert "Excluded: 7 candidates over budget; see ranking.excluded." in text
     assert text.count("over the budget of $5.00") == 3
     one = str(many(6, budget_usd=5.0))
-    assert "Left out: 1 candidate over budget" in one
+    assert "Excluded: 1 candidate over budget" in one
     nothing = many(3, budget_usd=0.5)
     assert nothing.verdict.startswith("Nothing is feasible: 3 candidates over budget. For one, m00")
 

@@ -77,8 +77,8 @@ def test_hardware_that_contradicts_its_price_in_words() -> None:
         best = rank([profile], prices(("a", 1.0), gpu_count=sold, gpu_model=model)).best
         return [f.message for f in best.findings if f.code == "hardware-contradicts-price"]
 
-    assert said(2, "T4") == ["a is priced with 2 x T4, and the probe saw 2 x Tesla V100."]
-    assert said(0, "") == ["a is priced with no GPU, and the probe saw 2 x Tesla T4."]
+    assert said(2, "T4") == ["a is priced with 2 x T4, and the probe found 2 x Tesla V100."]
+    assert said(0, "") == ["a is priced with no GPU, and the probe found 2 x Tesla T4."]
 
 
 def test_a_sequence_in_a_notebook_shows_a_hundred() -> None:

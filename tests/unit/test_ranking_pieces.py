@@ -9,8 +9,16 @@ from scipy.stats import poisson
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
 from vmselect.ranking.decision import pareto_front
-from vmselect.ranking.measures import billed_seconds, name_of, read_objective
-from vmselect.ranking.settings import Settings, read_batch_sizes, read_epochs, read_markets, read_regions
+from vmselect.ranking.measures import (
+    Settings,
+    billed_seconds,
+    describe_objective,
+    read_batch_sizes,
+    read_epochs,
+    read_markets,
+    read_objective,
+    read_regions,
+)
 from vmselect.ranking.spot import Interruptions, _poisson_quantile
 
 
@@ -18,7 +26,7 @@ def test_objectives_become_weights_that_sum_to_one() -> None:
     assert dict(read_objective("time")) == {"cost": 0.0, "time": 1.0}
     assert dict(read_objective({"cost": 3, "time": 1})) == {"cost": 0.75, "time": 0.25}
     assert dict(read_objective({"time": 2})) == {"cost": 0.0, "time": 1.0}
-    assert name_of(read_objective({"cost": 3, "time": 1})) == "0.75 cost + 0.25 time"
+    assert describe_objective(read_objective({"cost": 3, "time": 1})) == "0.75 cost + 0.25 time"
 
 
 @pytest.mark.parametrize(

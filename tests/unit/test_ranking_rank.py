@@ -400,8 +400,8 @@ def test_why_nothing_is_feasible_is_counted_and_not_spelled_out(monkeypatch: pyt
         for i in range(500)
     ]
     told: list[int] = []
-    usual = Measure.why_over
-    monkeypatch.setattr(Measure, "why_over", lambda *given, **facts: told.append(1) or usual(*given, **facts))
+    usual = Measure.explain_excess
+    monkeypatch.setattr(Measure, "explain_excess", lambda *given, **facts: told.append(1) or usual(*given, **facts))
     ranking = rank([profile("small", region=None)], deadline_hours=1e-6, catalog=CATALOG.with_offers(offers))
     assert "502 candidates over deadline" in ranking.verdict
     assert len(told) == 1
@@ -537,5 +537,5 @@ def test_a_time_with_a_zone_and_one_without_are_ranked_together(instance_type: s
 
 def test_print_shows_what_was_left_out_and_the_winners_doubts() -> None:
     text = str(rank([profile("small"), profile("unheard-of")], market="spot"))
-    assert "Left out: 1 candidate no price" in text
+    assert "Excluded: 1 candidate no price" in text
     assert "Warning: Spot times and costs assume" in text

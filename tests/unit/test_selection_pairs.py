@@ -198,12 +198,12 @@ def test_the_payload_carries_the_study_and_reranking_keeps_it() -> None:
         ({"minimum_metric": {"val_f1": 0.5}}, ArgumentError, "val_f1"),
         ({"minimum_metric": "high"}, ArgumentError, "must be a finite number"),
         ({"study": vs.ConvergenceStudy.from_epochs({256: 13}, model="other")}, RankingError, "another model"),
-        ({"study": vs.ConvergenceStudy.from_epochs({8192: 13})}, RankingError, "do not meet"),
-        ({"batch_size": 5000}, RankingError, "Nothing is known of batch size 5000"),
+        ({"study": vs.ConvergenceStudy.from_epochs({8192: 13})}, RankingError, "No batch size is common"),
+        ({"batch_size": 5000}, RankingError, "Batch size 5000 cannot be estimated"),
         (
             {"profiles": profile().model_copy(update={"outcome": "out_of_memory"})},
             RankingError,
-            r"No profile tells.*ran out of memory",
+            r"No profile gives.*ran out of memory",
         ),
         ({"batch_size": 0}, ArgumentError, "batch_size"),
         ({"profiles": []}, RankingError, "no profiles"),
@@ -222,7 +222,7 @@ def test_epochs_are_told_from_half_the_smallest_size_to_twice_the_largest(size: 
     if not known:
         reasons = {excluded.reason_code: excluded.reason for excluded in selection.excluded}
         assert reasons["epochs_unknown"] == (
-            f"the study knows the epochs of batch sizes 128 to 512; train at {size} to know more"
+            f"the study has epochs for batch sizes 128 to 512; train at {size} to extend it"
         )
 
 

@@ -4,13 +4,12 @@ from vmselect.ranking.bill import Bill, BillPart
 from vmselect.ranking.estimates import MachineEstimate
 from vmselect.ranking.measures import MEASURES
 from vmselect.ranking.rank_machines import rank, select
-from vmselect.ranking.result import Ranking
+from vmselect.ranking.result import Crossover, Ranking
 from vmselect.ranking.rows import Excluded, Row
 from vmselect.ranking.selection_cost import MethodologyCost, SelectionCost
 from vmselect.ranking.serving import ServingRanking, ServingRow, rank_inference
 from vmselect.ranking.spot import Interruptions
 from vmselect.ranking.transfer_cost import Transfer
-from vmselect.ranking.views import Crossover
 
 __all__ = [
     "MEASURES",

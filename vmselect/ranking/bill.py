@@ -1,22 +1,21 @@
-"""One bill with its parts: storage, transfer, training, serving, whatever else is paid for."""
+"""Bills: storage, transfer, training, serving and other services as one sum."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from vmselect._checks import check_mapping, check_number, is_number, maybe, show
 from vmselect.errors import ArgumentError
 from vmselect.units import format_usd, printable
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 @dataclass(frozen=True)
 class BillPart:
-    """One line of a bill: dollars, and the least and the most that it may be."""
+    """One line of a bill: dollars with their bounds."""
 
     name: str
     usd: float
@@ -60,23 +59,21 @@ class Bill:
 
     @property
     def low(self) -> float:
-        """The least that all parts together may be."""
+        """Sum of the lower bounds."""
         return sum(part.low for part in self.parts)
 
     @property
     def high(self) -> float:
-        """The most that all parts together may be."""
+        """Sum of the upper bounds."""
         return sum(part.high for part in self.parts)
 
     def times(self, factor: float) -> Bill:
-        """The same bill so many times: the hours of a day, the days of a month."""
+        """The bill times ``factor``, such as the hours of a day."""
         by = check_number("factor", factor, least=0)
         return Bill(tuple(BillPart(p.name, p.usd * by, p.low * by, p.high * by, p.detail) for p in self.parts))
 
     def to_frame(self) -> pd.DataFrame:
         """A row per part."""
-        import pandas as pd
-
         return pd.DataFrame([vars(part) for part in self.parts], columns=["name", "usd", "low", "high", "detail"])
 
     def __add__(self, other: Bill) -> Bill:

@@ -1,4 +1,4 @@
-"""Everything that settings make of candidates: measures, who is feasible, scores, order, ties, Pareto front."""
+"""From candidates and settings to a decision: measures, feasibility, scores, order, ties, Pareto front."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import numpy.typing as npt
 
 from vmselect.intervals import Interval
 from vmselect.ranking.candidates import Candidates
-from vmselect.ranking.measures import LIMITED, MEASURES, score
+from vmselect.ranking.measures import LIMITED, MEASURES, Settings, score
 from vmselect.ranking.rows import Bools, Floats, Ints
-from vmselect.ranking.settings import Settings
 
 Codes = npt.NDArray[np.int8]
 FEASIBLE, OTHER_MARKET, FIRST_LIMIT = range(3)
 """Codes of feasibility; from the last on, the position of the broken limit in ``LIMITED`` is added."""
 
-MUCH = 1.5
-"""A measure that is this many times another's is much worse. Chosen by judgement: what half as much again costs in
-time or money is worth more than a difference that the intervals cannot tell."""
+MUCH_WORSE = 1.5
+"""Ratio above which a measure is much worse than another's. Chosen by judgement: half as much again in time or money
+matters more than a difference that lies within the intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ class Assessment:
 
 def assess(candidates: Candidates, settings: Settings) -> Assessment:
     """Evaluate all candidates under ``settings``."""
-    epochs = epoch_counts(candidates, settings)
+    epochs = _count_epochs(candidates, settings)
     work = candidates.work(epochs)
     measures = measure(candidates, settings, work)
     limits = _check_limits(candidates, settings, measures)
@@ -63,7 +62,7 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     # Equal scores are ordered by the sum of all ratios, then by the measures themselves, so that no rounding puts a
     # candidate before one that is better, and last by the fixed order of the candidates.
     whole = score(dict.fromkeys(MEASURES, 1 / len(MEASURES)), values, best)
-    near = _within_reach(candidates, settings, epochs, measures, best, value)
+    near = _find_ties(candidates, settings, epochs, measures, best, value)
     rank = np.zeros(value.shape, dtype=np.intp)
     tied, pareto = np.zeros(value.shape, dtype=bool), np.zeros(value.shape, dtype=bool)
     order = []
@@ -86,34 +85,26 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     )  # fmt: skip
 
 
-def epoch_counts(candidates: Candidates, settings: Settings) -> Interval[Floats]:
-    """Epoch counts: one row for all machine_estimates, or, where a study gave them, a row each and a single column."""
+def _count_epochs(candidates: Candidates, settings: Settings) -> Interval[Floats]:
+    """Epoch counts: one row for all machine estimates, or, from a study, a row each and a single column."""
     if settings.epochs:
         counts = np.array([settings.epochs], dtype=float)
         return Interval(counts, counts, counts)
-    studied = np.array([tuple(one.epochs or (0, 0, 0)) for one in candidates.machine_estimates], dtype=float).reshape(
-        -1, 3
-    )
-    return Interval(studied[:, [0]], studied[:, [1]], studied[:, [2]])
+    studied = [tuple(one.epochs or (0, 0, 0)) for one in candidates.machine_estimates]
+    return Interval(*np.array(studied, dtype=float).reshape(-1, 3, 1).transpose(1, 0, 2))
 
 
 def measure(candidates: Candidates, settings: Settings, work: Interval[Floats]) -> dict[str, Interval[Floats]]:
-    """Every measure of each candidate, given what each machine estimate takes when nothing interrupts it."""
+    """Every measure of each candidate, given the uninterrupted time of each machine estimate."""
     time = work.take(candidates.machine_estimate)
     if settings.interruptions and candidates.is_spot.any():
-        stretched = settings.interruptions.stretch(work, confidence=settings.confidence).take(
-            candidates.machine_estimate
-        )
-        time = stretched.where(candidates.is_spot[:, None], time)
+        stretched = settings.interruptions.stretch(work, confidence=settings.confidence)
+        time = stretched.take(candidates.machine_estimate).where(candidates.is_spot[:, None], time)
     return {name: one.of(candidates, settings, time) for name, one in MEASURES.items()}
 
 
 def pareto_front(seconds: Floats, cost: Floats) -> Bools:
-    """Which points no other beats in both; identical points are on the front together.
-
-    >>> pareto_front(np.array([1.0, 2.0, 3.0]), np.array([9.0, 4.0, 5.0])).tolist()
-    [True, True, False]
-    """
+    """Which points no other beats in both; identical points are on the front together."""
     front = np.zeros(seconds.shape, dtype=bool)
     if not seconds.size:
         return front
@@ -139,7 +130,7 @@ def _check_limits(candidates: Candidates, settings: Settings, measures: Mapping[
     return verdict
 
 
-def _within_reach(
+def _find_ties(
     candidates: Candidates,
     settings: Settings,
     epochs: Interval[Floats],
@@ -147,11 +138,11 @@ def _within_reach(
     best: Mapping[str, Floats],
     value: Floats,
 ) -> Callable[[int, Ints, int], Bools]:
-    """Who may be as good as a winner: a function of its position, of rows and of a column.
+    """A function of a winner, of rows and of a column: which of the rows are tied with the winner.
 
     Without a study: those whose low ends score no worse than the winner's high ends. With one, epochs are the same on
-    every machine, so at the winner's batch size only times can make a tie; between batch sizes it is the mean epochs
-    that count, not how far a single run may fall from them.
+    every machine, so at the winner's batch size only times can make a tie. Between batch sizes the uncertainty of the
+    mean epochs counts, not that of a single run.
     """
 
     def scored(spreads: Mapping[str, Interval[Floats]]) -> tuple[Floats, Floats]:
@@ -164,9 +155,8 @@ def _within_reach(
     mean = Interval(epochs.value, epochs.value, epochs.value)
     low, high = scored(measure(candidates, settings, candidates.work(mean)))
     sizes = candidates.per_machine_estimate(lambda one: one.batch_size)
-    widths = candidates.per_machine_estimate(lambda one: one.epochs.mean_half_width if one.epochs else 0.0).astype(
-        float
-    )
+    widths = candidates.per_machine_estimate(lambda one: one.epochs.mean_half_width if one.epochs else 0.0)
+    widths = widths.astype(float)
 
     def near(winner: int, rows: Ints, column: int) -> Bools:
         at = value[rows, column]
@@ -180,5 +170,5 @@ def _within_reach(
 
 def _prefer(others: Sequence[Floats]) -> int:
     """Position of the first that no other beats by much on a measure that the objective does not weigh, else 0."""
-    fine = np.all([values <= MUCH * values.min() for values in others], axis=0)
+    fine = np.all([values <= MUCH_WORSE * values.min() for values in others], axis=0)
     return int(np.argmax(fine))

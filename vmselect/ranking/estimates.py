@@ -1,7 +1,10 @@
-"""Machine estimates: what can be ranked, each with its runtime, whatever it rests on.
+"""Machine estimates: the runtime of each measured machine, and its epochs where a convergence study gives them.
 
-Profiles become machine estimates: repetitions are merged, and profiles that cannot be estimated are excluded with a
-reason. A batch size that was not probed is interpolated from those around it.
+:class:`Measured` makes machine estimates of profiles: it merges repetitions and excludes profiles without an estimate.
+A batch size that was not probed is interpolated from those around it.
+
+:class:`Studied` is methodology 1. Epochs depend on the batch size and not on the machine, so they come from the study.
+Seconds per epoch depend on both, so they come from the profiles.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from vmselect.convergence import EpochsEstimate
+from vmselect._checks import check_number
+from vmselect.catalog import Catalog
+from vmselect.convergence import ConvergenceStudy, EpochsEstimate
 from vmselect.errors import EstimateError, RankingError
 from vmselect.estimation import RuntimeModel
 from vmselect.findings import Finding
-from vmselect.grouping import Identity, check_repetitions, group_repetitions
-from vmselect.ranking.rows import Excluded
+from vmselect.grouping import Identity, check_repetitions, group_repetitions, list_values
+from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
 
 Basis = Literal["measured", "interpolated", "extrapolated", "predicted"]
@@ -28,10 +33,17 @@ prediction for a machine that was never probed."""
 Fit = Callable[[Sequence[Profile], int | None], RuntimeModel]
 """From profiles of one machine to its runtime, at a batch size where one is given."""
 
+BELOW_MINIMUM, UNKNOWN_METRIC, UNKNOWN_EPOCHS = "below_minimum_metric", "metric_unknown", "epochs_unknown"
+FALLING = (
+    "loss", "error", "mae", "mse", "mape", "msle", "rmse", "crossentropy", "hinge", "divergence", "poisson", "logcosh",
+    "log_cosh", "perplexity", "false_",
+)  # fmt: skip
+"""Parts of the names of metrics that should fall. Only the monitored metric has a recorded direction."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MachineEstimate:
-    """An instance type under given factors: a runtime, how many epochs it takes where that is known, and its basis."""
+    """An instance type under given factors: its runtime, the basis of that, and its epochs where they are known."""
 
     instance_type: str
     provider: str | None = None
@@ -40,7 +52,6 @@ class MachineEstimate:
     runtime: RuntimeModel
     basis: Basis = "measured"
     records: tuple[Profile, ...] = field(default=(), repr=False)
-    """What it rests on."""
     epochs: EpochsEstimate | None = None
     """Epoch count and its bounds, where they come from a study."""
     findings: tuple[Finding, ...] = ()
@@ -53,16 +64,15 @@ class MachineEstimate:
         return self.factors.get("batch_size")
 
     @property
-    def varied(self) -> str | None:
-        """What distinguishes it beside its type and batch size, as text; None where nothing does."""
-        several = [f"{self.nodes} machines"] if self.nodes > 1 else []
-        others = [f"{name} {value}" for name, value in self.factors.items() if name not in ("batch_size", "nodes")]
-        return ", ".join([*several, *others]) or None
+    def nodes(self) -> int:
+        """Number of machines it is rented on at once."""
+        return int(self.factors.get("nodes", 1))
 
     @property
-    def nodes(self) -> int:
-        """How many machines it is rented on at once."""
-        return int(self.factors.get("nodes", 1))
+    def varied(self) -> str | None:
+        """Its factors beside type and batch size as text, or None."""
+        several = [f"{self.nodes} machines"] if self.nodes > 1 else []
+        return ", ".join([*several, *self._other_factors()]) or None
 
     @cached_property
     def regions(self) -> tuple[str, ...]:
@@ -71,7 +81,7 @@ class MachineEstimate:
 
     @property
     def repetitions(self) -> int:
-        """How many measurements of just this were merged."""
+        """Number of measurements of just this that were merged."""
         return len(self.records) if self.basis == "measured" else 0
 
     @cached_property
@@ -113,25 +123,17 @@ class MachineEstimate:
     @property
     def title(self) -> str:
         """A short name for messages."""
-        return self._named("")
+        return self.title_in()
 
     def title_in(self, *place: str | None) -> str:
-        """The same with where it is rented."""
-        return self._named(f" ({', '.join(filter(None, place))})")
-
-    def _named(self, place: str) -> str:
+        """The title with the provider, region and market where it is rented."""
         several = f"{self.nodes} x " if self.nodes > 1 else ""
-        return f"{several}{self.instance_type}{place}{format_factors(self.factors)}"
+        where = f" ({', '.join(filter(None, place))})" if place else ""
+        batch = [f"batch {self.batch_size}"] if self.batch_size else []
+        return ", ".join([f"{several}{self.instance_type}{where}", *batch, *self._other_factors()])
 
-
-def format_factors(factors: Mapping[str, Any]) -> str:
-    """Factors as they stand in a title.
-
-    >>> format_factors({"batch_size": 64, "image_size": 224})
-    ', batch 64, image_size 224'
-    """
-    batch = f", batch {factors['batch_size']}" if factors.get("batch_size") else ""
-    return batch + "".join(f", {k} {v}" for k, v in factors.items() if k not in ("batch_size", "nodes"))
+    def _other_factors(self) -> list[str]:
+        return [f"{name} {value}" for name, value in self.factors.items() if name not in ("batch_size", "nodes")]
 
 
 class Measured:
@@ -144,7 +146,7 @@ class Measured:
         known = []
         for profile in profiles:
             if profile.instance_type is None:
-                reason = "the profile does not say on which instance type it was made; probe with instance_type="
+                reason = "the profile does not name its instance type; probe with instance_type="
                 self.excluded.append(Excluded(profile.title, "unknown_instance_type", reason))
             else:
                 known.append(profile)
@@ -159,12 +161,12 @@ class Measured:
         factors |= {"nodes": identity.nodes} if identity.nodes > 1 else {}
         factors |= {"workers": identity.workers} if identity.workers > identity.nodes else {}
         factors |= dict(identity.factors)
-        failed = next((p for p in group if p.outcome == "out_of_memory"), None)
         one = MachineEstimate(
             instance_type=identity.instance_type or "", provider=identity.provider, factors=factors,
             runtime=None, records=tuple(group),  # type: ignore[arg-type]
         )  # fmt: skip
         self._records[one.machine_key] += group
+        failed = next((p for p in group if p.outcome == "out_of_memory"), None)
         if failed:
             detail = f" ({failed.detail})" if failed.detail else ""
             self.excluded.append(Excluded(one.title, "out_of_memory", f"the training ran out of memory{detail}"))
@@ -183,12 +185,11 @@ class Measured:
         """Every batch size that was probed."""
         return tuple(sorted({one.batch_size for one in self.machine_estimates if one.batch_size}))
 
-    def at_sizes(self, sizes: Iterable[int], *, name_others: bool) -> tuple[list[MachineEstimate], list[Excluded]]:
+    def at_sizes(self, sizes: Sequence[int], *, name_others: bool) -> tuple[list[MachineEstimate], list[Excluded]]:
         """Every machine at every size, as probed or interpolated; and what cannot be estimated.
 
-        With ``name_others``, what was probed at another size and is of no use is named too.
+        With ``name_others``, probes at other sizes that were of no use are excluded by name too.
         """
-        sizes = tuple(sizes)
         machines: dict[tuple[Any, ...], dict[int | None, MachineEstimate]] = {}
         for one in self.machine_estimates:
             machines.setdefault(one.machine_key, {})[one.batch_size] = one
@@ -196,16 +197,15 @@ class Measured:
         excluded: list[Excluded] = []
         for key, known in machines.items():
             estimates = [known[size] if size in known else self._interpolate(key, known, size) for size in sizes]
-            found += [one for one in estimates if isinstance(one, MachineEstimate)]
+            here = [one for one in estimates if isinstance(one, MachineEstimate)]
             missing = [one for one in estimates if isinstance(one, Excluded)]
-            useless = [one for size, one in known.items() if size not in sizes]
-            if name_others and not any(
-                isinstance(one, MachineEstimate) and one.basis != "measured" for one in estimates
-            ):
+            found += here
+            if name_others and all(one.basis == "measured" for one in here):
                 wanted = ", ".join(map(str, sizes))
-                for one in useless:
-                    reason = f"measured at batch size {one.batch_size or 'unknown'}, not {wanted}"
-                    excluded.append(Excluded(one.title, "other_batch_size", reason))
+                for size, one in known.items():
+                    if size not in sizes:
+                        reason = f"measured at batch size {size or 'unknown'}, not {wanted}"
+                        excluded.append(Excluded(one.title, "other_batch_size", reason))
                 missing = missing if len(known) > 1 else []
             excluded += missing
         return found, excluded
@@ -219,9 +219,9 @@ class Measured:
             runtime = self._fit(self._records[key], size)
         except EstimateError as impossible:
             return Excluded.unestimated(other.title, impossible)
-        beyond = any(finding.code == "batch-size-extrapolated" for finding in runtime.findings)
+        extrapolated = any(finding.code == "batch-size-extrapolated" for finding in runtime.findings)
         records = tuple(record for one in known.values() for record in one.records)
-        basis: Basis = "extrapolated" if beyond else "interpolated"
+        basis: Basis = "extrapolated" if extrapolated else "interpolated"
         return replace(other, runtime=runtime, basis=basis, records=records, findings=runtime.findings)
 
 
@@ -234,3 +234,116 @@ def _probe_seconds(profile: Profile) -> float | None:
     around = sum(v.seconds for v in timeline.validations) + sum(b.seconds for b in timeline.boundaries)
     before = (timeline.init_seconds or 0.0) + (timeline.fit_to_first_batch_seconds or 0.0)
     return before + trained + around if trained else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Studied:
+    """A ranking's study: the metrics that it demands, and the pairs of machine and batch size that it compares."""
+
+    study: ConvergenceStudy
+    demands: Mapping[str, float]
+    confidence: float
+    catalog: Catalog | None = None
+    measured: Sequence[MachineEstimate] = field(default=(), repr=False)
+    """As probed, for the cost of the probes."""
+    pairs: Sequence[MachineEstimate] = field(default=(), repr=False)
+    """Pairs that one would train to their end without a study, those below the minimum metric included."""
+
+    @classmethod
+    def read(cls, study: ConvergenceStudy, minimum: Any, profiles: Sequence[Profile], confidence: float) -> Studied:
+        """Check a study against the profiles and against the demanded metrics."""
+        demands = {} if minimum is None else dict(minimum) if isinstance(minimum, Mapping) else {study.monitor: minimum}
+        for name, value in demands.items():
+            demands[name] = check_number(f"minimum_metric of {name}", value)
+            study.metric(1, name)  # refuses a name that no run has
+        facts: tuple[tuple[str, set[Any], set[Any]], ...] = (
+            ("model", {p.model for p in profiles}, {r.model for r in study.runs}),
+            ("parameters", {p.setup.parameters for p in profiles}, {r.parameters for r in study.runs}),
+        )
+        for what, mine, other in facts:
+            mine, other = mine - {None}, other - {None}
+            if mine and other and mine != other:
+                raise RankingError(
+                    f"The study is of another model than the profiles: {what} {list_values(other)} against "
+                    f"{list_values(mine)}. Load the study and the profiles of one model."
+                )
+        return cls(study=study, demands=demands, confidence=confidence)
+
+    def make_pairs(
+        self, measured: Measured, wanted: Sequence[int] | None, catalog: Catalog
+    ) -> tuple[list[MachineEstimate], list[Excluded], Studied]:
+        """Every machine at every size with the epochs of that size, the excluded ones, and this with its pairs."""
+        sizes = wanted or tuple(sorted({*self.study.batch_sizes, *measured.batch_sizes}))
+        refused = {size: reason for size in sizes if (reason := self._why_not(size))}
+        found, missing = measured.at_sizes(sizes, name_others=False)
+        pairs = [self._with_epochs(pair) for pair in found]
+        machine_estimates = [pair for pair in pairs if pair.batch_size not in refused]
+        excluded = list(measured.excluded)
+        excluded += [Excluded(p.title, *refused[p.batch_size]) for p in pairs if p.batch_size in refused]
+        named = {one.candidate for one in excluded}
+        excluded += [one for one in missing if one.candidate not in named]
+        if not machine_estimates and not any(one.reason_code in (BELOW_MINIMUM, UNKNOWN_METRIC) for one in excluded):
+            raise RankingError(self._explain_no_pairs(measured, wanted, excluded))
+        compared = [p for p in pairs if refused.get(p.batch_size or 0, (BELOW_MINIMUM,))[0] == BELOW_MINIMUM]
+        studied = replace(self, catalog=catalog, measured=measured.machine_estimates, pairs=compared)
+        return machine_estimates, excluded, studied
+
+    def metric(self, batch_size: int | None) -> float | None:
+        """Final value of the monitored metric at a batch size, where the study has one."""
+        if batch_size is None or not any(self.study.monitor in run.metrics for run in self.study.runs):
+            return None
+        return self.study.metric(batch_size)
+
+    def to_dict(self, sizes: Iterable[int], cost: Mapping[str, float]) -> dict[str, Any]:
+        """Rule, demands, a row per batch size and what choosing cost, as plain values."""
+        return {
+            **self.study.rule.model_dump(),
+            "model": self.study.model,
+            "demands": dict(self.demands),
+            "measured": [only_finite(row) for row in self.study.rows(confidence=self.confidence)],
+            "sizes": [only_finite(self._describe(size)) for size in sizes],
+            "cost": only_finite(cost),
+        }
+
+    def _describe(self, batch_size: int) -> dict[str, Any]:
+        value, low, high = estimate = self.study.epochs(batch_size, confidence=self.confidence)
+        return {
+            "batch_size": batch_size, "epochs": value, "epochs_low": low, "epochs_high": high,
+            "source": estimate.source, "mean_half_width": estimate.mean_half_width, "metric": self.metric(batch_size),
+        }  # fmt: skip
+
+    def _with_epochs(self, pair: MachineEstimate) -> MachineEstimate:
+        epochs = self.study.epochs(pair.batch_size or 0, confidence=self.confidence)
+        return replace(pair, epochs=epochs, findings=tuple(dict.fromkeys([*pair.findings, *epochs.findings])))
+
+    def _why_not(self, size: int) -> tuple[str, str] | None:
+        """Code and reason why a batch size is excluded; None where it is not."""
+        smallest, largest = self.study.batch_sizes[0], self.study.batch_sizes[-1]
+        reason = None
+        if self.study.epochs(size, confidence=self.confidence).source == "unknown":
+            known = f"the study has epochs for batch sizes {smallest} to {largest}; train at {size} to extend it"
+            reason = (UNKNOWN_EPOCHS, known)
+        for name, wanted in self.demands.items():
+            value, smaller = self.study.metric(size, name), self._smaller_is_better(name)
+            if value is None:
+                reason = (UNKNOWN_METRIC, f"its final {name} is not known; train at {size} to measure it")
+            elif not (value <= wanted if smaller else value >= wanted):
+                side = "above" if smaller else "below"
+                reason = (BELOW_MINIMUM, f"its final {name} is {value:.4g}, {side} the {wanted:.4g} demanded")
+        return reason
+
+    def _smaller_is_better(self, name: str) -> bool:
+        if name.removeprefix("val_") == self.study.monitor.removeprefix("val_"):
+            return self.study.rule.mode == "min"
+        return any(part in name for part in FALLING)
+
+    def _explain_no_pairs(self, measured: Measured, wanted: Sequence[int] | None, excluded: Sequence[Excluded]) -> str:
+        first = f" (for one, {excluded[0]})" if excluded else ""
+        if not measured.machine_estimates:
+            return f"No profile gives a training time{first}. Probe at batch sizes that fit the machines."
+        probed, studied = list_values(measured.batch_sizes) or "none", list_values(self.study.batch_sizes)
+        sizes = f"Batch size {list_values(wanted)} cannot be estimated from" if wanted else "No batch size is common to"
+        return (
+            f"{sizes} the profiles (batch size {probed}) and the study ({studied}){first}. "
+            "Probe the machines at the batch sizes of the study."
+        )

@@ -1,38 +1,55 @@
-"""What can be measured of a run, minimised and limited: one definition each, and the only one in Python.
+"""Measures of a run (cost, time), and the settings that weigh and limit them.
 
-A measure is a named column with an interval. Another one is another entry in :data:`MEASURES`, and one in the page's
-``model.js``; objectives, scores, tables and JSON follow from it.
+A measure is a named column with an interval. To add one, add an entry to :data:`MEASURES` and one to the page's
+``model.js``; objectives, scores, tables and JSON follow from it. ``time`` and ``cost`` span the Pareto front.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from vmselect._checks import is_number, show
+from vmselect import _defaults
+from vmselect._checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_name,
+    check_number,
+    is_number,
+    maybe,
+    several,
+    show,
+)
+from vmselect.catalog import MARKETS, Catalog
 from vmselect.errors import ArgumentError
+from vmselect.estimation import METHODS
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.ranking.rows import Floats
+from vmselect.ranking.spot import Interruptions
 from vmselect.units import SECONDS_PER_HOUR, count_epochs, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.ranking.candidates import Candidates
-    from vmselect.ranking.settings import Settings
 
 Objective: TypeAlias = Literal["cost", "time"] | Mapping[str, float]
+ALL = "all"
+FIXED = ("regions", "batch_sizes", "method", "confidence", "include_retired")
+"""Settings that decide which candidates there are: changing one of them needs a new ranking."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """A bound that a run must keep: which setting names it, in which unit, and the text for breaking it."""
+    """An upper bound of a measure: the setting that holds it, its unit, and the words of its messages."""
 
     setting: str
     unit: float
+    """How much of the measure's unit one unit of the setting is."""
     verb: str
     noun: str
     reason_code: str
@@ -42,7 +59,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One column: how it follows from the time of a run, what its fields are called, and how it is formatted."""
+    """One column: how it follows from the time of a run, the names of its fields, and its format."""
 
     name: str
     fields: tuple[str, str, str]
@@ -53,25 +70,88 @@ class Measure:
     limit: Limit | None = None
 
     def limit_of(self, settings: Settings) -> float | None:
-        """The limit in the measure's own unit, where there is one."""
+        """The limit in the measure's own unit, or None."""
         given = getattr(settings, self.limit.setting) if self.limit else None
         return None if given is None or self.limit is None else given * self.limit.unit
 
-    def why_over(self, settings: Settings, value: float, epochs: float) -> str:
-        """The sentence for a candidate that breaks the limit."""
+    def explain_excess(self, settings: Settings, value: float, epochs: float) -> str:
+        """Why a candidate with this value is excluded; the page's ``model.js`` writes the same."""
         assert self.limit is not None
         s, most = "s" if epochs == 1 else "", self.format(self.limit_of(settings) or 0.0)
         run = f"{count_epochs(epochs)} {self.limit.verb}{s} {self.format(value)}"
         return f"{run}, over the {self.limit.noun} of {most}"
 
-    def warn_over(self, high: float) -> Finding:
-        """The warning about a candidate whose value keeps the limit and whose interval does not."""
+    def warn_of_excess(self, high: float) -> Finding:
+        """The warning about a candidate whose value keeps the limit while its interval does not."""
         assert self.limit is not None
         return Finding(
             self.limit.warning_code,
             f"The run may {self.limit.verb} {self.format(high)}, which is over the {self.limit.noun}.",
             f"Probe for more steps to narrow the interval, or take a {self.limit.better} machine.",
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Epoch counts, objective and constraints of a ranking, checked.
+
+    ``markets`` and ``batch_sizes`` are None for all. ``regions`` is None where each machine is priced where it was
+    measured, and empty for all regions. ``epochs`` is empty where a study gives each candidate its own count.
+    """
+
+    epochs: tuple[int, ...]
+    decide_at: int | None = None
+    objective: Mapping[str, float]
+    markets: tuple[str, ...] | None = (_defaults.MARKET,)
+    regions: tuple[str, ...] | None = None
+    batch_sizes: tuple[int, ...] | None = None
+    deadline_hours: float | None = None
+    budget_usd: float | None = None
+    method: str = _defaults.METHOD
+    confidence: float = _defaults.CONFIDENCE
+    billing: Literal["exact", "provider"] = "exact"
+    interruptions: Interruptions | None = None
+    include_retired: bool = False
+
+    @classmethod
+    def read(cls, *, studied: bool = False, **arguments: Any) -> Settings:
+        """Check values as :func:`vmselect.rank` takes them."""
+        given: dict[str, Any] = {field.name: field.default for field in fields(cls)}
+        given |= {"markets": None} | arguments
+        given["epochs"] = () if studied else read_epochs(given["epochs"])
+        given["decide_at"] = _read_decide_at(given["decide_at"], given["epochs"])
+        given["objective"] = read_objective(given["objective"])
+        given["markets"] = read_markets(given["markets"])
+        given["regions"] = read_regions(given["regions"])
+        given["interruptions"] = Interruptions.read(given["interruptions"])
+        for name in ("deadline_hours", "budget_usd"):
+            given[name] = maybe(check_number, name, given[name], above=0)
+        check_choice("billing", given["billing"], ("exact", "provider"))
+        check_choice("method", given["method"], tuple(METHODS))
+        given["confidence"] = check_number("confidence", given["confidence"], least=0.5, most=0.999)
+        given["include_retired"] = check_flag("include_retired", given["include_retired"])
+        return cls(**given)
+
+    def changed(self, **changes: Any) -> Settings:
+        """These settings with ``changes``, which are checked in the same way."""
+        given = vars(self) | {"markets": self.markets or ALL, "regions": ALL if self.regions == () else self.regions}
+        if "market" in changes:
+            changes["markets"] = changes.pop("market")
+        wrong = [name for name in changes if name in FIXED or name not in given]
+        if wrong:
+            raise ArgumentError(
+                f"{', '.join(wrong)} cannot be changed on a finished ranking; call vmselect.rank again."
+            )
+        if changes.get("epochs") is not None and not self.epochs:
+            raise ArgumentError("epochs come from the study here; use vmselect.rank to give them yourself.")
+        if "epochs" in changes:
+            given["decide_at"] = None
+        return Settings.read(**(given | changes), studied=not self.epochs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        spot = self.interruptions.to_dict(confidence=self.confidence) if self.interruptions else None
+        return vars(self) | {"objective": dict(self.objective), "interruptions": spot}
 
 
 def _cost_of(candidates: Candidates, settings: Settings, time: Interval[Floats]) -> Interval[Floats]:
@@ -85,7 +165,7 @@ def _cost_of(candidates: Candidates, settings: Settings, time: Interval[Floats])
 
 
 def billed_seconds(seconds: Floats, *, increment: Floats, minimum: Floats) -> Floats:
-    """Seconds that appear on the bill: at least ``minimum``, rounded up to ``increment`` (0 bills exactly)."""
+    """Seconds on the bill: at least ``minimum``, rounded up to ``increment`` (0 bills exactly)."""
     charged = np.maximum(seconds, minimum)
     step = np.where(increment > 0, increment, 1.0)
     return np.where(increment > 0, np.ceil(charged / step) * step, charged)
@@ -136,15 +216,14 @@ def read_objective(objective: Objective) -> Mapping[str, float]:
     ({'cost': 1.0, 'time': 0.0}, {'cost': 0.7, 'time': 0.3})
     """
     if isinstance(objective, str):
-        objective = {read_measure(objective).name: 1.0}
+        objective = {objective: 1.0}
     if not isinstance(objective, Mapping):
         raise ArgumentError(
             f"objective is {show(objective)}; use one of {', '.join(MEASURES)}, or weights such as "
             '{"cost": 0.7, "time": 0.3}.'
         )
-    unknown = [name for name in objective if name not in MEASURES]
-    if unknown:
-        raise ArgumentError(f"objective weighs {show(unknown[0])}; the measures are {', '.join(MEASURES)}.")
+    for name in objective:
+        read_measure(name)
     weights = {name: objective.get(name, 0.0) for name in MEASURES}
     usable = all(is_number(weight) and weight >= 0 for weight in weights.values())
     total = sum(weights.values()) if usable else 0.0
@@ -153,12 +232,53 @@ def read_objective(objective: Objective) -> Mapping[str, float]:
     return MappingProxyType({name: float(weight / total) for name, weight in weights.items()})
 
 
-def name_of(weights: Mapping[str, float]) -> str:
-    """The objective in words.
+def read_epochs(epochs: int | Iterable[int]) -> tuple[int, ...]:
+    """One epoch count or several, each once, in the order given."""
+    if isinstance(epochs, Set):
+        raise ArgumentError(f"epochs is {epochs!r}, which has no last one to decide; give a list.")
+    return several(check_count, "epochs", epochs)
 
-    >>> name_of({"cost": 0.7, "time": 0.3})
-    '0.7 cost + 0.3 time'
-    """
+
+def read_markets(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """One market or several. ``"all"`` gives None, and None the default market."""
+    if isinstance(given, str) and given == ALL:
+        return None
+    return several(check_choice, "market", _defaults.MARKET if given is None else given, choices=MARKETS)
+
+
+def read_regions(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """One region or several. ``"all"`` gives an empty tuple, and None stays None."""
+    if given is None or (isinstance(given, str) and given == ALL):
+        return None if given is None else ()
+    return several(check_name, "region", given)
+
+
+def read_catalog(catalog: Any) -> Catalog:
+    """The catalog given, or the default one."""
+    if not isinstance(catalog, Catalog | None):
+        raise ArgumentError(f"catalog is {show(catalog)}. Load a price file first, with vmselect.Catalog.load(...).")
+    return Catalog.default() if catalog is None else catalog
+
+
+def read_batch_sizes(given: int | Iterable[int] | Literal["all"] | None) -> tuple[int, ...] | None:
+    """One batch size or several; None and ``"all"`` mean every one that was measured."""
+    if given is None or (isinstance(given, str) and given == ALL):
+        return None
+    return several(check_count, "batch_size", given)
+
+
+def _read_decide_at(given: Any, epochs: tuple[int, ...]) -> int | None:
+    if given is None:
+        return epochs[-1] if epochs else None
+    count = check_count("decide_at", given)
+    if count not in epochs:
+        known = ", ".join(map(str, epochs)) or "those of the study"
+        raise ArgumentError(f"decide_at is {count}, which is not among the epoch counts {known}; add it to epochs.")
+    return count
+
+
+def describe_objective(weights: Mapping[str, float]) -> str:
+    """The objective in words, such as "0.7 cost + 0.3 time"."""
     weighed = {name: weight for name, weight in weights.items() if weight}
     if len(weighed) == 1:
         return next(iter(weighed))

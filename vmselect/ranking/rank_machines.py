@@ -1,4 +1,4 @@
-"""From profiles and prices to a decision."""
+"""``rank`` and ``select``: from profiles and prices to a ranking."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
 from vmselect.grouping import check_comparable, read_records
 from vmselect.ranking.candidates import join_offers
-from vmselect.ranking.epochs import Studied
-from vmselect.ranking.estimates import Measured
-from vmselect.ranking.measures import Objective
+from vmselect.ranking.estimates import Measured, Studied
+from vmselect.ranking.measures import Objective, Settings, read_batch_sizes, read_catalog
 from vmselect.ranking.result import Ranking
-from vmselect.ranking.settings import Settings, read_batch_sizes, read_catalog
 from vmselect.ranking.spot import Interruptions
 from vmselect.ranking.transfer_cost import Transfer
 from vmselect.records import Profile, Record
@@ -69,18 +67,17 @@ def rank(
     ``catalog=None`` uses :meth:`Catalog.default`. With several epoch counts the last one decides, unless ``decide_at``
     names another. ``epochs`` may be a :class:`ConvergenceStudy`: each batch size then takes the epochs that it needs,
     and ``minimum_metric`` is the final value that the monitored metric (or each metric that it names) must reach.
-    ``workload``, or its single fields, describes where the training differs from what was probed.
+    ``workload``, or its single fields, describes how the training differs from the probed one.
     ``billing="provider"`` applies the provider's billing increment and minimum. ``interruptions`` applies to spot
-    prices only. ``model`` takes only the profiles of that model, and ``fit`` only those of one training of a program
-    with several: its number, or its name. ``transfer`` (a :class:`~vmselect.Transfer`) adds moving the data in and the
-    model out. :func:`vmselect.rank_inference` ranks inference records.
+    prices only. ``model`` and ``fit`` (number or name of one training of a program) choose among the profiles.
+    ``transfer`` (a :class:`~vmselect.Transfer`) adds moving the data in and the model out.
+    :func:`vmselect.rank_inference` ranks inference records.
     """
     fields = {
         "examples": examples, "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch,
     }  # fmt: skip
     wanted = Workload.saying(workload, fields)
-    if batch_size is None and wanted.batch_size is not None:
-        batch_size = wanted.batch_size
+    batch_size = wanted.batch_size if batch_size is None else batch_size
     wanted = replace(wanted, batch_size=None)
     settings = Settings.read(
         epochs=epochs, studied=isinstance(epochs, ConvergenceStudy), decide_at=decide_at, objective=objective,
@@ -107,20 +104,19 @@ def rank(
     elif batch_size is None:
         check_batch_sizes([profile for profile in chosen if profile.instance_type])
     measured = Measured(chosen, fit_times, given=wanted.given)
+    machine_estimates, excluded = measured.machine_estimates, measured.excluded
     if studied:
         machine_estimates, excluded, studied = studied.make_pairs(measured, settings.batch_sizes, catalog)
         findings = (*findings, *studied.study.findings)
-    else:
-        machine_estimates, excluded = measured.machine_estimates, measured.excluded
-        if settings.batch_sizes is not None:
-            machine_estimates, others = measured.at_sizes(settings.batch_sizes, name_others=True)
-            excluded = [*excluded, *others]
+    elif settings.batch_sizes is not None:
+        machine_estimates, others = measured.at_sizes(settings.batch_sizes, name_others=True)
+        excluded = [*excluded, *others]
     if transfer is not None:
         machine_estimates, unmoved = Transfer.read(transfer).charge(machine_estimates)
         excluded = [*excluded, *unmoved]
     candidates, unpriced = join_offers(machine_estimates, catalog, settings)
-    whole = dict.fromkeys((*findings, *catalog.findings))
-    return Ranking(candidates, settings, excluded=[*excluded, *unpriced], findings=tuple(whole), studied=studied)
+    findings = tuple(dict.fromkeys((*findings, *catalog.findings)))
+    return Ranking(candidates, settings, excluded=[*excluded, *unpriced], findings=findings, studied=studied)
 
 
 def select(
@@ -132,7 +128,7 @@ def select(
     minimum_metric: float | Mapping[str, float] | None = None,
     **options: Any,
 ) -> Ranking:
-    """Rank every pair of VM type and batch size: :func:`vmselect.rank` with the epochs that a study says each needs.
+    """Rank every pair of VM type and batch size: :func:`vmselect.rank` with the epochs that a study gives for each.
 
     >>> import vmselect as vs
     >>> profiles = [
@@ -147,10 +143,9 @@ def select(
     >>> vs.select(profiles, study, minimum_metric=0.96).batch_sizes
     (256,)
 
-    Without ``batch_size`` every size is a candidate that the study or a profile was made at. A machine's time at a
-    size where it was not probed is interpolated, and so are epochs; what lies too far is left out with the reason.
-    ``minimum_metric`` demands at least that much, or at most that much where smaller is better. The other arguments
-    are those of :func:`vmselect.rank`.
+    Without ``batch_size``, all sizes of the study and of the profiles are candidates. Times and epochs at other sizes
+    are interpolated; sizes too far away are excluded with the reason. ``minimum_metric`` is an upper bound for metrics
+    where smaller is better. The other arguments are those of :func:`vmselect.rank`.
     """
     if not isinstance(study, ConvergenceStudy):
         raise ArgumentError(f"study is {show(study)}. Load one with vmselect.ConvergenceStudy.load(folder).")
@@ -161,10 +156,10 @@ def select(
 
 
 def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fit: int | str | None) -> list[Profile]:
-    """The profiles, of the given model and of the given training of their program only where one is named."""
+    """The profiles of the given model, and of the given training of their program."""
     records = [profiles] if isinstance(profiles, (Record, str, bytes)) else list_items(profiles)
     if any(isinstance(record, InferenceRecord) for record in records):
-        raise ArgumentError("There are inference records among the profiles. Rank them with vmselect.rank_inference.")
+        raise ArgumentError("The profiles include inference records. Rank those with vmselect.rank_inference.")
     given, model = read_records(records, Profile, error=RankingError), maybe(check_name, "model", model)
     named = [profile for profile in given if model is None or profile.model == model]
     if not named:

@@ -1,4 +1,4 @@
-"""The ranking: rows in order, what was left out and why, and the views that a decision needs."""
+"""The ranking: rows in order, excluded candidates with reasons, tables, and views across epoch counts."""
 
 from __future__ import annotations
 
@@ -6,44 +6,63 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from vmselect import __version__
-from vmselect._checks import check_flag, check_indent
+from vmselect._checks import check_choice, check_count, check_flag, check_indent, check_name
 from vmselect._hooks import hook
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
 from vmselect.estimation.autotune_wait import price_waits
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.ranking import selection_cost, text, views
-from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, name_unsold
-from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, Assessment, assess
-from vmselect.ranking.epochs import Studied
-from vmselect.ranking.measures import LIMITED, MEASURES
-from vmselect.ranking.rows import Excluded, Ints, Lazy, Row
-from vmselect.ranking.settings import Settings
-from vmselect.ranking.warnings import candidate_findings
+from vmselect.ranking import selection_cost, text
+from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, candidate_findings, exclude_unsold
+from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, Assessment, assess, measure
+from vmselect.ranking.estimates import Studied
+from vmselect.ranking.measures import LIMITED, MEASURES, Settings, read_measure
+from vmselect.ranking.rows import Excluded, Floats, Ints, Lazy, Row
 from vmselect.units import printable, printable_lines
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vmselect.convergence import ConvergenceStudy
+
+FORMAT = 1
+MACHINE_FIELDS = (
+    "instance_type", "provider", "batch_size", "title", "basis", "repetitions", "probe_seconds", "iterations",
+)  # fmt: skip
+COSTS = ("study_seconds", "study_usd", "probe_seconds", "probe_usd", "exhaustive_seconds", "exhaustive_usd", "fraction")
+HORIZON = 1_000_000
+"""Epochs up to which crossovers are searched: more than any training takes."""
+MAX_COMPUTED = 200_000
+"""Values that are computed one by one where runtimes are not linear in the epochs."""
+INADEQUATE = ("first_iteration", "second_iteration", "mean_2_10")
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """The winner changes: from ``epochs`` on, ``winner`` is best, up to then ``previous`` was."""
+
+    epochs: int
+    previous: str
+    winner: str
+
+    def __str__(self) -> str:
+        return printable(f"from {self.epochs:,} epochs on {self.winner}, before that {self.previous}")
 
 
 class Ranking:
     """Candidates in order of the objective, best first; made by :func:`vmselect.rank`.
 
     With several epoch counts, ``rows`` starts with the one that decides; ``rank`` counts within each epoch count.
-    Made from a convergence study, it ranks pairs of VM type and batch size, and ``study`` and ``demands`` are what
-    their epochs and minimum metrics came from.
+    Made from a convergence study, it ranks pairs of VM type and batch size with the epochs of that ``study``.
 
     >>> import vmselect as vs
     >>> def line(name, start, epoch):
@@ -51,16 +70,12 @@ class Ranking:
     ...                                  first_epoch_seconds=epoch, later_epoch_seconds=[epoch])
     >>> ranking = vs.rank([line("g4dn.xlarge", 10, 30), line("g5.xlarge", 60, 12), line("my-pc", 0, 90)],
     ...                   epochs=[1, 10], catalog=vs.Catalog.embedded(), objective="time", method="malta-epoch")
-    >>> ranking.best.instance_type, len(ranking), [row.instance_type for row in ranking.pareto]
-    ('g5.xlarge', 4, ['g5.xlarge', 'g4dn.xlarge'])
-    >>> print(ranking.excluded[0])
-    my-pc, batch 64: the catalog has no price of my-pc; add one with catalog.with_offers
+    >>> ranking.best.instance_type, len(ranking), [one.candidate for one in ranking.excluded]
+    ('g5.xlarge', 4, ['my-pc, batch 64'])
     >>> ranking.relative("time").round(2).to_dict("list")
     {1: [1.8, 1.0], 10: [1.0, 1.72]}
-    >>> [change.epochs for change in ranking.crossovers("time")], ranking.settled_from("time")
-    ([3], 3)
-    >>> ranking.against("g4dn.xlarge").loc["g5.xlarge"].round(2).to_dict()
-    {'price_ratio': 1.91, 'speed_up': 1.72, 'cost_ratio': 1.11}
+    >>> [change.epochs for change in ranking.crossovers("time")]
+    [3]
     >>> ranking.rerank(objective="cost").best.instance_type
     'g4dn.xlarge'
     """
@@ -78,7 +93,7 @@ class Ranking:
         self.settings = settings
         self.assessment: Assessment = assess(candidates, settings)
         self.always_excluded = tuple(excluded)
-        """What was left out whatever the settings: no price at all, out of memory, and the like."""
+        """Excluded under all settings: no price at all, out of memory, and the like."""
         self.studied = studied
         self._findings = tuple(findings)
 
@@ -89,16 +104,17 @@ class Ranking:
         """Position of the epoch count that decides, among ``settings.epochs``."""
         return self.settings.epochs.index(self.settings.decide_at) if self.settings.decide_at is not None else 0
 
+    @property
+    def _columns(self) -> list[int]:
+        """Positions of the epoch counts, the deciding one first."""
+        return sorted(range(len(self.assessment.order)), key=lambda column: column != self.deciding_column)
+
     @cached_property
     def positions(self) -> tuple[Ints, Ints]:
         """For each row, the position of its candidate and of its epoch count."""
-        order = self.assessment.order
-        columns = sorted(range(len(order)), key=lambda column: column != self.deciding_column)
-        rows = [order[column] for column in columns]
-        return (
-            np.concatenate(rows) if rows else np.zeros(0, dtype=np.intp),
-            np.repeat(np.array(columns, dtype=np.intp), [len(part) for part in rows]),
-        )
+        columns = self._columns
+        rows = [self.assessment.order[column] for column in columns]
+        return np.concatenate(rows), np.repeat(np.array(columns, dtype=np.intp), [len(part) for part in rows])
 
     @cached_property
     def rows(self) -> Sequence[Row]:
@@ -123,7 +139,7 @@ class Ranking:
 
     @property
     def best(self) -> Row:
-        """The winner at the deciding epoch count; where nothing is feasible, a :class:`RankingError` says why."""
+        """The winner at the deciding epoch count. Raises :class:`RankingError` where nothing is feasible."""
         if not self:
             raise RankingError(text.nothing_feasible(self))
         return self.deciding_rows[0]
@@ -150,7 +166,7 @@ class Ranking:
             instance_type=one.instance_type,
             batch_size=one.batch_size,
             **{name: who[name] for name in OFFER_FIELDS},
-            epochs=_count(result.epochs[self.candidates.machine_estimate[candidate], column]),
+            epochs=self._epochs_of(candidate, column),
             **own,
             usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
             price_date=who["date"],
@@ -166,6 +182,11 @@ class Ranking:
             measures=measures,
         )
 
+    def _epochs_of(self, candidate: int, column: int) -> float:
+        """An epoch count, as a whole number where it is one."""
+        epochs = float(self.assessment.epochs[self.candidates.machine_estimate[candidate], column])
+        return int(epochs) if epochs.is_integer() else epochs
+
     def measures_of(self, candidate: int, column: int) -> dict[str, Interval[float]]:
         """Every measure of one candidate at one epoch count."""
         at = candidate, column
@@ -174,8 +195,8 @@ class Ranking:
 
     @cached_property
     def excluded(self) -> Sequence[Excluded]:
-        """Every candidate that was left out, with the reason; those at the deciding epoch count come first."""
-        return self._excluded(sorted(range(len(self.assessment.order)), key=lambda c: c != self.deciding_column))
+        """Every excluded candidate with the reason; those at the deciding epoch count come first."""
+        return self._excluded(self._columns)
 
     @cached_property
     def deciding_excluded(self) -> Sequence[Excluded]:
@@ -191,22 +212,31 @@ class Ranking:
             if i < known:
                 return self._out_at_all_epochs[i]
             at = int(which[i - known]), columns[int(position[i - known])]
-            epochs = _count(self.assessment.epochs[self.candidates.machine_estimate[at[0]], at[1]])
+            epochs = self._epochs_of(*at)
             broken = LIMITED[int(self.assessment.limits[at]) - FIRST_LIMIT]
             value = float(self.assessment.measures[broken.name].value[at])
             assert broken.limit is not None
-            reason = broken.why_over(self.settings, value, epochs)
+            reason = broken.explain_excess(self.settings, value, epochs)
             return Excluded(self.candidates.title(at[0]), broken.limit.reason_code, reason, epochs)
 
         return Lazy(known + len(which), make)
 
     @cached_property
     def _out_at_all_epochs(self) -> tuple[Excluded, ...]:
-        wanted = self.assessment.limits[:, 0] != OTHER_MARKET
-        return (*self.always_excluded, *name_unsold(self.candidates, self.settings, wanted=wanted))
+        which, sold_in = self.candidates.machine_estimate, self.candidates.column("market")
+        unsold = (
+            exclude_unsold(self.candidates.machine_estimates[one], self.settings.markets, sold_in[which == one])
+            for one in np.setdiff1d(which, which[self._in_market])
+        )
+        return (*self.always_excluded, *unsold)
+
+    @property
+    def _in_market(self) -> Ints:
+        """Positions of the candidates in the chosen markets, whether or not they keep the limits."""
+        return np.flatnonzero(self.assessment.limits[:, 0] != OTHER_MARKET)
 
     def count_reasons(self) -> Counter[str]:
-        """How many were left out at the deciding epoch count, by reason code."""
+        """Number of excluded candidates at the deciding epoch count, by reason code."""
         codes = self.assessment.limits[:, self.deciding_column]
         broken = {m.limit.reason_code: int((codes == FIRST_LIMIT + i).sum()) for i, m in enumerate(LIMITED) if m.limit}
         return Counter(excluded.reason_code for excluded in self._out_at_all_epochs) + Counter(broken)
@@ -218,37 +248,36 @@ class Ranking:
         found = candidate_findings(self.candidates, candidate, self.settings)
         if column is None:
             return found
-        position = self.candidates.machine_estimate[candidate]
         found = price_waits(
             found,
             idle_seconds=self.candidates.of(candidate).runtime.idle_seconds,
-            epochs=float(self.assessment.epochs[position, column]),
+            epochs=float(self._epochs_of(candidate, column)),
             usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
         )
-        for measure in LIMITED:
-            most, high = measure.limit_of(self.settings), self.assessment.measures[measure.name].high
+        for limited in LIMITED:
+            most, high = limited.limit_of(self.settings), self.assessment.measures[limited.name].high
             if most is not None and high[candidate, column] > most:
-                found += (measure.warn_over(float(high[candidate, column])),)
+                found += (limited.warn_of_excess(float(high[candidate, column])),)
         return found
 
     def terms_of(self, candidate: int, column: int) -> dict[str, float]:
-        """Where the time of one candidate at one epoch count goes."""
+        """Seconds by name that sum to the time of one candidate at one epoch count."""
         position = self.candidates.machine_estimate[candidate]
-        terms = self.candidates.of(candidate).runtime.terms_at(float(self.assessment.epochs[position, column]))
+        terms = self.candidates.of(candidate).runtime.terms_at(float(self._epochs_of(candidate, column)))
         lost = self.assessment.time.value[candidate, column] - self.assessment.work.value[position, column]
         return {**terms, "interruptions": float(lost)} if lost else terms
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Findings about the ranking as a whole, the age of its prices, and its winner."""
-        ranked = self.assessment.limits[:, 0] != OTHER_MARKET
-        age = describe_age(set(self.candidates.offers["date"].astype(str).to_numpy()[self.candidates.offer[ranked]]))
+        dates = self.candidates.offers["date"].astype(str).to_numpy()
+        age = describe_age(set(dates[self.candidates.offer[self._in_market]]))
         winner = self.best.findings if self else ()
         return tuple(dict.fromkeys([*self._findings, *([age] if age else []), *winner]))
 
     @property
     def verdict(self) -> str:
-        """The answer in a sentence or two."""
+        """What to rent, its time and cost, and ties, in a sentence or two."""
         return text.verdict(self)
 
     def __str__(self) -> str:
@@ -276,30 +305,101 @@ class Ranking:
         return tuple(sorted(size for size in sizes if size is not None))
 
     def metric(self, batch_size: int | None) -> float | None:
-        """Final value of the monitored metric at a batch size, where a study knows it."""
+        """Final value of the monitored metric at a batch size, where a study has one."""
         return self.studied.metric(batch_size) if self.studied else None
 
     # -- data out ------------------------------------------------------------------------------------------------
 
     def to_frame(self) -> pd.DataFrame:
-        """The rows as a DataFrame, with the fields of :class:`Row` as columns."""
-        return to_frame(self)
+        """The rows as a DataFrame: the fields of :class:`Row`, then measures without a field of their own."""
+        which, column = self.positions
+        result, candidates = self.assessment, self.candidates
+        at = which, column
+        columns: dict[str, Any] = {
+            "rank": result.rank[at], "score": result.score[at], "tied_with_best": result.tied[at],
+            "pareto": result.pareto[at], "epochs": result.epochs[candidates.machine_estimate[which], column],
+            "price_date": candidates.column("date")[which], "usd_per_hour": candidates.usd_per_hour[which],
+        }  # fmt: skip
+        for name, one in MEASURES.items():
+            columns |= dict(zip(one.fields, (part[at] for part in result.measures[name]), strict=True))
+        columns |= {name: candidates.column(name)[which] for name in OFFER_FIELDS}
+        for name in ("instance_type", "batch_size", "factors", "basis"):
+            columns[name] = candidates.per_machine_estimate(attrgetter(name))[which]
+        columns["method"] = candidates.per_machine_estimate(lambda one: one.runtime.method)[which]
+        places = list(zip(which.tolist(), column.tolist(), strict=True))
+        columns["terms"] = [self.terms_of(*place) for place in places]
+        columns["findings"] = [self.findings_of(*place) for place in places]
+        columns["title"] = [candidates.title(candidate) for candidate, _ in places]
+        columns["measures"] = [self.measures_of(*place) for place in places]
+        names = dict.fromkeys([*(field.name for field in fields(Row)), *columns])
+        frame = pd.DataFrame({name: columns[name] for name in names})
+        if self.studied:
+            metrics = [self.metric(size) for size in frame["batch_size"]]
+            frame.insert(list(frame.columns).index("batch_size") + 1, "metric", metrics)
+        whole = (frame["epochs"] % 1 == 0).all()
+        return frame.astype({"epochs": int}) if whole else frame
 
     def payload(self, *, rows: bool = True, which: Sequence[int] | None = None) -> dict[str, Any]:
-        """Everything as plain values, enough to rank again elsewhere; see docs/reference/ranking.md.
+        """Everything as plain, finite values, enough to rank again elsewhere; see docs/reference/ranking.md.
 
-        ``which`` are the positions of the candidates to tell of, where not all of very many are wanted.
+        Without ``rows`` it has no results, and of the excluded only those that no settings bring back. ``which`` are
+        positions of candidates, where not all are wanted.
         """
-        return to_payload(self, rows=rows, which=which)
+        findings: dict[Finding, int] = {}
+
+        def number(found: tuple[Finding, ...]) -> list[int]:
+            return [findings.setdefault(finding, len(findings)) for finding in found]
+
+        candidates = self.candidates
+        whole = number(self.findings)
+        plain: dict[str, Any] = {
+            "format": FORMAT,
+            "writer": f"vmselect {__version__}",
+            "verdict": self.verdict,
+            "settings": self.settings.to_dict(),
+            "machines": [
+                {name: getattr(one, name) for name in MACHINE_FIELDS}
+                | {
+                    "factors": dict(one.factors),
+                    "method": one.runtime.method,
+                    "runtime": one.runtime.coefficients(),
+                    "epochs": list(one.epochs) if one.epochs else None,
+                }
+                for one in candidates.machine_estimates
+            ],
+            "candidates": [
+                {"machine": int(candidates.machine_estimate[i]), "title": candidates.title(i)}
+                | candidates.identity(i)
+                | {
+                    "usd_per_hour": float(candidates.usd_per_hour[i]),
+                    "moving_usd": float(candidates.moving_usd[i]),
+                    "billing_increment_seconds": float(candidates.increment_seconds[i]),
+                    "billing_minimum_seconds": float(candidates.minimum_seconds[i]),
+                    "findings": number(self.findings_of(i)),
+                }
+                for i in (range(len(candidates)) if which is None else which)
+            ],
+            "excluded": [asdict(excluded) for excluded in (self.excluded if rows else self.always_excluded)],
+        }
+        if rows:
+            plain["rows"] = [
+                vars(row)
+                | {"candidate": int(candidate), "findings": number(row.findings), "factors": dict(row.factors)}
+                | {"measures": {name: value._asdict() for name, value in row.measures.items()}}
+                for row, candidate in zip(self.rows, self.positions[0], strict=True)
+            ]
+        plain["ranking_findings"] = whole
+        plain["findings"] = [asdict(finding) for finding in findings]
+        if self.studied:
+            sizes = sorted({one.batch_size for one in candidates.machine_estimates if one.batch_size})
+            cost = self.selection_cost()
+            plain["study"] = self.studied.to_dict(sizes, {name: getattr(cost, name) for name in COSTS})
+        return plain
 
     def to_json(self, *, rows: bool = True, indent: int | None = None) -> str:
         """The payload as JSON text."""
-        return json.dumps(
-            self.payload(rows=check_flag("rows", rows)),
-            indent=check_indent(indent),
-            ensure_ascii=False,
-            allow_nan=False,
-        )
+        plain = self.payload(rows=check_flag("rows", rows))
+        return json.dumps(plain, indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     # -- comparisons ---------------------------------------------------------------------------------------------
 
@@ -318,23 +418,140 @@ class Ranking:
 
     def relative(self, objective: str = "cost") -> pd.DataFrame:
         """A row per candidate, a column per epoch count, each column divided by its minimum: the best is 1.00."""
-        return views.relative(self, objective)
+        values = np.where(self.assessment.limits == FEASIBLE, self._values(objective), np.nan)
+        order = np.lexsort((np.arange(len(values)), values[:, self.deciding_column]))
+        shown = order[np.isfinite(values[order]).any(axis=1)]
+        labels: list[Any] = list(self.settings.epochs) or ["study"]
+        table = pd.DataFrame(values[shown], index=self._index(shown), columns=pd.Index(labels, name="epochs"))
+        return table / table.min()
 
     def strategies(self, objective: str = "time") -> pd.DataFrame:
-        """The same, ranked by single iterations only: strategies that are known to mislead, beside the estimate."""
-        return views.strategies(self, objective)
+        """The same by single iterations only (first, second, mean of 2..10), which mislead, beside the estimate."""
+        check_choice("objective", objective, ("cost", "time"))
+        wanted = np.flatnonzero(self.assessment.limits[:, self.deciding_column] == FEASIBLE)
+        prices = self.candidates.usd_per_hour[wanted] if objective == "cost" else np.ones(len(wanted))
+        columns: dict[str, Any] = {}
+        for name in INADEQUATE:
+            seconds = [one.iterations.get(name, np.nan) for one in self.candidates.machine_estimates]
+            columns[name] = np.array(seconds, dtype=float)[self.candidates.machine_estimate[wanted]] * prices
+        columns["estimate"] = self._values(objective)[wanted, self.deciding_column]
+        table = pd.DataFrame(columns, index=self._index(wanted)).sort_values("estimate", kind="stable")
+        return table / table.min()
 
-    def crossovers(self, objective: str = "cost", *, up_to: int = views.HORIZON) -> tuple[views.Crossover, ...]:
+    def crossovers(self, objective: str = "cost", *, up_to: int = HORIZON) -> tuple[Crossover, ...]:
         """Where the winner changes as the number of epochs grows from 1 to ``up_to``."""
-        return views.crossovers(self, objective, up_to=up_to)
+        # Where runtimes are lines in the number of epochs, the winner's value is a concave envelope: a candidate that
+        # wins at two epoch counts wins at all between them. Halving the intervals whose ends differ finds every change.
+        wanted, early = self._search_range(up_to)
+        if not len(wanted):
+            return ()
 
-    def settled_from(self, objective: str = "cost", *, up_to: int = views.HORIZON) -> int:
+        def winners(counts: Ints) -> Ints:
+            best: Ints = np.argmin(self._values_at(objective, counts)[wanted], axis=0)
+            return wanted[best]
+
+        def winner(epochs: int) -> int:
+            return int(winners(np.array([epochs]))[0])
+
+        title = self.candidates.title
+        leaders = winners(early)
+        changes = [
+            Crossover(int(early[i]), title(leaders[i - 1]), title(leaders[i]))
+            for i in np.flatnonzero(np.diff(leaders)) + 1
+        ]
+        pending = [(int(early[-1]), int(leaders[-1]), up_to, winner(up_to))]
+        while pending:
+            low, first, high, last = pending.pop()
+            if first == last:
+                continue
+            if high - low == 1:
+                changes.append(Crossover(high, title(first), title(last)))
+                continue
+            middle = (low + high) // 2
+            between = winner(middle)
+            pending += [(middle, between, high, last), (low, first, middle, between)]
+        return tuple(changes)
+
+    def settled_from(self, objective: str = "cost", *, up_to: int = HORIZON) -> int:
         """The epoch count from which the whole order stays as it is, up to ``up_to``."""
-        return views.settled_from(self, objective, up_to=up_to)
+        # Two lines cross once at most, so an order that has become the final one stays it: halving finds the point.
+        wanted, early = self._search_range(up_to)
+
+        def orders(counts: Ints) -> Ints:
+            ordered: Ints = np.argsort(self._values_at(objective, counts)[wanted], axis=0, kind="stable")
+            return ordered
+
+        final = orders(np.array([up_to]))
+
+        def unlike_final(counts: Ints) -> Ints:
+            found: Ints = counts[(orders(counts) != final).any(axis=0)]
+            return found
+
+        low, high = int(early[-1]), up_to
+        if not len(unlike_final(early[-1:])):
+            return int(unlike_final(early).max(initial=0)) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if len(unlike_final(np.array([middle]))) else (low, middle)
+        return high
 
     def against(self, instance_type: str) -> pd.DataFrame:
-        """Price ratio, speed-up and cost ratio of each candidate relative to ``instance_type``."""
-        return views.against(self, instance_type)
+        """Price ratio, speed-up and cost ratio of each candidate to the cheapest offer of ``instance_type``."""
+        instance_type = check_name("instance_type", instance_type)
+        sold, column, result = self._in_market, self.deciding_column, self.assessment
+        names = self.candidates.per_machine_estimate(attrgetter("instance_type"))[sold]
+        same = sold[names == instance_type]
+        if not len(same):
+            known = ", ".join(sorted(set(names)))
+            raise RankingError(f"{instance_type} is not among the candidates; choose one of: {known}.")
+        seconds, cost, price = result.time.value[:, column], result.cost.value[:, column], self.candidates.usd_per_hour
+        base = same[np.argmin(cost[same])]
+        # A baseline may break the limits: it is what the others are compared with, not what is to be rented.
+        order = result.order[column]
+        order = order if base in order else np.append(order, base)
+        ratios = {
+            "price_ratio": price[order] / price[base],
+            "speed_up": seconds[base] / seconds[order],
+            "cost_ratio": cost[order] / cost[base],
+        }
+        return pd.DataFrame(ratios, index=self._index(order))
+
+    def _values(self, objective: str) -> Floats:
+        return self.assessment.measures[read_measure(objective).name].value
+
+    def _values_at(self, objective: str, counts: Ints) -> Floats:
+        """A row per candidate, a column per epoch count."""
+        name, epochs = read_measure(objective).name, counts[None, :].astype(float)
+        work = self.candidates.work(Interval(epochs, epochs, epochs))
+        return measure(self.candidates, self.settings, work)[name].value
+
+    def _search_range(self, up_to: int) -> tuple[Ints, Ints]:
+        """Candidates in the chosen markets, and the epoch counts to compute one by one.
+
+        Where all runtimes and bills are lines, the first count is enough. Validating every few epochs and rounding up a
+        bill make steps, so that leaders may change to and fro.
+        """
+        if not self.settings.epochs:
+            raise RankingError("The study gives each candidate its epoch count. Use vmselect.rank to vary the epochs.")
+        check_count("up_to", up_to)
+        wanted = self._in_market
+        every = self.candidates.form.validation_freq[self.candidates.machine_estimate[wanted]]
+        if self.settings.billing == "exact" and (every == 1).all():
+            return wanted, np.array([1])
+        return wanted, np.arange(1, min(up_to, max(1, MAX_COMPUTED // max(1, len(wanted)))) + 1)
+
+    def _index(self, which: Ints) -> pd.Index:
+        """Instance types where they distinguish the candidates, otherwise with whatever else is needed."""
+        levels: dict[str, Any] = {
+            name: self.candidates.per_machine_estimate(attrgetter(name))[which]
+            for name in ("instance_type", "batch_size")
+        }
+        levels |= {name: self.candidates.column(name)[which] for name in ("provider", "service", "region", "market")}
+        kept = {name: values for name, values in levels.items() if name == "instance_type" or len(set(values)) > 1}
+        instance_types: pd.Index = pd.Index(kept["instance_type"], name="instance_type")
+        if instance_types.is_unique or len(kept) == 1:
+            return instance_types
+        return pd.MultiIndex.from_arrays(list(kept.values()), names=list(kept))
 
     def selection_cost(self) -> selection_cost.SelectionCost:
         """What choosing cost, against running everything everywhere; with a study a :class:`MethodologyCost`.
@@ -356,111 +573,3 @@ class Ranking:
     def _repr_html_(self) -> str:
         html: str = hook("ranking_html")(self)
         return html
-
-
-def _count(epochs: float) -> float:
-    """An epoch count as a whole number where it is one."""
-    return int(epochs) if float(epochs).is_integer() else float(epochs)
-
-
-# A ranking as a table and as plain values for JSON.
-
-
-FORMAT = 1
-COSTS = ("study_seconds", "study_usd", "probe_seconds", "probe_usd", "exhaustive_seconds", "exhaustive_usd", "fraction")
-
-
-def to_frame(ranking: Ranking) -> pd.DataFrame:
-    """A row per :class:`Row`, a column per field; measures that have no field of their own follow."""
-    import pandas as pd
-
-    which, column = ranking.positions
-    result, candidates = ranking.assessment, ranking.candidates
-    at = which, column
-    columns: dict[str, Any] = {
-        "rank": result.rank[at], "score": result.score[at], "tied_with_best": result.tied[at],
-        "pareto": result.pareto[at], "epochs": result.epochs[candidates.machine_estimate[which], column],
-        "price_date": candidates.column("date")[which], "usd_per_hour": candidates.usd_per_hour[which],
-    }  # fmt: skip
-    for measure in MEASURES.values():
-        columns |= dict(zip(measure.fields, (p[at] for p in result.measures[measure.name]), strict=True))
-    columns |= {name: candidates.column(name)[which] for name in OFFER_FIELDS}
-    for name in ("instance_type", "batch_size", "factors", "basis"):
-        columns[name] = candidates.per_machine_estimate(attrgetter(name))[which]
-    columns["method"] = candidates.per_machine_estimate(lambda one: one.runtime.method)[which]
-    places = list(zip(which.tolist(), column.tolist(), strict=True))
-    columns["terms"] = [ranking.terms_of(*place) for place in places]
-    columns["findings"] = [ranking.findings_of(*place) for place in places]
-    columns["title"] = [candidates.title(candidate) for candidate, _ in places]
-    columns["measures"] = [ranking.measures_of(*place) for place in places]
-    names = dict.fromkeys([*(field.name for field in fields(Row)), *columns])
-    frame = pd.DataFrame({name: columns[name] for name in names})
-    if ranking.studied:
-        metrics = [ranking.metric(size) for size in frame["batch_size"]]
-        frame.insert(list(frame.columns).index("batch_size") + 1, "metric", metrics)
-    whole = (frame["epochs"] % 1 == 0).all()
-    return frame.astype({"epochs": int}) if whole else frame
-
-
-def to_payload(ranking: Ranking, *, rows: bool, which: Sequence[int] | None) -> dict[str, Any]:
-    """Plain values, all of them finite: identities, prices, coefficients, settings, and with ``rows`` the results.
-
-    Without them, what is excluded is only what no settings bring back.
-    """
-    findings: dict[Finding, int] = {}
-
-    def number(found: tuple[Finding, ...]) -> list[int]:
-        return [findings.setdefault(finding, len(findings)) for finding in found]
-
-    candidates = ranking.candidates
-    whole = number(ranking.findings)
-    plain: dict[str, Any] = {
-        "format": FORMAT,
-        "writer": f"vmselect {__version__}",
-        "verdict": ranking.verdict,
-        "settings": ranking.settings.to_dict(),
-        "machines": [
-            {
-                "instance_type": one.instance_type,
-                "provider": one.provider,
-                "batch_size": one.batch_size,
-                "factors": dict(one.factors),
-                "title": one.title,
-                "basis": one.basis,
-                "repetitions": one.repetitions,
-                "probe_seconds": one.probe_seconds,
-                "method": one.runtime.method,
-                "runtime": one.runtime.coefficients(),
-                "iterations": one.iterations,
-                "epochs": list(one.epochs) if one.epochs else None,
-            }
-            for one in candidates.machine_estimates
-        ],
-        "candidates": [
-            {"machine": int(candidates.machine_estimate[i]), "title": candidates.title(i)}
-            | candidates.identity(i)
-            | {
-                "usd_per_hour": float(candidates.usd_per_hour[i]),
-                "moving_usd": float(candidates.moving_usd[i]),
-                "billing_increment_seconds": float(candidates.increment_seconds[i]),
-                "billing_minimum_seconds": float(candidates.minimum_seconds[i]),
-                "findings": number(ranking.findings_of(i)),
-            }
-            for i in (range(len(candidates)) if which is None else which)
-        ],
-        "excluded": [asdict(excluded) for excluded in (ranking.excluded if rows else ranking.always_excluded)],
-    }
-    if rows:
-        plain["rows"] = [
-            vars(row)
-            | {"candidate": int(candidate), "findings": number(row.findings), "factors": dict(row.factors)}
-            | {"measures": {name: value._asdict() for name, value in row.measures.items()}}
-            for row, candidate in zip(ranking.rows, ranking.positions[0], strict=True)
-        ]
-    plain["ranking_findings"] = whole
-    plain["findings"] = [asdict(finding) for finding in findings]
-    if ranking.studied:
-        sizes = sorted({one.batch_size for one in candidates.machine_estimates if one.batch_size})
-        cost = ranking.selection_cost()
-        plain["study"] = ranking.studied.to_dict(sizes, {name: getattr(cost, name) for name in COSTS})
-    return plain

@@ -1,4 +1,4 @@
-"""Types of the arrays that hold a row per candidate and a column per epoch count."""
+"""Rows of a ranking and excluded candidates, made when they are read, so that a million of them cost nothing."""
 
 from __future__ import annotations
 
@@ -19,14 +19,9 @@ from vmselect.units import count_epochs, format_seconds, format_usd, printable
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
-
-
-# Rows of a ranking, made only when they are read: a million of them cost nothing unless read.
-
-
 Item = TypeVar("Item")
 
-MOST_SHOWN = 100
+MAX_SHOWN = 100
 """Items that a notebook shows of a sequence."""
 
 
@@ -62,7 +57,7 @@ class Row:
     method: str
     findings: tuple[Finding, ...]
     title: str
-    """Machine, place, market and factors in words."""
+    """Machine, provider, region, market and factors."""
     factors: Mapping[str, Any]
     """What distinguishes it from others of its type: batch size, ``nodes`` (number of machines), varied factors."""
     basis: str
@@ -72,7 +67,7 @@ class Row:
 
     @property
     def bound(self) -> str:
-        """What a faster device can gain at most, where steps are known to wait for their data; enters no number."""
+        """What a faster device can gain at most, where steps are known to wait for their data."""
         return next((bound for finding in self.findings if (bound := getattr(finding, "bound", ""))), "")
 
     def __str__(self) -> str:
@@ -83,19 +78,19 @@ class Row:
 
     @property
     def time_text(self) -> str:
-        """The time and its interval, for people."""
+        """The time and its interval as text."""
         low, high = format_seconds(self.seconds_low), format_seconds(self.seconds_high)
         return f"{format_seconds(self.seconds)} ({low} to {high})"
 
     @property
     def cost_text(self) -> str:
-        """The cost and its interval, for people."""
+        """The cost and its interval as text."""
         return f"{format_usd(self.cost_usd)} ({format_usd(self.cost_low)} to {format_usd(self.cost_high)})"
 
 
 @dataclass(frozen=True)
 class Excluded:
-    """A candidate that was left out, and why."""
+    """A candidate that is not ranked, and why."""
 
     candidate: str
     reason_code: str
@@ -108,10 +103,10 @@ class Excluded:
     @classmethod
     def unestimated(cls, candidate: str, error: EstimateError, *names: str) -> Excluded:
         """A candidate whose time cannot be estimated, with the message of the error as the reason."""
-        words = str(error)
+        reason = str(error)
         for name in (candidate, *names):
-            words = words.removeprefix(f"{name}: ")
-        return cls(candidate, "no_estimate", words.removesuffix("."))
+            reason = reason.removeprefix(f"{name}: ")
+        return cls(candidate, "no_estimate", reason.removesuffix("."))
 
 
 class Lazy(Sequence[Item], Generic[Item]):
@@ -145,15 +140,11 @@ class Lazy(Sequence[Item], Generic[Item]):
         return f"[{', '.join(map(repr, self[:3]))}{more}]"
 
     def _repr_html_(self) -> str:
-        items = "".join(f"<li><bdi>{escape(str(item))}</bdi></li>" for item in self[:MOST_SHOWN])
-        more = f"<p>The first {MOST_SHOWN} of {self._length:,}.</p>" if self._length > MOST_SHOWN else ""
+        items = "".join(f"<li><bdi>{escape(str(item))}</bdi></li>" for item in self[:MAX_SHOWN])
+        more = f"<p>The first {MAX_SHOWN} of {self._length:,}.</p>" if self._length > MAX_SHOWN else ""
         return f"<ol>{items}</ol>{more}"
 
 
 def only_finite(row: Mapping[str, Any]) -> dict[str, Any]:
-    """``row`` with None in the place of numbers for which JSON has no word: those without end, or undefined.
-
-    >>> only_finite({"low": 1.0, "high": float("inf")})
-    {'low': 1.0, 'high': None}
-    """
+    """``row`` with None in place of infinite numbers and NaN, which JSON does not have."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}

@@ -1,11 +1,11 @@
-"""What choosing cost: the probes, and the study where there was one, against running everything to its end."""
+"""Cost of choosing: the probes, and the study where there was one, against running everything to its end."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,35 +14,34 @@ from vmselect.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
-    from vmselect.ranking.estimates import MachineEstimate
     from vmselect.ranking.result import Ranking
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionCost:
-    """What the probes cost, against running every measured machine estimate to the deciding epoch count."""
+    """Cost of the probes, against running every measured machine estimate to the deciding epoch count."""
 
     probe_seconds: float
     probe_usd: float
     exhaustive_seconds: float
     exhaustive_usd: float
     without_times: tuple[str, ...] = ()
-    """What is in no sum: it has no price here, or how long it took is not known."""
+    """What is in no sum because its price or its time is not known."""
 
     @property
     def total_usd(self) -> float:
-        """All that choosing cost."""
+        """Total cost of choosing."""
         return self.probe_usd
 
     @property
     def fraction(self) -> float:
-        """That as a share of the exhaustive cost."""
+        """Total cost as a share of the exhaustive cost."""
         return self.total_usd / self.exhaustive_usd if self.exhaustive_usd else float("nan")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodologyCost(SelectionCost):
-    """What methodology 1 cost: the study's trainings, and the probes; against running every pair to its end."""
+    """Cost of methodology 1: the study's trainings and the probes, against running every pair to its end."""
 
     study_seconds: float
     study_usd: float
@@ -53,17 +52,12 @@ class MethodologyCost(SelectionCost):
         return self.study_usd + self.probe_usd
 
 
-@dataclass(frozen=True)
-class _Spent:
-    """Time on machines, and what an hour of it costs; None where it is not known."""
+class _Spent(NamedTuple):
+    """Time on machines and its price; None where it is not known."""
 
     what: str
     seconds: float | None
     usd_per_hour: float | None
-
-    @property
-    def known(self) -> bool:
-        return self.seconds is not None and self.usd_per_hour is not None
 
 
 def selection_cost(ranking: Ranking) -> SelectionCost:
@@ -71,20 +65,17 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
 
     With a study: the study and every probe, against every pair as often as the study trained at its batch size.
     """
-    prices = _cheapest(ranking)
-    if ranking.studied is None:
-        column, machine_estimates = ranking.deciding_column, ranking.candidates.machine_estimates
-        epochs = ranking.assessment.epochs[:, column]
-        full = [
-            _Spent(one.title, one.runtime.seconds(float(n)) * one.repetitions, prices.get(one.machine_key))
-            for one, n in zip(machine_estimates, epochs, strict=True)
-        ]
+    prices, studied = _cheapest(ranking), ranking.studied
+    if studied is None:
+        machine_estimates = ranking.candidates.machine_estimates
         probed = [_Spent(one.title, one.probe_seconds, prices.get(one.machine_key)) for one in machine_estimates]
-        both = [pair for pair in zip(probed, full, strict=True) if all(spent.known for spent in pair)]
-        without = tuple(spent.what for spent in probed if not spent.known)
-        sums = _sum("probe", [one for one, _ in both]) | _sum("exhaustive", [one for _, one in both])
-        return SelectionCost(**sums, without_times=without)
-    studied = ranking.studied
+        epochs = ranking.assessment.epochs[:, ranking.deciding_column]
+        full = [
+            _Spent(one.title, one.runtime.seconds(float(n)) * one.repetitions, probe.usd_per_hour)
+            for one, n, probe in zip(machine_estimates, epochs, probed, strict=True)
+            if probe.seconds is not None
+        ]
+        return SelectionCost(**_sum("probe", probed), **_sum("exhaustive", full), without_times=_name_unknown(probed))
     study, catalog = studied.study, studied.catalog
     for one in studied.measured:
         if one.machine_key not in prices and (usd := _offered(catalog, one.instance_type)) is not None:
@@ -97,26 +88,30 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
     probed = [_Spent(one.title, one.probe_seconds, prices.get(one.machine_key)) for one in studied.measured]
     repetitions = {size: len(study.runs_at(size)) for size in study.batch_sizes}
     full = [
-        _Spent(one.title, _whole(one) * repetitions.get(one.batch_size or 0, 1), prices.get(one.machine_key))
+        _Spent(
+            one.title,
+            one.runtime.seconds(one.epochs.value) * repetitions.get(one.batch_size or 0, 1),
+            prices.get(one.machine_key),
+        )
         for one in studied.pairs
+        if one.epochs
     ]
     return MethodologyCost(
         **_sum("study", trained),
         **_sum("probe", probed),
         **_sum("exhaustive", full),
-        without_times=tuple(dict.fromkeys(spent.what for spent in [*trained, *probed] if not spent.known)),
+        without_times=_name_unknown([*trained, *probed]),
     )
 
 
-def _whole(pair: MachineEstimate) -> float:
-    """Seconds of a whole training."""
-    return pair.runtime.seconds(pair.epochs.value) if pair.epochs else 0.0
-
-
 def _sum(name: str, spent: Iterable[_Spent]) -> dict[str, Any]:
-    known = [(one.seconds or 0.0, one.usd_per_hour or 0.0) for one in spent if one.known]
+    known = [(seconds, price) for _, seconds, price in spent if seconds is not None and price is not None]
     usd = math.fsum(seconds * price for seconds, price in known) / SECONDS_PER_HOUR
     return {f"{name}_seconds": math.fsum(seconds for seconds, _ in known), f"{name}_usd": usd}
+
+
+def _name_unknown(spent: Iterable[_Spent]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.what for one in spent if None in (one.seconds, one.usd_per_hour)))
 
 
 def _cheapest(ranking: Ranking) -> dict[Any, float]:

@@ -1,8 +1,8 @@
-"""Machines that answer: what one instance can do, and what a load does to its latencies.
+"""``rank_inference``: which machine to rent for serving, by throughput, cost and latency under a load.
 
-Latencies under a load follow from the service times that were measured, by queueing them: arrivals at random
-(exponential gaps) at the given rate, one queue before the clients of each instance. Gaps and order of service times are
-drawn once, whatever the rate; a higher rate only moves arrivals together, so that no call is ever answered sooner.
+A queue is simulated to estimate latencies under a load. Calls arrive at random (exponential gaps) at the given rate and
+take the measured service times, with one queue before the clients of each instance. Gaps and the order of service times
+are drawn once for all rates: a higher rate only moves arrivals together, so that no call is ever answered sooner.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from vmselect import _defaults
 from vmselect._checks import check_choice, check_count, check_flag, check_indent, check_number, maybe, several, show
@@ -28,20 +29,18 @@ from vmselect.findings import Finding, warnings_first
 from vmselect.grouping import read_records
 from vmselect.intervals import Interval
 from vmselect.ranking.candidates import exclude_unsold, match_offers
+from vmselect.ranking.measures import read_catalog, read_markets, read_regions
 from vmselect.ranking.rows import Excluded, only_finite
-from vmselect.ranking.settings import read_catalog, read_markets, read_regions
 from vmselect.records import latency_histogram
 from vmselect.records.inference import InferenceRecord, merge_steady
 from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd, printable_lines
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SIMULATED_CALLS = 5_000
-"""Calls that are queued to see what a load does; the 99th percentile then rests on fifty."""
-
-LEAST_SPREAD = 0.01
-"""No measured capacity is taken to be surer than this share of it."""
+"""The 99th percentile then rests on fifty calls."""
+MIN_RELATIVE_WIDTH = 0.01
+"""Smallest half-width of a capacity's interval, as a share of the capacity."""
+OBJECTIVES = ("cost", "latency", "throughput")
+MAX_INSTANCES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,89 +52,74 @@ class Service:
     regions: tuple[str, ...]
     batch_size: int
     clients: int
-    items_per_second: float
-    low: float
-    high: float
+    items_per_second: Interval[float]
     service_seconds: tuple[float, ...]
     records: tuple[InferenceRecord, ...]
 
     @property
     def title(self) -> str:
-        """The service in a few words."""
+        """A short name for messages."""
         clients = f", {self.clients} clients" if self.clients > 1 else ""
         return f"{self.instance_type}, batch {self.batch_size}{clients}"
 
     def latency(self, items_per_second: float, percentile: float) -> float:
-        """The percentile of latency of one instance that is asked for so many items per second."""
-        calls_per_second = items_per_second / self.batch_size
-        latencies = simulate_latencies(self.service_seconds, calls_per_second, clients=self.clients)
+        """The percentile of latency of one instance under a load of so many items per second."""
+        latencies = simulate_latencies(self.service_seconds, items_per_second / self.batch_size, clients=self.clients)
         return latency_histogram.percentile(latencies, percentile)
 
 
-def gather_services(
-    records: Sequence[InferenceRecord],
-) -> tuple[list[Service], list[Excluded], list[Finding]]:
-    """A service for each machine, batch size and number of clients; the records that make none; and their warnings."""
+def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], list[Excluded], list[Finding]]:
+    """A service for each machine, batch size and number of clients; excluded records; and warnings of all records."""
     groups: dict[tuple[str, str, str, int, int], list[InferenceRecord]] = defaultdict(list)
     excluded: list[Excluded] = []
     for record in records:
         if record.instance_type is None:
-            reason = "the record does not say on which instance type it was made; pass instance_type="
+            reason = "the record does not name its instance type; probe with instance_type="
             excluded.append(Excluded(record.title, "unknown_instance_type", reason))
         elif not record.calls.total or not record.calls.service_seconds:
-            excluded.append(Excluded(record.title, "no_calls", "no call was answered beside the first and warm-up"))
+            excluded.append(Excluded(record.title, "no_calls", "no call was answered after the first and warm-up"))
         else:
             where = (record.instance_type, record.provider or "", record.region or "")
             groups[*where, record.batch_size or 1, record.setup.clients].append(record)
-    # What saturates a machine is how its capacity is found, and no fault of the record.
+    # A capacity is measured by saturating the machine: that is no fault of the record.
     warnings = [f for record in records for f in record.findings if f.severity == "warning" and f.code != "saturated"]
-    return [_sum_up(*key, group) for key, group in sorted(groups.items())], excluded, warnings
+    services = [
+        Service(
+            instance_type=name, provider=provider or None, regions=(region,) if region else (), batch_size=batch_size,
+            clients=clients, items_per_second=_mean_capacity(group), service_seconds=tuple(merge_steady(group)),
+            records=tuple(group),
+        )
+        for (name, provider, region, batch_size, clients), group in sorted(groups.items())
+    ]  # fmt: skip
+    return services, excluded, warnings
 
 
-def _sum_up(
-    name: str, provider: str, region: str, batch_size: int, clients: int, group: list[InferenceRecord]
-) -> Service:
+def _mean_capacity(group: Sequence[InferenceRecord]) -> Interval[float]:
+    """Mean capacity of one instance; two standard errors wide, of the repetitions or of the calls of a single one."""
     rates = [_capacity(record) for record in sorted(group, key=lambda record: record.id)]
     mean = statistics.fmean(rates)
-    width = mean * _relative_width(group, rates, mean)
-    return Service(
-        instance_type=name, provider=provider or None, regions=(region,) if region else (),
-        batch_size=batch_size, clients=clients, items_per_second=mean, low=max(mean - width, 0.0), high=mean + width,
-        service_seconds=tuple(merge_steady(group)), records=tuple(group),
-    )  # fmt: skip
+    sample = rates if len(rates) > 1 else group[0].calls.steady_service
+    typical = statistics.fmean(sample) if sample else 0.0
+    width = 2 * statistics.stdev(sample) / typical / math.sqrt(len(sample)) if len(sample) > 1 and typical else 0.0
+    width = mean * max(MIN_RELATIVE_WIDTH, width)
+    return Interval(mean, max(mean - width, 0.0), mean + width)
 
 
 def _capacity(record: InferenceRecord) -> float:
-    """Items that one instance can answer in a second: seen where it was kept busy, else by its service times."""
+    """Items per second that one instance can answer: measured where it was kept busy, else from its service times."""
     busy = record.setup.rate is None or record.is_saturated
-    seen = record.items_per_second if busy else None
-    return seen or record.calls.items * record.setup.clients / record.calls.service_seconds
-
-
-def _relative_width(group: Sequence[InferenceRecord], rates: Sequence[float], mean: float) -> float:
-    """Half-width of the interval of the mean rate, as a share: by repetitions, or by the calls of a single one."""
-    if len(rates) > 1:
-        width = 2 * statistics.stdev(rates) / mean / math.sqrt(len(rates))
-    else:
-        calls = group[0].calls.steady_service
-        typical = statistics.fmean(calls) if calls else 0.0
-        width = 2 * statistics.stdev(calls) / typical / math.sqrt(len(calls)) if len(calls) > 1 and typical else 0.0
-    return max(LEAST_SPREAD, width)
+    measured = record.items_per_second if busy else None
+    return measured or record.calls.items * record.setup.clients / record.calls.service_seconds
 
 
 def simulate_latencies(service_seconds: Sequence[float], calls_per_second: float, *, clients: int = 1) -> list[float]:
-    """Latencies of calls that arrive at random at this rate and are served in turn by ``clients`` at a time.
-
-    >>> quiet, busy = (max(simulate_latencies([0.1], rate)) for rate in (0.1, 9.0))
-    >>> quiet < busy
-    True
-    """
+    """Latencies of calls that arrive at random at this rate and are served in turn by ``clients`` at a time."""
     gaps, order = _draws(len(service_seconds))
     services = np.asarray(sorted(service_seconds), dtype=float)[order]
     arrivals = np.cumsum(gaps) / calls_per_second
     if clients == 1:
-        # A call waits for as long as arrivals are ahead of the service before them; one pass instead of a loop, and
-        # a difference that is exactly nothing for calls that do not wait.
+        # A call waits for as long as arrivals are ahead of the service before them. One pass instead of a loop, with a
+        # difference that is exactly 0 for calls that do not wait.
         ahead = arrivals - (np.cumsum(services) - services)
         return [float(value) for value in services + (np.maximum.accumulate(ahead) - ahead)]
     free = [0.0] * clients
@@ -155,13 +139,6 @@ def _draws(count: int) -> tuple[Any, Any]:
     order = np.arange(SIMULATED_CALLS) % count
     random.shuffle(order)
     return gaps, order
-
-
-# Which machine to rent for serving: items per second and per dollar, latency under a load, instances, cost.
-
-
-OBJECTIVES = ("cost", "latency", "throughput")
-MOST_INSTANCES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,28 +182,19 @@ class ServingRow:
         return self.usd_per_million_items * check_number("items", items, least=0) / 1e6
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ServingRanking:
     """Machines in order of the objective, best first, for every load; made by :func:`rank_inference`.
 
     With several loads, ``rows`` starts with the last one, which decides; ``rank`` counts within each load.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[ServingRow],
-        excluded: Sequence[Excluded],
-        *,
-        objective: str,
-        percentile: float,
-        instances: tuple[int, int],
-        findings: Sequence[Finding] = (),
-    ) -> None:
-        self.rows = tuple(rows)
-        self.excluded = tuple(excluded)
-        self.objective = objective
-        self.percentile = percentile
-        self.instances = instances
-        self.findings = warnings_first(findings)
+    rows: tuple[ServingRow, ...]
+    excluded: tuple[Excluded, ...]
+    objective: str
+    percentile: float
+    instances: tuple[int, int]
+    findings: tuple[Finding, ...]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -236,7 +204,7 @@ class ServingRanking:
 
     @property
     def best(self) -> ServingRow:
-        """The winner at the deciding load; where nothing is feasible, a :class:`RankingError` says why."""
+        """The winner at the deciding load. Raises :class:`RankingError` where nothing is feasible."""
         if not self.rows:
             why = "; ".join(str(excluded) for excluded in self.excluded[:3]) or "there were no records"
             raise RankingError(f"No machine can serve this: {why}. Relax the limits, or measure other machines.")
@@ -244,7 +212,7 @@ class ServingRanking:
 
     @property
     def verdict(self) -> str:
-        """The answer in a sentence."""
+        """What to rent, its cost and latency, in a sentence."""
         best = self.best
         many = f"{best.instances} x " if best.instances > 1 else ""
         load = f" for {best.load:,.4g} items/s" if best.load is not None else ""
@@ -263,33 +231,26 @@ class ServingRanking:
         return f"<ServingRanking of {len(self)} rows: {self}>"
 
     def cost_range(self) -> pd.DataFrame:
-        """A row per machine: what the fewest and the most instances cost in an hour, and the items they answer.
-
-        That is what scaling up and down with the load can cost, whatever the load does.
-        """
-        import pandas as pd
-
+        """A row per machine: hourly cost and throughput at the fewest and the most instances, as bounds of scaling."""
         fewest, most = self.instances
-        found = {}
-        for row in self.rows:
-            found[row.key] = {
-                "instance_type": row.instance_type, "provider": row.provider, "region": row.region,
-                "market": row.market, "batch_size": row.batch_size,
+        machine = ("instance_type", "provider", "region", "market", "batch_size")
+        found = {
+            row.key: {name: getattr(row, name) for name in machine} | {
                 "fewest": fewest, "most": most,
                 "hourly_usd_low": fewest * row.usd_per_hour, "hourly_usd_high": most * row.usd_per_hour,
                 "items_per_second_low": fewest * row.items_per_second,
                 "items_per_second_high": most * row.items_per_second,
-            }  # fmt: skip
+            }
+            for row in self.rows
+        }  # fmt: skip
         return pd.DataFrame(list(found.values()))
 
     def to_frame(self) -> pd.DataFrame:
         """The rows as a DataFrame, with the fields of :class:`ServingRow` as columns."""
-        import pandas as pd
-
         return pd.DataFrame([{k: v for k, v in vars(row).items() if k != "findings"} for row in self.rows])
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Everything as JSON text; a cost without an upper end has null there."""
+        """Everything as JSON text; an infinite upper bound of a cost is null."""
         plain = {
             "objective": self.objective,
             "percentile": self.percentile,
@@ -323,10 +284,10 @@ def rank_inference(
 
     Args:
         records: inference records, of one model, of any number of machines, batch sizes and clients.
-        load: items per second that must be answered; several are ranked one by one, and the last decides.
-        latency_limit_seconds: the chosen percentile of latency must not be above this.
-        percentile: which percentile of latency, such as 99.
-        instances: the fewest and the most machines that may be rented at a time, or their number.
+        load: items per second to answer; several are ranked one by one, and the last decides.
+        latency_limit_seconds: upper bound of the chosen percentile of latency.
+        percentile: percentile of latency, such as 99.
+        instances: the fewest and the most machines to rent at a time, or their number.
         objective: ``"cost"`` (per hour at a load, else per million items), ``"latency"`` or ``"throughput"``.
 
     >>> records = [InferenceRecord.from_times(instance_type=name, batch_size=32, call_seconds=[seconds] * 200)
@@ -335,7 +296,10 @@ def rank_inference(
     >>> ranking.best.instance_type, ranking.best.instances
     ('g5.xlarge', 1)
     """
-    chosen = _read_records(records)
+    chosen = read_records(records, InferenceRecord, error=RankingError)
+    models = sorted({record.model for record in chosen if record.model})
+    if len(models) > 1:
+        raise RankingError(f"The records are of different models ({', '.join(models[:4])}). Rank each model alone.")
     loads = several(check_number, "load", load, above=0, most=1e12) if load is not None else (None,)
     limit = maybe(check_number, "latency_limit_seconds", latency_limit_seconds, above=0)
     share = check_number("percentile", percentile, above=0, most=100)
@@ -343,46 +307,35 @@ def rank_inference(
     bounds = _read_instances(instances)
     old = check_flag("include_retired", include_retired)
     services, excluded, findings = gather_services(chosen)
-    offers, unpriced = _price(services, catalog, region=region, market=market, include_retired=old)
+    priced, unpriced = _price(services, catalog, region=region, market=market, include_retired=old)
     excluded += unpriced
     rows: list[ServingRow] = []
     for one in reversed(loads):
-        found, infeasible = _assess(offers, one, limit, share, bounds)
+        found, infeasible = _assess(priced, one, limit, share, bounds)
         excluded += infeasible
         rows += _order(found, aim)
-    return ServingRanking(rows, excluded, objective=aim, percentile=share, instances=bounds, findings=findings)
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
-def _read_records(records: Any) -> list[InferenceRecord]:
-    given = read_records(records, InferenceRecord, error=RankingError)
-    models = sorted({record.model for record in given if record.model})
-    if len(models) > 1:
-        raise RankingError(f"The records are of different models ({', '.join(models[:4])}). Rank them apart.")
-    return given
+    return ServingRanking(
+        rows=tuple(rows), excluded=tuple(excluded), objective=aim, percentile=share, instances=bounds,
+        findings=warnings_first(findings),
+    )  # fmt: skip
 
 
 def _read_instances(instances: Any) -> tuple[int, int]:
     if isinstance(instances, (tuple, list)):
         if len(instances) != 2:
             raise ArgumentError(f"instances must be a number, or the fewest and the most, not {show(instances)}.")
-        fewest, most = (check_count("instances", value, most=MOST_INSTANCES) for value in instances)
+        fewest, most = (check_count("instances", value, most=MAX_INSTANCES) for value in instances)
     else:
-        fewest = most = check_count("instances", instances, most=MOST_INSTANCES)
+        fewest = most = check_count("instances", instances, most=MAX_INSTANCES)
     if fewest > most:
         raise ArgumentError(f"instances go from {fewest} to {most}, which is backwards. Give the fewest first.")
     return fewest, most
 
 
-# -- deciding ----------------------------------------------------------------------------------------------------------
-
-
 def _price(
     services: Sequence[Service], catalog: Any, *, region: Any, market: Any, include_retired: bool
-) -> tuple[list[tuple[Service, Any]], list[Excluded]]:
-    """Every service at every price it can be rented at."""
+) -> tuple[list[tuple[Service, list[Any]]], list[Excluded]]:
+    """Every service with its offers in the chosen markets, and the services without any."""
     regions, markets = read_regions(region), read_markets(market)
     offers, matched, excluded = match_offers(
         services, read_catalog(catalog), regions=regions, include_retired=include_retired
@@ -390,17 +343,18 @@ def _price(
     sold_in = offers["market"].to_numpy(dtype=str)
     texts = ["provider", "region", "market", "date"]
     plain = offers[[*texts, "usd_per_hour"]].astype(dict.fromkeys(texts, str))
-    found: list[tuple[Service, Any]] = []
+    found: list[tuple[Service, list[Any]]] = []
     for service, mine in zip(services, matched, strict=True):
         wanted = mine[np.isin(sold_in[mine], markets)] if markets else mine
-        if len(mine) and not len(wanted):
+        if len(wanted):
+            found.append((service, plain.iloc[wanted].to_dict("records")))
+        elif len(mine):
             excluded.append(exclude_unsold(service, markets, sold_in[mine]))
-        found += [(service, offer) for offer in plain.iloc[wanted].to_dict("records")]
     return found, excluded
 
 
 def _assess(
-    offers: Sequence[tuple[Service, Any]],
+    priced: Sequence[tuple[Service, list[Any]]],
     load: float | None,
     limit: float | None,
     percentile: float,
@@ -408,37 +362,40 @@ def _assess(
 ) -> tuple[list[ServingRow], list[Excluded]]:
     rows: list[ServingRow] = []
     excluded: list[Excluded] = []
-    needs: dict[int, tuple[int, float] | Excluded] = {}
-    for service, offer in offers:
-        need = needs.setdefault(id(service), _count_instances(service, load, limit, percentile, bounds))
+    for service, offers in priced:
+        need = _count_instances(service, load, limit, percentile, bounds)
         if isinstance(need, Excluded):
             excluded.append(need)
-            continue
-        instances, latency = need
-        price = float(offer["usd_per_hour"])
-        million = [price / SECONDS_PER_HOUR / rate * 1e6 if rate else float("inf")
-                   for rate in (service.items_per_second, service.high, service.low)]  # fmt: skip
-        rows.append(
-            ServingRow(
-                rank=0, instance_type=service.instance_type, provider=offer["provider"], region=offer["region"],
-                market=offer["market"], batch_size=service.batch_size, clients=service.clients,
-                items_per_second=service.items_per_second, items_per_second_low=service.low,
-                items_per_second_high=service.high, usd_per_hour=price, usd_per_million_items=million[0],
-                usd_per_million_low=million[1], usd_per_million_high=million[2],
-                items_per_usd=1e6 / million[0] if million[0] else float("inf"), load=load, instances=instances,
-                hourly_usd=instances * price, latency_seconds=latency, score=0.0, tied_with_best=False,
-                price_date=offer["date"],
-                findings=tuple(f for record in service.records for f in record.findings if f.severity == "warning"),
-            )
-        )  # fmt: skip
+        else:
+            findings = tuple(f for record in service.records for f in record.findings if f.severity == "warning")
+            rows += [_make_row(service, offer, load, *need, findings) for offer in offers]
     return rows, list(dict.fromkeys(excluded))
+
+
+def _make_row(
+    service: Service, offer: Any, load: float | None, instances: int, latency: float, findings: tuple[Finding, ...]
+) -> ServingRow:
+    price, capacity = float(offer["usd_per_hour"]), service.items_per_second
+    million, low, high = (
+        price / SECONDS_PER_HOUR / rate * 1e6 if rate else float("inf")
+        for rate in (capacity.value, capacity.high, capacity.low)
+    )
+    return ServingRow(
+        rank=0, instance_type=service.instance_type, provider=offer["provider"], region=offer["region"],
+        market=offer["market"], batch_size=service.batch_size, clients=service.clients,
+        items_per_second=capacity.value, items_per_second_low=capacity.low, items_per_second_high=capacity.high,
+        usd_per_hour=price, usd_per_million_items=million, usd_per_million_low=low, usd_per_million_high=high,
+        items_per_usd=1e6 / million if million else float("inf"), load=load, instances=instances,
+        hourly_usd=instances * price, latency_seconds=latency, score=0.0, tied_with_best=False,
+        price_date=offer["date"], findings=findings,
+    )  # fmt: skip
 
 
 def _count_instances(
     service: Service, load: float | None, limit: float | None, percentile: float, bounds: tuple[int, int]
 ) -> tuple[int, float] | Excluded:
-    """How many instances a load takes and the latency it then has; or why no allowed number will do."""
-    fewest, most = bounds
+    """Number of instances that a load takes and its latency then; or why no allowed number suffices."""
+    (fewest, most), capacity = bounds, service.items_per_second.value
     what = f"its {percentile:g}th percentile of latency"
     if load is None:
         latency = statistics.median(record.calls.percentile(percentile) or 0.0 for record in service.records)
@@ -449,7 +406,7 @@ def _count_instances(
 
     def latency_of(count: int) -> float:
         share = load / count
-        return service.latency(share, percentile) if share < service.items_per_second else float("inf")
+        return service.latency(share, percentile) if share < capacity else float("inf")
 
     def suffices(count: int) -> bool:
         latency = latency_of(count)
@@ -457,11 +414,9 @@ def _count_instances(
 
     if not suffices(most):
         at_most = f"with {most} instance{'s' * (most > 1)}, the most allowed,"
-        if load / most >= service.items_per_second:
-            answered = most * service.items_per_second
-            return Excluded(
-                service.title, "over_capacity", f"{at_most} it answers {answered:,.4g} of {load:,.4g} items/s"
-            )
+        if load / most >= capacity:
+            reason = f"{at_most} it answers {most * capacity:,.4g} of {load:,.4g} items/s"
+            return Excluded(service.title, "over_capacity", reason)
         reason = f"{at_most} {what} is {format_seconds(latency_of(most))} at {load:,.4g} items/s, over the limit"
         return Excluded(service.title, "over_latency", reason)
     low, high = fewest, most
@@ -475,14 +430,13 @@ def _order(rows: list[ServingRow], objective: str) -> list[ServingRow]:
     """The rows of one load, best first, with rank, score and ties."""
 
     def span(row: ServingRow) -> Interval[float]:
-        if objective == "latency":
-            return Interval(row.latency_seconds, row.latency_seconds, row.latency_seconds)
         if objective == "throughput":
             slowest = 1 / (row.items_per_second_low or 1e-300)
             return Interval(1 / row.items_per_second, 1 / row.items_per_second_high, slowest)
-        if row.load is not None:
-            return Interval(row.hourly_usd, row.hourly_usd, row.hourly_usd)
-        return Interval(row.usd_per_million_items, row.usd_per_million_low, row.usd_per_million_high)
+        if objective == "cost" and row.load is None:
+            return Interval(row.usd_per_million_items, row.usd_per_million_low, row.usd_per_million_high)
+        value = row.latency_seconds if objective == "latency" else row.hourly_usd
+        return Interval(value, value, value)
 
     def key(row: ServingRow) -> tuple[Any, ...]:
         return span(row).value, row.usd_per_million_items, row.latency_seconds, row.key
@@ -490,8 +444,8 @@ def _order(rows: list[ServingRow], objective: str) -> list[ServingRow]:
     ordered = sorted(rows, key=key)
     if not ordered:
         return []
-    best, _, best_high = span(ordered[0])
     spans = [span(row) for row in ordered]
+    best, _, best_high = spans[0]
     return [
         replace(row, rank=position, score=value / best if best else 1.0, tied_with_best=low <= best_high)
         for position, (row, (value, low, _)) in enumerate(zip(ordered, spans, strict=True), start=1)

@@ -1,11 +1,11 @@
-"""Interrupted machines: what a spot run is expected to take when it is cut off now and then and resumed.
+"""Spot interruptions: the expected time of a run that is interrupted at random and resumed.
 
 Interruptions arrive at random, once per mean uptime. Each one loses the work since the last checkpoint (half a
-checkpoint interval on average) and costs a restart, both on a machine that is being paid for. So::
+checkpoint interval on average) and costs a restart, both in paid time. So::
 
     expected time = work / (1 - (checkpoint / 2 + restart) / mean uptime)
 
-Time spent waiting for a machine to become free again is unknown: it is in neither time nor cost.
+The wait for a new machine is unknown. It is in neither time nor cost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from vmselect.units import SECONDS_PER_HOUR
 
 @dataclass(frozen=True, kw_only=True)
 class Interruptions:
-    """How often spot machines are taken away, and what each time costs.
+    """How often spot machines are interrupted, and what each interruption costs.
 
     Give the rate (``per_hour``) or its inverse (``mean_uptime_hours``), not both.
 
@@ -83,15 +83,13 @@ class Interruptions:
         return 1.0 / (1.0 - self.lost_seconds / self.uptime_seconds)
 
     def stretch(self, work: Interval[Floats], *, confidence: float) -> Interval[Floats]:
-        """Expected time and its range under interruptions.
+        """Expected time and its interval under interruptions.
 
-        The range goes from as few interruptions to as many as ``confidence`` allows (a Poisson count), each losing
-        what it loses on average, give or take. It never goes below the uninterrupted time.
+        The interval spans the numbers of interruptions that ``confidence`` allows (a Poisson count), each with the mean
+        loss and its deviation. It never goes below the uninterrupted time.
         """
-        tail, give_or_take = (
-            (1 - confidence) / 2,
-            two_sided_deviations(confidence) * self.loss_deviation_seconds,
-        )
+        tail = (1 - confidence) / 2
+        give_or_take = two_sided_deviations(confidence) * self.loss_deviation_seconds
         fewest = _poisson_quantile(tail, work.low * self.factor / self.uptime_seconds)
         most = _poisson_quantile(1 - tail, work.high * self.factor / self.uptime_seconds)
         low = np.maximum(0.0, fewest * self.lost_seconds - give_or_take * np.sqrt(fewest))
@@ -101,11 +99,11 @@ class Interruptions:
 
     @property
     def loss_deviation_seconds(self) -> float:
-        """Standard deviation of one loss: the lost work is anything between nothing and a checkpoint interval."""
+        """Standard deviation of one loss: the lost work is uniform between zero and a checkpoint interval."""
         return 60.0 * self.checkpoint_minutes / math.sqrt(12)
 
     def to_dict(self, *, confidence: float) -> dict[str, float]:
-        """Plain numbers, enough to compute the same elsewhere."""
+        """Plain numbers for JSON, enough for the page to compute the same."""
         return {
             "interruptions_per_second": 1 / self.uptime_seconds,
             "lost_seconds": self.lost_seconds,
@@ -116,7 +114,7 @@ class Interruptions:
 
 
 def two_sided_deviations(confidence: float) -> float:
-    """How many standard deviations, on each side of a normal distribution, the confidence level means."""
+    """Standard deviations on each side of a normal distribution that hold ``confidence`` of it."""
     return float(ndtri(0.5 + confidence / 2))
 
 
@@ -124,6 +122,6 @@ def _poisson_quantile(share: float, mean: Floats) -> Floats:
     """The smallest count that is not exceeded with probability ``share``."""
     found = np.where(mean > 0, pdtrik(share, np.maximum(mean, 1e-300)), 0.0)
     count = np.ceil(np.nan_to_num(found, nan=0.0))
-    # The inverse is continuous and leaves off by a rounding error at whole numbers: settle on the exact count.
+    # The inverse is continuous and off by a rounding error at whole numbers: settle on the exact count.
     count = np.where((count > 0) & (pdtr(count - 1, mean) >= share), count - 1, count)
     return np.asarray(np.where(pdtr(count, mean) < share, count + 1, count), dtype=float)

@@ -1,10 +1,10 @@
-"""The answer in words. The page says the same: see ``words.js``, and the test that compares them."""
+"""The verdict and the table as text. The page's ``words.js`` writes the same verdict; a test compares them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vmselect.ranking.measures import MEASURES, name_of
+from vmselect.ranking.measures import MEASURES, describe_objective
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
@@ -14,16 +14,16 @@ SHOWN = 3
 
 
 def verdict(ranking: Ranking) -> str:
-    """What to rent, how long it takes, what it costs; what one gives up by it; who is as good within the intervals."""
+    """What to rent with its time and cost, what it gives up, and what is tied with it."""
     if not ranking:
         return nothing_feasible(ranking)
     column, result = ranking.deciding_column, ranking.assessment
     order = [int(i) for i in result.order[column]]
     best = order[0]
-    # The first in order is the choice; all others stand by their score.
+    # The first in order is the choice; the others are ordered by score.
     leader = next((i for i in order[1:2] if result.score[i, column] < result.score[best, column]), best)
-    weights = ranking.settings.objective
-    aim = MEASURES[name_of(weights)].aim if name_of(weights) in MEASURES else f"best {name_of(weights)}"
+    objective = describe_objective(ranking.settings.objective)
+    aim = MEASURES[objective].aim if objective in MEASURES else f"best {objective}"
     if len(order) == 1:
         claim = "the only candidate left."
     elif leader == best:
@@ -40,21 +40,19 @@ def verdict(ranking: Ranking) -> str:
 
 
 def _given_up(ranking: Ranking, best: int, leader: int, aim: str) -> str:
-    """What the candidate with the best score has over the one that is preferred, and what it has against it."""
+    """In which measures the candidate with the best score beats the preferred one, and in which it loses to it."""
     column, measures = ranking.deciding_column, ranking.assessment.measures
-    weights = ranking.settings.objective
-    parts = {True: [], False: []}  # type: dict[bool, list[str]]
+    better, worse = [], []
     for name, measure in MEASURES.items():
         mine, its = (float(measures[name].value[i, column]) for i in (best, leader))
-        if weights[name]:
-            parts[True].append(f"{measure.format(its)} instead of {measure.format(mine)}")
+        if ranking.settings.objective[name]:
+            better.append(f"{measure.format(its)} instead of {measure.format(mine)}")
         else:
             ratio = its / mine if mine else 0.0
             times = f"{ratio:.3g} times" if ratio < 999.5 else f"{ratio:,.0f} times"
-            times = times if mine else "more than"
-            parts[False].append(f"its {name} is {times} that of the choice ({measure.format(its)})")
+            worse.append(f"its {name} is {times if mine else 'more than'} that of the choice ({measure.format(its)})")
     title = ranking.candidates.title(leader)
-    return f"By the estimates alone {title} has the {aim}, {', '.join(parts[True])}, but {', '.join(parts[False])}."
+    return f"By the estimates alone {title} has the {aim}, {', '.join(better)}, but {', '.join(worse)}."
 
 
 def _values(ranking: Ranking, candidate: int) -> str:
@@ -66,7 +64,7 @@ def _values(ranking: Ranking, candidate: int) -> str:
 
 
 def as_text(ranking: Ranking, *, shown: int = 10) -> str:
-    """The verdict, a table of the best rows at the deciding epoch count, what is excluded, and findings."""
+    """The verdict, a table of the best rows at the deciding epoch count, excluded candidates, and findings."""
     if not ranking:
         return verdict(ranking)
     column = ranking.deciding_column
@@ -87,22 +85,22 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
 
 
 def marks(row: Row, *, tie: bool) -> str:
-    """What a table says of a row after its numbers; that it is tied only where there is a ``tie``."""
+    """The last column of a table: ``tie`` (only where there is one), ``pareto``, and what a faster device can gain."""
     held = " ".join(mark for mark, holds in (("tie", tie and row.tied_with_best), ("pareto", row.pareto)) if holds)
     return ", ".join(filter(None, (held, row.bound)))
 
 
 def remarks(ranking: Ranking) -> list[str]:
-    """What is excluded, how much of it and why; then findings about the ranking and its winner."""
+    """The lines below the table: excluded candidates with reasons, and findings."""
     lines = []
     if ranking.deciding_excluded:
-        lines.append(f"Left out: {count_reasons(ranking)}; see ranking.excluded.")
+        lines.append(f"Excluded: {count_reasons(ranking)}; see ranking.excluded.")
         lines += [f"  {excluded}" for excluded in ranking.deciding_excluded[:SHOWN]]
     return lines + [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
 
 
 def nothing_feasible(ranking: Ranking) -> str:
-    """Why there is no answer."""
+    """The verdict where every candidate is excluded."""
     reasons = ranking.count_reasons()
     if not reasons:
         return "Nothing is feasible: there are no candidates."
@@ -112,7 +110,7 @@ def nothing_feasible(ranking: Ranking) -> str:
 
 
 def count_reasons(ranking: Ranking) -> str:
-    """How many candidates were left out for what."""
+    """Excluded candidates by reason, with their number."""
     return ", ".join(
         f"{count:,} candidate{'' if count == 1 else 's'} {code.replace('_', ' ')}"
         for code, count in ranking.count_reasons().most_common()

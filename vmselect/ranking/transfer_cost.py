@@ -1,4 +1,4 @@
-"""Moving the data to the machine before it trains, and the model away from it: terms of time, and dollars."""
+"""Time and cost of moving the data to the machine and the model away from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPREAD = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """What is moved, and how fast: by transfer records made on each machine, or by seconds per megabyte for all.
+    """What is moved, and how fast: transfer records of each machine, or seconds per megabyte for all.
 
     Args:
         data_gb: gigabytes that come to the machine from a store.
@@ -65,7 +65,7 @@ class Transfer:
         return cls(**fields)
 
     def charge(self, machine_estimates: Iterable[MachineEstimate]) -> tuple[list[MachineEstimate], list[Excluded]]:
-        """The machine estimates with what moving takes and costs; and those of which no time is known."""
+        """The machine estimates with the time and cost of moving, and those without a known time."""
         charged: list[MachineEstimate] = []
         excluded: list[Excluded] = []
         for one in machine_estimates:
@@ -76,21 +76,19 @@ class Transfer:
             }
             missing = [name.replace("_", " ") for name, taken in found.items() if taken is None]
             if missing:
-                reason = f"no transfer record says how long {' and '.join(missing)} takes on {one.instance_type}"
+                reason = f"no transfer record gives the time of {' and '.join(missing)} on {one.instance_type}"
                 excluded.append(Excluded(one.title, "no_transfer", f"{reason}; probe it with vmselect.probe_transfer"))
             else:
                 charged.append(self._add(one, {name: taken for name, taken in found.items() if taken}, mine))
         return charged, excluded
 
     def _seconds(self, size_gb: float, records: Sequence[TransferRecord], way: str) -> tuple[float, float] | None:
-        """Seconds and half-width of moving so much one way; None where nothing says how fast."""
-        rates = [rate for record in records if (rate := getattr(record, f"{way}_seconds_per_mb")) is not None]
-        general = getattr(self, f"{way}_seconds_per_mb")
-        if not rates and general is not None:
-            rates = [general]
+        """Seconds and half-width of moving so much one way; None where the speed is not known."""
         if not size_gb:
             return 0.0, 0.0
-        if not rates:
+        name = f"{way}_seconds_per_mb"
+        rates = [rate for record in records if (rate := getattr(record, name)) is not None] or [getattr(self, name)]
+        if None in rates:
             return None
         seconds = statistics.fmean(rates) * size_gb * MB_PER_GB
         seen = (max(rates) - min(rates)) / 2 * size_gb * MB_PER_GB
