@@ -30,7 +30,7 @@ from methodology1 import read_pollux
 
 import vmselect as vs
 from vmselect.convergence import ConvergenceRun, Curve, EpochsForecast, StoppingRule
-from vmselect.records.convergence import MOST_PATIENCES
+from vmselect.records.convergence import HIGH_PATIENCES
 
 SHARES = (0.25, 0.5, 0.75)
 PATIENCES = (5, 10)
@@ -95,7 +95,7 @@ def choose(cases: list[Case]) -> None:
             some = [case for case in cases if (case.group, case.share) == key]
             held.append(np.mean([c.end <= c.found.value + (times - 1) * c.patience for c in some]))
         worst = max(abs(share - 0.9) for share in held)
-        print(f"MOST_PATIENCES {times}: {worst:.3f} ({', '.join(f'{share:.0%}' for share in held)})")
+        print(f"HIGH_PATIENCES {times}: {worst:.3f} ({', '.join(f'{share:.0%}' for share in held)})")
 
 
 def report(cases: list[Case]) -> None:
@@ -121,7 +121,7 @@ def report(cases: list[Case]) -> None:
 if __name__ == "__main__":
     if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--choose"]):
         sys.exit("usage: forecasts.py FOLDER [--choose]")
-    print(f"vmselect {vs.__version__}, MOST_PATIENCES {MOST_PATIENCES}\n")
+    print(f"vmselect {vs.__version__}, HIGH_PATIENCES {HIGH_PATIENCES}\n")
     seeds = {MADE: 0} if sys.argv[2:] else {MADE: 0, MADE_ANEW: 1}
     own = ((group, "small trainings", values) for group, s in seeds.items() for values in make_curves(OWN, seed=s))
     everything = list(list_cases(itertools.chain(own, read_curves(Path(sys.argv[1])))))

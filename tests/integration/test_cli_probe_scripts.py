@@ -269,7 +269,7 @@ def test_a_probe_of_the_scripts_own_is_enough(ran: Callable[[str], Ran]) -> None
 
 
 @pytest.mark.parametrize(("arguments", "word"), [
-    (["--path", "train.py", "train.py"], "is no profile, so it is not overwritten"),
+    (["--path", "train.py", "train.py"], "so it is not overwritten"),
     (["book.ipynb"], "is a notebook"),
     (["--instance_type", "foo", "train.py"], "--instance_type is no option of vmselect probe"),
 ])  # fmt: skip

@@ -57,7 +57,7 @@ def test_a_record_of_another_kind_is_not_overwritten(tmp_path: Path) -> None:
     for name, record in paths.items():
         record.save(tmp_path / name)
     for record, name in ((PROFILE, "study.json"), (study, "profile.json")):
-        with pytest.raises(ProfileError, match=r"is no (profile|convergence study), so it is not overwritten"):
+        with pytest.raises(ProfileError, match=r"not a (profile|convergence study), so it is not overwritten"):
             record.save(tmp_path / name)
     assert vs.Profile.load(tmp_path / "profile.json") == PROFILE
     assert vs.ConvergenceStudy.load(tmp_path / "study.json").batch_sizes == study.batch_sizes

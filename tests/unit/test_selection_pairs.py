@@ -188,7 +188,7 @@ def test_the_payload_carries_the_study_and_reranking_keeps_it() -> None:
     assert again.best.seconds <= selection.best.seconds
     with pytest.raises(ArgumentError, match="come from the study"):
         selection.rerank(epochs=5)
-    assert "epochs until val_accuracy stabilises" in str(selection)
+    assert "epochs until val_accuracy stabilizes" in str(selection)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""RECORD: what was measured, its file formats, and the warnings about it. Imports no framework and no numpy."""
+"""Records: measurements, their file formats, and warnings about them. Imports no framework and no numpy."""
 
 from vmselect.records.inference import InferenceRecord
 from vmselect.records.record import Environment, Fact, Gpu, Placement, Record

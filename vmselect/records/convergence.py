@@ -1,4 +1,7 @@
-"""When a training counts as stable: the rule of ``keras.callbacks.EarlyStopping``, without Keras."""
+"""Records of convergence: trainings at several batch sizes, and the epoch at which early stopping would end them.
+
+The stopping rule is that of ``keras.callbacks.EarlyStopping``, without Keras.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ MonitoredValue = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class StoppingRule(Part):
-    """The rule that decides when the monitored metric has stabilised.
+    """The rule that decides when the monitored metric has stabilized.
 
-    It stands for ``EarlyStopping(monitor, min_delta, patience, mode, start_from_epoch)``: training ends at the first
+    It is that of ``EarlyStopping(monitor, min_delta, patience, mode, start_from_epoch)``: training ends at the first
     epoch that is the ``patience``-th in a row without an improvement of more than ``min_delta``.
 
     >>> rule = StoppingRule(monitor="val_accuracy", mode="max", patience=2)
@@ -39,9 +42,9 @@ class StoppingRule(Part):
     start_from_epoch: Count = 0
 
     def stop_after(self, curve: Iterable[tuple[int, float]]) -> int | None:
-        """How many epochs the rule lets the training run, or None if the curve ends before the rule stops it.
+        """The epoch after which the rule stops the training, or None if the curve ends earlier.
 
-        ``curve`` holds (epoch counted from 1, value) wherever the metric was logged.
+        ``curve`` holds (epoch counted from 1, value) pairs.
         """
         state = Patience()
         for epoch, value in curve:
@@ -51,24 +54,23 @@ class StoppingRule(Part):
         return None
 
     def is_improvement(self, value: float, best: float | None) -> bool:
-        """Whether ``value`` beats ``best`` by more than the minimum change, compared as Keras compares."""
+        """Whether ``value`` is better than ``best`` by more than the minimum change, compared as in Keras."""
         if best is None:
             return True
         shifted = value - self.min_delta if self.mode == "max" else value + self.min_delta
-        left, right = as_float32(shifted), as_float32(best)
+        # Keras compares at this precision, so smaller differences are ties.
+        left, right = ctypes.c_float(shifted).value, ctypes.c_float(best).value
         return left > right if self.mode == "max" else left < right
 
     def best_of(self, values: Iterable[float]) -> float | None:
-        """The best of ``values``, passing over those that are not numbers."""
+        """The best of ``values`` without NaN, or None."""
         known = [value for value in values if not math.isnan(value)]
-        if not known:
-            return None
-        return max(known) if self.mode == "max" else min(known)
+        return (max if self.mode == "max" else min)(known, default=None)
 
 
 @dataclass(frozen=True)
 class Patience:
-    """Where a training stands under a rule: the best value so far, and epochs waited since."""
+    """State of early stopping: the best value so far, and epochs since then."""
 
     best: float | None = None
     waited: int = 0
@@ -84,34 +86,25 @@ class Patience:
         return Patience(self.best, waited, waited >= rule.patience and epoch > 1)
 
 
-def as_float32(value: float) -> float:
-    """``value`` at the precision in which Keras compares: differences below it are ties."""
-    return ctypes.c_float(value).value
-
-
-# Trainings that were watched until they stabilised, or for as long as they ran; a study keeps several in a record.
-
-
 FORMAT: Final = 2
 """Number of the file format that this version writes."""
 
 MAX_RUNS = 10_000
 
-MOST_EPOCHS = 1e9
-"""That a run can have."""
+MAX_EPOCHS_RUN = 1e9
 
-FEWEST_VALUES = 4
+MIN_VALUES = 4
 """A forecast needs this many values of the metric."""
 
-MOST_PATIENCES = 5.5
+HIGH_PATIENCES = 5.5
 """The high end of a forecast (confidence 0.9) lies this many times the patience after the last value. Chosen on curves
 of 100 small trainings and on one half of DAWNBench's and Pollux' curves (``tests/benchmarks/forecasts.py``)."""
 
-WIDEST_RATIO = 4.0
+MAX_RATIO = 4.0
 """A forecast whose high end is more than this many times its low end is marked as too wide to act on."""
 
 Logged = Number | Literal["nan", "inf", "-inf"]
-"""A logged value; JSON has no word for what is not a number, so it is spelt out."""
+"""A logged value. JSON has no NaN and no infinity, so they are texts."""
 
 
 class Curve(Part):
@@ -124,13 +117,13 @@ class Curve(Part):
     def _columns_agree(self) -> Curve:
         if len(self.epoch) != len(self.value):
             raise ValueError("the columns epoch and value differ in length")
-        if any(later <= earlier for earlier, later in zip(self.epoch, self.epoch[1:], strict=False)):
+        if any(later <= earlier for earlier, later in pairwise(self.epoch)):
             raise ValueError("epochs are not in ascending order")
         return self
 
     @classmethod
     def of(cls, points: Mapping[int, float]) -> Curve:
-        """The curve of ``points``, epoch to value."""
+        """The curve of a mapping from epoch to value."""
         return cls(epoch=tuple(points), value=tuple(as_logged(value) for value in points.values()))
 
     @property
@@ -143,7 +136,7 @@ class Curve(Part):
 class EpochsForecast:
     """Epochs until the metric stabilizes, forecast from the first part of a run. Unpacks as ``value, low, high``.
 
-    ``can_tell`` is False, with the ``reason``, where the forecast is not worth acting on.
+    ``can_tell`` is False, with the ``reason``, where the forecast is too uncertain to use.
     """
 
     value: float
@@ -162,11 +155,11 @@ class EpochsForecast:
 
 
 class ConvergenceRun(Part):
-    """One training at one batch size: the metric's curve and the epochs it took to stabilise.
+    """One training at one batch size: the curve of the metric and the epochs until it stabilized.
 
-    ``stabilised_after`` is the number of epochs after which early stopping would have ended the training, or None if
-    it never would have; ``epochs_run`` is how many were run. ``ended`` is False for a run that was still going, or was
-    interrupted, when the record was written. ``metrics`` are all logged metrics where the rule stops, else at the end.
+    ``stabilised_after`` is the epoch after which early stopping would have ended the training, or None. ``ended`` is
+    False for a run that was interrupted or still running. ``metrics`` are all metrics at the epoch where the rule
+    stops, else at the end.
     """
 
     created: Moment
@@ -174,8 +167,8 @@ class ConvergenceRun(Part):
     rule: StoppingRule
     model: Text | None = None
     parameters: Count | None = None
-    epochs_run: Annotated[float, Field(gt=0, le=MOST_EPOCHS)]
-    stabilised_after: Annotated[float, Field(gt=0, le=MOST_EPOCHS)] | None = None
+    epochs_run: Annotated[float, Field(gt=0, le=MAX_EPOCHS_RUN)]
+    stabilised_after: Annotated[float, Field(gt=0, le=MAX_EPOCHS_RUN)] | None = None
     ended: bool = True
     curve: Curve = Curve()
     metrics: Mapping[Text, Logged] = Field(default_factory=dict, max_length=200)
@@ -183,7 +176,6 @@ class ConvergenceRun(Part):
     instance_type: Text | None = None
     initial_epoch: Count = 0
     usage: Usage | None = None
-    """What the machine did, summed up by phase."""
 
     @model_validator(mode="after")
     def _stops_within_the_run(self) -> ConvergenceRun:
@@ -193,12 +185,12 @@ class ConvergenceRun(Part):
 
     @property
     def epochs_to_stabilise(self) -> float:
-        """Epochs that the training takes under early stopping: until it stops it, else all that were run."""
+        """Epochs under early stopping, or all that were run if it would not have stopped."""
         return self.epochs_run if self.stabilised_after is None else self.stabilised_after
 
     @property
     def best(self) -> float | None:
-        """The best value of the monitored metric until it stabilised."""
+        """The best value of the monitored metric until it stabilized."""
         return self.rule.best_of(v for e, v in self.curve.points if e <= self.epochs_to_stabilise)
 
     @property
@@ -223,8 +215,8 @@ class ConvergenceRun(Part):
         for epoch, value in points:
             state = state.after(rule, epoch, value)
         problem = ""
-        if len(known) < FEWEST_VALUES:
-            problem = f"the run has {len(known)} values of {rule.monitor}, and a forecast needs {FEWEST_VALUES}"
+        if len(known) < MIN_VALUES:
+            problem = f"the run has {len(known)} values of {rule.monitor}, and a forecast needs {MIN_VALUES}"
         elif state.best is None or not math.isfinite(state.best):
             problem = f"the best value of {rule.monitor} so far is {state.best}"
         if problem:
@@ -234,10 +226,10 @@ class ConvergenceRun(Part):
         low = stride * max(1, rule.patience - state.waited)
         # The high end is calibrated at confidence 0.9. Other confidences move it on a logarithmic scale.
         quantile = statistics.NormalDist().inv_cdf
-        high = patience * MOST_PATIENCES ** (quantile(0.5 + confidence / 2) / quantile(0.95))
+        high = patience * HIGH_PATIENCES ** (quantile(0.5 + confidence / 2) / quantile(0.95))
         value, low, high = (seen + more for more in (patience, low, high))
         can_tell, reason = True, f"the run has {len(known)} values of {rule.monitor}"
-        if high > WIDEST_RATIO * low:
+        if high > MAX_RATIO * low:
             can_tell, reason = False, f"the interval {low:.0f} to {high:.0f} is too wide to act on"
         return EpochsForecast(value, low, high, can_tell, reason)
 
@@ -261,7 +253,7 @@ class ConvergenceRecord(Record):
 
     @property
     def model(self) -> str | None:
-        """Name of the model that was trained, if the runs tell."""
+        """Name of the model that was trained, or None."""
         return next((run.model for run in self.runs if run.model), None)
 
     @property
@@ -272,23 +264,19 @@ class ConvergenceRecord(Record):
 
 
 def as_logged(value: float) -> Logged:
-    """``value`` as a record keeps it."""
-    if math.isnan(value):
-        return "nan"
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    return value
+    """``value`` as a record stores it."""
+    return value if math.isfinite(value) else str(float(value))  # type: ignore[return-value]
 
 
 def check_same(runs: Sequence[ConvergenceRun]) -> None:
-    """Raise ValueError unless all runs are of one model, judged by one rule."""
+    """Raise ValueError unless all runs are of one model and one rule."""
     models = sorted({run.model for run in runs if run.model})
     if len(models) > 1:
-        raise ValueError(f"they are of different models ({', '.join(models)}). Load the runs of one model.")
+        raise ValueError(f"the models differ ({', '.join(models)}). Load the runs of one model.")
     parameters = sorted({run.parameters for run in runs if run.parameters is not None})
     if len(parameters) > 1:
         counts = ", ".join(f"{count:,}" for count in parameters)
-        raise ValueError(f"their models differ in size ({counts} parameters). Load the runs of one model.")
+        raise ValueError(f"the models differ in size ({counts} parameters). Load the runs of one model.")
     rules = {run.rule.model_dump_json(): run.rule for run in runs}
     if len(rules) > 1:
         first, second, *_ = rules.values()
@@ -297,4 +285,4 @@ def check_same(runs: Sequence[ConvergenceRun]) -> None:
             for name in StoppingRule.model_fields
             if getattr(first, name) != getattr(second, name)
         ]
-        raise ValueError(f"they were judged by different rules ({'; '.join(differing)}). Load the runs of one rule.")
+        raise ValueError(f"the stopping rules differ ({'; '.join(differing)}). Load the runs of one rule.")

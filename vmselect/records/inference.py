@@ -1,9 +1,9 @@
-"""The record of a load of calls to something that answers: a model's ``predict``, a function, a service."""
+"""The record of inference: calls of a model's ``predict``, a function or a service."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
@@ -11,20 +11,8 @@ from pydantic import Field, model_validator
 from vmselect._checks import check_count, check_factors, check_name, check_number, check_seconds, list_items, maybe
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, warnings_first
-from vmselect.records.latency_histogram import count_buckets, percentile, percentile_of_buckets
-from vmselect.records.record import (
-    UNKNOWN_INSTANCE_TYPE,
-    Count,
-    Name,
-    Number,
-    Part,
-    Placement,
-    PositiveCount,
-    Record,
-    Seconds,
-    Text,
-    given_as,
-)
+from vmselect.records import latency_histogram
+from vmselect.records.record import Count, Name, Number, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
 from vmselect.records.usage import Usage
 from vmselect.units import BYTES_PER_MB
 
@@ -38,7 +26,7 @@ Rate = Annotated[float, Field(gt=0, le=1e9)]
 
 
 class InferenceSetup(Part):
-    """What was called, and how: in a closed loop (``rate`` is None) or at ``rate`` calls per second."""
+    """The callee and the load: a closed loop (``rate`` is None) or ``rate`` calls per second."""
 
     source: Literal["predict", "evaluate", "callable", "given"]
     model: Text | None = None
@@ -50,11 +38,11 @@ class InferenceSetup(Part):
 
 
 class Calls(Part):
-    """The answered calls of a load: exact sums of all that are not warm-up, and readings of some.
+    """The answered calls of a load: exact sums without warm-up, and readings of some calls.
 
-    The columns hold the first calls and a fair sample of the others: the order in which they were due, the intended
-    start (seconds since the load began), latency from it, service time from the real start, items, and label.
-    ``buckets`` and ``counts`` are a histogram of all latencies that are not warm-up, see ``records/histogram.py``.
+    The columns hold the first calls and a random sample of the others: their order, intended start (seconds since the
+    load began), latency from the intended start, service time from the real start, items, and label. ``buckets`` and
+    ``counts`` are a :mod:`histogram <vmselect.records.latency_histogram>` of all latencies without warm-up.
     """
 
     total: Count = 0
@@ -63,7 +51,7 @@ class Calls(Part):
     service_seconds: Seconds = 0.0
     longest_seconds: Seconds = 0.0
     seconds: Seconds = 0.0
-    """From the first of them to the last answer."""
+    """From the first call to the last answer."""
     number: tuple[Count, ...] = Field(default=(), max_length=MAX_READINGS)
     start: tuple[Seconds, ...] = Field(default=(), max_length=MAX_READINGS)
     latency: tuple[Seconds, ...] = Field(default=(), max_length=MAX_READINGS)
@@ -88,30 +76,29 @@ class Calls(Part):
 
     @property
     def steady(self) -> tuple[float, ...]:
-        """Latencies of the calls that were kept and are not warm-up."""
+        """Latencies of the readings without warm-up."""
         return tuple(value for value, label in zip(self.latency, self.label, strict=True) if label == "steady")
 
     @property
     def steady_service(self) -> tuple[float, ...]:
-        """Service times of the same calls."""
+        """Service times of the readings without warm-up."""
         return tuple(value for value, label in zip(self.service, self.label, strict=True) if label == "steady")
 
-    def percentile(self, percent: float) -> float | None:
-        """The latency that ``percent`` of the calls did not exceed; None where there were none."""
+    def percentile(self, percentile: float) -> float | None:
+        """The latency that ``percentile`` percent of the calls did not exceed; None without calls."""
         if not self.total:
             return None
         steady = self.steady
         if len(steady) == self.total:
-            return percentile(steady, percent)
-        return min(
-            self.longest_seconds, percentile_of_buckets(dict(zip(self.buckets, self.counts, strict=True)), percent)
-        )
+            return latency_histogram.percentile(steady, percentile)
+        counts = dict(zip(self.buckets, self.counts, strict=True))
+        return min(self.longest_seconds, latency_histogram.percentile_of_buckets(counts, percentile))
 
 
 class InferenceRecord(Record):
-    """A load of calls, saved and read like a profile. ``first_seconds`` is the first call of all, which compiles.
+    """A load of calls. ``first_seconds`` is the very first call, which compiles.
 
-    ``preparing`` are calls that were made before the load on purpose. ``errors`` counts failed answers by kind.
+    ``preparing`` are warm-up calls before the load. ``errors`` counts failed calls by kind.
 
     >>> record = InferenceRecord.from_times(instance_type="g5.xlarge", batch_size=32, call_seconds=[0.02] * 99 + [0.5])
     >>> record.percentile(50), record.percentile(99), record.percentile(100)
@@ -133,7 +120,7 @@ class InferenceRecord(Record):
     usage: Usage | None = None
 
     @classmethod
-    @given_as("record of calls")
+    @given_as("record of inference")
     def from_times(
         cls,
         *,
@@ -149,13 +136,13 @@ class InferenceRecord(Record):
         region: str | None = None,
         factors: Mapping[str, bool | int | float | str] | None = None,
     ) -> InferenceRecord:
-        """A record of times that were measured elsewhere: seconds of each call, made by ``clients`` at once."""
+        """A record from seconds of each call that another tool measured with ``clients`` concurrent clients."""
         seconds = tuple(check_seconds("call_seconds", value) for value in list_items(call_seconds))
         if not seconds:
             raise ArgumentError("call_seconds is empty. Give the seconds of at least one call.")
         size = check_count("batch_size", batch_size)
         workers = check_count("clients", clients)
-        counts = count_buckets(seconds)
+        counts = latency_histogram.count_buckets(seconds)
         kept = min(len(seconds), MAX_READINGS)
         steady: Label = "steady"
         return cls(
@@ -189,8 +176,6 @@ class InferenceRecord(Record):
             factors=check_factors("factors", factors),
         )
 
-    # -- what is read off --------------------------------------------------------------------------------------------
-
     @property
     def batch_size(self) -> int | None:
         """Items in a call."""
@@ -198,43 +183,43 @@ class InferenceRecord(Record):
 
     @property
     def model(self) -> str | None:
-        """Name of what was called."""
+        """Name of the model or function."""
         return self.setup.model
 
     @property
     def file_stem(self) -> str:
-        """What a file of this record is called in a folder."""
+        """Instance type and batch size."""
         return f"{self.instance_type or 'unknown'}-inference-{self.batch_size or 'unknown'}"
 
     @property
     def title(self) -> str:
-        """The record in a few words."""
+        """A short name for messages and tables."""
         how = f", {self.setup.rate:g} calls/s" if self.setup.rate else ""
         clients = f", {self.setup.clients} clients" if self.setup.clients > 1 else ""
         return f"{self.instance_type or 'unknown machine'}, batch {self.batch_size or 'unknown'}{clients}{how}"
 
-    def percentile(self, percent: float) -> float | None:
-        """The latency that ``percent`` of the calls did not exceed, warm-up apart."""
-        return self.calls.percentile(check_number("percent", percent, above=0, most=100))
+    def percentile(self, percentile: float) -> float | None:
+        """The latency that ``percentile`` percent of the calls did not exceed, without warm-up."""
+        return self.calls.percentile(check_number("percentile", percentile, above=0, most=100))
 
     @property
     def p50_seconds(self) -> float | None:
-        """The latency that half of the calls did not exceed."""
+        """Median latency."""
         return self.calls.percentile(50)
 
     @property
     def p95_seconds(self) -> float | None:
-        """The latency that 95 % of the calls did not exceed."""
+        """95th percentile of the latency."""
         return self.calls.percentile(95)
 
     @property
     def p99_seconds(self) -> float | None:
-        """The latency that 99 % of the calls did not exceed."""
+        """99th percentile of the latency."""
         return self.calls.percentile(99)
 
     @property
     def call_seconds(self) -> float | None:
-        """Mean time that a call took to be served, waiting for its turn apart."""
+        """Mean service time of a call, without queueing."""
         return self.calls.service_seconds / self.calls.total if self.calls.total else None
 
     @property
@@ -244,24 +229,24 @@ class InferenceRecord(Record):
 
     @property
     def seconds_per_mb(self) -> float | None:
-        """Mean service time of a megabyte (1,000,000 bytes) of input, where its size is known."""
+        """Mean service time of a megabyte (1,000,000 bytes) of input; None where its size is unknown."""
         size = self.setup.bytes_per_item
         per_item = self.seconds_per_item
         return per_item / size * BYTES_PER_MB if size and per_item is not None else None
 
     @property
     def items_per_second(self) -> float | None:
-        """Items answered in a second of the load; in a closed loop, all that the machine can do."""
+        """Throughput in items; in a closed loop the capacity of the machine."""
         return self.calls.items / self.calls.seconds if self.calls.seconds else None
 
     @property
     def calls_per_second(self) -> float | None:
-        """Calls answered in a second of the load."""
+        """Throughput in calls."""
         return self.calls.total / self.calls.seconds if self.calls.seconds else None
 
     @property
     def mb_per_second(self) -> float | None:
-        """Megabytes of input answered in a second, where their size is known."""
+        """Throughput in megabytes of input; None where their size is unknown."""
         size, rate = self.setup.bytes_per_item, self.items_per_second
         return rate * size / BYTES_PER_MB if size and rate is not None else None
 
@@ -272,14 +257,11 @@ class InferenceRecord(Record):
 
     @property
     def is_saturated(self) -> bool:
-        """Whether an open loop asked for clearly more calls than were answered in its time."""
-        answered = self.calls_per_second
-        # A run of few calls ends one answer after its last start; what is within two calls of the rate kept up.
-        return (
-            self.setup.rate is not None
-            and answered is not None
-            and (self.calls.total + 2) < 0.95 * self.setup.rate * self.calls.seconds
-        )
+        """Whether clearly fewer calls were answered than the rate of an open loop requested."""
+        if self.setup.rate is None or self.calls_per_second is None:
+            return False
+        # A run of few calls ends one answer after its last start, so two calls less than the rate are no saturation.
+        return (self.calls.total + 2) < 0.95 * self.setup.rate * self.calls.seconds
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -287,59 +269,48 @@ class InferenceRecord(Record):
         return warnings_first(_find(self))
 
 
-def _find(record: InferenceRecord) -> list[Finding]:
-    found = []
+def _find(record: InferenceRecord) -> Iterator[Finding]:
     calls, setup = record.calls, record.setup
     if record.outcome == "interrupted":
-        why = f" ({record.detail})" if record.detail else ""
-        found.append(Finding("interrupted", f"The load was interrupted{why}.", "Measure again for all of it."))
-    if record.instance_type is None:
-        found.append(UNKNOWN_INSTANCE_TYPE)
+        detail = f" ({record.detail})" if record.detail else ""
+        yield Finding("interrupted", f"The load was interrupted{detail}.", "Measure again.")
+    yield from record.find_unknown_machine()
     if record.failed:
         kinds = ", ".join(f"{count} {name}" for name, count in sorted(record.errors.items()))
         share = record.failed / (record.failed + calls.total)
-        found.append(
-            Finding("failed-calls", f"{share:.2%} of the calls failed ({kinds}).", "Look into them before deciding.")
-        )
+        yield Finding("failed-calls", f"{share:.2%} of the calls failed ({kinds}).", "Find out why, and measure again.")
     if record.is_saturated:
-        found.append(
-            Finding(
-                "saturated",
-                f"{setup.rate:g} calls per second were asked for and {record.calls_per_second:.3g} answered: the queue "
-                "grew for as long as the load lasted, so its latencies say how long that was.",
-                "Lower rate=, or raise clients= where the machine has room.",
-            )
+        yield Finding(
+            "saturated",
+            f"{record.calls_per_second:.3g} of {setup.rate:g} calls per second were answered, so the queue grew and "
+            "the latencies depend on the length of the load.",
+            "Lower rate=, or raise clients= if the machine has capacity.",
         )
     if 0 < calls.total < 100:
-        found.append(
-            Finding(
-                "few-calls",
-                f"{calls.total} calls are too few for a 99th percentile: it is their slowest.",
-                "Give more inputs, or calls= to repeat them.",
-                "info",
-            )
+        yield Finding(
+            "few-calls",
+            f"{calls.total} calls are too few for a 99th percentile, which is the slowest of them.",
+            "Give more inputs, or calls= to repeat them.",
+            "info",
         )
-    typical = calls.percentile(50)
-    if setup.rate is None and typical and setup.source != "given" and calls.longest_seconds > 10 * typical:
-        found.append(
-            Finding(
-                "closed-loop",
-                f"The slowest call took {calls.longest_seconds / typical:.0f} times the median; in a closed loop the "
-                "calls that would have waited behind it were not made.",
-                "Measure at a given rate (rate=) before trusting its percentiles.",
-                "info",
-            )
+    median = calls.percentile(50)
+    if setup.rate is None and median and setup.source != "given" and calls.longest_seconds > 10 * median:
+        yield Finding(
+            "closed-loop",
+            f"The slowest call took {calls.longest_seconds / median:.0f} times the median, and a closed loop makes no "
+            "calls meanwhile, so high percentiles are too low.",
+            "Measure at a rate (rate=).",
+            "info",
         )
-    return found
 
 
 def merge_steady(records: Sequence[InferenceRecord]) -> list[float]:
-    """Service times of several records' calls, sorted, so that their order does not matter."""
+    """Service times of the calls of several records, sorted."""
     return sorted(value for record in records for value in record.calls.steady_service)
 
 
 def subtract_counts(counts: Mapping[int, int], seconds: Sequence[float]) -> dict[int, int]:
-    """A histogram without the times that turned out to be warm-up."""
+    """A histogram without the given times, which are warm-up."""
     left = Counter(dict(counts))
-    left.subtract(count_buckets(seconds))
+    left.subtract(latency_histogram.count_buckets(seconds))
     return {bucket: count for bucket, count in sorted(left.items()) if count > 0}

@@ -1,7 +1,7 @@
-"""What every record has, whatever was measured: who wrote it and when, on which machine, with what varied.
+"""Base of all records: writer, time, machine and varied factors.
 
-A record is frozen, strictly checked and versioned; it is the only thing that travels between machines. It keeps raw
-readings rather than averages, so that a better method can be applied to an old file.
+A record is frozen, strictly validated and versioned. It keeps raw readings instead of averages, so that a better method
+can be applied to an old file.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ Text = Annotated[str, StringConstraints(max_length=1_000)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Factor = bool | int | Number | Text
-"""A value of something that was varied: a batch size, an image size, a backend."""
+"""The value of a varied factor, for example a batch size or a backend."""
 
 Moment = Annotated[datetime, AfterValidator(lambda moment: moment if moment.tzinfo else moment.replace(tzinfo=UTC))]
-"""A date and time; one that names no zone is taken as UTC, so that any two can be compared."""
+"""A date and time, in UTC where it names no zone."""
 
 
 class Part(BaseModel):
-    """A frozen, strictly checked part of a record; unknown fields are errors."""
+    """A frozen, strictly validated part of a record. Unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Facts(Part):
-    """A part that later versions may extend without a new format number: unknown fields are passed over."""
+    """A part that later versions may extend without a new format number: unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
 
 class Gpu(Facts):
-    """One GPU, as its driver describes it."""
+    """One GPU as its driver reports it."""
 
     name: Text
     memory_bytes: Count | None = None
@@ -81,14 +81,14 @@ class Environment(Facts):
 
 
 class Fact(Part):
-    """A value and how it was learnt."""
+    """A value and its source."""
 
     value: Name
     source: Literal["argument", "environment", "dmi", "metadata", "given"]
 
 
 class Placement(Part):
-    """Where the machine stands, as far as it is known; never guessed."""
+    """Cloud, region and instance type of the machine, as far as they are known."""
 
     instance_type: Fact | None = None
     region: Fact | None = None
@@ -98,40 +98,32 @@ class Placement(Part):
     def given(
         cls, *, instance_type: str | None = None, region: str | None = None, provider: str | None = None
     ) -> Placement:
-        """As somebody says it is."""
-        said = {"instance_type": instance_type, "region": region, "provider": provider}
-        known = {name: check_name(name, text) for name, text in said.items() if text is not None}
+        """The placement that a user gives."""
+        given = {"instance_type": instance_type, "region": region, "provider": provider}
+        known = {name: check_name(name, text) for name, text in given.items() if text is not None}
         return cls(**{name: Fact(value=text, source="given") for name, text in known.items()})
 
 
 UNKNOWN_INSTANCE_TYPE = Finding(
     "unknown-instance-type",
-    "The instance type of this machine is not known, so no price can be joined to it.",
+    "The instance type of this machine is unknown, so it has no price.",
     "Pass instance_type= to the probe or set VMSELECT_INSTANCE_TYPE.",
 )
 
 
 def new_id() -> str:
-    """An identity that no other record has."""
+    """The id of a new record."""
     return uuid.uuid4().hex
 
 
-def this_writer() -> str:
-    """Who writes records here."""
-    return f"vmselect {__version__}"
-
-
 class Record(Part):
-    """Base of all kinds. ``id`` tells one measurement from another, however often its file was copied.
-
-    ``factors`` says what was varied between this record and its neighbours: name to value.
-    """
+    """Base of all kinds. Copies of a file have the same ``id``. ``factors`` maps varied factors to their values."""
 
     kind: str
     format: int
     id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")] = Field(default_factory=new_id)
     created: Moment = Field(default_factory=lambda: datetime.now(UTC))
-    writer: Text = Field(default_factory=this_writer)
+    writer: Text = f"vmselect {__version__}"
     environment: Environment = Environment()
     placement: Placement = Placement()
     factors: Mapping[Name, Factor] = Field(default_factory=dict, max_length=100)
@@ -151,21 +143,25 @@ class Record(Part):
         """The machine's cloud (aws, azure, gcp), or None when unknown."""
         return self.placement.provider.value if self.placement.provider else None
 
+    def find_unknown_machine(self) -> list[Finding]:
+        """A finding where the instance type is unknown."""
+        return [] if self.instance_type else [UNKNOWN_INSTANCE_TYPE]
+
     @property
     def file_stem(self) -> str:
-        """What a file of this record is called in a folder, before the moment at which it was made."""
+        """The name of a file of this record in a folder, before the date."""
         return self.instance_type or "unknown"
 
     def to_json(self) -> str:
-        """The record as JSON for people too: indented, with each list of plain values on one line."""
+        """The record as JSON, indented, with each list of plain values on one line."""
         text = self.model_dump_json(exclude_none=True, indent=1)
         # Line breaks stand only between values (inside strings JSON escapes them), so joining lines changes no value.
         return re.sub(r"\[\n[^\[\]{}]*\]", lambda found: re.sub(r"\n\s*", " ", found[0]), text) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the record to ``path`` (a file, or a folder that then gets a new file) and return the file's path.
+        """Write the record to ``path`` (a file, or a folder that gets a new file) and return the path of the file.
 
-        The file appears whole or not at all: it is written beside its final name and then renamed.
+        The write is atomic: a temporary file is renamed.
         """
         from vmselect.records.store import save_record
 
@@ -173,16 +169,16 @@ class Record(Part):
 
 
 def describe_invalid(problem: Mapping[str, Any]) -> str:
-    """One of pydantic's complaints as a field and its fault."""
+    """Field and message of a pydantic error."""
     field = ".".join(str(part) for part in problem["loc"]) or "the record"
     return f"field {field}: {problem['msg']}"
 
 
 @contextmanager
 def given_as(noun: str) -> Iterator[None]:
-    """Values that a caller gave make no record: the caller's error, not the record's."""
+    """Raise ArgumentError where the arguments of a caller do not form a record."""
     try:
         yield
     except ValidationError as invalid:
         problem = describe_invalid(invalid.errors(include_url=False)[0])
-        raise ArgumentError(f"These times make no {noun}: {problem}. Correct the value.") from None
+        raise ArgumentError(f"These values do not form a {noun}: {problem}. Correct the value.") from None

@@ -1,7 +1,7 @@
-"""Which kinds of records there are, and how a file of any format becomes one: read, checked and explained in one parse.
+"""The kinds of records, and parsing of files of every kind and format.
 
-A new kind is its module and one line here. A changed format is a new number, one upgrade step, and a frozen file of the
-old format in the tests.
+A new kind needs a module and a line in ``KINDS``. A changed format needs a new number, an upgrade step, and a frozen
+file of the old format in the tests.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from vmselect.records import convergence, inference, training, transfer
 from vmselect.records.record import Record, describe_invalid
 
 REQUIRED = ("format", "id", "created", "writer")
-"""What a new record gets by itself and a file must say."""
+"""Fields that a new record gets by default and a file must contain."""
 
 Data = dict[str, Any]
 Upgrade = Callable[[Data], Data]
 
 
 class Kind(NamedTuple):
-    """One kind of record: its model, what people call it, its newest format, and the steps from older ones."""
+    """One kind of record: its model, name, newest format, and upgrade steps from older formats."""
 
     model: type[Record]
     noun: str
@@ -38,7 +38,7 @@ class Kind(NamedTuple):
 
 
 def _identified(data: Data) -> Data:
-    """Give a record of before records had one an identity: the same for every copy of its file."""
+    """Add an id to a record of a format without one. Copies of a file get the same id."""
     digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
     return {**data, "id": digest[:32]}
 
@@ -49,9 +49,9 @@ KINDS: Mapping[str, Kind] = {
         "profile",
         training.FORMAT,
         {
-            # Boundaries did not say how much of them lies before validation.
+            # Boundaries had no before_validation_seconds.
             1: lambda data: {**_identified(data), "format": 2},
-            # Only one kind was known, and what was varied was not written down.
+            # There was one kind, and no factors.
             2: lambda data: {**(data if "id" in data else _identified(data)), "kind": "training", "format": 3},
         },
         "Load it with vmselect.load_profiles.",
@@ -70,11 +70,11 @@ KINDS: Mapping[str, Kind] = {
         transfer.TransferRecord, "transfer record", transfer.FORMAT, {}, "Load it with vmselect.load_records."
     ),
 }
-"""Kind, as files name it, to what is known of it."""
+"""The kinds by their name in files."""
 
 
 def parse_record(text: bytes, *, source: str, kind: str | None = None) -> Record:
-    """The record that a file holds, of any kind or of ``kind``; errors name the file as ``source``."""
+    """The record in the text of a file, of any kind or of ``kind``. Errors name the file as ``source``."""
     noun = KINDS[kind].noun if kind else "record"
     text = text.removeprefix(b"\xef\xbb\xbf")
     try:
@@ -99,19 +99,19 @@ def _adapter() -> TypeAdapter[Record]:
 
 
 def _upgrade(text: bytes, invalid: ValidationError, *, source: str, noun: str) -> Record:
-    """A record of an older format brought up to date; or the reason why the file is no record."""
+    """A record upgraded from an older format, or the error why the file is not a record."""
     try:
         data = from_json(text)
     except ValueError as broken:
         raise ProfileError(f"{source}: not a {noun}: {_short(broken)}. Restore the file, or probe again.") from None
     if not isinstance(data, dict) or not isinstance(data.get("format"), int) or isinstance(data["format"], bool):
         raise ProfileError(f"{source}: not a {noun}: it has no format number. Give a file that vmselect wrote.")
-    name = data.get("kind", "training")  # the first profiles had no other kind beside them
+    name = data.get("kind", "training")  # the first profiles name no kind
     known = KINDS.get(name) if isinstance(name, str) else None
     if known is None:
         raise ProfileError(
-            f"{source}: not a {noun}: it is of the kind {str(name)[:60]!r}, which this version of vmselect does not "
-            "know. Upgrade it: pip install --upgrade vmselect"
+            f"{source}: not a {noun}: its kind {str(name)[:60]!r} is unknown to this version of vmselect. Upgrade it: "
+            "pip install --upgrade vmselect"
         )
     number = data["format"]
     if number > known.format:

@@ -1,7 +1,15 @@
-"""Records in files and folders: saved under a name of their own, found, and read."""
+"""Records in files and folders: saving, finding and reading them, and recovering those of killed writers.
+
+A record that is still being written has a draft beside its final place, under a name that readers skip. Its writer
+replaces the draft as a whole and holds a lock on it, which the kernel releases when the writer dies. A draft that can
+be locked therefore has no writer any more, and the process that locks it gives it the name of a record. A draft has
+the outcome "interrupted" from the beginning, so that nothing in it needs to change. Where files cannot be locked, age
+decides.
+"""
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import stat
@@ -31,22 +39,51 @@ from vmselect.records.record import Record
 from vmselect.records.registry import KINDS, parse_record
 from vmselect.records.training import Profile
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+"""A profile of a million watched steps is about half a megabyte; far more is not a record."""
+
+_NAME = re.compile(r"\.(?P<target>.+)\.draft(?P<part>-[0-9a-f]{32})?", re.DOTALL)
+_FOLDER = "vmselect-"
+"""Prefix of the target in the name of a draft whose record gets a new name in the folder."""
+
+_open: dict[Path, Draft] = {}
+"""The drafts of this process by path."""
+
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+SHOWN_COLUMNS = ("machine", "model", "batch size", "steps per epoch", "steady step", "outcome")
+"""Columns of a table of profiles. A column that no profile has is not shown."""
+
+MAX_SHOWN = 100
 
 
 class Profiles(list[Profile]):
     """A list of profiles that a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
-        from vmselect.records.training import table_html
-
-        return table_html(self)
+        summaries = [profile.summary() for profile in self[:MAX_SHOWN]]
+        shown = [name for name in SHOWN_COLUMNS if any(name in row for row in summaries)]
+        left = 'style="text-align:left"'
+        head = "".join(f"<th {left}>{name}</th>" for name in (*shown, "warnings"))
+        body = "".join(
+            "<tr>"
+            + "".join(f"<td {left}><bdi>{html.escape(row.get(name, ''))}</bdi></td>" for name in shown)
+            + f"<td>{sum(finding.severity == 'warning' for finding in one.findings) or ''}</td></tr>"
+            for row, one in zip(summaries, self, strict=False)
+        )
+        more = f"<p>The first {MAX_SHOWN} of {len(self):,} profiles.</p>" if len(self) > MAX_SHOWN else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
 def save_record(record: Record, path: str | os.PathLike[str]) -> Path:
     """Write ``record`` to a file, or into a folder under a new name, and return the file's path.
 
-    A file that is there already is replaced if it is a record of the same kind, and refused if it is anything else.
+    An existing file is replaced if it is a record of the same kind. Other existing files are an error.
     """
     target = check_path("path", path)
     if is_folder(target):
@@ -56,19 +93,17 @@ def save_record(record: Record, path: str | os.PathLike[str]) -> Path:
 
 
 def check_replaceable(path: Path, kind: str) -> None:
-    """Refuse to write a record over a file that is none of its ``kind``: somebody may have nothing else of it."""
+    """Raise ProfileError if ``path`` is a file other than a record of ``kind``: it may be the only copy."""
     if has_file(path) and path.stat().st_size:
         try:
             load_record(path, kind=kind)
         except ProfileError:
-            raise ProfileError(
-                f"{path}: this file is there already and is no {KINDS[kind].noun}, so it is not overwritten. Choose "
-                "another path."
-            ) from None
+            noun = KINDS[kind].noun
+            raise ProfileError(f"{path}: not a {noun}, so it is not overwritten. Choose another path.") from None
 
 
 def load_record(path: str | os.PathLike[str], *, kind: str | None = None) -> Record:
-    """Read one record, of any kind or of ``kind``; if its writer was killed, what it had written by then."""
+    """Read one record, of any kind or of ``kind``. A draft is read if the writer of the record was killed."""
     where = check_path("path", path)
     staying = [] if has_folder(where) else recover(where)
     return _load(staying[0] if staying else where, kind=kind)
@@ -87,9 +122,9 @@ def load_profile(path: str | os.PathLike[str]) -> Profile:
 
 
 def load_profiles(*paths: Paths) -> Profiles:
-    """Read profiles from files and folders (every ``*.json`` inside, not deeper), in order of file name.
+    """Read profiles from files and folders (their ``*.json`` files, without subfolders), in order of file name.
 
-    What comes back is a list; a notebook shows it as a table.
+    A notebook shows the list as a table.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -104,19 +139,15 @@ def load_records(*paths: Paths) -> list[Record]:
     """Read records of every kind from files and folders, in order of file name.
 
     >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=0.1).save(folder)
-    >>> [record.kind for record in load_records(folder)]
+    >>> path = Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=0.1).save(tempfile.mkdtemp())
+    >>> [record.kind for record in load_records(path)]
     ['training']
     """
     return list(find_records(*paths))
 
 
 def find_records(*paths: Paths, kind: str | None = None) -> Iterator[Any]:
-    """The records that ``paths`` name: files themselves, and of folders the ``*.json`` files.
-
-    Kinds may share a folder: there, those that are not of ``kind`` are passed over.
-    """
+    """The records in files and in the ``*.json`` files of folders. Records of other kinds in a folder are skipped."""
     for _, found in walk_records(*paths, kind=kind):
         if isinstance(found, ProfileError):
             raise found
@@ -124,11 +155,11 @@ def find_records(*paths: Paths, kind: str | None = None) -> Iterator[Any]:
 
 
 def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Path, Record | ProfileError]]:
-    """The same, each with its file; what cannot be read comes as the error that says why."""
+    """The same, each with its file. A file that cannot be read yields its error."""
     noun = KINDS[kind].noun if kind else "record"
     named = [path for given in paths for path in several(check_path, "path", given)]
     if not named:
-        raise ProfileError(f"No {noun} was named. Give at least one {noun} file or a folder of them.")
+        raise ProfileError(f"No {noun} was given. Give at least one {noun} file or folder.")
     for path in named:
         inside = _find_inside(path) if has_folder(path) else None
         count = 0
@@ -147,7 +178,7 @@ def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Path,
 
 
 def _find_inside(folder: Path) -> list[Path]:
-    """The record files of a folder, those included that killed writers left."""
+    """The record files of a folder, including drafts of killed writers."""
     staying = recover(folder)
     files = sorted(p for p in folder.glob("*.json") if not p.name.startswith("."))
     for file in files:
@@ -156,45 +187,18 @@ def _find_inside(folder: Path) -> list[Path]:
     return [*files, *dict.fromkeys(staying)]
 
 
-# A record that is still being written: how it outlives its writer, and how the next reader of its folder finds it.
-#
-# A draft stands beside the record's final place under a name that readers pass over. Its writer replaces it whole,
-# and
-# holds a lock on it that the kernel releases when the writer dies, however it dies. So a draft that can be locked has
-# no
-# writer any more: whoever locks it first gives it the name of a record. It says "interrupted" from the beginning, so
-# that
-# nothing in it needs to be changed. A copied folder has no writer; where files cannot be locked, age decides.
-
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-MAX_FILE_BYTES = 32 * 1024 * 1024
-"""A profile of a million watched steps is about half a megabyte; far more is not a record."""
-
-_NAME = re.compile(r"\.(?P<target>.+)\.draft(?P<part>-[0-9a-f]{32})?", re.DOTALL)
-_FOLDER = "vmselect-"
-"""How the target of a draft begins whose record is to get a name of its own in the folder."""
-
-_open: dict[Path, Draft] = {}
-"""The drafts of this process, by where they are."""
-
-
 def name_record(record: Record) -> str:
-    """What a file of ``record`` is called in a folder, without its ending."""
+    """The name of a file of ``record`` in a folder, without its ending."""
     return f"{safe_name(record.file_stem)}-{record.created:%Y%m%dT%H%M%S}"
 
 
 class Draft:
-    """The draft of one record that will go to ``path``, a file or a folder."""
+    """The draft of a record that will be written to ``path``, a file or a folder."""
 
     def __init__(self, path: Path, *, identity: str) -> None:
         self._into_folder = is_folder(path)
         self._path = path
-        target = Path(os.path.realpath(path))  # beside a link it could not be renamed if that leads to another disk
+        target = Path(os.path.realpath(path))  # a link may lead to another disk
         self._replaces = None if self._into_folder else target
         self._folder = target if self._into_folder else target.parent
         self._identity = identity
@@ -202,17 +206,16 @@ class Draft:
         self._handle: int | None = None
         self._process = os.getpid()
         if has_folder(self._folder):
-            recover(self._folder)  # what earlier writers left must not pile up
+            recover(self._folder)
 
     def write(self, record: Record) -> None:
-        """Put the state so far in the place of the last one. A full disk is no reason to end a training."""
+        """Replace the draft by the current state. An I/O error such as a full disk does not end the training."""
         if os.getpid() == self._process:
             with suppress(OSError):
                 self._put(record)
 
     def finish(self, record: Record) -> Path | None:
-        """Give ``record``, the last state, its final name, and return that; None in a child made by fork."""
-
+        """Save ``record``, the last state, under its final name and return that; None in a forked child."""
         if os.getpid() != self._process:
             return None
         if not self._into_folder:
@@ -226,7 +229,7 @@ class Draft:
         return saved
 
     def discard(self) -> None:
-        """There is nothing to keep, or it is kept."""
+        """Remove the draft."""
         if os.getpid() != self._process or self._handle is None:
             return
         with suppress(OSError):
@@ -238,7 +241,7 @@ class Draft:
         self._folder.mkdir(parents=True, exist_ok=True)
         part = self._file.with_name(f"{self._file.name}-{self._identity}")
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-        mode = mode_of(self._replaces) if self._replaces else None  # a draft is for nobody who may not read the file
+        mode = mode_of(self._replaces) if self._replaces else None  # no draft is more readable than its file
         while True:
             handle = os.open(part, flags, 0o666 if mode is None else mode)
             try:
@@ -248,7 +251,7 @@ class Draft:
                     file.flush()
                     os.fsync(handle)
                 part.replace(self._file)
-            except FileNotFoundError:  # a reader took it for abandoned in the moment before it was locked
+            except FileNotFoundError:  # a reader considered it abandoned just before it was locked
                 os.close(handle)
                 continue
             except BaseException:
@@ -268,10 +271,10 @@ class Draft:
 
 
 def recover(path: Path) -> list[Path]:
-    """Make records of the abandoned drafts in the folder ``path``, or of the one for the file ``path``.
+    """Turn the abandoned drafts in the folder ``path``, or the draft of the file ``path``, into records.
 
-    A link stands for what it names. Returns the drafts that have to stay where they are but can be read all the same:
-    those of a folder that cannot be written, and those of this very process, whose training may be over without a word.
+    Links are followed. Returns the drafts that stay in place but can be read: those in a read-only folder, and those of
+    this process.
     """
     path = Path(os.path.realpath(path))
     try:
@@ -292,7 +295,7 @@ def recover(path: Path) -> list[Path]:
 
 
 def _settle(file: Path, found: re.Match[str]) -> bool:
-    """Make an abandoned draft a record under its final name; False if the folder cannot be written."""
+    """Give an abandoned draft its final name; False if the folder is read-only."""
     record = None if found["part"] else _read(file)
     try:
         if found["part"]:
@@ -307,16 +310,16 @@ def _settle(file: Path, found: re.Match[str]) -> bool:
 
 
 def _read(file: Path) -> Record | None:
-    # What cannot be read was written by a newer version, or is damaged: it is not ours to remove.
+    # A file that cannot be read may come from a newer version, so it is kept.
     with suppress(ProfileError):
-        return parse_record(read_bytes(file, noun="record", limit=MAX_FILE_BYTES), source=str(file))
+        return _load(file)
     return None
 
 
 def _claim_name(file: Path, record: Record) -> Path:
-    """Give a draft a name of its own in its folder; repeated after a crash in mid-way, it does so once."""
+    """Give a draft a new name in its folder. Repeating this after a crash leaves one file."""
     own = _own_name(file, record)
-    if own.exists():  # a reader that could not see our lock took the draft for abandoned
+    if own.exists():  # a reader that could not see the lock considered the draft abandoned
         return file.replace(own)
     if file.stat().st_nlink > 1:
         twin = next((p for p in file.parent.glob("*.json") if p.stat().st_ino == file.stat().st_ino), None)
@@ -329,29 +332,26 @@ def _claim_name(file: Path, record: Record) -> Path:
 
 
 def _own_name(file: Path, record: Record) -> Path:
-    """A name beside ``file`` that no other record has."""
+    """A unique name beside ``file``."""
     return file.with_name(f"{name_record(record)}-{record.id[:8]}.json")
 
 
 def _replace(file: Path, target: Path, record: Record) -> None:
-    """Put a draft in the place of the file that it was to become, whose permissions stay; not of a newer one.
-
-    What is no record, or a link, is not ours to replace.
-    """
+    """Replace ``target`` by its draft and keep its permissions, unless it is newer, a link or not a record."""
     if target.is_symlink() or (target.exists() and _read(target) is None):
         target = _own_name(file, record)
     elif target.exists():
         if target.stat().st_mtime > file.stat().st_mtime:
             file.unlink()
             return
-        with suppress(OSError):  # of another user, then; no more open than the file was
+        with suppress(OSError):  # the file of another user
             file.chmod(stat.S_IMODE(target.stat().st_mode))
     file.replace(target)
 
 
 @contextmanager
 def _abandoned(file: Path) -> Iterator[bool]:
-    """Whether a draft has no writer and no other reader; as long as this lasts, none can take it."""
+    """Whether a draft has no writer and no other reader. It stays locked within the context."""
     try:
         handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
@@ -376,7 +376,7 @@ def _lock(handle: int) -> bool:
 
 
 def _still_there(handle: int, file: Path) -> bool:
-    """Whether what was locked is still what stands under that name."""
+    """Whether the locked file still has that name."""
     try:
         seen, now = os.fstat(handle), file.stat()
     except OSError:
@@ -385,7 +385,7 @@ def _still_there(handle: int, file: Path) -> bool:
 
 
 def _forget() -> None:
-    """A child process made by fork has its parent's files open, and with them their locks: let go of them."""
+    """Close the drafts that a forked child inherits with their locks from its parent."""
     for draft in list(_open.values()):
         draft._release()
 

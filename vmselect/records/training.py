@@ -1,31 +1,46 @@
-"""The profile: what one probe saw of one training on one machine, as it was seen.
+"""The profile: what a probe recorded of one training on one machine.
 
 The readings of a fit cover its whole wall time without overlap::
 
     init | fit_to_first_batch | step step ... step | validation | boundary | step ... | validation | boundary (final)
 
-so that their sum, when the whole fit was watched, is the time the training took.
+If the whole fit was watched, their sum is the time the training took.
 """
 
 from __future__ import annotations
 
 import html
+import math
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from vmselect._checks import check_count, check_mapping, check_name, check_number, check_seconds, list_items, maybe
+from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, findings_html
-from vmselect.records.record import Count, Facts, Number, Part, PositiveCount, Record, Seconds, Text
+from vmselect.records.record import (
+    Count,
+    Facts,
+    Number,
+    Part,
+    Placement,
+    PositiveCount,
+    Record,
+    Seconds,
+    Text,
+    given_as,
+)
 from vmselect.records.usage import Usage
 from vmselect.records.warmup import find_warmup
 from vmselect.units import format_bytes, format_seconds, printable
 
 FORMAT: Final = 3
-"""Number of the file format that this version writes; :attr:`Profile.format` repeats it."""
+"""Number of the file format that this version writes."""
 
 MAX_STEP_READINGS = 20_000
 MAX_EPOCHS = 20_000
@@ -36,11 +51,11 @@ Label = Literal["first", "warmup", "opening", "steady", "partial"]
 later epoch, an ordinary step, or a smaller last batch."""
 
 Outcome = Literal["stopped", "watched", "interrupted", "out_of_memory", "given"]
-"""How the recording ended: the probe had enough, the fit came to its end, an exception, no memory; or the times were
-measured elsewhere."""
+"""How the recording ended: the probe had enough readings, the fit ended, an exception, no memory; or the times were
+measured by another tool."""
 
 Saving = Literal["best", "epochs", "batches"]
-"""When checkpoints are saved: after the best epochs only, after each epoch, or only after so many batches."""
+"""When checkpoints are saved: after an epoch that is the best so far, after each epoch, or only after some batches."""
 
 
 class Step(NamedTuple):
@@ -59,11 +74,10 @@ class Step(NamedTuple):
 
 
 class Steps(Part):
-    """Step readings, end to end, one column a fact; bounded however long the fit was.
+    """Step readings in order, as columns; their number is bounded, however long the fit was.
 
-    Every reading covers ``covers`` training steps (more than one under ``steps_per_execution``), the last of which
-    has the index ``batch`` within ``epoch``. ``readings``, ``steps`` and ``total_seconds`` are exact sums over all
-    that happened, including readings that were not kept.
+    A reading covers several steps under ``steps_per_execution``. ``readings``, ``steps`` and ``total_seconds`` are
+    exact sums over the whole recording, including readings that were not kept.
     """
 
     epoch: tuple[Count, ...] = Field(default=(), max_length=MAX_STEP_READINGS)
@@ -86,7 +100,7 @@ class Steps(Part):
 
     @classmethod
     def of(cls, rows: Iterable[Step], **sums: Any) -> Steps:
-        """Steps from rows; ``sums`` are the exact sums where not every reading is among the rows."""
+        """Steps from rows. ``sums`` are the exact sums where readings were dropped."""
         rows = tuple(rows)
         columns: dict[str, Any] = dict(zip(Step._fields, zip(*rows, strict=True), strict=True)) if rows else {}
         exact = {
@@ -123,19 +137,19 @@ class Steps(Part):
             copied.__dict__.pop(name, None)
         return copied
 
-    def labelled(self, *labels: Label) -> list[Step]:
-        """The readings with one of these labels; most are steady, and rows are made of those asked for only."""
+    def labelled(self, label: Label) -> list[Step]:
+        """The readings with this label."""
         columns = zip(self.epoch, self.batch, self.seconds, self.covers, self.labels, strict=True)
-        return [Step(*row) for row in columns if row[-1] in labels]
+        return [Step(*row) for row in columns if row[-1] == label]
 
     def __len__(self) -> int:
         return len(self.seconds)
 
 
 class Epoch(Part):
-    """One epoch's training part, exact even where single steps were not kept.
+    """The training part of one epoch, exact even where single steps were not kept.
 
-    ``seconds`` is the sum of the step readings; ``opening_seconds`` the first of them, ``closing_seconds`` the last.
+    ``seconds`` is the sum of the step readings, ``opening_seconds`` the first of them and ``closing_seconds`` the last.
     ``steps`` is None where the probe did not count steps. ``complete`` is False for an epoch that a probe cut short.
     """
 
@@ -148,7 +162,7 @@ class Epoch(Part):
 
 
 class Validation(Part):
-    """One validation pass: ``seconds`` in all, and its batches end to end (the first counted from the start)."""
+    """One validation pass: ``seconds`` in all, and those of its batches. The first batch includes the start."""
 
     epoch: Count
     seconds: Seconds
@@ -160,12 +174,10 @@ class Validation(Part):
 class Boundary(Part):
     """Time outside steps and validation, from the last step of ``epoch`` to the first of the next one.
 
-    ``before_validation_seconds`` of that lie before the validation, or before the end of the epoch where there was
-    none: frameworks wrap up the epoch there, and may compile for that once. ``epoch_end_seconds`` are those in which
-    other callbacks did their work at the end of the epoch, such as saving the model. Either is None where that was not
-    watched.
-    ``final`` marks the time between the last step and the end of the fit; ``truncated`` an epoch that a probe cut
-    short, whose boundary may be shorter than that of a whole epoch.
+    ``before_validation_seconds`` lie before the validation, or before the end of an epoch without one: frameworks wrap
+    up the epoch there and may compile once. In ``epoch_end_seconds`` other callbacks worked at the end of the epoch,
+    for example saved the model. Either is None where it was not recorded. ``final`` marks the time from the last step
+    to the end of the fit, ``truncated`` an epoch that a probe cut short, whose boundary may be shorter.
     """
 
     epoch: Count
@@ -177,18 +189,18 @@ class Boundary(Part):
 
 
 class Pause(Part):
-    """Time inside the step ``batch`` of ``epoch`` with a known cause; the step's own reading is without it."""
+    """Time inside the step ``batch`` of ``epoch`` with a known cause. The reading of the step excludes it."""
 
     cause: Literal["garbage collection"]
     epoch: Count
     batch: Count
     seconds: Seconds
     whole_heap: bool | None = None
-    """Whether the collector looked through all objects, which it does ever more seldom."""
+    """Whether the collector examined all objects, which it does ever more rarely."""
 
 
 class InputWait(Facts):
-    """How long steps waited for their data: ``seconds`` of the ``wall_seconds`` that ``steps`` of them took."""
+    """How long steps waited for their data: ``seconds`` of the ``wall_seconds`` that ``steps`` steps took."""
 
     seconds: Seconds
     wall_seconds: Seconds
@@ -197,7 +209,7 @@ class InputWait(Facts):
 
     @property
     def share(self) -> float:
-        """The share of the time that went into waiting."""
+        """The share of the time spent waiting."""
         return min(1.0, self.seconds / self.wall_seconds) if self.wall_seconds else 0.0
 
 
@@ -223,18 +235,24 @@ class Timeline(Part):
             raise ValueError("init_seconds and init_source go together")
         return self
 
+    @property
+    def startup_seconds(self) -> float | None:
+        """Seconds from the start of the program to the first batch, None where neither part was recorded."""
+        parts = (self.init_seconds, self.fit_to_first_batch_seconds)
+        return None if parts == (None, None) else (parts[0] or 0.0) + (parts[1] or 0.0)
+
 
 class Setup(Part):
-    """What was trained: the part of the workload that the machine does not change."""
+    """What was trained: the part of the workload that does not depend on the machine."""
 
     model: Text | None = None
     parameters: Count | None = None
     structure: Text | None = None
-    """A digest of the model's layers and of which of them are trained: frozen and fine-tuned differ in it."""
+    """A digest of the model's layers and of which of them are trained: frozen and fine-tuned models differ in it."""
     batch_size: PositiveCount | None = None
     batch_size_source: Literal["argument", "data", "given"] | None = None
     worker_batch_size: PositiveCount | None = None
-    """Examples per step of one worker; ``batch_size`` is that of all of them together."""
+    """Examples per step of one worker; ``batch_size`` is that of all workers together."""
     steps_per_epoch: PositiveCount | None = None
     steps_per_execution: PositiveCount = 1
     epochs: PositiveCount | None = None
@@ -245,15 +263,14 @@ class Setup(Part):
     validation_steps: PositiveCount | None = None
     validation_freq: PositiveCount = 1
     validations_per_epoch: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """How often validation comes within an epoch, where that is not once at its end."""
+    """Validations per epoch, where that is not one at its end."""
     saving: Saving | None = None
-    """How checkpoints are saved: after each epoch, after the best ones only, or only by batches."""
     save_freq: PositiveCount | None = None
-    """After how many batches a checkpoint is saved, where that is so; of several the smallest number."""
+    """Batches between checkpoints that are saved by batches; the smallest number of several."""
     self_tuning_input: bool | None = None
-    """Whether the data come from a tf.data pipeline that tunes itself as it runs."""
+    """Whether the data come from a tf.data pipeline with autotuning."""
     continuous_input: bool | None = None
-    """Whether one pass over data without an end goes on through all epochs, as with ``steps_per_epoch``."""
+    """Whether one pass over endless data continues through all epochs, as with ``steps_per_epoch``."""
 
 
 class Fit(Part):
@@ -265,7 +282,7 @@ class Fit(Part):
 
 
 class Profile(Record):
-    """What a probe saw of a training on one machine.
+    """What a probe recorded of a training on one machine.
 
     >>> profile = Profile.from_times(instance_type="p3.2xlarge", batch_size=256, steps_per_epoch=159,
     ...     init_seconds=0.2, first_iteration_seconds=3.4, iteration_seconds=[0.13, 0.13],
@@ -284,8 +301,6 @@ class Profile(Record):
     fit: Fit | None = None
     usage: Usage | None = None
     metrics: Mapping[Text, Number] = Field(default_factory=dict, max_length=1_000)
-
-    # -- what most readers ask for -------------------------------------------------------------------------------
 
     @property
     def model(self) -> str | None:
@@ -317,7 +332,7 @@ class Profile(Record):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Warnings and information about this profile, each with a remedy, and the certain diagnoses."""
+        """Warnings and information about this profile with remedies, including certain diagnoses."""
         from vmselect.records.warnings import find_warnings
 
         return find_warnings(self)
@@ -327,16 +342,12 @@ class Profile(Record):
         """Instance type and batch size."""
         return f"{self.instance_type or 'unknown'}-{self.batch_size or 'x'}"
 
-    # -- files ---------------------------------------------------------------------------------------------------
-
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
-        """Read a profile, of this format or an older one; anything else is a :class:`ProfileError`."""
+        """Read a profile of this format or an older one. Other files raise :class:`ProfileError`."""
         from vmselect.records.store import load_profile
 
         return load_profile(path)
-
-    # -- times measured elsewhere --------------------------------------------------------------------------------
 
     @classmethod
     def from_times(
@@ -360,134 +371,114 @@ class Profile(Record):
         total_seconds: float | None = None,
         metrics: Mapping[str, float] | None = None,
     ) -> Profile:
-        """A profile from times that were measured elsewhere: a paper, a log, another tool. All times in seconds.
+        """A profile from times in seconds that a paper, a log or another tool reports.
 
-        Give either iterations (``first_iteration_seconds`` and ``iteration_seconds``) or epochs
-        (``first_epoch_seconds`` and ``later_epoch_seconds``, each with its validation), or both.
+        Give steps (``first_iteration_seconds`` and ``iteration_seconds``), epochs (``first_epoch_seconds`` and
+        ``later_epoch_seconds``, each including its validation), or both.
         """
-        from vmselect.records.importers import profile_from_times
-
-        return profile_from_times(locals())
-
-    # -- showing -------------------------------------------------------------------------------------------------
+        init = maybe(check_seconds, "init_seconds", init_seconds)
+        total = maybe(check_seconds, "total_seconds", total_seconds)
+        first_step = _check_times("first_iteration_seconds", first_iteration_seconds)
+        steps = _check_times("iteration_seconds", iteration_seconds)
+        first_epoch = _check_times("first_epoch_seconds", first_epoch_seconds)
+        later_epochs = _check_times("later_epoch_seconds", later_epoch_seconds)
+        validations = _check_times("validation_seconds", validation_seconds)
+        if not steps and not later_epochs:
+            raise ArgumentError(
+                "No steady time was given. Give iteration_seconds= (steps after the first) or later_epoch_seconds= "
+                "(epochs after the first)."
+            )
+        if later_epochs and not first_epoch:
+            raise ArgumentError("later_epoch_seconds= needs first_epoch_seconds=, because the first epoch is slower.")
+        if total is not None and total < (init or 0.0):
+            raise ArgumentError("total_seconds is less than init_seconds, which is a part of it. Correct one of them.")
+        size = maybe(check_count, "batch_size", batch_size)
+        count = maybe(check_count, "examples", examples)
+        steps_per_epoch = maybe(check_count, "steps_per_epoch", steps_per_epoch)
+        if steps_per_epoch is None and count is not None and size is not None:
+            steps_per_epoch = math.ceil(count / size)
+        numbers = {} if metrics is None else check_mapping("metrics", metrics)
+        with given_as("profile"):
+            return cls(
+                created=datetime.now(UTC).replace(microsecond=0),
+                outcome="given",
+                setup=Setup(
+                    model=maybe(check_name, "model", model),
+                    batch_size=size,
+                    batch_size_source=None if size is None else "given",
+                    steps_per_epoch=steps_per_epoch,
+                    epochs=maybe(check_count, "epochs", epochs),
+                    examples=count,
+                    validation_examples=maybe(check_count, "validation_examples", validation_examples, least=0),
+                ),
+                timeline=Timeline(
+                    init_seconds=init,
+                    init_source=None if init is None else "given",
+                    steps=Steps.of(
+                        Step(0, n + 1 - len(first_step), seconds, 1, "first" if n < len(first_step) else "steady")
+                        for n, seconds in enumerate(first_step + steps)
+                    ),
+                    epochs=tuple(Epoch(epoch=n, seconds=s) for n, s in enumerate(first_epoch + later_epochs)),
+                    validations=tuple(Validation(epoch=n, seconds=s) for n, s in enumerate(validations)),
+                    fit_seconds=None if total is None else total - (init or 0.0),
+                ),
+                placement=Placement.given(instance_type=instance_type, provider=provider, region=region),
+                metrics={name: check_number(f"metrics: {name}", value) for name, value in numbers.items()},
+            )
 
     def summary(self) -> dict[str, str]:
-        """What a person wants to see of this profile: name to printable value, in reading order."""
-
-        return summarise(self)
+        """The profile for a reader: name to printable value, without what is unknown."""
+        setup, timeline, environment, usage = self.setup, self.timeline, self.environment, self.usage
+        backend, wait = environment.backend, timeline.input_wait
+        first, steady = timeline.steps.labelled("first"), timeline.steps.steady_seconds
+        busy = None if usage is None else usage.mean("usable_cpu_share")
+        rows: dict[str, object] = {
+            "machine": self.instance_type or "unknown",
+            "machine from": self.placement.instance_type.source if self.placement.instance_type else None,
+            "region": self.region,
+            "model": setup.model,
+            "batch size": setup.batch_size,
+            "steps per epoch": setup.steps_per_epoch,
+            "backend": f"{backend} {environment.versions.get(backend, '')}".strip() if backend else backend,
+            "cores": environment.usable_cores or environment.cpu_cores,
+            "GPUs": f"{len(environment.gpus)} x {environment.gpus[0].name}" if environment.gpus else None,
+            "initialization": _format(timeline.init_seconds),
+            "first step": format_seconds(first[0].seconds) if first else None,
+            "steady step": f"{format_seconds(statistics.median(steady))} (median of {len(steady)})" if steady else None,
+            "validations": ", ".join(format_seconds(v.seconds) for v in timeline.validations[:3]) or None,
+            "epochs": ", ".join(format_seconds(e.seconds) for e in timeline.epochs[:3] if e.complete) or None,
+            "waits for data": None if wait is None else f"{wait.share:.0%} of the steps' time",
+            "processors": None if busy is None else f"{busy:.0%} busy in steady steps",
+            "probe took": _format(timeline.wall_seconds),
+            "whole training": _format(self.total_seconds),
+            "peak memory": format_bytes(environment.peak_memory_bytes) if environment.peak_memory_bytes else None,
+            "outcome": self.outcome.replace("_", " ") + (f": {self.detail}" if self.detail else ""),
+            **{name: f"{value:g}" for name, value in self.metrics.items()},
+        }
+        return {printable(name): printable(str(value)) for name, value in rows.items() if value is not None}
 
     def __str__(self) -> str:
-
-        return as_text(self)
+        rows = self.summary()
+        width = max(len(name) for name in rows)
+        lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
+        return "\n".join(lines + [f"! {printable(str(finding))}" for finding in self.findings])
 
     def _repr_html_(self) -> str:
-
-        return as_html(self)
-
-
-# A profile as a person reads it: a few lines of text, or a small table in a notebook.
-
-
-def summarise(profile: Profile) -> dict[str, str]:
-    """Name to printable value, in reading order; what is unknown is left out."""
-    setup, timeline, environment = profile.setup, profile.timeline, profile.environment
-    rows: dict[str, str | None] = {
-        "machine": profile.instance_type or "unknown",
-        "learnt from": profile.placement.instance_type.source if profile.placement.instance_type else None,
-        "region": profile.region,
-        "model": setup.model,
-        "batch size": _text(setup.batch_size),
-        "steps per epoch": _text(setup.steps_per_epoch),
-        "backend": _backend(profile),
-        "cores": _text(environment.usable_cores or environment.cpu_cores),
-        "GPUs": f"{len(environment.gpus)} x {environment.gpus[0].name}" if environment.gpus else None,
-        "initialization": _seconds(timeline.init_seconds),
-        "first step": _first_step(profile),
-        "steady step": _steady_step(profile),
-        "validations": ", ".join(format_seconds(v.seconds) for v in timeline.validations[:3]) or None,
-        "epochs": ", ".join(format_seconds(e.seconds) for e in timeline.epochs[:3] if e.complete) or None,
-        "waits for data": _input_wait(profile),
-        "processors": _processors(profile),
-        "probe took": _seconds(timeline.wall_seconds),
-        "whole training": _seconds(profile.total_seconds),
-        "peak memory": format_bytes(environment.peak_memory_bytes) if environment.peak_memory_bytes else None,
-        "outcome": profile.outcome.replace("_", " ") + (f": {profile.detail}" if profile.detail else ""),
-    }
-    rows.update({name: f"{value:g}" for name, value in profile.metrics.items()})
-    return {printable(name): printable(value) for name, value in rows.items() if value is not None}
+        left = 'style="text-align:left"'
+        rows = "".join(
+            f"<tr><th {left}>{html.escape(name)}</th><td {left}>{html.escape(value)}</td></tr>"
+            for name, value in self.summary().items()
+        )
+        return f"<table><tbody>{rows}</tbody></table>{findings_html(self.findings)}"
 
 
-def as_text(profile: Profile) -> str:
-    """The summary as aligned lines, then the findings."""
-    rows = summarise(profile)
-    width = max(len(name) for name in rows)
-    lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
-    return "\n".join(lines + [f"! {printable(str(finding))}" for finding in profile.findings])
+def _format(seconds: float | None) -> str | None:
+    """Printable seconds, or None."""
+    return None if seconds is None else format_seconds(seconds)
 
 
-def as_html(profile: Profile) -> str:
-    """The summary as an HTML table; everything in it is escaped."""
-    left = 'style="text-align:left"'
-    rows = "".join(
-        f"<tr><th {left}>{html.escape(name)}</th><td {left}>{html.escape(value)}</td></tr>"
-        for name, value in summarise(profile).items()
-    )
-    return f"<table><tbody>{rows}</tbody></table>{findings_html(profile.findings)}"
-
-
-COLUMNS = ("machine", "model", "batch size", "steps per epoch", "steady step", "outcome")
-"""What a table of several profiles shows of each, if any has it."""
-
-MOST_ROWS = 100
-
-
-def table_html(profiles: Sequence[Profile], *, most: int = MOST_ROWS) -> str:
-    """A row for each profile, as HTML; everything in it is escaped."""
-    summaries = [summarise(one) for one in profiles[:most]]
-    shown = [name for name in COLUMNS if any(name in row for row in summaries)]
-    left = 'style="text-align:left"'
-    head = "".join(f"<th {left}>{name}</th>" for name in (*shown, "warnings"))
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td {left}><bdi>{html.escape(row.get(name, ''))}</bdi></td>" for name in shown)
-        + f"<td>{sum(finding.severity == 'warning' for finding in one.findings) or ''}</td></tr>"
-        for row, one in zip(summaries, profiles, strict=False)
-    )
-    more = f"<p>The first {most} of {len(profiles):,} profiles.</p>" if len(profiles) > most else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _seconds(value: float | None) -> str | None:
-    return None if value is None else format_seconds(value)
-
-
-def _backend(profile: Profile) -> str | None:
-    name = profile.environment.backend
-    version = profile.environment.versions.get(name or "")
-    return f"{name} {version}" if name and version else name
-
-
-def _input_wait(profile: Profile) -> str | None:
-    wait = profile.timeline.input_wait
-    return None if wait is None else f"{wait.share:.0%} of the steps' time"
-
-
-def _processors(profile: Profile) -> str | None:
-    busy = None if profile.usage is None else profile.usage.mean("usable_cpu_share")
-    return None if busy is None else f"{busy:.0%} busy in steady steps"
-
-
-def _first_step(profile: Profile) -> str | None:
-    first = profile.timeline.steps.labelled("first")
-    return format_seconds(first[0].seconds) if first else None
-
-
-def _steady_step(profile: Profile) -> str | None:
-    steady = profile.timeline.steps.steady_seconds
-    if not steady:
-        return None
-    return f"{format_seconds(statistics.median(steady))} (median of {len(steady)})"
+def _check_times(name: str, value: Any) -> list[float]:
+    """Times as a list; a single one may be given alone."""
+    if value is None:
+        return []
+    return [check_seconds(name, one) for one in ([value] if isinstance(value, (str, bytes)) else list_items(value))]

@@ -1,8 +1,9 @@
-"""The record of files moved to a store and back."""
+"""The record of uploads to a store and downloads from it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
@@ -10,18 +11,7 @@ from pydantic import Field, model_validator
 from vmselect._checks import check_factors, check_name, check_number, check_seconds, list_items, maybe
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, warnings_first
-from vmselect.records.record import (
-    UNKNOWN_INSTANCE_TYPE,
-    Count,
-    Name,
-    Part,
-    Placement,
-    PositiveCount,
-    Record,
-    Seconds,
-    Text,
-    given_as,
-)
+from vmselect.records.record import Count, Name, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
 from vmselect.records.usage import Usage
 from vmselect.units import BYTES_PER_MB
 
@@ -35,7 +25,7 @@ Label = Literal["warmup", "steady"]
 
 
 class TransferSetup(Part):
-    """Where files went and what was moved. ``url`` holds no credential; ``store`` is the cloud that keeps the files."""
+    """The store and the files. ``url`` contains no credentials. ``store`` is the cloud of the store."""
 
     url: Text
     protocol: Name
@@ -46,7 +36,7 @@ class TransferSetup(Part):
 
 
 class Direction(Part):
-    """All files one way: the wall time of all of them together, and start, time and size of each."""
+    """All uploads or all downloads: their wall time, and start, time and size of each file."""
 
     seconds: Seconds
     start: tuple[Seconds, ...] = Field(default=(), max_length=MAX_FILES)
@@ -62,7 +52,7 @@ class Direction(Part):
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that were moved."""
+        """Bytes that were transferred."""
         return sum(self.bytes)
 
     @property
@@ -72,16 +62,16 @@ class Direction(Part):
 
     @property
     def file_seconds_per_mb(self) -> tuple[float, ...]:
-        """The same of each file on its own, warm-up apart."""
+        """Seconds per megabyte of each file, without warm-up."""
         columns = zip(self.taken, self.bytes, self.label, strict=True)
         return tuple(taken / size * BYTES_PER_MB for taken, size, label in columns if size and label == "steady")
 
 
 class TransferRecord(Record):
-    """Files moved up to a store and down again, saved and read like a profile.
+    """Uploads to a store and downloads from it.
 
-    ``first_upload_seconds`` and ``first_download_seconds`` are those of one small file before all others: connecting,
-    signing in and finding the store. ``egress_usd_per_gb`` is what the store charges for data that leave it.
+    ``first_upload_seconds`` and ``first_download_seconds`` are those of a small file before all others: connection,
+    authentication and name lookup. ``egress_usd_per_gb`` is the price of data that leave the store.
 
     >>> record = TransferRecord.from_times(instance_type="t3.micro", url="s3://bucket", megabytes=10,
     ...                                    upload_seconds=18.4, download_seconds=7.8)
@@ -99,11 +89,11 @@ class TransferRecord(Record):
     download: Direction | None = None
     egress_usd_per_gb: Usd | None = None
     cost_usd: Usd | None = None
-    """At most this was paid for moving the files, where a price is known."""
+    """Upper bound of the price of this measurement, None where no price is known."""
     usage: Usage | None = None
 
     @classmethod
-    @given_as("record of a transfer")
+    @given_as("record of transfers")
     def from_times(
         cls,
         *,
@@ -117,7 +107,7 @@ class TransferRecord(Record):
         egress_usd_per_gb: float | None = None,
         factors: Mapping[str, bool | int | float | str] | None = None,
     ) -> TransferRecord:
-        """A record of times that were measured elsewhere: seconds of files of ``megabytes`` each, one after another."""
+        """A record from seconds that another tool measured for files of ``megabytes`` each, one after another."""
         size = round(check_number("megabytes", megabytes, above=0, most=1e9) * BYTES_PER_MB) or 1
         ways: list[Direction | None] = []
         for name, value in (("upload_seconds", upload_seconds), ("download_seconds", download_seconds)):
@@ -141,63 +131,52 @@ class TransferRecord(Record):
 
     @property
     def file_stem(self) -> str:
-        """What a file of this record is called in a folder."""
+        """Instance type and protocol."""
         return f"{self.instance_type or 'unknown'}-transfer-{self.setup.protocol}"
 
     @property
     def title(self) -> str:
-        """The record in a few words."""
+        """A short name for messages and tables."""
         return f"{self.instance_type or 'unknown machine'}, {self.setup.url}, {self.setup.files} files"
 
     @property
     def upload_seconds_per_mb(self) -> float | None:
-        """Seconds to bring a megabyte to the store."""
+        """Seconds to upload a megabyte."""
         return self.upload.seconds_per_mb if self.upload else None
 
     @property
     def download_seconds_per_mb(self) -> float | None:
-        """Seconds to bring a megabyte from the store to the machine."""
+        """Seconds to download a megabyte."""
         return self.download.seconds_per_mb if self.download else None
 
     @property
     def upload_mb_per_second(self) -> float | None:
-        """Megabytes that reach the store in a second."""
+        """Upload throughput."""
         return 1 / each if (each := self.upload_seconds_per_mb) else None
 
     @property
     def download_mb_per_second(self) -> float | None:
-        """Megabytes that reach the machine in a second."""
+        """Download throughput."""
         return 1 / each if (each := self.download_seconds_per_mb) else None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Warnings and information about this record, each with a remedy."""
-        found = []
-        if self.instance_type is None:
-            found.append(UNKNOWN_INSTANCE_TYPE)
-        brief = [way for way in (self.upload, self.download) if way is not None and 0 < way.seconds < 1]
+        found = self.find_unknown_machine()
+        brief = any(way is not None and 0 < way.seconds < 1 for way in (self.upload, self.download))
         if brief and self.outcome != "given":
-            found.append(
-                Finding(
-                    "brief-transfer",
-                    "All files were moved in less than a second, in which a connection hardly gets up to speed.",
-                    "Move more: raise megabytes=.",
-                    "info",
-                )
-            )
+            message = "All files were transferred in less than a second, before a connection reaches full speed."
+            found.append(Finding("brief-transfer", message, "Raise megabytes=.", "info"))
         return warnings_first(found)
 
 
 def _given_direction(seconds: list[float], size: int) -> Direction:
-    starts = [0.0]
-    for taken in seconds[:-1]:
-        starts.append(starts[-1] + taken)
+    seconds = seconds[:MAX_FILES]
     steady: Label = "steady"
-    count = min(len(seconds), MAX_FILES)
     return Direction(
-        seconds=sum(seconds[:count]),
-        start=tuple(starts[:count]),
-        taken=tuple(seconds[:count]),
-        bytes=(size,) * count,
-        label=(steady,) * count,
+        seconds=sum(seconds),
+        start=tuple(accumulate(seconds[:-1], initial=0.0)),
+        taken=tuple(seconds),
+        bytes=(size,) * len(seconds),
+        label=(steady,) * len(seconds),
     )

@@ -1,7 +1,7 @@
-"""What the machine did while it was measured: samples of its use, summed up by phase.
+"""Sampled utilization of a machine, summarized by phase.
 
-A quantity's name ends in its unit. ``_share`` is a part of 1; ``process_cores`` and ``other_cores`` are cores' worth of
-work on the cores that the process may use: its own with that of its children, and that of everybody else.
+A quantity's name ends in its unit. ``_share`` is a part of 1. ``process_cores`` and ``other_cores`` count the cores, of
+those that the process may use, that were busy with the process and its children, and with other programs.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Phase = Literal[
     "first_call", "calls",
     "upload", "download",
 ]  # fmt: skip
-"""Of a training, of calls to something that answers, of a transfer. ``boundary`` is the time between the last step of
-an epoch and the first of the next, outside its validation; after one in mid-epoch, until the next step has ended."""
+"""Phases of a training, of inference, of a transfer. ``boundary`` is the time from the last step of an epoch to the
+first of the next without validation. After a validation in mid-epoch it lasts until the next step has ended."""
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 WORK: tuple[Phase, ...] = ("steady_steps", "calls", "upload", "download")
-"""The phases in which what is measured is done."""
+"""The main phase of each kind of record."""
 
 
 class Summary(Facts):
-    """One quantity over one phase: ``count`` samples that cover ``seconds``. The mean is weighted by time.
+    """One quantity over one phase: ``count`` samples over ``seconds``. Percentiles are of the samples kept.
 
-    ``mean`` and ``maximum`` are of all samples, the percentiles of those that were kept.
+    The mean is weighted by time.
     """
 
     count: Count
@@ -44,7 +44,7 @@ class Summary(Facts):
 
 
 class Limits(Facts):
-    """What the process may use: its cores, and what its container allows; None is no limit, or unknown."""
+    """Cores and memory that the process may use; None is no limit, or unknown."""
 
     cores: PositiveCount | None = None
     container_cores: Annotated[float, Field(gt=0)] | None = None
@@ -54,8 +54,8 @@ class Limits(Facts):
 class Usage(Facts):
     """Samples taken every ``interval_seconds`` and at changes of phase: a summary of each quantity, a bounded series.
 
-    ``seconds`` (since the start of the fit, at the end of a sample) and ``phase`` are columns beside those of
-    ``series``; what could not be read at a moment is None there. Cores one by one are summed up only.
+    ``seconds`` (since the start of the fit, at the end of a sample) and ``phase`` are columns like those of ``series``,
+    which holds None where a quantity could not be read. Single cores have summaries only.
     """
 
     interval_seconds: Seconds
@@ -77,11 +77,11 @@ class Usage(Facts):
 
     @property
     def working(self) -> Mapping[str, Summary]:
-        """Every quantity in the phase that counts: steady steps, calls, or of a transfer the upload."""
+        """Every quantity in the main phase: steady steps, calls or uploads."""
         return next((self.phases[phase] for phase in WORK if phase in self.phases), {})
 
     def summary(self, quantity: str, phase: Phase | None = None) -> Summary | None:
-        """The summary of a quantity in a phase, unless told in the one that counts; None where it was not read."""
+        """The summary of a quantity in a phase, by default the main one; None where it was not read."""
         return (self.working if phase is None else self.phases.get(phase, {})).get(quantity)
 
     def mean(self, quantity: str, phase: Phase | None = None) -> float | None:
@@ -90,9 +90,9 @@ class Usage(Facts):
         return None if found is None else found.mean
 
     def summed_up(self) -> Usage:
-        """The same without its series, for records that hold many."""
+        """A copy without the series, for records that hold many runs."""
         return self.model_copy(update={"seconds": (), "phase": (), "series": {}})
 
     def quantities(self) -> Iterator[str]:
-        """Every quantity that was read in any phase, once."""
+        """Every quantity that was read in any phase."""
         yield from dict.fromkeys(name for phase in self.phases.values() for name in phase)

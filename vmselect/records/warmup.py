@@ -1,25 +1,24 @@
-"""Where warming up ends and the steady state begins."""
+"""Detect where warm-up ends and the steady state begins."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
 
-MOST_READINGS = 1_000
+MAX_READINGS = 1_000
 """Warm-up is detected among this many first readings, all of which a profile keeps."""
 
 MIN_READINGS = 4
 NOISE_WIDTHS = 4.0
-LEAST_SHIFT = 0.2
+MIN_SHIFT = 0.2
 
 
 def detect_warmup(per_step_seconds: Sequence[float]) -> int:
-    """How many readings at the start do not belong to the steady state that the rest shows.
+    """The number of warm-up readings at the start.
 
-    ``per_step_seconds`` are readings in order, without the very first step. The second half is taken as steady; the
-    readings before it are warm-up for as long as they stand apart from it, by more than four times its noise and
-    more than a fifth of its level. Both directions count: caches warm up and get faster, prefetched input runs out
-    and gets slower. At most half of the readings are called warm-up.
+    ``per_step_seconds`` are readings in order, without the very first step. The second half counts as steady. Readings
+    before it are warm-up as long as they differ from its median by more than four times its noise and a fifth of its
+    level. They may be slower (cold caches) or faster (prefetched input that runs out).
 
     >>> detect_warmup([0.90, 0.40, 0.11, 0.10, 0.10, 0.11, 0.10, 0.10])
     2
@@ -33,7 +32,7 @@ def detect_warmup(per_step_seconds: Sequence[float]) -> int:
     steady = readings[half:]
     level = statistics.median(steady)
     noise = 1.4826 * statistics.median(abs(value - level) for value in steady)
-    margin = max(NOISE_WIDTHS * noise, LEAST_SHIFT * level)
+    margin = max(NOISE_WIDTHS * noise, MIN_SHIFT * level)
     for position, value in enumerate(readings[:half]):
         if abs(value - level) <= margin:
             return position
@@ -43,11 +42,11 @@ def detect_warmup(per_step_seconds: Sequence[float]) -> int:
 def find_warmup(
     epochs: Sequence[int], seconds: Sequence[float], covers: Sequence[int], labels: Sequence[str]
 ) -> set[int]:
-    """Positions of the warm-up readings, from the columns of step readings. Labels tell ordinary steps from others.
+    """Positions of the warm-up readings among step readings, given as columns.
 
-    Only the first epoch that has ordinary steps can warm up. This is the only place that separates warm-up from steady
-    steps: recorded, imported and old profiles are all treated alike.
+    Only ordinary steps of the first epoch that has any can be warm-up. Recorded, imported and old profiles all use this
+    function.
     """
     ordinary = [position for position, label in enumerate(labels) if label in ("steady", "warmup")]
     head = [position for position in ordinary if epochs[position] == epochs[ordinary[0]]]
-    return set(head[: detect_warmup([seconds[position] / covers[position] for position in head[:MOST_READINGS]])])
+    return set(head[: detect_warmup([seconds[position] / covers[position] for position in head[:MAX_READINGS]])])

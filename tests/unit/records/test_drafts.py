@@ -1,4 +1,4 @@
-"""What a killed writer leaves: recovered once, never while the writer lives, and nothing else stays behind."""
+"""Drafts of killed writers: recovered once, never while the writer lives, and no other file remains."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import vmselect as vs
+from tests.support.profiles import make_profile
 from vmselect.records import store as drafts
 from vmselect.records.store import Draft
 
@@ -30,8 +31,14 @@ time.sleep(600)
 """
 
 
-def make_profile(seconds: float = 0.1) -> vs.Profile:
-    return vs.Profile.from_times(instance_type="box", batch_size=8, iteration_seconds=seconds)
+def make_box(seconds: float = 0.1) -> vs.Profile:
+    return make_profile("box", seconds, batch_size=8)
+
+
+def write_draft(path: Path, record: vs.Profile) -> Draft:
+    draft = Draft(path, identity=record.id)
+    draft.write(record)
+    return draft
 
 
 @pytest.fixture
@@ -79,9 +86,8 @@ def test_a_copied_folder_has_no_writer(tmp_path: Path, writer) -> None:
 
 def test_the_end_gives_the_record_its_name_and_leaves_nothing(tmp_path: Path) -> None:
     for target in (tmp_path / "folder", tmp_path / "file" / "p.json"):
-        first, last = make_profile(), make_profile(0.2)
-        draft = Draft(target, identity=first.id)
-        draft.write(first)
+        first, last = make_box(), make_box(0.2)
+        draft = write_draft(target, first)
         saved = draft.finish(last)
         assert saved is not None
         assert vs.Profile.load(saved) == last
@@ -90,9 +96,8 @@ def test_the_end_gives_the_record_its_name_and_leaves_nothing(tmp_path: Path) ->
 
 
 def test_an_end_that_was_cut_off_is_completed_once(tmp_path: Path) -> None:
-    made = make_profile()
-    draft = Draft(tmp_path, identity=made.id)
-    draft.write(made)
+    made = make_box()
+    draft = write_draft(tmp_path, made)
     os.link(draft._file, tmp_path / "box-8-final.json")  # killed between claiming the name and removing the draft
     draft._release()
     assert vs.load_profiles(tmp_path) == [made]
@@ -100,7 +105,7 @@ def test_an_end_that_was_cut_off_is_completed_once(tmp_path: Path) -> None:
 
 
 def test_a_draft_that_was_being_replaced_is_no_record(tmp_path: Path) -> None:
-    made = make_profile()
+    made = make_box()
     (tmp_path / f".vmselect-{made.id}.draft-{made.id}").write_text(made.to_json()[:100])
     made.save(tmp_path)
     assert vs.load_profiles(tmp_path) == [made]
@@ -108,10 +113,9 @@ def test_a_draft_that_was_being_replaced_is_no_record(tmp_path: Path) -> None:
 
 
 def test_a_newer_file_is_not_replaced_by_an_older_draft_nor_a_foreign_one(tmp_path: Path) -> None:
-    old, new = make_profile(), make_profile(0.2)
+    old, new = make_box(), make_box(0.2)
     for target, text in (("p.json", new.to_json()), ("notes.json", '{"mine": 1}')):
-        draft = Draft(tmp_path / target, identity=old.id)
-        draft.write(old)
+        draft = write_draft(tmp_path / target, old)
         os.utime(draft._file, (time.time() - 60,) * 2)
         draft._release()
         (tmp_path / target).write_text(text)
@@ -123,14 +127,13 @@ def test_a_newer_file_is_not_replaced_by_an_older_draft_nor_a_foreign_one(tmp_pa
 
 
 def test_a_child_made_by_fork_neither_keeps_nor_ends_it(tmp_path: Path) -> None:
-    made = make_profile()
-    draft = Draft(tmp_path, identity=made.id)
-    draft.write(made)
+    made = make_box()
+    draft = write_draft(tmp_path, made)
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        draft.write(make_profile(9.0))
-        draft.finish(make_profile(9.0))
+        draft.write(make_box(9.0))
+        draft.finish(make_box(9.0))
         draft.discard()
         os.write(writing, b"1")
         time.sleep(600)
@@ -148,9 +151,8 @@ def test_a_child_made_by_fork_neither_keeps_nor_ends_it(tmp_path: Path) -> None:
 
 def test_without_locks_age_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drafts, "fcntl", None)
-    made = make_profile()
-    draft = Draft(tmp_path, identity=made.id)
-    draft.write(made)
+    made = make_box()
+    draft = write_draft(tmp_path, made)
     draft._release()
     with pytest.raises(vs.errors.ProfileError, match="no profile"):
         vs.load_profiles(tmp_path)
@@ -159,9 +161,8 @@ def test_without_locks_age_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_was_taken_for_abandoned_is_replaced_by_its_end(tmp_path: Path) -> None:
-    made = make_profile()
-    draft = Draft(tmp_path, identity=made.id)
-    draft.write(made)
+    made = make_box()
+    draft = write_draft(tmp_path, made)
     own = tmp_path / f"{drafts.name_record(made)}-{made.id[:8]}.json"
     draft._file.rename(own)  # a reader on another machine, which does not see the lock
     assert draft.finish(made) == own
@@ -172,7 +173,7 @@ def test_what_was_taken_for_abandoned_is_replaced_by_its_end(tmp_path: Path) -> 
 def test_a_link_stays_a_link_and_its_file_gets_what_the_killed_writer_had(tmp_path: Path, writer, read: str) -> None:
     (tmp_path / "real").mkdir()
     target, link = tmp_path / "real" / "p.json", tmp_path / "link.json"
-    old = make_profile(0.5)
+    old = make_box(0.5)
     old.save(target)
     os.utime(target, (time.time() - 60,) * 2)
     link.symlink_to(target)
@@ -187,13 +188,12 @@ def test_a_link_stays_a_link_and_its_file_gets_what_the_killed_writer_had(tmp_pa
 
 
 def test_a_private_file_has_a_private_draft_and_stays_private(tmp_path: Path) -> None:
-    target, new = tmp_path / "p.json", make_profile()
-    make_profile(0.5).save(target)
+    target, new = tmp_path / "p.json", make_box()
+    make_box(0.5).save(target)
     os.utime(target, (time.time() - 60,) * 2)
     for mode in (0o600, 0o640):
         target.chmod(0o600)
-        draft = Draft(target, identity=new.id)
-        draft.write(new)
+        draft = write_draft(target, new)
         assert stat.S_IMODE(draft._file.stat().st_mode) == 0o600
         draft._release()  # as if its process had died
         target.chmod(mode)
@@ -204,9 +204,8 @@ def test_a_private_file_has_a_private_draft_and_stays_private(tmp_path: Path) ->
 
 
 def test_a_link_that_came_since_is_not_replaced(tmp_path: Path) -> None:
-    old, new = make_profile(), make_profile(0.2)
-    draft = Draft(tmp_path / "p.json", identity=new.id)
-    draft.write(new)
+    old, new = make_box(), make_box(0.2)
+    draft = write_draft(tmp_path / "p.json", new)
     draft._release()
     (tmp_path / "p.json").symlink_to(old.save(tmp_path / "old.json"))
     assert sorted(one.id for one in vs.load_profiles(tmp_path)) == sorted([old.id, old.id, new.id])

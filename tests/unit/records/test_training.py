@@ -1,0 +1,204 @@
+"""Profiles: what they hold, what they reject, and how they are shown."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pydantic
+import pytest
+
+import vmselect as vs
+from tests.support.profiles import make_epoch_profile, make_profile
+from vmselect.records import (
+    Environment,
+    Epoch,
+    Gpu,
+    InputWait,
+    Placement,
+    Profile,
+    Setup,
+    Step,
+    Steps,
+    Timeline,
+    Validation,
+)
+from vmselect.records.store import Profiles
+
+EMPTY = Profile(outcome="stopped", timeline=Timeline())
+
+
+def test_from_times_keeps_what_was_given() -> None:
+    profile = make_profile("p3.2xlarge", [0.13, 0.2], first_iteration_seconds=3.4, validation_seconds=[0.17, 0.02])
+    assert profile.outcome == "given"
+    assert profile.placement.instance_type is not None
+    assert profile.placement.instance_type.source == "given"
+    steps = profile.timeline.steps
+    assert (steps.seconds, steps.batch, steps.epoch) == ((3.4, 0.13, 0.2), (0, 1, 2), (0, 0, 0))
+    assert steps.label == ("first", "steady", "steady")
+    assert [(one.epoch, one.seconds) for one in profile.timeline.validations] == [(0, 0.17), (1, 0.02)]
+    assert (profile.model, profile.batch_size, profile.steps_per_epoch) == ("net", 64, 100)
+    assert make_profile(first_iteration_seconds=None, steps=2).timeline.steps.batch == (1, 2)
+
+
+def test_from_times_of_epochs_has_no_steps() -> None:
+    timeline = make_epoch_profile("a", 13.69, 11.05, 11.1).timeline
+    assert [(epoch.epoch, epoch.seconds) for epoch in timeline.epochs] == [(0, 13.69), (1, 11.05), (2, 11.1)]
+    assert len(timeline.steps) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [
+        ({"examples": 100, "batch_size": 32}, 4),
+        ({"examples": 96, "batch_size": 32}, 3),
+        ({"examples": 100, "batch_size": 32, "steps_per_epoch": 3}, 3),
+        ({"examples": 100}, None),
+        ({"batch_size": 32}, None),
+    ],
+)
+def test_steps_per_epoch_from_examples(given: dict[str, Any], steps: int | None) -> None:
+    assert vs.Profile.from_times(iteration_seconds=0.1, **given).steps_per_epoch == steps
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"iteration_seconds": None}, "iteration_seconds"),
+        ({"iteration_seconds": [-1.0]}, "iteration_seconds"),
+        ({"iteration_seconds": [float("nan")]}, "iteration_seconds"),
+        ({"init_seconds": -1.0}, "init_seconds"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": 2.5}, "batch_size"),
+        ({"batch_size": 2**63}, "batch_size"),
+        ({"later_epoch_seconds": [3.0]}, "first_epoch_seconds"),
+        ({"instance_type": ""}, "instance_type"),
+        ({"total_seconds": 1.9, "init_seconds": 2.0}, "total_seconds"),
+    ],
+)
+def test_from_times_names_an_impossible_argument(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(vs.errors.ArgumentError, match=named):
+        make_profile(**change)
+
+
+@pytest.mark.parametrize(
+    ("total", "init", "fit"), [(5.0, 2.0, 3.0), (2.0, 2.0, 0.0), (5.0, None, 5.0), (None, 2.0, None)]
+)
+def test_total_is_known_only_when_the_whole_fit_was_watched(
+    total: float | None, init: float | None, fit: float | None
+) -> None:
+    made = make_profile(total_seconds=total, init_seconds=init)
+    assert (made.timeline.fit_seconds, made.timeline.init_seconds) == (fit, init)
+    assert made.timeline.init_source == (None if init is None else "given")
+    assert made.total_seconds is None
+    assert made.model_copy(update={"outcome": "watched"}).total_seconds == total
+
+
+def test_a_profile_cannot_be_changed() -> None:
+    with pytest.raises(pydantic.ValidationError):
+        EMPTY.outcome = "watched"  # type: ignore[misc]
+
+
+def test_rows_follow_the_columns_of_a_copy() -> None:
+    steps = make_profile(step_seconds=[0.13, 0.13], first_iteration_seconds=3.4).timeline.steps
+    assert [(row.seconds, row.label) for row in steps.rows] == [(3.4, "first"), (0.13, "steady"), (0.13, "steady")]
+    assert steps.steady_seconds == (0.13, 0.13)
+    slower = steps.model_copy(update={"seconds": (4.0, 1.0, 1.0), "covers": (1, 2, 1), "steps": 4})
+    assert [row.seconds for row in slower.rows] == [4.0, 1.0, 1.0]
+    assert slower.steady_seconds == (0.5, 1.0)
+    assert Steps.of(steps.rows) == steps
+    assert [row.each for row in slower.labelled("steady")] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(("seconds", "wall", "share"), [(1.0, 4.0, 0.25), (5.0, 4.0, 1.0), (1.0, 0.0, 0.0)])
+def test_share_of_waiting_for_data(seconds: float, wall: float, share: float) -> None:
+    assert InputWait(seconds=seconds, wall_seconds=wall, steps=1, method="test").share == share
+
+
+def test_summary_has_a_row_for_everything_known() -> None:
+    rows = [Step(0, 0, 3.0, 1, "first"), *(Step(0, n, 0.1 * n, 1, "steady") for n in (1, 2, 3))]
+    profile = Profile(
+        outcome="out_of_memory",
+        detail="no room",
+        timeline=Timeline(
+            init_seconds=2.5,
+            init_source="given",
+            steps=Steps.of(rows),
+            epochs=tuple(Epoch(epoch=n, seconds=n + 1.0, complete=n != 1) for n in range(5)),
+            validations=tuple(Validation(epoch=n, seconds=n + 0.5) for n in range(5)),
+            wall_seconds=90.0,
+        ),
+        environment=Environment(
+            backend="jax",
+            versions={"jax": "0.7"},
+            cpu_cores=8,
+            usable_cores=4,
+            gpus=(Gpu(name="T4"), Gpu(name="A100")),
+            peak_memory_bytes=2_000_000_000,
+        ),
+        setup=Setup(model="net", batch_size=8, steps_per_epoch=20),
+        placement=Placement.given(instance_type="box", region="north"),
+        metrics={"accuracy": 0.25},
+    )
+    assert profile.summary() == {
+        "machine": "box",
+        "machine from": "given",
+        "region": "north",
+        "model": "net",
+        "batch size": "8",
+        "steps per epoch": "20",
+        "backend": "jax 0.7",
+        "cores": "4",
+        "GPUs": "2 x T4",
+        "initialization": "2.5 s",
+        "first step": "3 s",
+        "steady step": "200 ms (median of 3)",
+        "validations": "500 ms, 1.5 s, 2.5 s",
+        "epochs": "1 s, 3 s",
+        "probe took": "1 min 30 s",
+        "peak memory": "1.9 GiB",
+        "outcome": "out of memory: no room",
+        "accuracy": "0.25",
+    }
+
+
+def test_summary_without_what_is_unknown() -> None:
+    assert EMPTY.summary() == {"machine": "unknown", "outcome": "stopped"}
+    assert str(EMPTY).splitlines()[:2] == ["machine  unknown", "outcome  stopped"]
+    without_version = EMPTY.model_copy(update={"environment": Environment(backend="jax", cpu_cores=8)})
+    assert without_version.summary()["backend"] == "jax"
+    assert without_version.summary()["cores"] == "8"
+
+
+def test_a_notebook_shows_tables_without_markup_of_the_user() -> None:
+    profile = make_profile(model="<script>", metrics={"<b>": 1.0})
+    for page in (profile._repr_html_(), Profiles([profile])._repr_html_()):
+        assert "&lt;script&gt;" in page
+        assert "<script>" not in page
+        assert "<b>" not in page
+
+
+@pytest.mark.parametrize(("count", "rows", "more"), [(2, 2, False), (100, 100, False), (101, 100, True)])
+def test_a_table_shows_a_hundred_profiles(count: int, rows: int, more: bool) -> None:
+    page = Profiles([EMPTY] * count)._repr_html_()
+    assert page.count("<tr>") == 1 + rows
+    assert ("<p>The first 100 of 101 profiles.</p>" in page) is more
+    warnings = sum(finding.severity == "warning" for finding in EMPTY.findings)
+    assert page.count(f"<td>{warnings}</td>") == rows
+
+
+def test_json_has_lists_of_plain_values_on_one_line() -> None:
+    text = make_profile("x\n[1,\n2]", [0.1, 0.2], first_iteration_seconds=None).to_json()
+    assert '"seconds": [ 0.1, 0.2 ]' in text
+    assert text.startswith('{\n "kind": ')
+    assert json.loads(text)["placement"]["instance_type"]["value"] == "x\n[1,\n2]"
+
+
+def test_a_time_without_a_zone_is_utc() -> None:
+    def created(moment: datetime) -> datetime:
+        return Profile(outcome="stopped", timeline=Timeline(), created=moment).created
+
+    east = datetime(2026, 1, 2, 3, tzinfo=timezone(timedelta(hours=2)))
+    assert created(datetime(2026, 1, 2, 3)) == datetime(2026, 1, 2, 3, tzinfo=UTC)
+    assert created(east) == datetime(2026, 1, 2, 1, tzinfo=UTC)
