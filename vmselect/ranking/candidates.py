@@ -92,7 +92,7 @@ class Candidates:
     def identity(self, candidate: int) -> dict[str, Any]:
         """Machine and offer of the candidate, in plain values."""
         one, at = self.of(candidate), self.offer[candidate]
-        offer = {name: plain(column[at]) for name, column in self._offer_columns.items()}
+        offer = {name: _plain(column[at]) for name, column in self._offer_columns.items()}
         return {"instance_type": one.instance_type, "batch_size": one.batch_size, "varied": one.varied, **offer}
 
     def title(self, candidate: int) -> str:
@@ -105,13 +105,10 @@ class Candidates:
         return {name: self.offers[name].to_numpy() for name in (*OFFER_FIELDS, "date")}
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """A cell of a frame as a plain Python value; a missing one as None."""
-    if hasattr(value, "item"):
-        value = value.item()
-    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    return value.isoformat() if hasattr(value, "isoformat") else value
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if pd.isna(value) else value
 
 
 def match_offers(
@@ -221,7 +218,11 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
 
 def _other_hardware(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[Finding]:
     """Recorded hardware that the price is not for. Less than is priced is no sign: a container may hide the rest."""
-    for priced, found in (*_other_gpus(one, offer), *_more_cores(one, offer)):
+    contradictions = list(_other_gpus(one, offer))
+    cores, vcpus = next(filter(None, map(_usable_cores, one.records)), 0), offer["vcpus"]
+    if vcpus and cores > MORE_CORES * vcpus:
+        contradictions.append((f"{vcpus:g} vCPUs", f"{cores:g} cores"))
+    for priced, found in contradictions:
         yield Finding(
             "hardware-contradicts-price",
             f"{one.instance_type} is priced with {priced}, and the probe found {found}.",
@@ -240,12 +241,6 @@ def _other_gpus(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[tupl
         return
     priced = f"{offer['gpu_count']:g} x {offer['gpu_model']}" if offer["gpu_model"] else "no GPU"
     yield priced, f"{len(seen)} x {(others or [seen[0].name])[0]}"
-
-
-def _more_cores(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    cores, vcpus = next(filter(None, map(_usable_cores, one.records)), 0), offer["vcpus"]
-    if vcpus and cores > MORE_CORES * vcpus:
-        yield f"{vcpus:g} vCPUs", f"{cores:g} cores"
 
 
 def _usable_cores(profile: Profile) -> float | None:

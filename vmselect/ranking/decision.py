@@ -38,16 +38,6 @@ class Assessment:
     order: tuple[Ints, ...]
     """For each column, the feasible candidates, best first."""
 
-    @property
-    def time(self) -> Interval[Floats]:
-        """Expected time of each run."""
-        return self.measures["time"]
-
-    @property
-    def cost(self) -> Interval[Floats]:
-        """Its cost."""
-        return self.measures["cost"]
-
 
 def assess(candidates: Candidates, settings: Settings) -> Assessment:
     """Evaluate all candidates under ``settings``."""

@@ -139,18 +139,13 @@ class MachineEstimate:
 class Measured:
     """The machine estimates of the profiles of one task, as probed and at other batch sizes on demand."""
 
-    def __init__(self, profiles: Iterable[Profile], fit: Fit, *, given: Iterable[str] = ()) -> None:
+    def __init__(self, profiles: Sequence[Profile], fit: Fit, *, given: Iterable[str] = ()) -> None:
         self.machine_estimates: list[MachineEstimate] = []
-        self.excluded: list[Excluded] = []
+        reason = "the profile does not name its instance type; probe with instance_type="
+        unknown = [profile for profile in profiles if profile.instance_type is None]
+        self.excluded = [Excluded(profile.title, "unknown_instance_type", reason) for profile in unknown]
         self._fit, self._records = fit, defaultdict[tuple[Any, ...], list[Profile]](list)
-        known = []
-        for profile in profiles:
-            if profile.instance_type is None:
-                reason = "the profile does not name its instance type; probe with instance_type="
-                self.excluded.append(Excluded(profile.title, "unknown_instance_type", reason))
-            else:
-                known.append(profile)
-        for identity, group in group_repetitions(known).items():
+        for identity, group in group_repetitions(p for p in profiles if p.instance_type is not None).items():
             self._measure(identity, group, tuple(given))
         self.machine_estimates.sort(
             key=lambda one: (one.instance_type, one.provider or "", one.batch_size or 0, one.machine_key)

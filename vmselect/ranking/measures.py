@@ -210,11 +210,7 @@ def read_measure(name: Any) -> Measure:
 
 
 def read_objective(objective: Objective) -> Mapping[str, float]:
-    """Weights of the measures that sum to 1.
-
-    >>> dict(read_objective("cost")), dict(read_objective({"cost": 7, "time": 3}))
-    ({'cost': 1.0, 'time': 0.0}, {'cost': 0.7, 'time': 0.3})
-    """
+    """Weights of the measures that sum to 1."""
     if isinstance(objective, str):
         objective = {objective: 1.0}
     if not isinstance(objective, Mapping):

@@ -140,8 +140,6 @@ def select(
     >>> selection = vs.select(profiles, study)
     >>> selection.best.instance_type, selection.best.batch_size
     ('g5.xlarge', 256)
-    >>> vs.select(profiles, study, minimum_metric=0.96).batch_sizes
-    (256,)
 
     Without ``batch_size``, all sizes of the study and of the profiles are candidates. Times and epochs at other sizes
     are interpolated; sizes too far away are excluded with the reason. ``minimum_metric`` is an upper bound for metrics
@@ -151,8 +149,7 @@ def select(
         raise ArgumentError(f"study is {show(study)}. Load one with vmselect.ConvergenceStudy.load(folder).")
     if "epochs" in options:
         raise ArgumentError("epochs come from the study here. Leave them out, or use vmselect.rank.")
-    chosen = {"catalog": catalog, "objective": objective, "minimum_metric": minimum_metric}
-    return rank(profiles, epochs=study, **chosen, **options)  # type: ignore[arg-type]
+    return rank(profiles, epochs=study, catalog=catalog, objective=objective, minimum_metric=minimum_metric, **options)
 
 
 def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fit: int | str | None) -> list[Profile]:

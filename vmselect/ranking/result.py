@@ -97,8 +97,6 @@ class Ranking:
         self.studied = studied
         self._findings = tuple(findings)
 
-    # -- rows ----------------------------------------------------------------------------------------------------
-
     @property
     def deciding_column(self) -> int:
         """Position of the epoch count that decides, among ``settings.epochs``."""
@@ -156,11 +154,8 @@ class Ranking:
         result, at = self.assessment, (candidate, column)
         one, who = self.candidates.of(candidate), self.candidates.identity(candidate)
         measures = self.measures_of(*at)
-        own: dict[str, Any] = {
-            field: value
-            for name in ("time", "cost")
-            for field, value in zip(MEASURES[name].fields, measures[name], strict=True)
-        }
+        own: dict[str, Any] = dict(zip(MEASURES["time"].fields, measures["time"], strict=True))
+        own |= zip(MEASURES["cost"].fields, measures["cost"], strict=True)
         return Row(
             rank=int(result.rank[at]),
             instance_type=one.instance_type,
@@ -241,8 +236,6 @@ class Ranking:
         broken = {m.limit.reason_code: int((codes == FIRST_LIMIT + i).sum()) for i, m in enumerate(LIMITED) if m.limit}
         return Counter(excluded.reason_code for excluded in self._out_at_all_epochs) + Counter(broken)
 
-    # -- findings and text ----------------------------------------------------------------------------------------
-
     def findings_of(self, candidate: int, column: int | None = None) -> tuple[Finding, ...]:
         """Findings about one candidate and, at an epoch count, about its limits."""
         found = candidate_findings(self.candidates, candidate, self.settings)
@@ -264,7 +257,7 @@ class Ranking:
         """Seconds by name that sum to the time of one candidate at one epoch count."""
         position = self.candidates.machine_estimate[candidate]
         terms = self.candidates.of(candidate).runtime.terms_at(float(self._epochs_of(candidate, column)))
-        lost = self.assessment.time.value[candidate, column] - self.assessment.work.value[position, column]
+        lost = self._values("time")[candidate, column] - self.assessment.work.value[position, column]
         return {**terms, "interruptions": float(lost)} if lost else terms
 
     @cached_property
@@ -286,8 +279,6 @@ class Ranking:
     def __repr__(self) -> str:
         return f"<Ranking of {len(self)} rows: {printable(self.verdict)}>"
 
-    # -- the study, where there was one --------------------------------------------------------------------------
-
     @property
     def study(self) -> ConvergenceStudy | None:
         """The convergence study that the epochs came from, if one was given."""
@@ -308,8 +299,6 @@ class Ranking:
         """Final value of the monitored metric at a batch size, where a study has one."""
         return self.studied.metric(batch_size) if self.studied else None
 
-    # -- data out ------------------------------------------------------------------------------------------------
-
     def to_frame(self) -> pd.DataFrame:
         """The rows as a DataFrame: the fields of :class:`Row`, then measures without a field of their own."""
         which, column = self.positions
@@ -321,7 +310,7 @@ class Ranking:
             "price_date": candidates.column("date")[which], "usd_per_hour": candidates.usd_per_hour[which],
         }  # fmt: skip
         for name, one in MEASURES.items():
-            columns |= dict(zip(one.fields, (part[at] for part in result.measures[name]), strict=True))
+            columns |= zip(one.fields, (part[at] for part in result.measures[name]), strict=True)
         columns |= {name: candidates.column(name)[which] for name in OFFER_FIELDS}
         for name in ("instance_type", "batch_size", "factors", "basis"):
             columns[name] = candidates.per_machine_estimate(attrgetter(name))[which]
@@ -400,8 +389,6 @@ class Ranking:
         """The payload as JSON text."""
         plain = self.payload(rows=check_flag("rows", rows))
         return json.dumps(plain, indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
-
-    # -- comparisons ---------------------------------------------------------------------------------------------
 
     def rerank(self, **changes: Any) -> Ranking:
         """The same candidates under other ``epochs``, ``objective``, ``market``, limits, billing or interruptions."""
@@ -504,7 +491,8 @@ class Ranking:
         if not len(same):
             known = ", ".join(sorted(set(names)))
             raise RankingError(f"{instance_type} is not among the candidates; choose one of: {known}.")
-        seconds, cost, price = result.time.value[:, column], result.cost.value[:, column], self.candidates.usd_per_hour
+        seconds, cost = self._values("time")[:, column], self._values("cost")[:, column]
+        price = self.candidates.usd_per_hour
         base = same[np.argmin(cost[same])]
         # A baseline may break the limits: it is what the others are compared with, not what is to be rented.
         order = result.order[column]
@@ -560,7 +548,6 @@ class Ranking:
         """
         return selection_cost.selection_cost(self)
 
-    # -- showing -------------------------------------------------------------------------------------------------
     def chart(self, kind: str = "time-cost", **options: Any) -> Any:
         """An Altair chart; see docs/reference/report.md for the kinds."""
         return hook("ranking_chart")(self, kind, **options)

@@ -14,6 +14,7 @@ from vmselect.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
+    from vmselect.ranking.estimates import MachineEstimate
     from vmselect.ranking.result import Ranking
 
 
@@ -66,14 +67,18 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
     With a study: the study and every probe, against every pair as often as the study trained at its batch size.
     """
     prices, studied = _cheapest(ranking), ranking.studied
+
+    def spend(one: MachineEstimate, seconds: float | None) -> _Spent:
+        return _Spent(one.title, seconds, prices.get(one.machine_key))
+
     if studied is None:
         machine_estimates = ranking.candidates.machine_estimates
-        probed = [_Spent(one.title, one.probe_seconds, prices.get(one.machine_key)) for one in machine_estimates]
+        probed = [spend(one, one.probe_seconds) for one in machine_estimates]
         epochs = ranking.assessment.epochs[:, ranking.deciding_column]
         full = [
-            _Spent(one.title, one.runtime.seconds(float(n)) * one.repetitions, probe.usd_per_hour)
-            for one, n, probe in zip(machine_estimates, epochs, probed, strict=True)
-            if probe.seconds is not None
+            spend(one, one.runtime.seconds(float(n)) * one.repetitions)
+            for one, n in zip(machine_estimates, epochs, strict=True)
+            if one.probe_seconds is not None
         ]
         return SelectionCost(**_sum("probe", probed), **_sum("exhaustive", full), without_times=_name_unknown(probed))
     study, catalog = studied.study, studied.catalog
@@ -85,14 +90,10 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
         _Spent(f"study, batch {r.batch_size}", r.fit_seconds, _offered(catalog, r.instance_type) or cheapest)
         for r in study.runs
     ]
-    probed = [_Spent(one.title, one.probe_seconds, prices.get(one.machine_key)) for one in studied.measured]
+    probed = [spend(one, one.probe_seconds) for one in studied.measured]
     repetitions = {size: len(study.runs_at(size)) for size in study.batch_sizes}
     full = [
-        _Spent(
-            one.title,
-            one.runtime.seconds(one.epochs.value) * repetitions.get(one.batch_size or 0, 1),
-            prices.get(one.machine_key),
-        )
+        spend(one, one.runtime.seconds(one.epochs.value) * repetitions.get(one.batch_size or 0, 1))
         for one in studied.pairs
         if one.epochs
     ]

@@ -11,6 +11,7 @@ import heapq
 import json
 import math
 import statistics
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from vmselect import _defaults
-from vmselect._checks import check_choice, check_count, check_flag, check_indent, check_number, maybe, several, show
+from vmselect._checks import check_choice, check_count, check_flag, check_indent, check_number, maybe, several
 from vmselect._hooks import hook
 from vmselect.catalog import Catalog
 from vmselect.errors import ArgumentError, RankingError
@@ -206,7 +207,7 @@ class ServingRanking:
     def best(self) -> ServingRow:
         """The winner at the deciding load. Raises :class:`RankingError` where nothing is feasible."""
         if not self.rows:
-            why = "; ".join(str(excluded) for excluded in self.excluded[:3]) or "there were no records"
+            why = "; ".join(map(str, self.excluded[:3]))
             raise RankingError(f"No machine can serve this: {why}. Relax the limits, or measure other machines.")
         return self.rows[0]
 
@@ -311,8 +312,14 @@ def rank_inference(
     excluded += unpriced
     rows: list[ServingRow] = []
     for one in reversed(loads):
-        found, infeasible = _assess(priced, one, limit, share, bounds)
-        excluded += infeasible
+        needs = [(*pair, _count_instances(pair[0], one, limit, share, bounds)) for pair in priced]
+        excluded += dict.fromkeys(need for *_, need in needs if isinstance(need, Excluded))
+        found = [
+            _make_row(service, offer, one, *need)
+            for service, offers, need in needs
+            for offer in offers
+            if not isinstance(need, Excluded)
+        ]
         rows += _order(found, aim)
     return ServingRanking(
         rows=tuple(rows), excluded=tuple(excluded), objective=aim, percentile=share, instances=bounds,
@@ -321,12 +328,9 @@ def rank_inference(
 
 
 def _read_instances(instances: Any) -> tuple[int, int]:
-    if isinstance(instances, (tuple, list)):
-        if len(instances) != 2:
-            raise ArgumentError(f"instances must be a number, or the fewest and the most, not {show(instances)}.")
-        fewest, most = (check_count("instances", value, most=MAX_INSTANCES) for value in instances)
-    else:
-        fewest = most = check_count("instances", instances, most=MAX_INSTANCES)
+    """The fewest and the most instances, from a pair or from one number."""
+    pair = instances if isinstance(instances, (tuple, list)) and len(instances) == 2 else (instances, instances)
+    fewest, most = (check_count("instances", value, most=MAX_INSTANCES) for value in pair)
     if fewest > most:
         raise ArgumentError(f"instances go from {fewest} to {most}, which is backwards. Give the fewest first.")
     return fewest, most
@@ -353,28 +357,7 @@ def _price(
     return found, excluded
 
 
-def _assess(
-    priced: Sequence[tuple[Service, list[Any]]],
-    load: float | None,
-    limit: float | None,
-    percentile: float,
-    bounds: tuple[int, int],
-) -> tuple[list[ServingRow], list[Excluded]]:
-    rows: list[ServingRow] = []
-    excluded: list[Excluded] = []
-    for service, offers in priced:
-        need = _count_instances(service, load, limit, percentile, bounds)
-        if isinstance(need, Excluded):
-            excluded.append(need)
-        else:
-            findings = tuple(f for record in service.records for f in record.findings if f.severity == "warning")
-            rows += [_make_row(service, offer, load, *need, findings) for offer in offers]
-    return rows, list(dict.fromkeys(excluded))
-
-
-def _make_row(
-    service: Service, offer: Any, load: float | None, instances: int, latency: float, findings: tuple[Finding, ...]
-) -> ServingRow:
+def _make_row(service: Service, offer: Any, load: float | None, instances: int, latency: float) -> ServingRow:
     price, capacity = float(offer["usd_per_hour"]), service.items_per_second
     million, low, high = (
         price / SECONDS_PER_HOUR / rate * 1e6 if rate else float("inf")
@@ -387,7 +370,8 @@ def _make_row(
         usd_per_hour=price, usd_per_million_items=million, usd_per_million_low=low, usd_per_million_high=high,
         items_per_usd=1e6 / million if million else float("inf"), load=load, instances=instances,
         hourly_usd=instances * price, latency_seconds=latency, score=0.0, tied_with_best=False,
-        price_date=offer["date"], findings=findings,
+        price_date=offer["date"],
+        findings=tuple(f for record in service.records for f in record.findings if f.severity == "warning"),
     )  # fmt: skip
 
 
@@ -419,11 +403,9 @@ def _count_instances(
             return Excluded(service.title, "over_capacity", reason)
         reason = f"{at_most} {what} is {format_seconds(latency_of(most))} at {load:,.4g} items/s, over the limit"
         return Excluded(service.title, "over_latency", reason)
-    low, high = fewest, most
-    while low < high:  # more instances never answer later
-        middle = (low + high) // 2
-        low, high = (low, middle) if suffices(middle) else (middle + 1, high)
-    return low, latency_of(low)
+    # More instances never answer later, so the smallest number that suffices can be bisected.
+    count = fewest + bisect_left(range(fewest, most), True, key=suffices)
+    return count, latency_of(count)
 
 
 def _order(rows: list[ServingRow], objective: str) -> list[ServingRow]:

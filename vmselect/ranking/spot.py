@@ -31,9 +31,6 @@ class Interruptions:
     """How often spot machines are interrupted, and what each interruption costs.
 
     Give the rate (``per_hour``) or its inverse (``mean_uptime_hours``), not both.
-
-    >>> Interruptions(per_hour=0.1, checkpoint_minutes=30, restart_minutes=6).factor
-    1.0362694300518136
     """
 
     per_hour: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmselect.ranking.measures import MEASURES, describe_objective
+from vmselect.units import format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
@@ -41,10 +42,10 @@ def verdict(ranking: Ranking) -> str:
 
 def _given_up(ranking: Ranking, best: int, leader: int, aim: str) -> str:
     """In which measures the candidate with the best score beats the preferred one, and in which it loses to it."""
-    column, measures = ranking.deciding_column, ranking.assessment.measures
+    chosen, leading = (ranking.measures_of(i, ranking.deciding_column) for i in (best, leader))
     better, worse = [], []
     for name, measure in MEASURES.items():
-        mine, its = (float(measures[name].value[i, column]) for i in (best, leader))
+        mine, its = chosen[name].value, leading[name].value
         if ranking.settings.objective[name]:
             better.append(f"{measure.format(its)} instead of {measure.format(mine)}")
         else:
@@ -56,21 +57,17 @@ def _given_up(ranking: Ranking, best: int, leader: int, aim: str) -> str:
 
 
 def _values(ranking: Ranking, candidate: int) -> str:
-    at = candidate, ranking.deciding_column
-    cost, time = (
-        MEASURES[name].format(float(ranking.assessment.measures[name].value[at])) for name in ("cost", "time")
-    )
-    return f"{cost} in {time}"
+    found = ranking.measures_of(candidate, ranking.deciding_column)
+    return f"{format_usd(found['cost'].value)} in {format_seconds(found['time'].value)}"
 
 
 def as_text(ranking: Ranking, *, shown: int = 10) -> str:
     """The verdict, a table of the best rows at the deciding epoch count, excluded candidates, and findings."""
     if not ranking:
         return verdict(ranking)
-    column = ranking.deciding_column
     rows = ranking.deciding_rows[:shown]
     table = [("", "instance type", "where", "market", "batch", "time", "cost", "score", "")]
-    tie = ranking.assessment.tied[:, column].sum() > 1
+    tie = ranking.assessment.tied[:, ranking.deciding_column].sum() > 1
     for row in rows:
         table.append(
             (str(row.rank), row.instance_type, f"{row.provider} {row.region}", row.market, str(row.batch_size or "?"),
@@ -94,7 +91,7 @@ def remarks(ranking: Ranking) -> list[str]:
     """The lines below the table: excluded candidates with reasons, and findings."""
     lines = []
     if ranking.deciding_excluded:
-        lines.append(f"Excluded: {count_reasons(ranking)}; see ranking.excluded.")
+        lines.append(f"Excluded: {_describe_reasons(ranking)}; see ranking.excluded.")
         lines += [f"  {excluded}" for excluded in ranking.deciding_excluded[:SHOWN]]
     return lines + [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
 
@@ -106,10 +103,10 @@ def nothing_feasible(ranking: Ranking) -> str:
         return "Nothing is feasible: there are no candidates."
     most = reasons.most_common(1)[0][0]
     example = next(excluded for excluded in ranking.deciding_excluded if excluded.reason_code == most)
-    return f"Nothing is feasible: {count_reasons(ranking)}. For one, {example}."
+    return f"Nothing is feasible: {_describe_reasons(ranking)}. For one, {example}."
 
 
-def count_reasons(ranking: Ranking) -> str:
+def _describe_reasons(ranking: Ranking) -> str:
     """Excluded candidates by reason, with their number."""
     return ", ".join(
         f"{count:,} candidate{'' if count == 1 else 's'} {code.replace('_', ' ')}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vmselect._checks import check_mapping, check_number, maybe, show
+from vmselect._checks import check_mapping, check_number, maybe
 from vmselect.errors import ArgumentError
 from vmselect.grouping import read_records
 from vmselect.ranking.estimates import MachineEstimate
@@ -32,9 +32,6 @@ class Transfer:
         upload_seconds_per_mb: the same for the way out.
         usd_per_gb: price of a gigabyte that leaves the store; without it, that of the records, unless store and
             machine are of one cloud, where it is usually free.
-
-    >>> Transfer(data_gb=18, download_seconds_per_mb=0.01).data_gb
-    18.0
     """
 
     data_gb: float = 0.0
@@ -56,13 +53,11 @@ class Transfer:
         """A transfer, or a mapping of its fields."""
         if isinstance(value, cls):
             return value
-        fields = check_mapping("transfer", value) if isinstance(value, Mapping) else None
-        if fields is None or set(fields) - set(cls.__dataclass_fields__):
-            raise ArgumentError(
-                f"transfer is {show(value)}; pass vmselect.Transfer(...) or a mapping with "
-                f"{', '.join(cls.__dataclass_fields__)}."
-            )
-        return cls(**fields)
+        try:
+            return cls(**check_mapping("transfer", value))
+        except TypeError as wrong:
+            names = ", ".join(cls.__dataclass_fields__)
+            raise ArgumentError(f"transfer cannot be read ({wrong}); its names are {names}.") from wrong
 
     def charge(self, machine_estimates: Iterable[MachineEstimate]) -> tuple[list[MachineEstimate], list[Excluded]]:
         """The machine estimates with the time and cost of moving, and those without a known time."""

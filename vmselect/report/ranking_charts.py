@@ -144,7 +144,7 @@ def epochs_points(ranking: Ranking, value: Value, *, most: int = MAX_EPOCH_LINES
     """
     counts = _counts(ranking)
     wider = ranking.rerank(epochs=counts, deadline_hours=None, budget_usd=None)
-    spread = wider.assessment.time if value == "time" else wider.assessment.cost
+    spread = wider.assessment.measures[value]
     unit = hours if value == "time" else float
     lines = _lines(wider, value, most)
     named = labels(ranking.candidates, lines)
@@ -229,7 +229,7 @@ def _spread_apart(values: list[float], *, share: float) -> list[float]:
 
 def _lines(wider: Ranking, value: Value, most: int) -> list[int]:
     order = wider.assessment.order
-    spread = (wider.assessment.time if value == "time" else wider.assessment.cost).value
+    spread = wider.assessment.measures[value].value
     leaders = [int(rows[np.argmin(spread[rows, column])]) for column, rows in enumerate(order) if len(rows)]
     decided = [int(i) for i in order[len(order) // 2][: 4 * most]] if order else []
     return list(dict.fromkeys([*leaders, *decided]))[:most]
