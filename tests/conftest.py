@@ -15,7 +15,7 @@ MARKS = {
     "integration": "slow",
     "test_types.py": "slow",
     "test_sweep_local.py": "slow",
-    "test_sweep_elsewhere.py": "cluster",
+    "test_sweep_remote.py": "cluster",
     "test_sweep_skypilot.py": "cluster",
 }
 """Folders and files whose tests plain ``pytest`` does not run, and their mark."""

@@ -21,9 +21,9 @@ def one(runner: str, seed: int, base: str) -> Tally:
     folder = Path(base) / f"{runner}-{seed}"
     if runner == "local":
         return run_case(seed, folder)
-    from sweep_places import run_elsewhere
+    from loopback_clusters import run_remote_case
 
-    return run_elsewhere(runner, seed, folder)
+    return run_remote_case(runner, seed, folder)
 
 
 def main() -> int:
@@ -51,7 +51,7 @@ def main() -> int:
                     total.runs += tally.runs
                     total.faults += tally.faults
                     total.kills += tally.kills
-                    total.links += tally.links
+                    total.connections += tally.connections
                     total.copies += tally.copies
                     total.starts += tally.starts
                     total.records += tally.records
@@ -61,7 +61,7 @@ def main() -> int:
             print(f"{runner}: {total.runs} runs, {total.starts} starts, {total.records} records, "
                   f"{len(total.violations)} broken promises, {time.monotonic() - began:.0f} s")  # fmt: skip
             print("  killed:", ", ".join(f"{name} {count}" for name, count in sorted(total.kills.items())))
-            for name, counts in (("connections in mid-run", total.links), ("copies", total.copies)):
+            for name, counts in (("connections in mid-run", total.connections), ("copies", total.copies)):
                 if counts:
                     print(f"  {name}:", ", ".join(f"{what} {count}" for what, count in sorted(counts.items())))
             print("  trials:", ", ".join(f"{name} {count}" for name, count in sorted(total.faults.items())), flush=True)

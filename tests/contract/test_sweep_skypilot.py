@@ -1,4 +1,4 @@
-"""SkyPilot itself, in an environment of its own: its API server and a stand-in for AWS, both on loopback.
+"""SkyPilot itself, in a separate environment: its API server and a stand-in for AWS, both on loopback.
 
 Nothing is ever launched for real: a dry run ends before a machine would be made.
 """
@@ -15,7 +15,7 @@ import pytest
 import vmselect as vs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from skypilot_place import ask, missing_skypilot, skypilot
+from skypilot_server import ask, missing_skypilot, skypilot
 
 PLAN = Path(__file__).parents[2] / "examples" / "sweep" / "rented.yaml"
 
@@ -27,7 +27,7 @@ pytestmark = [
 
 @pytest.fixture(scope="session")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What SkyPilot said to all questions, asked at once: each spends most of its time waiting."""
+    """SkyPilot's answers to all calls, made at once: each spends most of its time waiting."""
     folder = tmp_path_factory.mktemp("skypilot")
     for name, step in (("g4dn.xlarge", 0.4), ("g5.xlarge", 0.1)):
         vs.Profile.from_times(
@@ -45,7 +45,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {**found, "reached": reached.read_text() if reached.exists() else ""}
 
 
-def test_every_trial_of_the_example_is_a_task_that_skypilot_takes(answers: dict[str, Any]) -> None:
+def test_skypilot_accepts_every_trial_of_the_example(answers: dict[str, Any]) -> None:
     answer = answers["validate"]
     trials = vs.Plan.load(PLAN).trials
     assert answer["trials"] == len(trials) == 12
@@ -55,20 +55,20 @@ def test_every_trial_of_the_example_is_a_task_that_skypilot_takes(answers: dict[
         assert all(task["down"] and task["nodes"] == 1 for task in tasks)
 
 
-def test_its_optimizer_picks_what_is_cheaper_in_total_where_dollars_per_hour_mislead(
+def test_optimizer_picks_the_machine_with_the_lower_total_cost(
     answers: dict[str, Any],
 ) -> None:
     assert answers["optimize"] == {"hour": "g4dn.xlarge", "total": "g5.xlarge"}
 
 
-def test_a_dry_run_of_a_launch_goes_through_its_server_and_leaves_no_cluster(
+def test_dry_run_leaves_no_cluster(
     answers: dict[str, Any],
 ) -> None:
     assert answers["dryrun"]["clusters"] == 0
     assert answers["dryrun"]["unknown"] == "ClusterDoesNotExist", (
-        "the name by which the runner tells that a cluster is gone"
+        "the error by which the runner detects that a cluster is gone"
     )
 
 
-def test_it_reached_for_nothing_but_loopback(answers: dict[str, Any]) -> None:
+def test_skypilot_contacts_only_loopback(answers: dict[str, Any]) -> None:
     assert not answers["reached"]

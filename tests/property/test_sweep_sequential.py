@@ -19,7 +19,7 @@ from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.sequential import Sequential, figures_of, span, speed_up
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from sweep_simulated import make_profile, step_seconds
+from sweep_runners import profile_trial, step_seconds
 
 GPUS = ("g4dn.xlarge", "g4dn.12xlarge", "g5.xlarge", "g5.2xlarge", "g6.xlarge", "g6e.xlarge", "p3.2xlarge",
         "p3.8xlarge", "p2.xlarge", "p4d.24xlarge", "p5.48xlarge", "Standard_NC4as_T4_v3",
@@ -79,14 +79,14 @@ class SimulatedSweep:
             skipped += [trial.id for trial, _ in hopeless]
             if queue:
                 trial = queue.pop(0)
-                profile = make_profile(trial, self.steps[trial.instance_type], noise=self.noise, seed=self.seed)
+                profile = profile_trial(trial, self.steps[trial.instance_type], noise=self.noise, seed=self.seed)
                 state.records[trial.id] = [profile.save(folder / f"{trial.id}.json").name]
         return state, skipped
 
 
 def measured(simulated: SimulatedSweep, trial: Trial) -> tuple[float, float, float]:
     """Low end, value and high end of the trial's cost, by its own record."""
-    profile = make_profile(trial, simulated.steps[trial.instance_type], noise=simulated.noise, seed=simulated.seed)
+    profile = profile_trial(trial, simulated.steps[trial.instance_type], noise=simulated.noise, seed=simulated.seed)
     price = simulated.prices[trial.instance_type]
     seconds, _ = span(fit_runtime(profile), None)
     return seconds.low * price, seconds.value * price, seconds.high * price

@@ -1,4 +1,4 @@
-"""What SkyPilot itself is asked, run by the interpreter that has it; prints one line of JSON.
+"""Calls of SkyPilot itself, run by the interpreter that has it; prints one line of JSON.
 
 python skypilot_calls.py validate PLAN FOLDER | optimize PROFILES | dryrun
 """
@@ -17,8 +17,7 @@ import sky
 import vmselect as vs
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.runner import Job
-from vmselect.sweeps.runners.skypilot import IDLE_MINUTES, make_task, remote_command
-from vmselect.sweeps.skypilot_export import write_tasks
+from vmselect.sweeps.runners.skypilot import IDLE_MINUTES, make_task, remote_command, write_tasks
 
 
 def validate(plan_file: str, folder: str) -> dict[str, Any]:
@@ -72,7 +71,7 @@ def dryrun() -> dict[str, Any]:
     try:
         sky.get(sky.down("vmselect-try"))
         unknown = ""
-    except Exception as refused:  # noqa: BLE001  # which it is, is the question
+    except Exception as refused:  # noqa: BLE001 - its name is the result
         unknown = type(refused).__name__
     return {"answer": repr(answer), "clusters": len(there), "seconds": seconds, "unknown": unknown}
 

@@ -36,7 +36,7 @@ class Tally:
     runs: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
-    links: Counter[str] = field(default_factory=Counter)
+    connections: Counter[str] = field(default_factory=Counter)
     copies: Counter[str] = field(default_factory=Counter)
     starts: int = 0
     records: int = 0

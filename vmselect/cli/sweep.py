@@ -58,7 +58,7 @@ def show_plan(
 ) -> None:
     """Show which trials would run where, in which order, and what they cost at most. Starts nothing."""
     from vmselect.sweeps import Plan
-    from vmselect.sweeps.command import check_script
+    from vmselect.sweeps.plan import check_script
 
     made = Plan.load(plan)
     for trial in made.trials:

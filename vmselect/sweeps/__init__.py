@@ -2,7 +2,7 @@
 
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.sweeps.run import Cleaned, Missing, Proposal, SweepResult, clean, read_state, resume, sweep
-from vmselect.sweeps.skypilot_export import skypilot_estimator
+from vmselect.sweeps.runners.skypilot import skypilot_estimator
 
 __all__ = [
     "Cleaned",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import secrets
 import threading
@@ -415,21 +414,8 @@ class Engine:
     def _job(self, trial: Trial, number: int, token: str) -> Job:
         return Job(
             trial=trial, token=token, folder=self.folder / "trials" / trial.id / str(number), work=self.work,
-            cap_seconds=60 * self.plan.minutes, environment=trial_environment(trial),
+            cap_seconds=60 * self.plan.minutes, environment=trial.variables,
         )  # fmt: skip
-
-
-def trial_environment(trial: Trial) -> dict[str, str]:
-    """The environment variables of a trial's command, with every runner."""
-    variables = {f"VMSELECT_FACTOR_{name.upper()}": str(level) for name, level in trial.factors.items()}
-    variables["VMSELECT_FACTORS"] = json.dumps(dict(trial.factors))
-    variables["VMSELECT_TRIAL"] = trial.id
-    if trial.instance_type:
-        variables["VMSELECT_INSTANCE_TYPE"] = trial.instance_type
-    if trial.region:
-        variables["VMSELECT_REGION"] = trial.region
-    variables |= {name: value for name, value in trial.environment.items() if value is not None}
-    return variables
 
 
 def unfinished(trials: Iterable[Trial], state: State) -> list[str]:

@@ -1,20 +1,29 @@
-"""The machines of a plan: their properties and options for each runner."""
+"""The plan of a sweep: the command, its factors and machines, and the trials that follow from them.
+
+A plan is written in Python or as a YAML file; errors name the argument, and in a file the line. The command is split
+once, completed per trial, and never interpreted by a shell.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import itertools
 import json
+import math
 import random
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import yaml
 
 from vmselect._checks import (
     check_choice,
@@ -23,13 +32,14 @@ from vmselect._checks import (
     check_mapping,
     check_name,
     check_number,
+    check_path,
     is_number,
     list_items,
     several,
     show,
 )
+from vmselect._files import has_file, read_text, write_text
 from vmselect.errors import ArgumentError, CatalogError, PlanError
-from vmselect.sweeps.command import as_text, check_text, fill, placeholders, split_command
 from vmselect.units import cost_usd
 
 if TYPE_CHECKING:
@@ -37,9 +47,34 @@ if TYPE_CHECKING:
 
     from vmselect.catalog import Catalog
 
-MOST_NODES = 1024
-MOST_USD_PER_HOUR = 100_000.0
+Level = str | int | float | bool
+Factors = dict[str, Level]
+Where = tuple[str | int, ...]
+Value = TypeVar("Value")
+
+RUNNERS = ("local", "ssh", "slurm", "skypilot")
+CLOUDS = ("aws", "azure", "gcp")
+"""Providers that have the same name in SkyPilot and in the catalog."""
+
+ENDING_SECONDS = {"skypilot": 300.0}
+"""Paid time after the time cap of a rented machine: its records are fetched, then it is terminated."""
+
+REPETITION = "repetition"
+SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "fish"}
+MAX_TRIALS = 100_000
+MAX_MINUTES = 7 * 24 * 60.0
+"""A probe takes minutes; a cap of more than a week is a typing error."""
+
+_MAX_LENGTH = 4096
+_MAX_FILE_BYTES = 1 << 20
+_MAX_FILE_VALUES = 200_000
+_MAX_FILE_DEPTH = 8
+_OPERATORS = "|&;<>`"
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
+_FACTOR = re.compile(r"[A-Za-z_]\w{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:\[\]-]*")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|PRIVATE|ACCESS_?KEY", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -61,220 +96,9 @@ class Machine:
     options: Mapping[str, str | bool] = field(default_factory=dict)
 
 
-def _text(name: str, value: Any) -> str:
-    return check_text(name, check_name(name, value))
-
-
-def _host(name: str, value: Any) -> str:
-    text = check_name(name, value)
-    if not _HOST.fullmatch(text):  # ssh would take a leading dash for an option
-        raise PlanError(f"{name} {show(value)} is not a valid ssh host. Write it as name, user@name or an alias.")
-    return text
-
-
-def _option(name: str, value: Any) -> str:
-    return _text(name, value if isinstance(value, str) else str(value))
-
-
-_OWN: dict[str, Callable[[str, Any], Any]] = {
-    "cores": lambda name, value: check_count(name, value, most=4096),
-    "threads": lambda name, value: check_count(name, value, most=65536),
-    "instance_type": _text,
-    "region": _text,
-    "market": _text,
-    "usd_per_hour": lambda name, value: check_number(name, value, least=0, most=MOST_USD_PER_HOUR),
-}
-_SSH: dict[str, Callable[[str, Any], Any]] = {
-    "hosts": lambda name, value: several(_host, name, value),
-    "host": lambda name, value: (_host(name, value),),
-    "python": _text,
-}
-_OPTIONS: dict[str, tuple[str, ...]] = {
-    "slurm": ("partition", "account", "qos", "constraint", "gres", "gpus", "mem", "nodelist", "exclusive"),
-    "skypilot": ("cloud", "image_id", "disk_size", "accelerators"),
-}
-RUNNERS = ("local", "ssh", "slurm", "skypilot")
-ENDING_SECONDS = {"skypilot": 300.0}
-"""Paid time after the time cap of a rented machine: its records are fetched, then it is terminated."""
-
-
-def read_machine(name: str, facts: Any, *, runner: str) -> Machine:
-    """Check the properties of the machine ``name`` for ``runner``.
-
-    >>> read_machine("small", {"cores": 1}, runner="local").cores
-    1
-    """
-    where = ("machines", name)
-    if facts is not None and not isinstance(facts, Mapping):
-        raise PlanError(f"machines: {name} must map properties to values, not {show(facts)}.", where)
-    checks = _OWN | (_SSH if runner == "ssh" else {"python": _text} if runner == "slurm" else {})
-    checks |= {option: check_flag if option == "exclusive" else _option for option in _OPTIONS.get(runner, ())}
-    given: dict[str, Any] = {}
-    try:
-        check_text("machine", name)
-        for key, value in (facts or {}).items():
-            if key not in checks:
-                near = get_close_matches(str(key), list(checks), n=1)
-                hint = f"Did you mean {near[0]}?" if near else f"With runner {runner}: {', '.join(checks)}."
-                raise PlanError(f"machines: {name} has no property {show(key)}. {hint}", (*where, str(key)))
-            given["hosts" if key == "host" else key] = checks[key](f"machines: {name}: {key}", value)
-    except ArgumentError as bad:
-        raise PlanError(str(bad), getattr(bad, "where", ()) or where) from None
-    options = {key: given.pop(key) for key in list(given) if key in _OPTIONS.get(runner, ())}
-    return Machine(name=name, options=options, **given)
-
-
-# The design of experiments: combinations of levels, exclusions, repetitions, and random order by blocks.
-
-
-Level = str | int | float | bool
-Factors = dict[str, Level]
-
-MOST_TRIALS = 100_000
-REPETITION = "repetition"
-_NAME = re.compile(r"[A-Za-z_]\w{0,63}")
-
-
-def read_factors(given: Any) -> dict[str, tuple[Level, ...]]:
-    """Factor names to their levels."""
-    if not isinstance(given, Mapping):
-        raise PlanError(f"factors must map names to lists of levels, not {show(given)}.", ("factors",))
-    factors: dict[str, tuple[Level, ...]] = {}
-    for name, levels in given.items():
-        where = ("factors", str(name))
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == REPETITION:
-            raise PlanError(f"{show(name)} cannot name a factor. Use letters, digits and _, such as batch_size.", where)
-        levels = [levels] if isinstance(levels, (str, bytes, Mapping)) else list_items(levels)
-        read = tuple(read_level(f"factor {name}: level", level, where) for level in levels)
-        if not read:
-            raise PlanError(f"Factor {name} has no levels, so there is nothing to run. Give at least one.", where)
-        twice = {str(level) for level in read if [str(other) for other in read].count(str(level)) > 1}
-        if twice:
-            raise PlanError(
-                f"Factor {name} names {', '.join(sorted(twice))} twice, which makes duplicate trials.", where
-            )
-        factors[name] = read
-    return factors
-
-
-def read_level(what: str, level: Any, where: tuple[str | int, ...]) -> Level:
-    """A level in its plain form: a text, a number or a truth value."""
-    if hasattr(level, "item") and not isinstance(level, str):
-        level = level.item()
-    if isinstance(level, str) and level.strip():
-        try:
-            return check_text(what, level)
-        except PlanError as bad:
-            raise PlanError(str(bad), where) from None
-    if isinstance(level, bool) or (isinstance(level, (int, float)) and is_number(level)):
-        return level
-    raise PlanError(f"{what} must be a text or a number, not {show(level)}.", where)
-
-
-def read_rules(name: str, given: Any, factors: Mapping[str, tuple[Level, ...]]) -> tuple[dict[str, Any], ...]:
-    """Rules such as ``{"machine": "small", "batch_size": [128, 256]}``: a trial fits where every factor does."""
-    if isinstance(given, Mapping):
-        given = [given]
-    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
-        raise PlanError(f"{name} must be a list of rules, not {show(given)}.", (name,))
-    rules: list[dict[str, Any]] = []
-    for position, rule in enumerate(given):
-        where: tuple[str | int, ...] = (name, position)
-        if not isinstance(rule, Mapping) or not rule:
-            raise PlanError(f"A rule in {name} must map factors to levels, not {show(rule)}.", where)
-        read: dict[str, Any] = {}
-        for factor, levels in rule.items():
-            check_factor(factor, factors, f"A rule in {name}", (*where, str(factor)))
-            several = isinstance(levels, Sequence) and not isinstance(levels, str)
-            plain = [read_level(f"{name}: {factor}", level, where) for level in (levels if several else [levels])]
-            for level in plain:
-                if level not in factors[factor]:
-                    known = ", ".join(map(str, factors[factor]))
-                    raise PlanError(f"A rule in {name} names {factor} {level!r}; its levels are {known}.", where)
-            read[factor] = plain if several else plain[0]
-        rules.append(read)
-    return tuple(rules)
-
-
-def check_factor(name: Any, factors: Mapping[str, Any], who: str, where: tuple[str | int, ...]) -> None:
-    """Raise where ``name`` is no factor."""
-    if name not in factors:
-        known = ", ".join(factors) or "none"
-        raise PlanError(f"{who} names the unknown factor {show(name)}; the factors are {known}.", where)
-
-
-def cross(
-    factors: Mapping[str, tuple[Level, ...]],
-    *,
-    exclude: Sequence[Mapping[str, Any]],
-    include: Sequence[Mapping[str, Any]],
-) -> list[Factors]:
-    """Every combination of levels that is allowed, in the order of the factors."""
-    size = 1
-    for levels in factors.values():
-        size *= len(levels)
-    if size > MOST_TRIALS:
-        raise PlanError(f"The factors make {size:,} combinations, more than {MOST_TRIALS:,}. Use fewer.", ("factors",))
-    combined = [dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values())]
-    kept = [c for c in combined if not _fits_any(c, exclude) and (not include or _fits_any(c, include))]
-    if not kept:
-        raise PlanError("The rules leave no candidate to run. Exclude less.", ("exclude",))
-    return kept
-
-
-def order(
-    combinations: Sequence[Factors], *, repetitions: int, blocks: Sequence[str], seed: int | None
-) -> list[tuple[int, int, str]]:
-    """Positions in ``combinations`` with their repetition and block, in the order in which they are to run.
-
-    Blocks run one after the other, in random order, and each is shuffled inside; without a seed nothing is.
-    """
-    if len(combinations) * repetitions > MOST_TRIALS:
-        total = len(combinations) * repetitions
-        raise PlanError(f"{total:,} trials are more than {MOST_TRIALS:,}. Use fewer.", ("repetitions",))
-    grouped: dict[tuple[Any, ...], list[tuple[int, int, str]]] = {}
-    for repetition in range(1, repetitions + 1):
-        for position, factors in enumerate(combinations):
-            levels = {**factors, REPETITION: repetition}
-            key = tuple(levels[name] for name in blocks)
-            name = ", ".join(f"{b} {level}" for b, level in zip(blocks, key, strict=True))
-            grouped.setdefault(key, []).append((position, repetition, name))
-    groups = list(grouped.values())
-    if seed is not None:
-        chance = random.Random(seed)
-        chance.shuffle(groups)
-        for group in groups:
-            chance.shuffle(group)
-    return [trial for group in groups for trial in group]
-
-
-def _fits_any(factors: Factors, rules: Sequence[Mapping[str, Any]]) -> bool:
-    return any(
-        all(
-            factors[name] in levels if isinstance(levels, list) else factors[name] == levels
-            for name, levels in rule.items()
-        )
-        for rule in rules
-    )
-
-
-# The plan of a sweep: which trials run where, in which order, and what they may cost at most.
-
-
-Value = TypeVar("Value")
-MOST_MINUTES = 7 * 24 * 60.0
-"""A probe takes minutes; a cap of more than a week is a typing error."""
-
-CLOUDS = ("aws", "azure", "gcp")
-"""Providers that have the same name in SkyPilot and in the catalog."""
-
-_VARIABLE = re.compile(r"[A-Za-z_]\w*")
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|PRIVATE|ACCESS_?KEY", re.IGNORECASE)
-
-
 @dataclass(frozen=True)
 class Trial:
-    """One run of the command: its number, the levels of its factors, and where it runs."""
+    """One run of the command: its number, the levels of its factors, and its machine."""
 
     id: str
     factors: Mapping[str, Level]
@@ -315,6 +139,17 @@ class Trial:
         """The number of machines."""
         return int(self.factors.get("nodes", 1))
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables of the command, with every runner."""
+        variables = {f"VMSELECT_FACTOR_{name.upper()}": str(level) for name, level in self.factors.items()}
+        variables |= {"VMSELECT_FACTORS": json.dumps(dict(self.factors)), "VMSELECT_TRIAL": self.id}
+        if self.instance_type:
+            variables["VMSELECT_INSTANCE_TYPE"] = self.instance_type
+        if self.region:
+            variables["VMSELECT_REGION"] = self.region
+        return variables | {name: value for name, value in self.environment.items() if value is not None}
+
 
 class Plan:
     """Which command runs with which factors, where, how often and how long at most.
@@ -348,20 +183,19 @@ class Plan:
         blocks: str | Sequence[str] = (REPETITION,),
         environment: Mapping[str, Any] | None = None,
     ) -> None:
-        self._arguments = _checked(lambda _, given: split_command(given), "command", command)
+        self._arguments = _checked(_split_command, "command", command)
         self.command = command if isinstance(command, str) else list(command)
         self.runner = _checked(check_choice, "runner", runner, choices=RUNNERS)
-        self.factors = read_factors({} if factors is None else factors)
+        self.factors = _read_factors({} if factors is None else factors)
         self.machines = self._read_machines({} if machines is None else machines)
         self.repetitions = _checked(check_count, "repetitions", repetitions, most=10_000)
-        self.minutes = _checked(check_number, "minutes", minutes, above=0, most=MOST_MINUTES)
-        self.expected_minutes = (
-            None if expected_minutes is None
-            else _checked(check_number, "expected_minutes", expected_minutes, above=0, most=self.minutes)
+        self.minutes = _checked(check_number, "minutes", minutes, above=0, most=MAX_MINUTES)
+        self.expected_minutes = None if expected_minutes is None else _checked(
+            check_number, "expected_minutes", expected_minutes, above=0, most=self.minutes
         )  # fmt: skip
         self.seed = None if seed is None else _checked(check_count, "seed", seed, least=0)
-        self.exclude = read_rules("exclude", exclude, self.factors)
-        self.include = read_rules("include", include, self.factors)
+        self.exclude = _read_rules("exclude", exclude, self.factors)
+        self.include = _read_rules("include", include, self.factors)
         self.blocks = self._read_blocks(blocks)
         self.environment = self._read_environment({} if environment is None else environment)
         self._check_placeholders()
@@ -370,8 +204,8 @@ class Plan:
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """The trials in running order; their numbers count combinations in written order."""
-        combinations = cross(self.factors, exclude=self.exclude, include=self.include)
-        turns = order(combinations, repetitions=self.repetitions, blocks=self.blocks, seed=self.seed)
+        combinations = self._combine_levels()
+        turns = self._order(combinations)
         width = max(3, len(str(len(turns))))
         trials = []
         for position, repetition, block in turns:
@@ -382,11 +216,11 @@ class Plan:
                 Trial(
                     id=f"{number:0{width}d}",
                     factors=factors,
-                    arguments=tuple(fill(part, factors) for part in self._arguments),
+                    arguments=tuple(_fill(part, factors) for part in self._arguments),
                     machine=self.machines.get(name, Machine(name, hosts=(name,) if self.runner == "ssh" else ())),
                     repetition=repetition,
                     block=block,
-                    environment={k: None if v is None else fill(v, factors) for k, v in self.environment.items()},
+                    environment={k: None if v is None else _fill(v, factors) for k, v in self.environment.items()},
                 )
             )
         return tuple(trials)
@@ -471,10 +305,16 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan as YAML, which :meth:`load` reads back."""
-        from vmselect.sweeps.plan_file import write_plan
-
-        return write_plan(self, path)
+        """Write the plan as YAML, which :meth:`load` reads back; refuse to overwrite a file that is not a plan."""
+        target = check_path("path", path)
+        if has_file(target) and target.stat().st_size:
+            try:
+                Plan.load(target)
+            except PlanError:
+                raise PlanError(
+                    f"{target} exists and is no plan, so it is not overwritten. Choose another path."
+                ) from None
+        return write_text(target, as_yaml(self.to_dict()), error=PlanError)
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
@@ -484,9 +324,27 @@ class Plan:
         >>> len(Plan.load(saved).trials)
         2
         """
-        from vmselect.sweeps.plan_file import read_plan
-
-        return read_plan(path)
+        path = check_path("path", path)
+        text = read_text(path, noun="plan", limit=_MAX_FILE_BYTES, error=PlanError)
+        root: yaml.Node | None = None
+        try:
+            loader = _Loader(text)
+            root = loader.get_single_node()
+            if root is None or _count_values(root) > _MAX_FILE_VALUES:
+                raise PlanError("the file is empty, or too large or too deeply nested for a plan. Give a command.")
+            given = loader.construct_document(root)
+            if not isinstance(given, dict) or "command" not in given:
+                raise PlanError("the key command is missing. Give the command to run.")
+            names = list(inspect.signature(Plan).parameters)
+            for name in given:
+                if name not in names:
+                    raise PlanError(f"unknown key {show(name)}. {_suggest(name, names)}", (name,))
+            return cls(**given)
+        except (yaml.YAMLError, RecursionError, ValueError) as bad:
+            where, mark = getattr(bad, "where", ()), getattr(bad, "problem_mark", None)
+            line = mark.line + 1 if mark else _find_line(root, where)
+            problem = bad if isinstance(bad, PlanError) else f"{getattr(bad, 'problem', '') or 'not YAML'}. Correct it."
+            raise PlanError(f"{path}{f' line {line}' if line else ''}: {problem}", where) from None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Plan) and self.to_dict() == other.to_dict()
@@ -497,12 +355,46 @@ class Plan:
     def __repr__(self) -> str:
         return f"<Plan: {len(self.trials)} trials of {show(self.command)} with runner {self.runner}>"
 
-    # -- checks
+    def _combine_levels(self) -> list[Factors]:
+        """Every combination of levels that the rules allow, in the order of the factors."""
+        levels = self.factors.values()
+        if (size := math.prod(map(len, levels))) > MAX_TRIALS:
+            raise PlanError(f"The factors make {size:,} combinations; at most {MAX_TRIALS:,} can run.", ("factors",))
+        combined = [dict(zip(self.factors, chosen, strict=True)) for chosen in itertools.product(*levels)]
+        kept = [
+            factors for factors in combined
+            if not _fits_any(factors, self.exclude) and (not self.include or _fits_any(factors, self.include))
+        ]  # fmt: skip
+        if not kept:
+            raise PlanError("The rules leave no candidate to run. Exclude less.", ("exclude",))
+        if (size := len(kept) * self.repetitions) > MAX_TRIALS:
+            raise PlanError(f"The plan makes {size:,} trials; at most {MAX_TRIALS:,} can run.", ("repetitions",))
+        return kept
+
+    def _order(self, combinations: Sequence[Factors]) -> list[tuple[int, int, str]]:
+        """Positions in ``combinations`` with their repetition and block, in running order.
+
+        Blocks run one after the other, in random order, and each is shuffled inside; without a seed nothing is.
+        """
+        grouped: dict[tuple[Any, ...], list[tuple[int, int, str]]] = {}
+        for repetition in range(1, self.repetitions + 1):
+            for position, factors in enumerate(combinations):
+                levels = {**factors, REPETITION: repetition}
+                key = tuple(levels[name] for name in self.blocks)
+                name = ", ".join(f"{b} {level}" for b, level in zip(self.blocks, key, strict=True))
+                grouped.setdefault(key, []).append((position, repetition, name))
+        groups = list(grouped.values())
+        if self.seed is not None:
+            generator = random.Random(self.seed)
+            generator.shuffle(groups)
+            for group in groups:
+                generator.shuffle(group)
+        return [trial for group in groups for trial in group]
 
     def _read_machines(self, given: Any) -> dict[str, Machine]:
         named = _checked(check_mapping, "machines", given)
-        machines = {name: read_machine(name, facts, runner=self.runner) for name, facts in named.items()}
-        self._given_machines = {name: dict(facts or {}) for name, facts in named.items()}
+        machines = {name: _read_machine(name, properties, self.runner) for name, properties in named.items()}
+        self._given_machines = {name: dict(properties or {}) for name, properties in named.items()}
         levels = [str(level) for level in self.factors.get("machine", ())]
         for level in levels:
             if machines and level not in machines:
@@ -516,12 +408,11 @@ class Plan:
         return machines
 
     def _read_blocks(self, given: Any) -> tuple[str, ...]:
-        if given is None or (isinstance(given, (str, list, tuple, set)) and not given):
+        if given is None or not list_items(given):
             return ()
         names = _checked(lambda name, value: several(check_name, name, value), "blocks", given)
         for name in names:
-            if name != REPETITION:
-                check_factor(name, self.factors, "blocks", ("blocks",))
+            _check_factor(name, {**self.factors, REPETITION: ()}, "blocks", ("blocks",))
         return names
 
     def _read_environment(self, given: Any) -> dict[str, str | None]:
@@ -532,24 +423,23 @@ class Plan:
                 raise PlanError(f"{show(name)} cannot name a variable of the command's environment.", where)
             if value is not None and _SECRET.search(name):
                 raise PlanError(
-                    f"{name} looks like a secret, and a plan is stored with its results. Leave its value empty: "
-                    "it is then taken from your own environment and not stored.",
+                    f"{name} appears to be a secret, and a plan is stored with its results. Leave its value empty: "
+                    "it is then taken from your environment and not stored.",
                     where,
                 )
-            level = None if value is None else read_level(f"environment: {name}", value, where)
-            variables[name] = None if level is None else as_text(level)
+            variables[name] = None if value is None else _as_text(_read_level(f"environment: {name}", value, where))
         return variables
 
     def _check_placeholders(self) -> None:
-        for name in placeholders(self._arguments):
-            check_factor(name, self.factors, "The command", ("command",))
+        for name in _placeholders(self._arguments):
+            _check_factor(name, self.factors, "The command", ("command",))
         for variable, text in self.environment.items():
-            for name in placeholders([text or ""]):
-                check_factor(name, self.factors, "environment", ("environment", variable))
+            for name in _placeholders([text or ""]):
+                _check_factor(name, self.factors, "environment", ("environment", variable))
 
     def _check_locations(self) -> None:
         for level in self.factors.get("nodes", ()):
-            _checked(check_count, "nodes", level, where=("factors", "nodes"), most=MOST_NODES)
+            _checked(check_count, "nodes", level, where=("factors", "nodes"), most=1024)
         named = all("instance_type" in trial.factors or trial.machine.instance_type for trial in self.trials)
         if self.runner == "skypilot" and not named:
             raise PlanError("A plan for skypilot needs the factor instance_type: the machines to rent.", ("factors",))
@@ -567,8 +457,8 @@ class Plan:
             return machine.usd_per_hour or 0.0, ""
         if "accelerators" in machine.options:
             raise PlanError(
-                f"Trial {trial.id} attaches accelerators to {name}, and the catalog has no price of both. Give one "
-                f"(machines: {machine.name}: usd_per_hour), or a type that includes them, such as n1-standard-4+1xT4.",
+                f"Trial {trial.id} attaches accelerators to {name}, and the catalog has no price of both. Give "
+                f"machines: {machine.name}: usd_per_hour, or a type that includes them, such as n1-standard-4+1xT4.",
                 ("machines", machine.name),
             )
         cloud, _, region = str(machine.options.get("cloud", "")).lower().partition("/")
@@ -583,9 +473,27 @@ class Plan:
         return float(offer.usd_per_hour), f"{offer.provider}/{offer.region}" if known else ""
 
 
-def _checked(
-    check: Callable[..., Value], name: str, value: Any, *, where: tuple[str | int, ...] = (), **bounds: Any
-) -> Value:
+def check_script(arguments: Sequence[str], folder: Path) -> None:
+    """Raise if the command's script is not in ``folder``, from which it will run."""
+    for argument in arguments:
+        if argument in ("-m", "-c"):
+            return
+        if argument.endswith((".py", ".sh")) and not argument.startswith("-"):
+            if not has_file(folder / argument):
+                raise PlanError(
+                    f"The script {argument} is not in {folder}, or is not readable. Start the sweep in its folder."
+                )
+            return
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """Plain values as YAML, in the order given."""
+    return str(
+        yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    )
+
+
+def _checked(check: Callable[..., Value], name: str, value: Any, *, where: Where = (), **bounds: Any) -> Value:
     """The result of ``check``; its error names the location in the plan."""
     try:
         return check(name, value, **bounds)
@@ -599,3 +507,268 @@ def _or_default(catalog: Catalog | None) -> Catalog:
     from vmselect.catalog import Catalog as Default
 
     return Default.default()
+
+
+def _suggest(name: Any, known: Iterable[str]) -> str:
+    near = get_close_matches(str(name), list(known), n=1)
+    return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}."
+
+
+# -- the command
+
+
+def _split_command(_name: str, command: Any) -> tuple[str, ...]:
+    """The arguments of a command: a text is split as a shell would, a list is taken as it is."""
+    if isinstance(command, str):
+        _refuse_shell_syntax(command)
+        try:
+            arguments = tuple(shlex.split(command))
+        except ValueError as unfinished:
+            raise PlanError(f"The command {show(command)} cannot be split: {unfinished}. Close the quote.") from None
+    elif isinstance(command, Sequence) and all(isinstance(part, str) for part in command):
+        arguments = tuple(command)
+    else:
+        raise PlanError(f"The command must be a text or a list of texts, not {show(command)}.")
+    if not arguments or not arguments[0].strip():
+        raise PlanError("The command is empty. Give the command that trains, such as 'python train.py'.")
+    for argument in arguments:
+        if "\0" in argument or len(argument) > _MAX_LENGTH:
+            raise PlanError(f"The argument {show(argument)} holds a NUL or is too long. Put it into a file.")
+    shell = PurePath(arguments[0]).name in SHELLS
+    for option, text in itertools.pairwise(arguments):
+        if shell and re.fullmatch(r"-\w*c", option) and (named := _placeholders([text])):
+            raise PlanError(
+                f"{{{named[0]}}} is inside a text that {arguments[0]} would interpret. "
+                f'Write "$VMSELECT_FACTOR_{named[0].upper()}" there, in double quotes.'
+            )
+    return arguments
+
+
+def _refuse_shell_syntax(command: str) -> None:
+    quote = ""
+    for position, mark in enumerate(command):
+        if quote:
+            quote = "" if mark == quote else quote
+        elif mark in "'\"":
+            quote = mark
+        elif mark in f"{_OPERATORS}\n\r" or re.match(r"\$[A-Za-z_({]", command[position:]):
+            raise PlanError(
+                f"The command holds {mark!r}, which only a shell understands, and no shell reads it. "
+                "Quote it if it belongs to an argument, or put the line into a script."
+            )
+
+
+def _placeholders(texts: Iterable[str]) -> list[str]:
+    return [name for text in texts for name in _PLACEHOLDER.findall(text)]
+
+
+def _fill(text: str, factors: Mapping[str, Any]) -> str:
+    """``text`` with each ``{factor}`` replaced by its level; other braces stay.
+
+    >>> _fill('--batch={batch_size} {"a": 1}', {"batch_size": 64})
+    '--batch=64 {"a": 1}'
+    """
+    return _PLACEHOLDER.sub(lambda found: _as_text(factors[found[1]]), text)
+
+
+def _as_text(level: Level) -> str:
+    return str(level).lower() if isinstance(level, bool) else str(level)
+
+
+# -- factors and rules
+
+
+def _read_factors(given: Any) -> dict[str, tuple[Level, ...]]:
+    """Factor names to their levels."""
+    if not isinstance(given, Mapping):
+        raise PlanError(f"factors must map names to lists of levels, not {show(given)}.", ("factors",))
+    factors: dict[str, tuple[Level, ...]] = {}
+    for name, levels in given.items():
+        where = ("factors", str(name))
+        if not isinstance(name, str) or not _FACTOR.fullmatch(name) or name == REPETITION:
+            raise PlanError(f"{show(name)} cannot name a factor. Use letters, digits and _, such as batch_size.", where)
+        levels = [levels] if isinstance(levels, (str, bytes, Mapping)) else list_items(levels)
+        factors[name] = tuple(_read_level(f"factor {name}: level", level, where) for level in levels)
+        if not levels:
+            raise PlanError(f"Factor {name} has no levels, so there is nothing to run. Give at least one.", where)
+        level, count = Counter(map(str, factors[name])).most_common(1)[0]
+        if count > 1:
+            raise PlanError(f"Factor {name} names {level} twice, which makes duplicate trials.", where)
+    return factors
+
+
+def _read_level(name: str, level: Any, where: Where) -> Level:
+    """A level in its plain form: a text, a number or a truth value."""
+    if hasattr(level, "item") and not isinstance(level, str):
+        level = level.item()
+    if isinstance(level, str) and level.strip():
+        return _checked(_check_text, name, level, where=where)
+    if isinstance(level, bool) or (isinstance(level, (int, float)) and is_number(level)):
+        return level
+    raise PlanError(f"{name} must be a text or a number, not {show(level)}.", where)
+
+
+def _check_text(name: str, text: str) -> str:
+    """A text without characters that a shell would interpret."""
+    bad = next((mark for mark in ("$(", "${", *_OPERATORS) if mark in text), None)
+    if bad is None and not text.isprintable():
+        bad = "a control character"
+    if bad is not None or len(text) > _MAX_LENGTH:
+        raise PlanError(
+            f"{name} {show(text)} holds {bad or 'too many characters'}. Put it into a file and name the file."
+        )
+    return text
+
+
+def _read_rules(name: str, given: Any, factors: Mapping[str, tuple[Level, ...]]) -> tuple[dict[str, Any], ...]:
+    """Rules such as ``{"machine": "small", "batch_size": [128, 256]}``: a trial fits if every factor does."""
+    if isinstance(given, Mapping):
+        given = [given]
+    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
+        raise PlanError(f"{name} must be a list of rules, not {show(given)}.", (name,))
+    rules: list[dict[str, Any]] = []
+    for position, rule in enumerate(given):
+        where: Where = (name, position)
+        if not isinstance(rule, Mapping) or not rule:
+            raise PlanError(f"A rule in {name} must map factors to levels, not {show(rule)}.", where)
+        read: dict[str, Any] = {}
+        for factor, levels in rule.items():
+            _check_factor(factor, factors, f"A rule in {name}", (*where, str(factor)))
+            listed = isinstance(levels, Sequence) and not isinstance(levels, str)
+            plain = [_read_level(f"{name}: {factor}", level, where) for level in (levels if listed else [levels])]
+            for level in plain:
+                if level not in factors[factor]:
+                    known = ", ".join(map(str, factors[factor]))
+                    raise PlanError(f"A rule in {name} names {factor} {level!r}; its levels are {known}.", where)
+            read[factor] = plain if listed else plain[0]
+        rules.append(read)
+    return tuple(rules)
+
+
+def _check_factor(name: Any, factors: Mapping[str, Any], who: str, where: Where) -> None:
+    if name not in factors:
+        known = ", ".join(factors) or "none"
+        raise PlanError(f"{who} names the unknown factor {show(name)}; the factors are {known}.", where)
+
+
+def _fits_any(factors: Factors, rules: Sequence[Mapping[str, Any]]) -> bool:
+    return any(
+        all(
+            factors[name] in levels if isinstance(levels, list) else factors[name] == levels
+            for name, levels in rule.items()
+        )
+        for rule in rules
+    )
+
+
+# -- machines
+
+
+def _read_text(name: str, value: Any) -> str:
+    return _check_text(name, check_name(name, value))
+
+
+def _read_host(name: str, value: Any) -> str:
+    text = check_name(name, value)
+    if not _HOST.fullmatch(text):  # ssh would take a leading dash for an option
+        raise PlanError(f"{name} {show(value)} is not a valid ssh host. Write it as name, user@name or an alias.")
+    return text
+
+
+def _read_option(name: str, value: Any) -> str:
+    return _read_text(name, value if isinstance(value, str) else str(value))
+
+
+_PROPERTIES: dict[str, Callable[[str, Any], Any]] = {
+    "cores": lambda name, value: check_count(name, value, most=4096),
+    "threads": lambda name, value: check_count(name, value, most=65536),
+    "instance_type": _read_text,
+    "region": _read_text,
+    "market": _read_text,
+    "usd_per_hour": lambda name, value: check_number(name, value, least=0, most=100_000),
+}
+_SSH_PROPERTIES: dict[str, Callable[[str, Any], Any]] = {
+    "hosts": lambda name, value: several(_read_host, name, value),
+    "host": lambda name, value: (_read_host(name, value),),
+    "python": _read_text,
+}
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "slurm": ("partition", "account", "qos", "constraint", "gres", "gpus", "mem", "nodelist", "exclusive"),
+    "skypilot": ("cloud", "image_id", "disk_size", "accelerators"),
+}
+
+
+def _read_machine(name: str, properties: Any, runner: str) -> Machine:
+    """Check the properties of the machine ``name`` for ``runner``."""
+    where = ("machines", name)
+    if properties is not None and not isinstance(properties, Mapping):
+        raise PlanError(f"machines: {name} must map properties to values, not {show(properties)}.", where)
+    _checked(_check_text, "machine", name, where=where)
+    options = _OPTIONS.get(runner, ())
+    checks = _PROPERTIES | (_SSH_PROPERTIES if runner == "ssh" else {"python": _read_text} if runner == "slurm" else {})
+    checks |= {option: check_flag if option == "exclusive" else _read_option for option in options}
+    given: dict[str, Any] = {}
+    for key, value in (properties or {}).items():
+        label = f"machines: {name}: {key}"
+        if key not in checks:
+            raise PlanError(f"{label} is an unknown property. {_suggest(key, checks)}", (*where, str(key)))
+        given["hosts" if key == "host" else key] = _checked(checks[key], label, value, where=where)
+    chosen = {key: given.pop(key) for key in list(given) if key in options}
+    return Machine(name=name, options=chosen, **given)
+
+
+# -- YAML
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-3 as a number and dates as texts; rejects keys that are not texts or occur twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise yaml.constructor.ConstructorError(None, None, f"{show(key)} is not a text", key_node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key}", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes texts that :class:`_Loader` would read as numbers."""
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("+-.0123456789")
+    )
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
+
+
+def _count_values(node: yaml.Node, level: int = 0) -> int:
+    """The number of values below ``node``; aliases count every time, and too deep a nesting as too many."""
+    if level > _MAX_FILE_DEPTH:
+        return _MAX_FILE_VALUES + 1
+    count = 1
+    for child in node.value if isinstance(node, yaml.CollectionNode) else ():
+        count += _count_values(child[1] if isinstance(child, tuple) else child, level + 1)
+        if count > _MAX_FILE_VALUES:
+            break
+    return count
+
+
+def _find_line(node: yaml.Node | None, where: Where) -> int | None:
+    """The line of the key or item at ``where``, or of the innermost one that exists; None without a path."""
+    line = None
+    for step in where:
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((key, value) for key, value in node.value if key.value == str(step)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+            pair = (node.value[step], node.value[step])
+        else:
+            pair = None
+        if pair is None:
+            break
+        line, node = pair[0].start_mark.line + 1, pair[1]
+    return line

@@ -17,10 +17,9 @@ from vmselect._files import has_file
 from vmselect.errors import ArgumentError, SweepError
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record
-from vmselect.sweeps.command import check_script
 from vmselect.sweeps.engine import Budget, Engine, Listener, load_all, unfinished
 from vmselect.sweeps.journal import FORMAT, Journal, State, fold, read_journal, this_machine, trials_of
-from vmselect.sweeps.plan import Plan, Trial
+from vmselect.sweeps.plan import Plan, Trial, check_script
 from vmselect.sweeps.runners import make_runner
 from vmselect.units import format_usd, printable_lines
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from vmselect.errors import PlanError, SweepError
 from vmselect.sweeps.journal import this_machine
@@ -14,6 +13,7 @@ from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners import supervisor as supervisor
 from vmselect.sweeps.runners.runner import (
     SUPERVISOR,
+    ConnectedRunner,
     Connection,
     Handle,
     Job,
@@ -21,21 +21,24 @@ from vmselect.sweeps.runners.runner import (
     identifiers_of,
     make_request,
     seen_from,
+    supervisor_command,
 )
-from vmselect.sweeps.workers import free_ports, worker_environments
+from vmselect.sweeps.runners.supervisor import free_ports, worker_environments
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
 
 
-class LocalRunner:
+class LocalRunner(ConnectedRunner):
     """Runs trials on this machine."""
 
-    rents = False
-    survives = False
-    queues = False
     poll_seconds = 0.1
-
-    def __init__(self) -> None:
-        self._connections: dict[str, Connection] = {}
-        self._busy: dict[str, list[int]] = {}
+    close_seconds = 60.0
 
     def check(self, trials: Sequence[Trial]) -> None:
         """Raise if a program is missing or a machine has more cores than are available."""
@@ -59,7 +62,7 @@ class LocalRunner:
         """The token of every process of the trial, its folder, and the cores now reserved for it."""
         wanted, free = job.trial.machine.cores or 0, self._free_cores()
         cores = [free[i * wanted : (i + 1) * wanted] for i in range(job.trial.nodes)] if wanted else []
-        self._busy[job.token] = [core for several in cores for core in several]
+        self.reserved[job.token] = [core for several in cores for core in several]
         return {"runner": "local", "token": job.token, "folder": str(job.folder), "cores": cores, **this_machine()}
 
     def start(self, job: Job, handle: Handle) -> Handle:
@@ -72,32 +75,26 @@ class LocalRunner:
         addresses = [
             {"host": "127.0.0.1", "boot": "here", "ports": ports[2 * i : 2 * i + 2]} for i in range(trial.nodes)
         ]
-        workers = [
-            {**environment, **limit_threads(trial.machine.threads or trial.machine.cores or 0)}
-            for environment in worker_environments(addresses)
-        ]
+        workers = [{**own, **limit_threads(trial)} for own in worker_environments(addresses)]
         request = make_request(job, str(job.folder), str(job.work), cores=handle["cores"], workers=workers, listen=True)
-        command = [sys.executable, str(SUPERVISOR), "run", str(job.folder), job.token]
-        connection = self._connections[job.token] = Connection(command, request)
+        command = supervisor_command(sys.executable, str(SUPERVISOR.parent), str(job.folder), job.token)
+        connection = Connection(command, request)
+        self.connections[job.token] = [connection]
         started = connection.wait_started()
         return {"pids": started.get("started", []), "pipes": started.get("pipes", [])}
 
     def watch(self, handle: Handle) -> Seen:
         """Ended once its supervisor is gone and no process carries the token any more."""
-        connection = self._connections.get(handle["token"])
-        if connection is None:
+        token = handle["token"]
+        if token not in self.connections:
             return Seen("lost", error="another vmselect started it")
-        outcome = connection.outcome()
+        outcome = self.connections[token][0].outcome()
         if outcome is None:
             return Seen("running")
-        self._forget(handle["token"])
+        self.disconnect(token)
         left = supervisor.end_processes(identifiers_of(handle)) if not outcome or outcome.get("left") else []
-        if not left:
-            self._busy.pop(handle["token"], None)
+        self.disconnect(token, gone=not left)
         return seen_from(outcome or {"why": "guard"}, left)
-
-    def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
-        """Nothing to do: the trial wrote into its local folder."""
 
     def stop(self, handle: Handle) -> str:
         """End it and all its processes."""
@@ -106,26 +103,14 @@ class LocalRunner:
             return f"it was started on {handle['host']}, and this is {here['host']}: clean there"
         if handle["boot"] and here["boot"] and handle["boot"] != here["boot"]:
             return ""  # the machine has restarted since
-        if connection := self._connections.get(handle["token"]):
+        for connection in self.connections.get(handle["token"], []):
             connection.stop()
         left = supervisor.end_processes(identifiers_of(handle))
-        self._forget(handle["token"])
-        if not left:
-            self._busy.pop(handle["token"], None)
+        self.disconnect(handle["token"], gone=not left)
         return f"processes {', '.join(map(str, left))} do not end" if left else ""
 
-    def close(self) -> None:
-        """Cut every connection, which ends what still runs."""
-        for token in list(self._connections):
-            self._forget(token)
-
-    def _forget(self, token: str) -> None:
-        if connection := self._connections.pop(token, None):
-            connection.close(seconds=60.0)
-
     def _free_cores(self) -> list[int]:
-        taken = {core for several in list(self._busy.values()) for core in several}
-        return [core for core in available_cores() if core not in taken]
+        return [core for core in available_cores() if core not in self.busy]
 
 
 def available_cores() -> list[int]:
@@ -135,12 +120,7 @@ def available_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def limit_threads(threads: int) -> dict[str, str]:
-    """Variables that limit the threads of common libraries; 0 sets no limit.
-
-    >>> limit_threads(2)["OMP_NUM_THREADS"]
-    '2'
-    """
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS",
-             "NUMEXPR_NUM_THREADS")  # fmt: skip
-    return dict.fromkeys(names, str(threads)) if threads else {}
+def limit_threads(trial: Trial) -> dict[str, str]:
+    """Variables that limit the threads of common libraries to those of the trial's machine, if it names them."""
+    threads = trial.machine.threads or trial.machine.cores
+    return dict.fromkeys(THREAD_VARIABLES, str(threads)) if threads else {}

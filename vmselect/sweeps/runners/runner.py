@@ -1,4 +1,4 @@
-"""A connection to the supervisor of a trial, on this machine or over ssh, which lasts as long as the trial."""
+"""What all runners share: their interface, connections to supervisors, and the requests and outcomes of these."""
 
 from __future__ import annotations
 
@@ -12,13 +12,112 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from vmselect.errors import SweepError
-from vmselect.sweeps import workers
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners import supervisor as supervisor
-from vmselect.sweeps.workers import worker_folder
+from vmselect.sweeps.runners.supervisor import worker_folder
 
+Handle = dict[str, Any]
+"""Identifies a running trial, also from another process; it is stored in the journal and holds no secret."""
+
+SUPERVISOR = Path(supervisor.__file__)
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
+GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt at a trial, ready to start."""
+
+    trial: Trial
+    token: str
+    folder: Path
+    """The local folder of its records, output and status."""
+    work: Path
+    """The folder from which the sweep was started."""
+    cap_seconds: float
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The observed state of a trial."""
+
+    state: str
+    """starting, running, unknown (no answer), ended (no process is left), lost (it may still run), or gone (its machine
+    no longer exists, since an unknown time)."""
+    exit: int | None = None
+    why: str = ""
+    error: str = ""
+
+
+class Runner(Protocol):
+    """Runs trials. A failed start raises :class:`vmselect.errors.SweepError`."""
+
+    rents: bool = False
+    """Whether starting costs money, so that a budget is required."""
+    survives: bool = False
+    """Whether a trial continues after vmselect exits, and can be watched again."""
+    queues: bool = False
+    """Whether a started trial may wait before it runs, at no cost."""
+    poll_seconds: float = 1.0
+    """Seconds between two calls of :meth:`watch`."""
+
+    def check(self, trials: Sequence[Trial]) -> None:
+        """Raise if a trial cannot run, before anything starts."""
+        return
+
+    def has_room(self, trial: Trial) -> bool:
+        """Whether the trial could start now."""
+        return True
+
+    def announce(self, job: Job) -> Handle:
+        """Reserve what the trial needs and return its handle, before it starts; called by one thread."""
+
+    def start(self, job: Job, handle: Handle) -> Handle:
+        """Start it; returns additions to its handle."""
+
+    def watch(self, handle: Handle) -> Seen:
+        """Its current state."""
+
+    def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
+        """Copy its folder here, completely, within so many seconds; may be repeated after a failure."""
+        return
+
+    def stop(self, handle: Handle) -> str:
+        """End it and wait until it is gone; "" when that is proved, which frees what it reserved, else the problem."""
+
+    def close(self) -> None:
+        """Release the resources of this process."""
+        return
+
+
+class ConnectedRunner(Runner):
+    """Watches trials over connections to their supervisors; what a trial uses is reserved until it is gone."""
+
+    close_seconds = 3.0
+    """The time that a supervisor has to exit after its connection was cut."""
+
+    def __init__(self) -> None:
+        self.connections: dict[str, list[Connection]] = {}
+        self.reserved: dict[str, list[Any]] = {}
+
+    @property
+    def busy(self) -> set[Any]:
+        """Everything that is reserved."""
+        return {one for several in list(self.reserved.values()) for one in several}
+
+    def disconnect(self, token: str, *, gone: bool = False) -> None:
+        """Cut the connections of a trial; if it is ``gone``, free what it reserved."""
+        for connection in self.connections.pop(token, []):
+            connection.close(seconds=self.close_seconds)
+        if gone:
+            self.reserved.pop(token, None)
+
+    def close(self) -> None:
+        """Cut every connection, which ends what still runs."""
+        for token in list(self.connections):
+            self.disconnect(token)
 
 
 class Connection:
@@ -58,7 +157,7 @@ class Connection:
             self._send(b"S")
             self._process.wait(timeout=STOP_SECONDS)
 
-    def close(self, *, seconds: float = 3.0) -> None:
+    def close(self, *, seconds: float) -> None:
         """Cut the connection, which ends the trial; the supervisor has so many seconds to exit."""
         self._closed.set()
         with suppress(OSError):
@@ -95,80 +194,6 @@ class Connection:
                 self._send(b".")
 
 
-# The interface of runners: start, watch, fetch, stop; and the supervisor's requests and outcomes.
-
-
-Handle = dict[str, Any]
-"""Identifies a running trial, also from another process; it is stored in the journal and holds no secret."""
-
-SUPERVISOR = Path(supervisor.__file__)
-WORKERS = Path(workers.__file__)
-GRACE_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class Job:
-    """One attempt at a trial, ready to start."""
-
-    trial: Trial
-    token: str
-    folder: Path
-    """The local folder of its records, output and status."""
-    work: Path
-    """The folder from which the sweep was started."""
-    cap_seconds: float
-    environment: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The observed state of a trial."""
-
-    state: str
-    """starting, running, unknown (no answer), ended (no process is left), lost (it may still run), or gone (its machine
-    no longer exists, since an unknown time)."""
-    exit: int | None = None
-    why: str = ""
-    error: str = ""
-
-
-class Runner(Protocol):
-    """Runs trials. A failed start raises :class:`vmselect.errors.SweepError`."""
-
-    rents: bool
-    """Whether starting costs money, so that a budget is required."""
-    survives: bool
-    """Whether a trial continues after vmselect exits, and can be watched again."""
-    queues: bool
-    """Whether a started trial may wait before it runs, at no cost."""
-    poll_seconds: float
-    """Seconds between two calls of :meth:`watch`."""
-
-    def check(self, trials: Sequence[Trial]) -> None:
-        """Raise if a trial cannot run, before anything starts."""
-
-    def has_room(self, trial: Trial) -> bool:
-        """Whether the trial could start now."""
-
-    def announce(self, job: Job) -> Handle:
-        """Reserve what the trial needs and return its handle, before it starts; called by one thread."""
-
-    def start(self, job: Job, handle: Handle) -> Handle:
-        """Start it; returns additions to its handle."""
-
-    def watch(self, handle: Handle) -> Seen:
-        """Its current state."""
-
-    def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
-        """Copy its folder here, completely, within so many seconds; may be repeated after a failure."""
-
-    def stop(self, handle: Handle) -> str:
-        """End it and wait until it is gone; "" when that is proved, which frees what it reserved, else the problem."""
-
-    def close(self) -> None:
-        """Release the resources of this process."""
-
-
 def make_request(
     job: Job,
     folder: str,
@@ -182,33 +207,32 @@ def make_request(
     made: list[dict[str, Any]] = []
     for index, own in enumerate(workers):
         rank = int(own.get("RANK", index))
-        chief = rank == 0
-        target = {"VMSELECT_FOLDER": f"{folder}/records" if chief else f"{folder}/worker-{rank}"}
+        target = {"VMSELECT_FOLDER": f"{folder}/worker-{rank}" if rank else f"{folder}/records"}
         made.append(
             {
                 "argv": list(job.trial.arguments), "cwd": work, "env": {**job.environment, **target, **own},
                 "cores": list(cores[index]) if cores else [],
-                "output": "output.txt" if chief else f"output-{rank}.txt",
+                "output": f"output-{rank}.txt" if rank else "output.txt",
             }
         )  # fmt: skip
     return {"workers": made, "cap_seconds": job.cap_seconds, "grace_seconds": GRACE_SECONDS, **more}
 
 
-def request_files(job: Job, request: dict[str, Any], *, ports: Sequence[int] = ()) -> dict[str, str]:
-    """Files to put next to the supervisor, name to content, from which every node makes its own part of ``request``.
-
-    With ``ports`` the nodes get each other's addresses from SkyPilot, without from files in their shared folder.
-    """
-    if job.trial.nodes == 1:
-        return {"request.json": json.dumps(request)}
-    return {"workers.json": json.dumps({"request": request, "count": job.trial.nodes, "ports": list(ports),
-                                        "program": SUPERVISOR.name})}  # fmt: skip
+def make_request_file(job: Job, folder: str, work: str, **more: Any) -> str:
+    """The content of ``request.json``, which the supervisors of all nodes read; each runs one worker."""
+    if job.trial.nodes > 1:
+        more["nodes"] = job.trial.nodes
+    return json.dumps(make_request(job, folder, work, **more))
 
 
-def supervisor_command(job: Job, python: str, folder: str) -> list[str]:
-    """The command that runs the :func:`request_files` in ``folder``, where the programs are, too."""
-    program = SUPERVISOR if job.trial.nodes == 1 else WORKERS
-    return [python, f"{folder}/{program.name}", "run", folder, job.token]
+def make_handle(runner: str, job: Job, **more: Any) -> Handle:
+    """The handle of a trial that has a supervisor on each of its nodes."""
+    return {"runner": runner, "token": job.token, "guards": job.trial.nodes, "program": SUPERVISOR.name, **more}
+
+
+def supervisor_command(python: str, programs: str, folder: str, token: str) -> list[str]:
+    """The command that runs the request of ``folder`` with the supervisor in the folder ``programs``."""
+    return [python, f"{programs}/{SUPERVISOR.name}", "run", folder, token]
 
 
 def supervisor_name(handle: Handle) -> str:
@@ -258,16 +282,20 @@ def read_json(text: str) -> Any:
 
 def read_status(folder: Path, supervisors: int = 1) -> dict[str, Any]:
     """The merged last statuses of a trial's supervisors; empty if they wrote none."""
-    return merge_outcomes([_read_status(worker_folder(folder, rank)) for rank in range(supervisors)])
+    statuses: list[dict[str, Any]] = []
+    for rank in range(supervisors):
+        try:
+            status = json.loads((worker_folder(folder, rank) / "status.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            status = {}
+        statuses.append(status if isinstance(status, dict) else {})
+    return merge_outcomes(statuses)
 
 
 def merge_outcomes(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Merge the outcomes of a trial's supervisors, the chief's first.
 
     A trial has ended when all have, and succeeded when all did; one lost worker fails the trial.
-
-    >>> merge_outcomes([{"exit": -15, "why": "stop"}, {"exit": 1, "why": "exit"}])["why"]
-    'worker'
     """
     status = several[0]
     if len(several) == 1 or not any(several) or all(one.get("exit") == 0 for one in several):
@@ -276,21 +304,12 @@ def merge_outcomes(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
     ended = all(one.get("state") == "ended" for one in several)
     # Workers that were ended because another was lost report "stop".
     why = next((reason for reason in reasons if reason in ("start", "cap", "cut", "silent", "guard")), "")
-    stopped = set(reasons) == {"stop"}
     codes = [one["exit"] for one, reason in zip(several, reasons, strict=True) if one.get("exit") and reason == "exit"]
     return {
         **status, "state": "ended" if ended else "running", "exit": codes[0] if codes else None,
-        "why": why or ("stop" if stopped else "worker"),
+        "why": why or ("stop" if set(reasons) == {"stop"} else "worker"),
         "error": next((one["error"] for one in several if one.get("error")), ""),
     }  # fmt: skip
-
-
-def _read_status(folder: Path) -> dict[str, Any]:
-    try:
-        status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return status if isinstance(status, dict) else {}
 
 
 def seen_from(outcome: Mapping[str, Any], left: Sequence[int] = ()) -> Seen:

@@ -1,36 +1,44 @@
-"""Trials on rented machines, with SkyPilot: one cluster per trial, named before its launch, terminated after it."""
+"""SkyPilot: trials on rented machines, and our times, prices and plans in its formats.
+
+The runner rents one cluster per trial, named before its launch and terminated after it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from vmselect._checks import check_count, check_name, check_path, list_items
 from vmselect._files import write_text
 from vmselect._optional import require
-from vmselect.errors import PlanError, SweepError
-from vmselect.sweeps import workers
-from vmselect.sweeps.plan import Trial
+from vmselect.errors import ArgumentError, CatalogError, EstimateError, PlanError, SweepError
+from vmselect.records import Profile
+from vmselect.sweeps.plan import Plan, Trial, as_yaml
 from vmselect.sweeps.runners.runner import (
     SUPERVISOR,
-    WORKERS,
     Handle,
     Job,
+    Runner,
     Seen,
     count_supervisors,
-    make_request,
-    request_files,
+    make_handle,
+    make_request_file,
     supervisor_command,
     supervisor_name,
 )
 from vmselect.sweeps.runners.ssh import end_remote, fetch_all
+
+if TYPE_CHECKING:
+    from vmselect.catalog import Catalog
 
 DOWN_SECONDS = 120.0
 """The part of a trial's time cap that is reserved for terminating the machine."""
@@ -40,16 +48,27 @@ IDLE_MINUTES = 1
 CALL_SECONDS = 60.0
 """The default time limit for an answer of SkyPilot's server."""
 
-PATIENCE = 5
+MAX_UNANSWERED = 5
 """A trial counts as lost after so many unanswered calls in a row."""
 
+PORTS = (29500, 29501)
+"""Of every rented machine, where nothing else uses ports."""
 
-class SkyPilotRunner:
+AUTOSTOP = {"idle_minutes": IDLE_MINUTES, "down": True}
+COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "GpuInfo", "Price", "SpotPrice",
+           "Region", "AvailabilityZone")  # fmt: skip
+"""Of SkyPilot's ``vms.csv``, version 8."""
+
+DIRECTIONS = {"northeast": "ne", "northwest": "nw", "southeast": "se", "southwest": "sw"}
+MAX_ZONES = 6
+"""As many as us-east-1 has; no region of AWS has more."""
+
+
+class SkyPilotRunner(Runner):
     """Rents a cluster per trial, of one machine or several."""
 
     rents = True
     survives = True
-    queues = False
     poll_seconds = 10.0
 
     def __init__(self, locations: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -62,62 +81,52 @@ class SkyPilotRunner:
         for trial in trials:
             make_resources(sky, trial, self._locations.get(trial.offer, ""))
 
-    def has_room(self, trial: Trial) -> bool:
-        """The cloud decides."""
-        return True
-
     def announce(self, job: Job) -> Handle:
         """The cluster's name, fixed before the launch."""
         short = re.sub(r"[^a-z0-9-]", "-", job.token.lower())
-        return {"runner": "skypilot", "token": job.token, "cluster": short, "far": f"/tmp/{short}",
-                "guards": job.trial.nodes, "program": SUPERVISOR.name}  # fmt: skip
+        return make_handle("skypilot", job, cluster=short, far=f"/tmp/{short}")
 
     def start(self, job: Job, handle: Handle) -> Handle:
         """Launch one cluster that terminates itself when idle, and the trial on it."""
-        if job.cap_seconds <= DOWN_SECONDS:
-            raise SweepError(
-                f"minutes must be above {DOWN_SECONDS / 60:g} for rented machines, which take time to end."
-            )
+        seconds = job.cap_seconds - DOWN_SECONDS
+        if seconds <= 0:
+            raise SweepError(f"minutes must be above {DOWN_SECONDS / 60:g} for rented machines, which end slowly.")
         sky = load_sky()
         remote = handle["far"]
-        request = make_request(job, remote, ".", deadline_unix=time.time() + job.cap_seconds - DOWN_SECONDS)
-        mounts = {f"{remote}/{program.name}": str(program) for program in (SUPERVISOR, WORKERS)}
-        for file, text in request_files(job, request, ports=workers.PORTS).items():
-            mounts[f"{remote}/{file}"] = str(write_text(job.folder / file, text, error=SweepError))
+        request = make_request_file(job, remote, ".", deadline_unix=time.time() + seconds, ports=PORTS)
+        file = write_text(job.folder / "request.json", request, error=SweepError)
         task = make_task(sky, job.trial, work=job.work, command=remote_command(job, remote),
                          location=self._locations.get(job.trial.offer, ""))  # fmt: skip
-        task.set_file_mounts(mounts)
+        task.set_file_mounts({f"{remote}/{path.name}": str(path) for path in (SUPERVISOR, file)})
         own = {n: os.environ[n] for n, v in job.trial.environment.items() if v is None and n in os.environ}
         # Older releases have no secrets, and keep these values where they keep the task.
         getattr(task, "update_secrets", task.update_envs)(own)
         name = handle["cluster"]
-        number, _ = asked(
+        number, _ = call(
             lambda: sky.get(sky.launch(task, cluster_name=name, down=True, idle_minutes_to_autostop=IDLE_MINUTES)),
-            seconds=job.cap_seconds - DOWN_SECONDS,  # a later machine would have no time left
+            seconds=seconds,  # a later machine would have no time left
         )
         return {"job": number}
 
     def watch(self, handle: Handle) -> Seen:
-        """Running until SkyPilot calls the job ended."""
-        sky = load_sky()
+        """Running until SkyPilot reports that the job ended."""
+        sky, name = load_sky(), handle["cluster"]
         numbers = [handle["job"]] if "job" in handle else None
-        name = handle["cluster"]
         try:
-            states = asked(lambda: sky.get(sky.job_status(name, job_ids=numbers)))
+            states = call(lambda: sky.get(sky.job_status(name, job_ids=numbers)))
         except SweepError as cannot:
-            if isinstance(cannot, NoClusterError) and not is_there(sky, name, otherwise=True):
-                estimate = "it was found gone, so what it cost is an estimate, and no more than its worst case"
-                return Seen("gone", why="cut", error=estimate)
+            if isinstance(cannot, NoClusterError) and not cluster_exists(sky, name, otherwise=True):
+                return Seen("gone", why="cut", error="its machine no longer exists; its cost is an estimate")
             self._unanswered[name] = self._unanswered.get(name, 0) + 1
-            return Seen("unknown" if self._unanswered[name] < PATIENCE else "lost", why="cut", error=str(cannot))
+            lost = self._unanswered[name] >= MAX_UNANSWERED
+            return Seen("lost" if lost else "unknown", why="cut", error=str(cannot))
         self._unanswered.pop(name, None)
         state = next(iter(states.values()), None)
         if state is None or not state.is_terminal():
             return Seen("running")
         good = str(getattr(state, "value", state)).upper() == "SUCCEEDED"  # on every node
-        return Seen(
-            "ended", exit=0 if good else None, why="exit" if good or count_supervisors(handle) == 1 else "worker"
-        )
+        worker = not good and count_supervisors(handle) > 1
+        return Seen("ended", exit=0 if good else None, why="worker" if worker else "exit")
 
     def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
         """Copy the trial's folder over the ssh entries that SkyPilot makes for its cluster."""
@@ -132,26 +141,23 @@ class SkyPilotRunner:
 
     def stop(self, handle: Handle) -> str:
         """Terminate the cluster and wait until SkyPilot no longer lists it."""
-        sky = load_sky()
-        name, problem, until = handle["cluster"], "", time.monotonic() + GONE_SECONDS
+        sky, name, problem = load_sky(), handle["cluster"], ""
+        until = time.monotonic() + GONE_SECONDS
         while time.monotonic() < until:
             try:
-                asked(lambda: sky.get(sky.down(name)), seconds=GONE_SECONDS)
+                call(lambda: sky.get(sky.down(name)), seconds=GONE_SECONDS)
             except NoClusterError:
-                problem = ""  # what does not exist is gone; its status is asked all the same
+                problem = ""  # its status is checked all the same
             except SweepError as cannot:
                 problem = str(cannot)
             try:
-                if not is_there(sky, name):
+                if not cluster_exists(sky, name):
                     return ""
-                problem = problem or f"{name} is still there"
+                problem = problem or f"{name} still exists"
             except SweepError as cannot:
-                problem = f"its status is not known: {cannot}"
+                problem = f"its status is unknown: {cannot}"
             time.sleep(self.poll_seconds)
-        return f"{problem}; look at `sky status --refresh` and at the cloud's console"
-
-    def close(self) -> None:
-        """SkyPilot's own server holds everything."""
+        return f"{problem}; check `sky status --refresh` and the cloud's console"
 
 
 def load_sky() -> Any:
@@ -165,21 +171,21 @@ class NoClusterError(SweepError):
     """SkyPilot knows no cluster of this name."""
 
 
-def asked(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
+def call(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
     """Call SkyPilot with a time limit; its errors become :class:`SweepError`."""
     answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
-    def ask() -> None:
+    def run() -> None:
         try:
             answers.put((act(), None))
-        except BaseException as failed:  # noqa: BLE001 - raised below, by the thread that asked
+        except BaseException as failed:  # noqa: BLE001 - raised below, by the calling thread
             answers.put((None, failed))
 
-    threading.Thread(target=ask, daemon=True).start()  # its calls have no time limit of their own
+    threading.Thread(target=run, daemon=True).start()  # SkyPilot's calls have no time limit
     try:
         answer, wrong = answers.get(timeout=seconds)
     except queue.Empty:
-        raise SweepError(f"SkyPilot did not answer within {seconds:.0f} seconds. Look at `sky api status`.") from None
+        raise SweepError(f"SkyPilot did not answer within {seconds:.0f} seconds. Check `sky api status`.") from None
     if wrong is None:
         return answer
     lines = str(wrong).strip().splitlines()
@@ -187,10 +193,10 @@ def asked(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
     raise kind(f"SkyPilot: {(lines[0] if lines else type(wrong).__name__)[:200].rstrip('.')}.") from wrong
 
 
-def is_there(sky: Any, name: str, *, otherwise: bool | None = None) -> bool:
+def cluster_exists(sky: Any, name: str, *, otherwise: bool | None = None) -> bool:
     """Whether the cloud still has the cluster; ``otherwise``, if given, when that is unknown."""
     try:
-        return bool(asked(lambda: sky.get(sky.status(cluster_names=[name], refresh=sky.StatusRefreshMode.FORCE))))
+        return bool(call(lambda: sky.get(sky.status(cluster_names=[name], refresh=sky.StatusRefreshMode.FORCE))))
     except SweepError:
         if otherwise is None:
             raise
@@ -201,9 +207,9 @@ def make_resources(sky: Any, trial: Trial, location: str = "") -> Any:
     """Exactly one instance type in the location of its price, so that SkyPilot has no choice."""
     options = resources_of(trial, location)
     try:
-        return asked(lambda: sky.Resources(**options, autostop={"idle_minutes": IDLE_MINUTES, "down": True}))
+        return call(lambda: sky.Resources(**options, autostop=AUTOSTOP))
     except SweepError as wrong:
-        raise PlanError(f"SkyPilot does not take trial {trial.id} ({trial.instance_type}): {wrong}") from wrong
+        raise PlanError(f"SkyPilot does not accept trial {trial.id} ({trial.instance_type}): {wrong}") from wrong
 
 
 def resources_of(trial: Trial, location: str = "") -> dict[str, Any]:
@@ -211,7 +217,7 @@ def resources_of(trial: Trial, location: str = "") -> dict[str, Any]:
     fields: dict[str, Any] = {"instance_type": trial.instance_type, "region": trial.region, **trial.machine.options}
     if location:
         fields |= {"region": None, "cloud": None, "infra": location}
-    elif "cloud" in fields:  # SkyPilot takes both in one field, or the region alone
+    elif "cloud" in fields:  # SkyPilot accepts both in one field, or the region alone
         fields["infra"] = "/".join(filter(None, (str(fields.pop("cloud")), fields.pop("region"))))
     # The catalog's notation for Google's GPUs, which are attached to N1 machines.
     if attached := re.fullmatch(r"(n1-[\w-]+)\+(\d+)x([\w-]+)", str(fields["instance_type"])):
@@ -230,4 +236,110 @@ def make_task(sky: Any, trial: Trial, *, work: Path, command: str, location: str
 
 def remote_command(job: Job, remote: str) -> str:
     """The command that runs the supervisor on every machine."""
-    return f"mkdir -p {shlex.quote(remote)}/records && {shlex.join(supervisor_command(job, 'python3', remote))}"
+    run = shlex.join(supervisor_command("python3", remote, remote, job.token))
+    return f"mkdir -p {shlex.quote(remote)}/records && {run}"
+
+
+def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: Any) -> Callable[[Any], float]:
+    """A function for ``sky.Task.set_time_estimator``: seconds that the training takes on a ``sky.Resources``.
+
+    SkyPilot's optimizer then picks by predicted total instead of price per hour. It must run in this process (its API
+    server does not carry estimators), and every resource must name an ``instance_type`` that was probed.
+    ``workload`` are arguments of :func:`vmselect.estimate`, such as ``batch_size``.
+
+    >>> import types
+    >>> profile = Profile.from_times(instance_type="g5.xlarge", batch_size=64, steps_per_epoch=100,
+    ...                              init_seconds=1, first_iteration_seconds=1, iteration_seconds=[0.1, 0.1])
+    >>> round(skypilot_estimator([profile], epochs=10)(types.SimpleNamespace(instance_type="g5.xlarge")))
+    102
+    """
+    from vmselect.estimation import fit_runtime
+
+    count = check_count("epochs", epochs)
+    if isinstance(profiles, Profile):
+        profiles = [profiles]
+    groups: dict[str, list[Profile]] = {}
+    for profile in list_items(profiles):
+        if not isinstance(profile, Profile):
+            raise ArgumentError("skypilot_estimator needs profiles. Load them with vmselect.load_profiles.")
+        if profile.instance_type:
+            groups.setdefault(profile.instance_type, []).append(profile)
+    if not groups:
+        raise EstimateError("No profile names its instance type. Probe with instance_type=, or by a sweep.")
+    models = {name: fit_runtime(several, **workload) for name, several in groups.items()}
+
+    def seconds_on(resources: Any) -> float:
+        name = getattr(resources, "instance_type", None)
+        if name not in models:
+            raise EstimateError(
+                f"{name or 'A resource without an instance_type'} was not probed; known: {', '.join(sorted(models))}. "
+                "Name one of these in each sky.Resources."
+            )
+        return float(models[name].at(count).seconds)
+
+    return seconds_on
+
+
+def write_catalog(catalog: Catalog, path: str | os.PathLike[str], *, provider: str) -> Path:
+    """Write our prices of ``provider`` in the layout of SkyPilot's ``~/.sky/catalogs/v8/<provider>/vms.csv``.
+
+    For AWS SkyPilot needs zones, which our prices do not name: every possible zone of a region is written. SkyPilot
+    drops those that the account does not have.
+
+    >>> from vmselect.catalog import Catalog
+    >>> write_catalog(Catalog.embedded(), "vms.csv", provider="aws").name
+    'vms.csv'
+    """
+    import pandas as pd
+
+    target, name = check_path("path", path), check_name("provider", provider)
+    offers = catalog.offers(provider=name, market=["on_demand", "spot"], retired=False)
+    if not len(offers):
+        raise CatalogError(f"The catalog has no price of {name}. Load or refresh one that has.")
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for offer in offers.to_dict("records"):
+        key = (str(offer["instance_type"]), str(offer["region"]))
+        row = rows.setdefault(key, {"InstanceType": key[0], "Region": key[1]})
+        row |= {"vCPUs": offer["vcpus"], "MemoryGiB": offer["memory_gib"]}
+        if offer["gpu_model"]:
+            row |= {"AcceleratorName": offer["gpu_model"], "AcceleratorCount": offer["gpu_count"]}
+            row["GpuInfo"] = json.dumps({"Gpus": [{"Name": str(offer["gpu_model"]), "Count": offer["gpu_count"]}]})
+        row["Price" if offer["market"] == "on_demand" else "SpotPrice"] = offer["usd_per_hour"]
+    zoned = [{**rows[key], "AvailabilityZone": zone} for key in sorted(rows) for zone in _zones(name, key[1])]
+    text = pd.DataFrame(zoned, columns=COLUMNS).to_csv(index=False, lineterminator="\n")
+    return write_text(target, text, error=CatalogError)
+
+
+def write_tasks(plan: Plan, folder: str | os.PathLike[str]) -> list[Path]:
+    """Write each trial as a SkyPilot task in YAML, to be launched with ``sky launch trial-001.yaml``.
+
+    >>> plan = Plan("python train.py", runner="skypilot", factors={"instance_type": ["g5.xlarge"]}, minutes=30)
+    >>> [path.name for path in write_tasks(plan, "tasks")]
+    ['trial-001.yaml']
+    """
+    where, locations = check_path("folder", folder), plan.locations()
+    written = []
+    for trial in sorted(plan.trials, key=lambda one: one.id):
+        task = {
+            "name": f"vmselect-{trial.id}",
+            "workdir": ".",
+            "resources": {**resources_of(trial, locations.get(trial.offer, "")), "autostop": AUTOSTOP},
+            "num_nodes": trial.nodes,
+            "envs": {**trial.variables, "VMSELECT_FOLDER": "records"},
+            "run": f"timeout --kill-after=30 {round(plan.minutes * 60)} {trial.command}",
+        }
+        written.append(write_text(where / f"trial-{trial.id}.yaml", as_yaml(task), error=SweepError))
+    return written
+
+
+def _zones(provider: str, region: str) -> list[str]:
+    """The zone ids of a region, which are the same for every AWS account.
+
+    >>> _zones("aws", "ap-southeast-2")[0], _zones("azure", "eastus")
+    ('apse2-az1', [''])
+    """
+    if provider != "aws":
+        return [""]
+    continent, *direction, number = region.split("-")
+    letters = "".join(DIRECTIONS.get(word, word[:1]) for word in direction)
+    return [f"{continent}{letters}{number}-az{zone}" for zone in range(1, MAX_ZONES + 1)]

@@ -22,25 +22,25 @@ from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.local import limit_threads
 from vmselect.sweeps.runners.runner import (
     SUPERVISOR,
-    WORKERS,
     Handle,
     Job,
+    Runner,
     Seen,
     count_supervisors,
-    make_request,
+    make_handle,
+    make_request_file,
     read_json,
     read_status,
-    request_files,
     run_program,
     seen_from,
     supervisor_command,
     supervisor_name,
 )
-from vmselect.sweeps.workers import worker_folder
+from vmselect.sweeps.runners.supervisor import worker_folder
 
 CALL_SECONDS = 60.0
 GONE_SECONDS = 180.0
-"""How long a cancelled job may stay listed: a cluster kills what ignores being asked after some 30 seconds."""
+"""How long a cancelled job may stay listed: a cluster kills processes that ignore SIGTERM after some 30 seconds."""
 
 STATUS_SECONDS = 5.0
 """How long the status of an ended job may take to cross a shared disk."""
@@ -48,42 +48,32 @@ STATUS_SECONDS = 5.0
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED"}
 
 
-class SlurmRunner:
+class SlurmRunner(Runner):
     """Runs each trial as one job; with several nodes, a supervisor on each."""
 
-    rents = False
     survives = True
     queues = True
-    poll_seconds = 1.0
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise where Slurm's commands are missing."""
+        """Raise if Slurm's commands are missing."""
         for program in ("sbatch", "squeue", "scancel", "srun"):
             if shutil.which(program) is None:
                 raise SweepError(f"{program} is not on this machine. Start the sweep on a login node of the cluster.")
 
-    def has_room(self, trial: Trial) -> bool:
-        """The cluster queues."""
-        return True
-
     def announce(self, job: Job) -> Handle:
-        """The job's name, which finds it even where its number was never learnt."""
-        return {"runner": "slurm", "token": job.token, "folder": str(job.folder), "guards": job.trial.nodes,
-                "program": SUPERVISOR.name}  # fmt: skip
+        """The job's name, which finds it even if its number is unknown."""
+        return make_handle("slurm", job, folder=str(job.folder))
 
     def start(self, job: Job, handle: Handle) -> Handle:
-        """Write the supervisor's request next to the results and hand a two-line script to sbatch."""
+        """Write the supervisor's request next to the results and submit a two-line script to sbatch."""
         machine, nodes = job.trial.machine, job.trial.nodes
         folder = str(job.folder)
-        request = make_request(
-            job, folder, str(job.work), workers=[limit_threads(machine.threads or machine.cores or 0)]
-        )
+        request = make_request_file(job, folder, str(job.work), workers=[limit_threads(job.trial)])
+        write_text(job.folder / "request.json", request, error=SweepError)
+        # The nodes need no vmselect.
+        write_text(job.folder / SUPERVISOR.name, SUPERVISOR.read_text(encoding="utf-8"), error=SweepError)
         cores = [f"--cpus-per-task={machine.cores}"] if machine.cores else []
-        for name, text in request_files(job, request).items():
-            write_text(job.folder / name, text, error=SweepError)
-        for program in (SUPERVISOR, WORKERS):  # the nodes need no vmselect
-            write_text(job.folder / program.name, program.read_text(encoding="utf-8"), error=SweepError)
-        command = supervisor_command(job, machine.python, folder)
+        command = supervisor_command(machine.python, folder, folder, job.token)
         if nodes > 1:  # one that fails ends all
             command = ["srun", f"--ntasks={nodes}", "--ntasks-per-node=1", *cores, "--kill-on-bad-exit=1",
                        f"--output={folder}/slurm-%t.txt", *command]  # fmt: skip
@@ -93,35 +83,32 @@ class SlurmRunner:
             f"--time={minutes}", "--no-requeue", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", *cores,
             *(f"--{key}" if value is True else f"--{key}={value}" for key, value in machine.options.items() if value),
         ]  # fmt: skip
-        script = f"#!/bin/sh\nexec {shlex.join(command)}\n"
-        answer = call(["sbatch", *options], text=script)
+        answer = call(["sbatch", *options], text=f"#!/bin/sh\nexec {shlex.join(command)}\n")
         found = re.match(r"\s*(\d+)", answer.strip().splitlines()[-1] if answer.strip() else "")
         if not found:
-            raise SweepError(f"sbatch answered {answer[:100]!r}, which names no job. Look at squeue --me.")
+            raise SweepError(f"sbatch answered {answer[:100]!r}, which names no job. Run squeue --me.")
         return {"job": int(found[1])}
 
     def watch(self, handle: Handle) -> Seen:
-        """Starting while it is queued, running until the cluster lists it no more."""
+        """Starting while it is queued, running until the cluster no longer lists it."""
         try:
             states = list_jobs(handle["token"])
         except SweepError as silent:  # a controller that restarts answers again
             return Seen("unknown", error=str(silent))
         if states:
             return Seen("starting" if all(state in _WAITING for state in states) else "running")
-        until, folder = time.monotonic() + STATUS_SECONDS, Path(handle["folder"])
-        while (status := read_status(folder, count_supervisors(handle))).get(
-            "state"
-        ) != "ended" and time.monotonic() < until:
+        until = time.monotonic() + STATUS_SECONDS
+        while True:
+            status = read_status(Path(handle["folder"]), count_supervisors(handle))
+            if status.get("state") == "ended":
+                return seen_from(status)
+            if time.monotonic() >= until:
+                break
             time.sleep(0.2)
-        if status.get("state") == "ended":
-            return seen_from(status)
         problem = end_on_nodes(handle)
         note = "the job ended without a report of its supervisor; see slurm.txt in its folder"
         why = str(status.get("why") or "guard")
         return Seen("lost" if problem else "ended", why=why, error=problem or note)
-
-    def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
-        """Nothing to do: the job wrote into its folder on the shared disk."""
 
     def stop(self, handle: Handle) -> str:
         """Cancel the job and wait until the cluster has ended it."""
@@ -139,21 +126,18 @@ class SlurmRunner:
                 return problem
             time.sleep(1.0)
 
-    def close(self) -> None:
-        """Jobs go on by themselves."""
-
 
 def end_on_nodes(handle: Handle) -> str:
-    """End what killed supervisors left on their nodes, of which Slurm may know nothing, by a job on each node."""
+    """End the processes of killed supervisors, which Slurm may not know, by a job on each node; returns the problem."""
     folder = Path(handle["folder"])
     statuses = [read_status(worker_folder(folder, rank)) for rank in range(count_supervisors(handle))]
-    # One that is not running has ended in order, or never began.
+    # The others have ended in order, or never began.
     problems = [end_on_node(handle, folder, status) for status in statuses if status.get("state") == "running"]
     return "; ".join(filter(None, problems))
 
 
 def end_on_node(handle: Handle, folder: Path, status: dict[str, Any]) -> str:
-    """End what one supervisor left on its node."""
+    """End the processes of one killed supervisor on its node; returns the problem."""
     identifiers = " ".join([handle["token"], *map(str, status.get("pipes", ()))])
     where = [f"--nodelist={status['host']}"] if re.fullmatch(r"[\w.-]+", str(status.get("host", ""))) else []
     command = ["srun", "--nodes=1", "--ntasks=1", "--time=3", "--quiet", f"--chdir={folder}", *where]
@@ -161,14 +145,13 @@ def end_on_node(handle: Handle, folder: Path, status: dict[str, Any]) -> str:
         answer = call([*command, "python3", str(folder / supervisor_name(handle)), "end"], text=identifiers)
         left = read_json(answer)["left"]
     except (SweepError, ValueError, KeyError, TypeError) as cannot:
-        return f"what its killed supervisor left on {status.get('host')} could not be checked: {cannot}"
+        return f"the processes of its killed supervisor on {status.get('host')} could not be checked: {cannot}"
     return f"processes {left} do not end on {status.get('host')}" if left else ""
 
 
 def list_jobs(name: str) -> list[str]:
     """States of the jobs of this user with ``name`` that the cluster has not ended yet."""
-    answer = call(["squeue", "--noheader", f"--name={name}", f"--user={os.getuid()}", "--format=%T"])
-    return answer.split()
+    return call(["squeue", "--noheader", f"--name={name}", f"--user={os.getuid()}", "--format=%T"]).split()
 
 
 def call(command: list[str], *, text: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The bundle that is sent to other hosts: a copy of the work folder and the supervisor's programs."""
+"""Trials on hosts that ssh reaches, each under a supervisor that is sent there in a bundle with the work folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,86 +19,45 @@ from vmselect.errors import PlanError, SweepError
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.runner import (
     SUPERVISOR,
-    WORKERS,
+    ConnectedRunner,
     Connection,
     Handle,
     Job,
     Seen,
     identifiers_of,
+    make_handle,
     make_request,
     merge_outcomes,
     read_json,
     run_program,
     seen_from,
+    supervisor_command,
     supervisor_name,
 )
-from vmselect.sweeps.workers import worker_environments, worker_folder
+from vmselect.sweeps.runners.supervisor import worker_environments, worker_folder
 from vmselect.units import format_bytes
 
-MOST_BYTES = 512 << 20
+MAX_BUNDLE_BYTES = 512 << 20
 EXCLUDED = {".git", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "node_modules"}
-
-
-def pack(work: Path, programs: Iterable[Path], *, exclude: Path) -> Path:
-    """Write a temporary archive of ``programs`` and of ``work`` without the sweep's folder, caches and environments."""
-    handle, name = tempfile.mkstemp(prefix="vmselect-", suffix=".tar.gz")
-    os.close(handle)
-    target, total = Path(name), 0
-
-    def keep(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        nonlocal total
-        path = work / Path(entry.name).relative_to("work")
-        if path == exclude or path.name in EXCLUDED or not (entry.isfile() or entry.isdir() or entry.issym()):
-            return None
-        total += entry.size
-        if total > MOST_BYTES:
-            raise SweepError(
-                f"{work} holds more than {format_bytes(MOST_BYTES)}, too much to send. Start the sweep in a "
-                "folder with the script only, and keep data on the hosts."
-            )
-        entry.uid = entry.gid = 0
-        entry.uname = entry.gname = ""
-        return entry
-
-    try:
-        with tarfile.open(target, "w:gz", compresslevel=1) as archive:
-            archive.add(work, arcname="work", filter=keep)
-            for program in programs:
-                archive.add(program, arcname=program.name)
-    except (OSError, SweepError) as cannot:
-        target.unlink(missing_ok=True)
-        if isinstance(cannot, SweepError):
-            raise
-        raise SweepError(f"{work} could not be packed: {cannot}.") from cannot
-    return target
-
-
-# Trials on hosts that ssh reaches, each under a supervisor that is sent there with the work folder.
-
-
 OPTIONS = [f"-o{option}" for option in
            ("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=5", "ServerAliveCountMax=3")]  # fmt: skip
 SILENCE_SECONDS = 20.0
 """After so long without a heartbeat the supervisor ends its trial."""
 
 CALL_SECONDS, COPY_SECONDS = 120.0, 1200.0
-TRIES = 3
+MAX_TRIES = 3
 SILENT = "it does not answer"
 
 
-class SshRunner:
+class SshRunner(ConnectedRunner):
     """Runs trials on hosts that ssh reaches; a trial of several nodes runs on as many hosts."""
 
-    rents = False
-    survives = False
-    queues = False
     poll_seconds = 0.2
 
     def __init__(self, sweep_id: str, folder: Path) -> None:
+        super().__init__()
         self._base = f".vmselect-sweeps/{sweep_id}"  # below the home folder of the host
         self._folder = folder
-        self._connections: dict[str, list[Connection]] = {}
-        self._busy: dict[str, list[str]] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._homes: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -118,22 +77,20 @@ class SshRunner:
 
     def has_room(self, trial: Trial) -> bool:
         """Whether no other trial runs on one of its hosts: two would disturb each other's times."""
-        busy = {host for hosts in list(self._busy.values()) for host in hosts}
-        return busy.isdisjoint(hosts_of(trial)[: trial.nodes])
+        return self.busy.isdisjoint(hosts_of(trial)[: trial.nodes])
 
     def announce(self, job: Job) -> Handle:
         """The hosts now reserved for it, its folder there, and the token of all its processes."""
-        hosts = self._busy[job.token] = list(hosts_of(job.trial)[: job.trial.nodes])
+        hosts = self.reserved[job.token] = list(hosts_of(job.trial)[: job.trial.nodes])
         remote = f"{self._base}/{job.trial.id}-{job.token.rsplit('-', 1)[1]}"
-        return {"runner": "ssh", "token": job.token, "hosts": hosts, "far": remote, "base": self._base,
-                "python": job.trial.machine.python, "guards": len(hosts), "program": SUPERVISOR.name}  # fmt: skip
+        return make_handle("ssh", job, hosts=hosts, far=remote, base=self._base, python=job.trial.machine.python)
 
     def start(self, job: Job, handle: Handle) -> Handle:
         """Send the bundle, then start a supervisor on every host over a connection that stays open."""
         hosts, python = handle["hosts"], handle["python"]
         homes = [self._send(host, job.work) for host in hosts]
         addresses = [find_address(host, python, handle["base"]) for host in hosts] if len(hosts) > 1 else [{}]
-        connections = self._connections[job.token] = []
+        connections = self.connections[job.token] = []
         for rank, (host, home, worker) in enumerate(zip(hosts, homes, worker_environments(addresses), strict=True)):
             remote, base = f"{home}/{handle['far']}", f"{home}/{handle['base']}"
             own = str(worker_folder(remote, rank))
@@ -144,21 +101,20 @@ class SshRunner:
             for name, value in job.trial.environment.items():
                 if value is None and name in os.environ:
                     request["workers"][0]["env"][name] = os.environ[name]  # over the connection only: never on a disk
-            command = shlex.join([python, f"{base}/{SUPERVISOR.name}", "run", own, job.token])
+            command = shlex.join(supervisor_command(python, base, own, job.token))
             connections.append(Connection(["ssh", "-T", *OPTIONS, host, command], request))
         pipes = [pipe for connection in connections for pipe in connection.wait_started().get("pipes", [])]
         return {"homes": homes, "pipes": pipes}
 
     def watch(self, handle: Handle) -> Seen:
         """Ended when every supervisor reported it; one that failed, or was lost, ends the others."""
-        connections = self._connections.get(handle["token"])
+        connections = self.connections.get(handle["token"])
         if not connections:
             return Seen("lost")
         outcomes = [connection.outcome() for connection in connections]
         ended = [outcome for outcome in outcomes if outcome]
         if len(ended) == len(connections) and not any(outcome.get("left") for outcome in ended):
-            self._forget(handle["token"])
-            self._busy.pop(handle["token"], None)
+            self.disconnect(handle["token"], gone=True)
             return seen_from(merge_outcomes(ended))
         if {} in outcomes or any(outcome.get("exit") != 0 for outcome in ended):
             return Seen("lost", why="cut" if {} in outcomes else "worker")
@@ -173,41 +129,35 @@ class SshRunner:
 
     def stop(self, handle: Handle) -> str:
         """Ask the supervisors, then end all processes with the token on every host; proved when each host confirms."""
-        for connection in self._connections.get(handle["token"], []):
+        for connection in self.connections.get(handle["token"], []):
             connection.stop()
-        self._forget(handle["token"])
+        self.disconnect(handle["token"])
         problems = []
         program = f"{handle['base']}/{supervisor_name(handle)}"
         for host in handle["hosts"]:
-            for _ in range(TRIES):
+            for _ in range(MAX_TRIES):
                 problem = end_remote(host, program, handle["python"], identifiers_of(handle))
                 if not problem.startswith(SILENT):
                     break
             problems += [f"{host}: {problem}"] if problem else []
-        if not problems:
-            self._busy.pop(handle["token"], None)
+        self.disconnect(handle["token"], gone=not problems)
         return "; ".join(problems)
 
     def close(self) -> None:
         """Cut every connection, which ends what runs there, and remove the copies of the work folder."""
-        for token in list(self._connections):
-            self._forget(token)
+        super().close()
         for host in self._homes:
             with suppress(SweepError):
                 call(host, f"rm -rf {shlex.quote(self._base)}/work")
         if self._bundle:
             self._bundle.unlink(missing_ok=True)
 
-    def _forget(self, token: str) -> None:
-        for connection in self._connections.pop(token, []):
-            connection.close()
-
     def _send(self, host: str, work: Path) -> str:
         """Send the bundle to ``host`` once; returns its home folder."""
         with self._lock:
             lock = self._locks.setdefault(host, threading.Lock())
             if self._bundle is None:
-                self._bundle = pack(work, (SUPERVISOR, WORKERS), exclude=self._folder)
+                self._bundle = pack(work, exclude=self._folder)
         with lock:
             if host not in self._homes:
                 base = shlex.quote(self._base)
@@ -218,15 +168,47 @@ class SshRunner:
         return self._homes[host]
 
 
+def pack(work: Path, *, exclude: Path) -> Path:
+    """Write a temporary bundle: the supervisor, and ``work`` without the sweep's folder, caches and environments."""
+    total = 0
+
+    def keep(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        nonlocal total
+        path = work / Path(entry.name).relative_to("work")
+        if path == exclude or path.name in EXCLUDED or not (entry.isfile() or entry.isdir() or entry.issym()):
+            return None
+        total += entry.size
+        if total > MAX_BUNDLE_BYTES:
+            raise SweepError(
+                f"{work} holds more than {format_bytes(MAX_BUNDLE_BYTES)}, too much to send. Start the sweep in a "
+                "folder with the script only, and keep data on the hosts."
+            )
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        return entry
+
+    bundle = tempfile.NamedTemporaryFile(prefix="vmselect-", suffix=".tar.gz", delete=False)  # noqa: SIM115 - kept
+    try:
+        with bundle, tarfile.open(fileobj=bundle, mode="w:gz", compresslevel=1) as archive:
+            archive.add(work, arcname="work", filter=keep)
+            archive.add(SUPERVISOR, arcname=SUPERVISOR.name)
+    except (OSError, SweepError) as cannot:
+        Path(bundle.name).unlink()
+        if isinstance(cannot, SweepError):
+            raise
+        raise SweepError(f"{work} could not be packed: {cannot}. Check its permissions.") from cannot
+    return Path(bundle.name)
+
+
 def fetch_all(hosts: Sequence[str], remote: str, into: Path, *, seconds: float) -> None:
     """Copy the chief's folder from the first of ``hosts``, with retries, and what can be copied of the others."""
     until = time.monotonic() + seconds
-    for attempt in range(1, TRIES + 1):
+    for attempt in range(1, MAX_TRIES + 1):
         try:
             copy_folder(hosts[0], remote, into, seconds=until - time.monotonic())
             break
         except SweepError:
-            if attempt == TRIES or time.monotonic() >= until:
+            if attempt == MAX_TRIES or time.monotonic() >= until:
                 raise
     for rank, host in enumerate(hosts[1:], start=1):
         with suppress(SweepError):  # its missing status shows the failure
@@ -279,7 +261,7 @@ def end_remote(
 def find_address(host: str, python: str, base: str) -> dict[str, Any]:
     """The address of a worker on ``host``: the one that ssh uses, with ports that are free there."""
     try:
-        address = read_json(call(host, shlex.join([python, f"{base}/{WORKERS.name}", "address"])))
+        address = read_json(call(host, shlex.join([python, f"{base}/{SUPERVISOR.name}", "address"])))
         config = run_program(["ssh", "-G", host], label=f"ssh -G {host}", seconds=CALL_SECONDS)
         found = re.search(r"^hostname (\S+)$", config, re.MULTILINE)  # resolves an alias
         return {**address, "host": found[1] if found else host.rpartition("@")[2]}

@@ -1,12 +1,15 @@
 """The supervisor: runs a trial's command on its host, and leaves no process behind.
 
 A standalone program that needs nothing but Python's standard library, because it is sent to hosts that have no
-vmselect. ``run FOLDER TOKEN`` reads a request (one line of JSON) from standard input or from ``FOLDER/request.json``,
-runs its workers, and ends the whole process tree when the command ends, at the time cap, when heartbeats stop, or when
-the connection is cut. ``end`` reads identifiers from standard input and ends all processes that carry one of them.
+vmselect. ``run FOLDER TOKEN`` reads a request (JSON) from ``FOLDER/request.json`` or, as one line, from standard input.
+It runs the request's workers, and ends the whole process tree when the command ends, at the time cap, when heartbeats
+stop, or when the connection is cut. ``end`` reads identifiers from standard input and ends all processes that carry one
+of them. ``address`` prints the address of this host for workers on other hosts.
 
 There are two supervisors, one the child of the other. Each adopts what its descendants orphan (a child that changed its
 session included) and ends everything when the other is killed.
+
+With several nodes, each runs a supervisor with the same request. Slurm or SkyPilot number the nodes.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +34,16 @@ TICK_SECONDS = 0.1
 HEAD_BYTES, TAIL_BYTES = 1 << 20, 1 << 17  # of a command's output its beginning and its end are kept
 KILL_SECONDS = 30.0
 """How long killed processes are waited for; one that is stuck in the kernel longer is reported as left."""
+MEET_SECONDS = 300.0
+"""How long workers wait for each other: a cluster starts them together, and a shared disk shows files late."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 FAILED = 4
-THIS_BOOT = "@" + "".join(p.read_text().strip() for p in Path("/proc/sys/kernel/random").glob("boot_id"))
+BOOT = "".join(p.read_text().strip() for p in Path("/proc/sys/kernel/random").glob("boot_id"))
+THIS_BOOT = f"@{BOOT}"
 """Marks identifiers that are valid on this machine until it restarts."""
+
+Address = dict[str, Any]
+"""A worker's ``host``, two free ``ports`` of it, and its ``boot``, the same for workers that share a loopback."""
 
 
 def main(arguments: list[str]) -> int:
@@ -44,17 +54,28 @@ def main(arguments: list[str]) -> int:
         left = end_processes(sys.stdin.read().split())
         _send({"left": left})
         return 1 if left else 0
-    sys.stderr.write("usage: run FOLDER TOKEN | end\n")
+    if arguments == ["address"]:
+        return 0 if _send(find_address(socket.gethostname())) else 1
+    sys.stderr.write("usage: run FOLDER TOKEN | end | address\n")
     return 2
 
 
 def run(folder: str, token: str) -> int:
-    """Run the request; returns 0 once its outcome is written, or 1 if asked to be ``strict`` and it ended badly."""
+    """Run the request; returns 0 once its outcome is written. One of several nodes returns 1 if its worker failed."""
     for number in (signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     request = _read_request(folder)
     if request is None:
         return 3
+    if strict := "nodes" in request:
+        rank, addresses = _meet(request, Path(folder))
+        if len(addresses) != request["nodes"]:
+            sys.stderr.write(f"{request['nodes']} workers were planned and {len(addresses)} are here\n")
+            return 1
+        folder = str(worker_folder(folder, rank))
+        records = Path(folder, "records")
+        records.mkdir(parents=True, exist_ok=True)
+        request["workers"][0]["env"] |= {**worker_environments(addresses)[rank], "VMSELECT_FOLDER": str(records)}
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     began, outer = time.monotonic(), os.getpid()
     if not (inner := os.fork()):
@@ -71,7 +92,61 @@ def run(folder: str, token: str) -> int:
     if os.waitstatus_to_exitcode(status) not in (0, FAILED):
         left = end_all(lambda: own_processes(folder), grace=1.0, statuses={})
         _report(folder, {"exit": None, "why": "guard", "seconds": time.monotonic() - began, "left": left})
-    return 1 if status and request.get("strict") else 0
+    return 1 if status and strict else 0
+
+
+def worker_environments(addresses: Sequence[Address]) -> list[dict[str, str]]:
+    """The variables of each worker, the chief first; none for a single one.
+
+    TensorFlow reads ``TF_CONFIG``, torch ``MASTER_ADDR`` and its like, JAX and ``keras.distribution`` the others.
+
+    >>> pair = [{"host": "a", "ports": [29500, 29501]}, {"host": "b", "ports": [29500, 29501]}]
+    >>> [(worker["RANK"], worker["LOCAL_RANK"], worker["MASTER_ADDR"]) for worker in worker_environments(pair)]
+    [('0', '0', 'a'), ('1', '0', 'a')]
+    >>> worker_environments(pair[:1])
+    [{}]
+    """
+    count = len(addresses)
+    if count == 1:
+        return [{}]
+    boots = [address.get("boot") for address in addresses]
+    one_machine = bool(boots[0]) and len(set(boots)) == 1  # whatever its names are
+    hosts = ["127.0.0.1" if one_machine else str(address["host"]) for address in addresses]
+    workers = [_join(host, address["ports"][1]) for host, address in zip(hosts, addresses, strict=True)]
+    port = addresses[0]["ports"][0]
+    coordinator = _join(hosts[0], port)
+    return [
+        {
+            "TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}),
+            "MASTER_ADDR": hosts[0], "MASTER_PORT": str(port), "RANK": str(index), "WORLD_SIZE": str(count),
+            "LOCAL_RANK": str(boots[:index].count(boots[index]) if boots[index] else 0),
+            "JAX_COORDINATOR_ADDRESS": coordinator, "JAX_NUM_PROCESSES": str(count), "JAX_PROCESS_ID": str(index),
+            "KERAS_DISTRIBUTION_JOB_ADDRESSES": ",".join([coordinator, *workers[1:]]),
+            "KERAS_DISTRIBUTION_NUM_PROCESSES": str(count), "KERAS_DISTRIBUTION_PROCESS_ID": str(index),
+            "VMSELECT_NODES": str(count), "VMSELECT_NODE": str(index),
+        }
+        for index in range(count)
+    ]  # fmt: skip
+
+
+def find_address(host: str) -> Address:
+    """The address of this machine, whose name for other workers is ``host``."""
+    # Containers of one machine may have separate networks.
+    return {"host": host, "boot": BOOT and BOOT + _target("/proc/self/ns/net"), "ports": free_ports(2)}
+
+
+def free_ports(count: int) -> list[int]:
+    """Unused ports of this machine."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def worker_folder(folder: str | Path, rank: int) -> Path:
+    """The folder of one worker's supervisor; the chief's is the trial's folder."""
+    return Path(folder, f"worker-{rank}") if rank else Path(folder)
 
 
 def _read_request(folder: str) -> dict[str, Any] | None:
@@ -79,12 +154,44 @@ def _read_request(folder: str) -> dict[str, Any] | None:
     if path.exists():
         return dict(json.loads(path.read_text(encoding="utf-8")))
     line = bytearray()
-    while not line.endswith(b"\n"):  # byte by byte: what follows the line are the caller's signs of life
+    while not line.endswith(b"\n"):  # byte by byte: heartbeats follow the line
         byte = os.read(0, 1)
         if not byte:
             return None
         line += byte
     return dict(json.loads(line))
+
+
+def _meet(request: dict[str, Any], folder: Path) -> tuple[int, list[Address]]:
+    """The number of this worker and the addresses of all.
+
+    SkyPilot provides them in variables. On Slurm, workers write them to the shared disk and wait for each other.
+    """
+    if request.get("ports"):
+        hosts = os.environ["SKYPILOT_NODE_IPS"].split()
+        return int(os.environ["SKYPILOT_NODE_RANK"]), [{"host": host, "ports": request["ports"]} for host in hosts]
+    rank = int(os.environ["SLURM_PROCID"])
+    _write(folder / f"address-{rank}.json", find_address(_reachable_name()))
+    files = [f"address-{other}.json" for other in range(request["nodes"])]
+    until = time.monotonic() + min(MEET_SECONDS, float(request["cap_seconds"]))
+    while time.monotonic() < until:
+        if {path.name for path in folder.iterdir()}.issuperset(files):  # a listing shows new files soonest
+            return rank, [json.loads((folder / file).read_text(encoding="utf-8")) for file in files]
+        time.sleep(0.2)
+    return rank, []
+
+
+def _reachable_name() -> str:
+    """A name of this machine that the network resolves: its name in the cluster if possible."""
+    for name in filter(None, (os.environ.get("SLURMD_NODENAME"), socket.gethostname())):
+        with contextlib.suppress(OSError):
+            socket.getaddrinfo(name, None)
+            return name
+    return socket.gethostname()
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Supervisor:
@@ -114,7 +221,7 @@ class Supervisor:
             why, failure = "start", f"{worker['argv'][0]}: {cannot}"
         with contextlib.suppress(OSError):
             host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
-            _write_status(self.folder, {"state": "running", "host": host, "pipes": self.pipes})
+            _write(Path(self.folder, "status.json"), {"state": "running", "host": host, "pipes": self.pipes})
         if why == "exit":
             _send({"started": self.workers, "pipes": self.pipes})
             why = self._watch()
@@ -232,7 +339,7 @@ class Output:
             self.dropped += gone
 
     def close(self) -> None:
-        """Write the end."""
+        """Append the end of the output to the file."""
         while self.file >= 0 and select.select([self.file], [], [], 0)[0]:
             self.take()
         if self.dropped:
@@ -244,8 +351,8 @@ class Output:
         try:
             with self.path.open("ab") as file:
                 file.write(data)
-        except OSError as full:  # a full disk must not stop the watching
-            self.error = f"output could not be kept: {full.strerror}"
+        except OSError as full:  # the trial continues
+            self.error = f"output could not be written: {full.strerror}"
 
 
 def end_processes(identifiers: list[str]) -> list[int]:
@@ -343,7 +450,7 @@ def reap(statuses: dict[int, int]) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux only; elsewhere the process group and the token have to do."""
+    """Set a property of this process, on Linux; elsewhere the process group and the token identify processes."""
     if _PRCTL is not None:
         _PRCTL(option, value, 0, 0, 0)
 
@@ -363,7 +470,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _first_bad(exits: list[int | None]) -> int | None:
-    """The exit code of the whole: 0 only where every worker ended with 0."""
+    """The exit code of the trial: 0 only if every worker ended with 0."""
     return next((code for code in exits if code), None if None in exits or not exits else 0)
 
 
@@ -371,7 +478,7 @@ def _report(folder: str, outcome: dict[str, Any], *, send: bool = True) -> bool:
     # After a cut nobody reads, and a full pipe would block the supervisor.
     reported = send and _send({"ended": outcome})
     with contextlib.suppress(OSError):
-        _write_status(folder, {"state": "ended", **outcome})
+        _write(Path(folder, "status.json"), {"state": "ended", **outcome})
         reported = True
     return reported
 
@@ -382,13 +489,14 @@ def _send(message: dict[str, Any]) -> bool:
     return False
 
 
-def _write_status(folder: str, status: dict[str, Any]) -> None:
-    part = Path(folder, "status.json.part")
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Write atomically: others wait for the file."""
+    part = path.with_name(f"{path.name}.part")
     with part.open("w", encoding="utf-8") as file:
-        json.dump(status, file)
+        json.dump(content, file)
         file.flush()
         os.fsync(file.fileno())
-    part.replace(part.with_suffix(""))
+    part.replace(path)
 
 
 if __name__ == "__main__":

@@ -18,17 +18,17 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from vmselect.sweeps import clean, read_state, workers
+from vmselect.sweeps import clean, read_state
 from vmselect.sweeps.journal import read_journal
-from vmselect.sweeps.runners import skypilot as sky_runner
+from vmselect.sweeps.runners import skypilot as skypilot_runner
 from vmselect.sweeps.runners import slurm as slurm_runner
 from vmselect.sweeps.runners import ssh as ssh_runner
-from vmselect.sweeps.runners import supervisor as supervisor
+from vmselect.sweeps.runners import supervisor
+from vmselect.sweeps.runners.skypilot import write_catalog, write_tasks
 from vmselect.sweeps.runners.supervisor import find_processes
-from vmselect.sweeps.skypilot_export import write_catalog, write_tasks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from sweep_places import missing_slurm, missing_sshd, run_elsewhere, slurm, ssh_config, sshd
+from loopback_clusters import missing_slurm, missing_sshd, run_remote_case, slurm, ssh_config, sshd
 
 COPY = "import os, shutil, sys\nprint(sys.argv)\nshutil.copy('template.json', os.environ['VMSELECT_FOLDER'])\n"
 
@@ -48,19 +48,19 @@ needs_slurm = pytest.mark.skipif(bool(missing_slurm()), reason=missing_slurm() o
 
 
 @needs_sshd
-def test_over_ssh_the_folder_goes_there_and_the_records_come_back(work: Path, tmp_path: Path) -> None:
+def test_ssh_sends_the_folder_and_fetches_the_records(work: Path, tmp_path: Path) -> None:
     value = "it's $HOME *"
-    plan = vs.Plan("python3 train.py {word}", runner="ssh", factors={"machine": ["far"], "word": [value]}, minutes=2)
+    plan = vs.Plan("python3 train.py {word}", runner="ssh", factors={"machine": ["remote"], "word": [value]}, minutes=2)
     with sshd(tmp_path / "sshd") as config, ssh_config(config):
         result = vs.sweep(plan, work / "out", yes=True)
         assert clean(work / "out") == []
-    assert [dict(r.factors) for r in result.records] == [{"machine": "far", "word": value}], result.failed
-    assert result.records[0].instance_type == "far"
+    assert [dict(r.factors) for r in result.records] == [{"machine": "remote", "word": value}], result.failed
+    assert result.records[0].instance_type == "remote"
     assert str(["train.py", value]) in (work / "out" / "trials" / "001" / "1" / "output.txt").read_text()
 
 
 @needs_sshd
-def test_a_host_that_cannot_be_reached_fails_its_trial_and_says_what_is_unproved(work: Path, tmp_path: Path) -> None:
+def test_unreachable_host_fails_its_trial_and_leaves_it_unproved(work: Path, tmp_path: Path) -> None:
     plan = vs.Plan("python3 train.py", runner="ssh", factors={"machine": ["nowhere"]}, minutes=2)
     with sshd(tmp_path / "sshd") as config, ssh_config(config):
         config.write_text("Host nowhere\n HostName 127.0.0.1\n Port 1\n")
@@ -70,19 +70,19 @@ def test_a_host_that_cannot_be_reached_fails_its_trial_and_says_what_is_unproved
 
 
 @needs_sshd
-def test_whatever_is_cut_over_ssh_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ssh_leaves_nothing_running_after_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert not run_elsewhere("ssh", 3, tmp_path / "case").violations
+    assert not run_remote_case("ssh", 3, tmp_path / "case").violations
 
 
 @needs_slurm
-def test_on_slurm_whatever_is_killed_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_leaves_nothing_running_after_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert not run_elsewhere("slurm", 1, tmp_path / "case").violations
+    assert not run_remote_case("slurm", 1, tmp_path / "case").violations
 
 
 @needs_slurm
-def test_a_slurm_job_that_ignores_being_asked_is_waited_for(work: Path, tmp_path: Path) -> None:
+def test_slurm_job_that_ignores_sigterm_is_waited_for(work: Path, tmp_path: Path) -> None:
     (work / "train.py").write_text(
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)\n"
     )
@@ -136,8 +136,8 @@ def several(work: Path) -> Path:
 
 
 @needs_sshd
-def test_over_ssh_every_host_has_a_worker(several: Path, tmp_path: Path) -> None:
-    machines = {"pair": {"hosts": ["far", "far2"], "usd_per_hour": 1.0}}
+def test_ssh_runs_a_worker_on_every_host(several: Path, tmp_path: Path) -> None:
+    machines = {"pair": {"hosts": ["remote", "remote2"], "usd_per_hour": 1.0}}
     plan = vs.Plan("python3 train.py", runner="ssh", factors={"machine": ["pair"], "nodes": [2]}, machines=machines,
                    minutes=3)  # fmt: skip
     with sshd(tmp_path / "sshd") as config, ssh_config(config):
@@ -151,18 +151,18 @@ def test_over_ssh_every_host_has_a_worker(several: Path, tmp_path: Path) -> None
 
 
 def test_workers_of_one_trial_on_one_machine_do_not_end_each_other(tmp_path: Path) -> None:
-    guards = []
+    supervisors = []
     for name, seconds in (("first", 0.0), ("second", 1.5)):
         (tmp_path / name).mkdir()
         argv = [sys.executable, "-c", f"import time; time.sleep({seconds})"]
         worker = {"argv": argv, "env": {}, "cwd": str(tmp_path), "output": "output.txt"}
-        request = {"workers": [worker], "cap_seconds": 60, "strict": True}
-        (tmp_path / name / "request.json").write_text(json.dumps(request))
+        (tmp_path / name / "request.json").write_text(json.dumps({"workers": [worker], "cap_seconds": 60}))
         command = [sys.executable, supervisor.__file__, "run", str(tmp_path / name), "one-token-of-both"]
-        guards.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
-    assert [one.wait(60) for one in guards] == [0, 0]
-    status = json.loads((tmp_path / "second" / "status.json").read_text())
-    assert (status["exit"], status["why"], status["left"]) == (0, "exit", [])
+        supervisors.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
+    assert [one.wait(60) for one in supervisors] == [0, 0]
+    for name in ("first", "second"):
+        status = json.loads((tmp_path / name / "status.json").read_text())
+        assert (status["exit"], status["why"], status["left"]) == (0, "exit", [])
 
 
 def kill_in_the_middle(plan: vs.Plan, folder: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_killed_sweep_leaves_no_worker_on_any_host(work: Path, tmp_path: Path)
     mark = f"open({str(work)!r} + f'/at-work-{{rank}}', 'w').close()\n"
     (work / "train.py").write_text(MEET + mark + "time.sleep(600)\n")
     plan = vs.Plan("python3 train.py", runner="ssh", factors={"machine": ["pair"], "nodes": [2]}, minutes=5,
-                   machines={"pair": {"hosts": ["far", "far2"]}})  # fmt: skip
+                   machines={"pair": {"hosts": ["remote", "remote2"]}})  # fmt: skip
     with sshd(tmp_path / "sshd") as config, ssh_config(config):
         kill_in_the_middle(plan, work)
 
@@ -201,7 +201,7 @@ def test_a_killed_sweep_leaves_no_worker_on_any_node(work: Path, tmp_path: Path)
 
 
 @needs_slurm
-def test_on_slurm_every_node_has_a_worker_and_a_lost_one_ends_all(several: Path, tmp_path: Path) -> None:
+def test_slurm_runs_a_worker_on_every_node_and_a_lost_one_ends_all(several: Path, tmp_path: Path) -> None:
     plan = vs.Plan("python3 train.py", runner="slurm", factors={"nodes": [3]}, minutes=3)
     with slurm(tmp_path / "slurm", nodes=3):
         result = vs.sweep(plan, several / "out", yes=True)
@@ -230,9 +230,7 @@ class Answers:
         monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
 
 
-def test_what_slurm_is_asked_and_how_its_answers_are_read(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slurm_options_and_answers(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_runner, "STATUS_SECONDS", 20.0)
     # The job runs at once; squeue lists it while its script does, as slurmctld 22.05 answers.
     answers = Answers(tmp_path, monkeypatch, sbatch=f"sh -s < /dev/stdin > {tmp_path}/log 2>&1\necho '42;cluster'")
@@ -247,7 +245,7 @@ def test_what_slurm_is_asked_and_how_its_answers_are_read(
     assert started["handle"] == {"job": 42}
 
 
-def test_a_cancelled_job_is_asked_after_until_it_is_gone(
+def test_cancelled_slurm_job_is_watched_until_it_is_gone(
     work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = tmp_path / "count"
@@ -261,21 +259,26 @@ def test_a_cancelled_job_is_asked_after_until_it_is_gone(
 
 
 class FakeSky(types.SimpleNamespace):
-    """A stand-in for SkyPilot's SDK: it runs the task here, keeps a list of clusters, and can be told to fail."""
+    """A stand-in for SkyPilot's SDK: it runs the task here, keeps a list of clusters, and fails at ``fail``."""
 
     def __init__(self, fail: str = "") -> None:
         super().__init__(clusters={}, downs=[], launches=[], fail=fail)
         self.StatusRefreshMode = types.SimpleNamespace(FORCE="force")
 
-    def Resources(self, **said: Any) -> Any:
-        return types.SimpleNamespace(**said)
+    def Resources(self, **given: Any) -> Any:
+        return types.SimpleNamespace(**given)
 
-    def Task(self, **said: Any) -> Any:
-        task = types.SimpleNamespace(**said, mounts={}, resources=None, envs={})
+    def Task(self, **given: Any) -> Any:
+        task = types.SimpleNamespace(**given, mounts={}, resources=None, envs={})
         task.set_resources = lambda resources: setattr(task, "resources", resources)
         task.set_file_mounts = task.mounts.update
         task.update_envs = task.envs.update
         return task
+
+    def mount(self, task: Any) -> None:
+        for remote, here in task.mounts.items():
+            Path(remote).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(here, remote)
 
     def get(self, request: Any) -> Any:
         return request()
@@ -287,9 +290,7 @@ class FakeSky(types.SimpleNamespace):
             self.clusters[cluster_name] = task
             if self.fail == "launch":
                 raise RuntimeError("no capacity in us-east-1")
-            for far, near in task.mounts.items():
-                Path(far).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(near, far)
+            self.mount(task)
             assert os.system(task.run) == 0
             return 1, object()
 
@@ -318,18 +319,18 @@ class FakeSky(types.SimpleNamespace):
 
 
 @pytest.mark.parametrize("fail", ["", "launch", "status", "down"])
-def test_every_launch_is_taken_down_whatever_fails(
+def test_every_launched_cluster_is_terminated(
     fail: str, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sky = FakeSky(fail)
     monkeypatch.setitem(sys.modules, "sky", sky)  # type: ignore[arg-type]
-    monkeypatch.setattr(sky_runner.SkyPilotRunner, "poll_seconds", 0.05)
+    monkeypatch.setattr(skypilot_runner.SkyPilotRunner, "poll_seconds", 0.05)
 
     def copy(host: str, remote: str, into: Path, *, seconds: float) -> None:
         shutil.copytree(remote, into, dirs_exist_ok=True)
 
     monkeypatch.setattr(ssh_runner, "copy_folder", copy)
-    monkeypatch.setattr(sky_runner, "end_remote", lambda *_, **__: "")
+    monkeypatch.setattr(skypilot_runner, "end_remote", lambda *_, **__: "")
     plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6,
                    factors={"instance_type": ["g4dn.xlarge"], "market": ["spot", "on_demand"]})  # fmt: skip
     with pytest.raises(vs.errors.SweepError, match="rents machines"):
@@ -357,7 +358,7 @@ def find_low_ports(count: int) -> tuple[int, ...]:
 
 
 def left_after(token: str, *, seconds: float) -> list[int]:
-    """Processes of a trial that are there for ``seconds``: a guard that has told its outcome has yet to exit."""
+    """Processes of a trial that are there for ``seconds``: a supervisor that reported its outcome has yet to exit."""
     until = time.monotonic() + seconds
     while (left := find_processes([token], supervisors=True)) and time.monotonic() < until:
         time.sleep(0.05)
@@ -371,9 +372,7 @@ class SeveralSky(FakeSky):
         def act() -> Any:
             self.launches.append(cluster_name)
             self.clusters[cluster_name] = task
-            for far, near in task.mounts.items():
-                Path(far).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(near, far)
+            self.mount(task)
             hosts = "\n".join(f"127.0.0.{1 + rank}" for rank in range(task.num_nodes))
             nodes = [
                 subprocess.Popen(task.run, shell=True, start_new_session=True,
@@ -401,8 +400,8 @@ def test_rented_nodes_find_each_other_and_a_lost_one_fails_the_trial(
 ) -> None:
     sky = SeveralSky()
     monkeypatch.setitem(sys.modules, "sky", sky)  # type: ignore[arg-type]
-    monkeypatch.setattr(sky_runner.SkyPilotRunner, "poll_seconds", 0.05)
-    monkeypatch.setattr(workers, "PORTS", find_low_ports(2))
+    monkeypatch.setattr(skypilot_runner.SkyPilotRunner, "poll_seconds", 0.05)
+    monkeypatch.setattr(skypilot_runner, "PORTS", find_low_ports(2))
     fetched: list[str] = []
 
     def copy(host: str, remote: str, into: Path, *, seconds: float) -> None:
@@ -410,7 +409,7 @@ def test_rented_nodes_find_each_other_and_a_lost_one_fails_the_trial(
         shutil.copytree(remote, into, dirs_exist_ok=True)
 
     monkeypatch.setattr(ssh_runner, "copy_folder", copy)
-    monkeypatch.setattr(sky_runner, "end_remote", lambda *_, **__: "")
+    monkeypatch.setattr(skypilot_runner, "end_remote", lambda *_, **__: "")
     if loses:
         (several / "train.py").write_text(MEET + LOSE)
     plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6,
@@ -428,7 +427,7 @@ def test_rented_nodes_find_each_other_and_a_lost_one_fails_the_trial(
         assert not left_after(start["token"], seconds=10)
 
 
-def test_skypilot_missing_is_said_with_its_remedy(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_skypilot_names_the_extra_to_install(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sky", None)
     plan = vs.Plan("python3 train.py", runner="skypilot", factors={"instance_type": ["g5.xlarge"]}, minutes=6)
     with pytest.raises(vs.errors.MissingPackageError, match=r"vmselect\[skypilot\]"):
@@ -436,7 +435,7 @@ def test_skypilot_missing_is_said_with_its_remedy(work: Path, monkeypatch: pytes
     assert not (work / "out").exists()
 
 
-def test_the_estimator_gives_skypilot_seconds_per_instance_type() -> None:
+def test_estimator_returns_seconds_per_instance_type() -> None:
     profiles = [
         vs.Profile.from_times(instance_type=name, batch_size=64, steps_per_epoch=100, init_seconds=1,
                               first_iteration_seconds=1, iteration_seconds=[step, step])
@@ -453,7 +452,7 @@ def test_the_estimator_gives_skypilot_seconds_per_instance_type() -> None:
             vs.skypilot_estimator(wrong, epochs=50)  # type: ignore[arg-type]
 
 
-def test_prices_in_skypilots_layout_come_back_the_same(tmp_path: Path) -> None:
+def test_prices_in_skypilots_layout_are_read_back(tmp_path: Path) -> None:
     catalog = vs.Catalog.embedded("2026-08-22")
     path = write_catalog(catalog, tmp_path / "vms.csv", provider="aws")
     again = vs.Catalog.load(path, provider="aws")
@@ -461,7 +460,7 @@ def test_prices_in_skypilots_layout_come_back_the_same(tmp_path: Path) -> None:
         assert again.price("g4dn.xlarge", market=market) == catalog.price("g4dn.xlarge", market=market)
 
 
-def test_tasks_for_those_who_launch_themselves(tmp_path: Path) -> None:
+def test_written_tasks_have_the_fields_of_skypilot(tmp_path: Path) -> None:
     import yaml
 
     plan = vs.Plan("python train.py {batch_size}", runner="skypilot", minutes=10,
@@ -473,14 +472,15 @@ def test_tasks_for_those_who_launch_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "options", "said"),
+    ("name", "options", "fields"),
     [
         ("g5.xlarge", {"cloud": "aws", "region": "us-east-1"}, {"infra": "aws/us-east-1"}),
         ("g5.xlarge", {"region": "us-east-1"}, {"region": "us-east-1"}),
         ("n1-standard-4+1xT4", {"cloud": "gcp"}, {"accelerators": "T4:1", "infra": "gcp"}),
     ],
-)  # fmt: skip
-def test_what_is_rented_in_the_words_of_skypilot(named: str, options: dict[str, str], said: dict[str, str]) -> None:
+)
+def test_resources_have_the_fields_of_skypilot(name: str, options: dict[str, str], fields: dict[str, str]) -> None:
     plan = vs.Plan("python3 t.py", runner="skypilot", factors={"machine": ["m"]}, minutes=5,
-                   machines={"m": {"instance_type": named, **options}})  # fmt: skip
-    assert sky_runner.resources_of(plan.trials[0]) == {**said, "instance_type": named.split("+")[0], "use_spot": False}
+                   machines={"m": {"instance_type": name, **options}})  # fmt: skip
+    expected = {**fields, "instance_type": name.split("+")[0], "use_spot": False}
+    assert skypilot_runner.resources_of(plan.trials[0]) == expected

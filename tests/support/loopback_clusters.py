@@ -1,4 +1,4 @@
-"""Places for sweeps other than this process's machine: an sshd and a Slurm of one's own, on loopback."""
+"""Other machines for sweeps, on loopback: an sshd and a Slurm cluster, started for a test."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sweep_faults import KILLS, Tally, run_case
 
 import vmselect.sweeps.runners.ssh as ssh_runner
 from vmselect.sweeps.runners.runner import SUPERVISOR
-from vmselect.sweeps.workers import free_ports
+from vmselect.sweeps.runners.supervisor import free_ports
 
-SLURM_KILLS = KILLS
 BALLAST_BYTES = 120_000
 COPIES = ("cut", "late", "late and cut")
 """Faults of the copies that tar makes over ssh."""
@@ -44,7 +43,7 @@ esac
 
 
 def missing_sshd() -> str:
-    """Why no sshd can be started here; nothing where one can."""
+    """Why no sshd can be started here; empty if one can."""
     for program in ("sshd", "ssh", "ssh-keygen"):
         if not shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin"):
             return f"{program} is not installed (Debian: openssh-server, openssh-client)"
@@ -53,7 +52,7 @@ def missing_sshd() -> str:
 
 @contextmanager
 def sshd(folder: Path) -> Iterator[Path]:
-    """An sshd on a free loopback port with a throwaway key; yields the client configuration whose host is ``far``."""
+    """An sshd on a loopback port with a throwaway key; yields the client configuration, whose host is ``remote``."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
@@ -75,8 +74,8 @@ def sshd(folder: Path) -> Iterator[Path]:
         f"ForceCommand {folder}/session\n"
     )
     (folder / "config").write_text(
-        f"Host far far2\n HostName 127.0.0.1\n Port {port}\n User {getpass.getuser()}\n IdentityFile {folder}/user\n"
-        f" StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n"
+        f"Host remote remote2\n HostName 127.0.0.1\n Port {port}\n User {getpass.getuser()}\n"
+        f" IdentityFile {folder}/user\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n"
     )
     program = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
     assert program
@@ -112,7 +111,7 @@ def ssh_config(config: Path) -> Iterator[None]:
 
 
 def missing_slurm() -> str:
-    """Why no Slurm can be started here; nothing where one can."""
+    """Why no Slurm can be started here; empty if one can."""
     for program in ("slurmctld", "slurmd", "munged", "sbatch"):
         if not shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin"):
             return f"{program} is not installed (Debian: slurmctld, slurmd, slurm-client, munge)"
@@ -121,9 +120,9 @@ def missing_slurm() -> str:
 
 @contextmanager
 def slurm(folder: Path, *, nodes: int = 1) -> Iterator[None]:
-    """A Slurm of one machine with daemons, keys and ports of its own; SLURM_CONF names it.
+    """A Slurm cluster on this machine with separate daemons, keys and ports; SLURM_CONF names it.
 
-    With several ``nodes`` each has a slurmd of its own, all on this machine.
+    Each of ``nodes`` has its own slurmd.
     """
     for name in ("state", "run", "log"):
         (folder / name).mkdir(parents=True)
@@ -178,15 +177,15 @@ def slurm(folder: Path, *, nodes: int = 1) -> Iterator[None]:
                 daemon.wait()
 
 
-def run_elsewhere(runner: str, seed: int, folder: Path) -> Tally:
-    """One seeded run on a place of its own."""
+def run_remote_case(runner: str, seed: int, folder: Path) -> Tally:
+    """One seeded run of faults over ssh or on Slurm."""
     folder.mkdir(parents=True)
     (folder / "work").mkdir()
     os.chdir(folder / "work")
     if runner == "slurm":
         with slurm(folder / "slurm"):
             return run_case(
-                seed, folder, runner="slurm", minutes=4 / 60, slack=3.0, kills=SLURM_KILLS,
+                seed, folder, runner="slurm", minutes=4 / 60, slack=3.0, kills=KILLS,
                 machines={"node": {"usd_per_hour": 36.0}}, factors={"machine": ["node"]},
             )  # fmt: skip
     (folder / "work" / "ballast").write_bytes(os.urandom(BALLAST_BYTES))
@@ -203,28 +202,28 @@ def run_elsewhere(runner: str, seed: int, folder: Path) -> Tally:
             while act != "nothing" and not _sessions(folder / "sshd") and time.monotonic() < until:
                 time.sleep(0.1)
             time.sleep(chance.uniform(0.0, 1.5))
-            tally.links[act if _sessions(folder / "sshd") else "nothing"] += 1
-            disturb_links(folder / "sshd", act)
+            tally.connections[act if _sessions(folder / "sshd") else "nothing"] += 1
+            disturb_connections(folder / "sshd", act)
 
         def settle() -> None:
-            for left in program.parent.glob("ssh.fault.*"):  # whoever resumes has a network that works
+            for left in program.parent.glob("ssh.fault.*"):  # the resumed sweep has a network that works
                 left.unlink(missing_ok=True)
 
         run_case(
             seed, folder, runner="ssh", minutes=6 / 60, slack=5.0, disturb=disturb, settle=settle, tally=tally,
-            machines={"far": {"usd_per_hour": 36.0}}, factors={"machine": ["far"]},
+            machines={"remote": {"usd_per_hour": 36.0}}, factors={"machine": ["remote"]},
         )  # fmt: skip
         if (log := program.with_name("ssh.log")).exists():
             tally.copies.update(log.read_text().splitlines())
         return tally
 
 
-def disturb_links(folder: Path, act: str) -> None:
+def disturb_connections(folder: Path, act: str) -> None:
     """Cut, silence or slow down the connections over which trials are watched."""
 
     def signal_all(number: int) -> None:
         for pid in _sessions(folder):
-            with _ignored():
+            with suppress(OSError):
                 os.kill(pid, number)
 
     if act == "cut":
@@ -239,14 +238,6 @@ def disturb_links(folder: Path, act: str) -> None:
             time.sleep(0.5)
             signal_all(signal.SIGCONT)
             time.sleep(0.05)
-
-
-@contextmanager
-def _ignored() -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        return
 
 
 def _sessions(folder: Path) -> list[int]:

@@ -1,4 +1,4 @@
-"""SkyPilot for tests: its API server and a stand-in for AWS on loopback, a home of its own, our prices in its files."""
+"""SkyPilot for tests: its API server and a stand-in for AWS on loopback, a separate home, our prices in its files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import vmselect as vs
-from vmselect.sweeps.skypilot_export import write_catalog
-from vmselect.sweeps.workers import free_ports
+from vmselect.sweeps.runners.skypilot import write_catalog
+from vmselect.sweeps.runners.supervisor import free_ports
 
 PYTHON = "VMSELECT_TEST_SKYPILOT_PYTHON"
 """Names the interpreter of an environment in which SkyPilot is installed: it does not fit into ours."""
 
 CALLS = Path(__file__).with_name("skypilot_calls.py")
-GUARD = """
+LOOPBACK_ONLY = """
 import socket, traceback
 
 def _checked(act):
@@ -42,7 +42,7 @@ START_SECONDS = 240
 
 
 def missing_skypilot() -> str:
-    """Why SkyPilot cannot be tried here; nothing where it can."""
+    """Why SkyPilot cannot be tried here; empty if it can."""
     named = os.environ.get(PYTHON)
     if not named:
         return f"{PYTHON} names no interpreter with SkyPilot (.ci/run makes an environment for it)"
@@ -53,7 +53,7 @@ def missing_skypilot() -> str:
 
 @contextmanager
 def skypilot(folder: Path) -> Iterator[dict[str, str]]:
-    """An API server of its own, which reaches nothing but loopback; yields the environment of its clients."""
+    """An API server that can only contact loopback; yields the environment of its clients."""
     import boto3
     from moto.server import ThreadedMotoServer
 
@@ -62,8 +62,8 @@ def skypilot(folder: Path) -> Iterator[dict[str, str]]:
     (home / ".aws" / "credentials").write_text(
         "[default]\naws_access_key_id = AKIATESTTESTTEST\naws_secret_access_key = not-a-secret\n"
     )
-    (folder / "guard").mkdir()
-    (folder / "guard" / "sitecustomize.py").write_text(GUARD % str(folder / "reached"))
+    (folder / "loopback-only").mkdir()
+    (folder / "loopback-only" / "sitecustomize.py").write_text(LOOPBACK_ONLY % str(folder / "reached"))
     aws = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     aws.start()
     endpoint = "http://{}:{}".format(*aws.get_host_and_port())
@@ -74,16 +74,16 @@ def skypilot(folder: Path) -> Iterator[dict[str, str]]:
         image = next(one["ImageId"] for one in images if one.get("RootDeviceName"))
         caller = session.client("sts", endpoint_url=endpoint).get_caller_identity()["UserId"]
         write_catalogs(home / ".sky" / "catalogs" / "v8" / "aws", image, caller)
-        (home / ".sky" / "version_cache.json").write_text(  # it would ask whether there is a newer one
+        (home / ".sky" / "version_cache.json").write_text(  # without it SkyPilot looks for a newer release
             json.dumps({"cached_at": time.time(), "release_version": "0.0.0"})
         )
         port = free_ports(1)[0]
         env = {
             "HOME": str(home), "PATH": f"{Path(os.environ[PYTHON]).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": f"{folder / 'guard'}:{Path(vs.__file__).parents[1]}", "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": f"{folder / 'loopback-only'}:{Path(vs.__file__).parents[1]}", "PYTHONDONTWRITEBYTECODE": "1",
             "SKYPILOT_DISABLE_USAGE_COLLECTION": "1", "DO_NOT_TRACK": "1", "SKYPILOT_API_SERVER_LOCAL_PORT": str(port),
             "AWS_ENDPOINT_URL": endpoint, "AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-east-1",
-            # What it builds for a cluster is built from what is installed; nothing is asked of a package index.
+            # SkyPilot builds its package for a cluster from installed packages, without a package index.
             "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "IMAGE": image, "LANG": "C.UTF-8",
         }  # fmt: skip
         with (folder / "server.log").open("wb") as log:
@@ -99,7 +99,7 @@ def skypilot(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def ask(what: str, env: dict[str, str], *words: str) -> Any:
-    """Have SkyPilot's interpreter do one thing of ``skypilot_calls.py`` and tell what came of it."""
+    """Run one call of ``skypilot_calls.py`` with SkyPilot's interpreter, and return its result."""
     done = subprocess.run([os.environ[PYTHON], str(CALLS), what, *words], env=env, cwd=env["HOME"], text=True,
                           capture_output=True, timeout=600, check=False)  # fmt: skip
     assert done.returncode == 0, (done.stdout[-2000:], done.stderr[-4000:])
@@ -107,7 +107,7 @@ def ask(what: str, env: dict[str, str], *words: str) -> Any:
 
 
 def write_catalogs(folder: Path, image: str, caller: str) -> None:
-    """Our prices where SkyPilot looks for its own; what stands there without a checksum it never replaces."""
+    """Write our prices to the files of SkyPilot's, which it never replaces if they have no checksum."""
     folder.mkdir(parents=True)
     write_catalog(vs.Catalog.embedded("2026-08-22"), folder / "vms.csv", provider="aws")
     (folder / "images.csv").write_text(
@@ -116,7 +116,7 @@ def write_catalogs(folder: Path, image: str, caller: str) -> None:
                   for tag in ("skypilot:gpu-ubuntu-2204", "skypilot:cpu-ubuntu-2204", "skypilot:custom-gpu-ubuntu-2204",
                               "skypilot:custom-cpu-ubuntu-2204", "skypilot:custom-gpu-ubuntu"))
     )  # fmt: skip
-    # Which zones an account has is asked of every region, which takes half a minute, unless it is known already.
+    # Without this file SkyPilot asks every region for the zones of the account, which takes half a minute.
     account = hashlib.md5(caller.encode(), usedforsecurity=False).hexdigest()[:8]
     (folder / f"az_mappings-{account}.csv").write_text(
         "AvailabilityZoneName,AvailabilityZone\n"

@@ -1,0 +1,234 @@
+"""The engine with a simulated cloud: confirmation, cost, skipped trials, and that nothing stays rented."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import vmselect as vs
+from vmselect.cli import app
+from vmselect.records.store import Draft
+from vmselect.sweeps import clean, read_state, run
+from vmselect.sweeps import engine as engine_module
+from vmselect.sweeps.engine import collect
+from vmselect.sweeps.journal import Event, Journal, State
+from vmselect.sweeps.plan import Trial
+from vmselect.sweeps.runners.runner import Job, Seen
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from sweep_runners import Clock, RentedRunner
+
+Rent = Callable[[RentedRunner], RentedRunner]
+
+
+@pytest.fixture
+def rent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rent:
+    """Make sweeps of this test use the given runner."""
+    monkeypatch.chdir(tmp_path)
+
+    def use(runner: RentedRunner) -> RentedRunner:
+        monkeypatch.setattr(run, "make_runner", lambda *_: runner)
+        return runner
+
+    return use
+
+
+def plan_of(trials: int = 1, **given: Any) -> vs.Plan:
+    """Each trial costs a dollar a minute."""
+    factors = {"machine": ["m"], "number": list(range(trials))}
+    machine = {"instance_type": "invented", "usd_per_hour": 60.0}
+    return vs.Plan("python -c pass", factors=factors,
+                   **({"runner": "skypilot", "machines": {"m": machine}, "minutes": 10} | given))  # fmt: skip
+
+
+def crash_at_start(plan: vs.Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a sweep whose process dies right after it announced a start."""
+
+    class Killed(BaseException):
+        pass
+
+    def write(self: Journal, name: str, **facts: Any) -> Event:
+        line = original(self, name, **facts)
+        if name == "start":
+            raise Killed
+        return line
+
+    original = Journal.write
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "write", write)
+        with pytest.raises(Killed):
+            vs.sweep(plan, folder, budget_usd=100, yes=True)
+
+
+def run_with(clock: Clock, plan: vs.Plan, folder: Path, *, budget: float | None = None) -> State:
+    """Run or resume with a simulated clock."""
+    with run.opened(plan, folder, limit=budget, catalog=None, listener=lambda state, event: None) as engine:
+        engine.clock = clock
+        engine.reconcile(adopt=True)
+        engine.run(1)
+    return read_state(folder)
+
+
+def test_interrupted_trial_is_confirmed_before_it_is_rented_again(
+    rent: Rent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = rent(RentedRunner(lambda handle: Seen("lost")))
+    crash_at_start(plan_of(), tmp_path / "out", monkeypatch)
+    assert [attempt.trial for attempt in read_state(tmp_path / "out").open_attempts] == ["001"]
+    asked: list[tuple[str, ...]] = []
+    with pytest.raises(vs.errors.SweepError):
+        vs.sweep(plan_of(), tmp_path / "out", confirm=lambda proposal: bool(asked.append(proposal.to_run)))
+    assert asked == [("001",)]
+    assert not runner.order
+    assert not read_state(tmp_path / "out").open_attempts
+
+
+@pytest.mark.parametrize("event", ["start", "started", "gone", "record"])
+def test_failing_listener_ends_the_sweep_and_leaves_nothing_rented(event: str, rent: Rent, tmp_path: Path) -> None:
+    runner = rent(RentedRunner())
+
+    def show(_state: object, shown: Event) -> None:
+        if shown["event"] == event:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    with pytest.raises(BrokenPipeError):
+        vs.sweep(plan_of(3), tmp_path / "out", budget_usd=100, yes=True, listener=show)
+    state = read_state(tmp_path / "out")
+    assert not runner.rented
+    assert not state.open_attempts
+    assert len(state.all_attempts) == 1
+    assert len(state.records) == len(runner.order) == (0 if event == "start" else 1)
+
+
+@pytest.mark.parametrize("wrong", [OSError(11, "no more processes"), RuntimeError("a bug")])
+def test_after_a_failed_start_nothing_stays_rented(wrong: Exception, rent: Rent, tmp_path: Path) -> None:
+    runner = rent(RentedRunner())
+    starts = []
+
+    def fail(act: str) -> None:
+        if act == "start":
+            starts.append(act)
+            raise wrong
+
+    runner.during = fail
+    with pytest.raises(type(wrong)):
+        vs.sweep(plan_of(2), tmp_path / "out", budget_usd=100, yes=True)
+    assert len(starts) == 1
+    assert not runner.rented
+
+
+def test_rented_machine_is_paid_from_its_launch_to_its_end_within_the_budget(rent: Rent, tmp_path: Path) -> None:
+    runner, clock = rent(RentedRunner(lambda handle: Seen("running"))), Clock(time.time())
+
+    def pass_time(act: str) -> None:
+        # The launch takes most of the cap, fetching all of its limit, terminating what is left.
+        fetch = runner.allowed_seconds[-1] if act == "fetch" else 0.0
+        clock.now += {"start": 9 * 60, "watch": 10, "fetch": fetch, "stop": 140}[act]
+
+    runner.during = pass_time
+    state = run_with(clock, plan_of(), tmp_path / "out", budget=15.0)
+    assert state.all_attempts[0].why == "cap"
+    assert 14 < state.spent_usd <= 15.0
+    assert not runner.rented
+    assert runner.allowed_seconds == [pytest.approx(10 * 60 + 150 - 9 * 60 - 70, abs=5)]
+
+
+def test_worst_case_includes_the_time_to_end_a_trial(tmp_path: Path) -> None:
+    assert plan_of(2).to_frame()["worst_usd"].tolist() == [pytest.approx(15.0)] * 2
+    assert plan_of(2, expected_minutes=4).to_frame()["estimated_usd"].tolist() == [pytest.approx(4.0)] * 2
+    plan_of().save(tmp_path / "plan.yaml")
+    arguments = ["sweep", "plan", str(tmp_path / "plan.yaml"), "--budget-usd"]
+    assert [CliRunner().invoke(app, [*arguments, usd]).exit_code for usd in ("14.9", "15.1")] == [1, 0]
+
+
+def test_resumed_trial_is_paid_from_its_launch(rent: Rent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rent(RentedRunner())
+    crash_at_start(plan_of(), tmp_path / "out", monkeypatch)
+    watched: list[str] = []
+    runner = rent(RentedRunner(lambda handle: Seen("running")))
+    runner.during = watched.append
+    state = run_with(Clock(time.time() + 11 * 60), plan_of(), tmp_path / "out", budget=100.0)
+    assert watched.count("watch") == 2, "once to adopt it, once to see that its time is up"
+    assert state.attempts["001"][0].why == "cap"
+    assert state.spent_usd == pytest.approx(11.0, abs=0.1)
+
+
+def test_vanished_machine_costs_at_most_its_worst_case(
+    rent: Rent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rent(RentedRunner())
+    crash_at_start(plan_of(), tmp_path / "out", monkeypatch)
+    runner = rent(RentedRunner(lambda handle: Seen("gone", why="cut")))
+    with run.opened(plan_of(), tmp_path / "out", limit=None, catalog=None, listener=lambda *_: None) as engine:
+        engine.clock = Clock(time.time() + 30 * 86400)
+        engine.reconcile(adopt=True)
+    assert read_state(tmp_path / "out").spent_usd == pytest.approx(15.0)
+    assert not runner.allowed_seconds, "there is nothing to fetch from"
+
+
+def test_time_in_a_queue_does_not_count(rent: Rent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "LATE_SECONDS", 0.0)
+    answers = iter(["starting", "unknown", *["starting"] * 20, "ended"])
+    runner = RentedRunner(lambda handle: Seen(next(answers), exit=0))
+    runner.rents, runner.queues, runner.poll_seconds = False, True, 0.01
+    rent(runner)
+    plan = vs.Plan("python -c pass", factors={"machine": ["m"]}, minutes=0.05 / 60)
+    result = vs.sweep(plan, tmp_path / "out", yes=True)
+    assert len(result.records) == 1, result.failed
+    assert not runner.stops
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_trial_whose_machine_stays_busy_is_skipped_after_a_retry(ends: bool, rent: Rent, tmp_path: Path) -> None:
+    class OneMachine(RentedRunner):
+        taken: str | None = None
+
+        def has_room(self, trial: Trial) -> bool:
+            return self.taken is None
+
+        def announce(self, job: Job) -> dict[str, Any]:
+            assert self.taken is None, "two trials on one machine"
+            self.taken = job.token
+            return super().announce(job)
+
+        def stop(self, handle: dict[str, Any]) -> str:
+            super().stop(handle)
+            if self.stops.count(handle["token"]) == 1 or not ends:
+                return "no route to it"
+            self.taken = None
+            return ""
+
+    runner = rent(OneMachine())
+    result = vs.sweep(plan_of(2), tmp_path / "out", budget_usd=100, yes=True, parallel=2)
+    assert len(runner.order) == (2 if ends else 1)
+    assert len(result.skipped) == (0 if ends else 1)
+
+
+def test_draft_of_a_killed_trial_is_collected(tmp_path: Path) -> None:
+    records = tmp_path / "attempt" / "records"
+    records.mkdir(parents=True)
+    if not (child := os.fork()):
+        draft = Draft(records, identity="0" * 32)
+        draft.write(vs.Profile.from_times(instance_type="x", batch_size=8, iteration_seconds=0.1))
+        os.kill(os.getpid(), 9)
+    os.waitpid(child, 0)
+    files, faults = collect(vs.Plan("python t.py").trials[0], tmp_path / "attempt", tmp_path)
+    assert (len(files), faults) == (1, [])
+    assert vs.load_records(files[0])[0].instance_type == "x"
+
+
+def test_clean_reads_the_journal_even_if_the_plan_changed(rent: Rent, tmp_path: Path) -> None:
+    rent(RentedRunner())
+    plan = vs.Plan("python -c pass", factors={"n": [1, 2]}, seed=None)
+    with run.opened(plan, tmp_path / "out", limit=None, catalog=None, listener=lambda *_: None) as engine:
+        engine._announce(plan.trials[0])
+    vs.Plan("python -c pass", factors={"n": [1.0, 2.5]}, seed=None).save(tmp_path / "out" / "plan.yaml")
+    assert [one.gone for one in clean(tmp_path / "out")] == [True]
+    assert not read_state(tmp_path / "out").open_attempts

@@ -1,0 +1,117 @@
+"""The supervisor: environment variables of several workers, merged outcomes, and the processes it finds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vmselect.sweeps.runners import supervisor
+from vmselect.sweeps.runners.runner import SUPERVISOR, merge_outcomes, read_status
+from vmselect.sweeps.runners.supervisor import worker_environments
+
+
+def run_supervisor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(SUPERVISOR), *arguments], check=False, timeout=60, capture_output=True,
+                          text=True, env={**os.environ, **environment})  # fmt: skip
+
+
+def address(host: str, boot: str = "", port: int = 5000) -> dict[str, Any]:
+    return {"host": host, "boot": boot, "ports": [port, port + 1]}
+
+
+def test_workers_of_several_machines_get_the_address_of_the_chief() -> None:
+    variables = worker_environments([address("a", "1"), address("b", "2", 6000), address("fd00::3", "3")])
+    assert {one["JAX_COORDINATOR_ADDRESS"] for one in variables} == {"a:5000"}
+    assert {(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in variables} == {("a", "5000")}
+    assert [one["JAX_PROCESS_ID"] for one in variables] == [one["RANK"] for one in variables] == ["0", "1", "2"]
+    assert {one["LOCAL_RANK"] for one in variables} == {"0"}
+    for index, one in enumerate(variables):
+        cluster = json.loads(one["TF_CONFIG"])
+        assert cluster["cluster"]["worker"] == ["a:5001", "b:6001", "[fd00::3]:5001"]
+        assert cluster["task"] == {"type": "worker", "index": index}
+
+
+def test_workers_of_one_machine_use_loopback_and_are_numbered_per_machine() -> None:
+    variables = worker_environments([address("alias-1", "x"), address("alias-2", "x", 6000)])
+    assert [one["MASTER_ADDR"] for one in variables] == ["127.0.0.1"] * 2
+    assert json.loads(variables[0]["TF_CONFIG"])["cluster"]["worker"] == ["127.0.0.1:5001", "127.0.0.1:6001"]
+    mixed = worker_environments([address("a", "1"), address("a", "1"), address("b", "2")])
+    assert [one["LOCAL_RANK"] for one in mixed] == ["0", "1", "0"]
+
+
+GOOD = {"state": "ended", "exit": 0, "why": "exit"}
+KILLED = {"state": "ended", "exit": -9, "why": "exit"}
+STOPPED = {"state": "ended", "exit": -15, "why": "stop"}
+LATE = {"state": "ended", "exit": -15, "why": "cap"}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "state", "code", "why"),
+    [
+        ([GOOD, GOOD], "ended", 0, "exit"),
+        ([GOOD, KILLED], "ended", -9, "worker"),
+        ([STOPPED, KILLED], "ended", -9, "worker"),
+        ([STOPPED, STOPPED], "ended", None, "stop"),
+        ([LATE, STOPPED], "ended", None, "cap"),
+        ([GOOD, {}], "running", None, "worker"),
+        ([GOOD, {"state": "running"}], "running", None, "worker"),
+    ],
+)
+def test_outcomes_of_several_supervisors_are_merged(
+    outcomes: list[dict[str, Any]], state: str, code: int | None, why: str
+) -> None:
+    merged = merge_outcomes(outcomes)
+    assert (merged["state"], merged.get("exit"), merged["why"]) == (state, code, why)
+
+
+def test_status_is_empty_if_no_supervisor_wrote_one(tmp_path: Path) -> None:
+    assert read_status(tmp_path, 3) == {}
+    (tmp_path / "worker-1").mkdir()
+    (tmp_path / "worker-1" / "status.json").write_text(json.dumps(GOOD))
+    assert read_status(tmp_path, 2)["why"] == "worker"
+
+
+@pytest.mark.parametrize(("nodes", "command", "code"), [(1, "exit 3", 1), (1, "exit 0", 0), (None, "exit 3", 0)])
+def test_one_of_several_nodes_exits_as_its_worker_did(
+    nodes: int | None, command: str, code: int, tmp_path: Path
+) -> None:
+    worker = {"argv": ["sh", "-c", command], "cwd": ".", "env": {}, "output": "output.txt"}
+    request = {"workers": [worker], "cap_seconds": 60, **({"nodes": nodes} if nodes else {})}
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    assert run_supervisor("run", str(tmp_path), "token", SLURM_PROCID="0").returncode == code
+    assert read_status(tmp_path)["exit"] == int(command[-1])
+
+
+def test_worker_gives_up_if_the_others_do_not_come(tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text(json.dumps({"nodes": 2, "cap_seconds": 0.3, "workers": [{"env": {}}]}))
+    done = run_supervisor("run", str(tmp_path), "token", SLURM_PROCID="0")
+    assert (done.returncode, "2 workers were planned" in done.stderr) == (1, True)
+    assert run_supervisor().returncode == 2
+
+
+def test_supervisor_prints_the_address_of_its_host() -> None:
+    printed = json.loads(run_supervisor("address").stdout)
+    assert printed["host"]
+    assert len(set(printed["ports"])) == 2
+    assert supervisor.find_address("x")["boot"] == printed["boot"]
+
+
+def test_pipes_of_another_machine_or_boot_identify_no_process() -> None:
+    read, write = os.pipe()
+    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=write)
+    try:
+        pipe = os.readlink(f"/proc/{stranger.pid}/fd/1")  # noqa: PTH115 - a link without a target
+        for identifier in (pipe, f"{pipe}@another-boot"):
+            assert supervisor.find_processes(["token", identifier], supervisors=True) == []
+        assert supervisor.find_processes(["token", pipe + supervisor.THIS_BOOT], supervisors=True) == [stranger.pid]
+    finally:
+        stranger.kill()
+        stranger.communicate()
+        os.close(read)
+        os.close(write)
