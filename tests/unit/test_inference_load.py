@@ -12,7 +12,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.probe.inference import build_calls
-from vmselect.probe.load_generator import CALLS_ALWAYS, CALLS_SAMPLED, Load, Tally, cut_batches
+from vmselect.probe.load_generator import CALLS_ALWAYS, CALLS_SAMPLED, CallTally, Load, cut_batches
 
 
 class Clock:
@@ -221,7 +221,7 @@ def test_a_single_call_is_a_record_of_its_first() -> None:
 
 
 def test_a_tally_without_calls_is_no_fault() -> None:
-    tally = Tally()
+    tally = CallTally()
     Load(len, iter([]), tally).run()
     assert build_calls(tally).total == 0
 

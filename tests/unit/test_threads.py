@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from vmselect.probe.threads import run_together
+from vmselect.probe.load_generator import run_together
 
 
 def test_the_first_error_stops_the_others_and_is_raised_when_all_have_ended() -> None:

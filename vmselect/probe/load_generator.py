@@ -1,4 +1,10 @@
-"""When an answer is there: frameworks hand out answers that they are still computing."""
+"""A load of calls to a function: their inputs, the threads that make them, and what is kept of their times.
+
+In a closed loop each client calls again when it has its answer. A slow answer keeps its client from calling, so the
+calls that it would have delayed are never made and never measured: the "coordinated omission" of load testing. In an
+open loop the rate fixes the intended start of every call. A call that finds all clients busy starts late, and its
+latency counts from its intended start.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +17,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from typing import Any, NamedTuple
 
 from vmselect.errors import ArgumentError
-from vmselect.probe.threads import run_together
 from vmselect.records.latency_histogram import bucket_of
+
+Clock = Callable[[], int]
+Sleep = Callable[[float], Any]
+Failures = tuple[type[BaseException], ...]
+
+CALLS_ALWAYS = 1_000
+CALLS_SAMPLED = 1_000
+MAX_ERROR_NAMES = 20
+"""Errors beyond this many kinds are counted as "other"."""
 
 
 def settle(answer: Any) -> None:
-    """Wait until ``answer`` has been computed, whichever framework computes it."""
+    """Wait until ``answer`` has been computed: frameworks return answers that they are still computing."""
     jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
     ready = getattr(jax, "block_until_ready", None)
     if ready is not None:
@@ -26,10 +40,7 @@ def settle(answer: Any) -> None:
         cuda.synchronize()
     numpy = getattr(answer, "numpy", None)
     if numpy is not None and type(answer).__module__.startswith("tensorflow"):
-        numpy()  # an eager tensor on a GPU is there once it can be copied
-
-
-# What each call is given: inputs cut or taken one by one, each with its number of items and bytes.
+        numpy()  # an eager tensor on a GPU has been computed once it can be copied
 
 
 class Batch(NamedTuple):
@@ -43,9 +54,9 @@ class Batch(NamedTuple):
 def cut_batches(inputs: Any, *, batch_size: int | None, calls: int | None = None) -> Iterator[Batch]:
     """The inputs of all calls, in order.
 
-    An array (anything with a shape) is cut along its first axis into batches of ``batch_size``, 1 unless given. Of
+    An array (anything with a shape) is cut along its first axis into batches of ``batch_size``, by default 1. Of
     anything else, each element is the input of one call. With ``calls``, inputs that can be read again are repeated
-    until there have been so many; a generator ends when it ends.
+    until there are that many; a generator ends when it ends.
 
     >>> [batch.items for batch in cut_batches(["a", "b"], batch_size=32)]
     [32, 32]
@@ -53,33 +64,36 @@ def cut_batches(inputs: Any, *, batch_size: int | None, calls: int | None = None
     >>> [batch.items for batch in cut_batches(np.zeros((70, 2)), batch_size=32)]
     [32, 32, 6]
     """
-    if isinstance(inputs, (str, bytes, Mapping)) or not (isinstance(inputs, Iterable) or hasattr(inputs, "shape")):
-        raise ArgumentError(
-            f"inputs is a {type(inputs).__name__}, of which no call's input can be taken. "
-            "Give an array of items, or a list with the input of each call."
-        )
-    if isinstance(inputs, Sized) and len(inputs) == 0:
-        raise ArgumentError("inputs is empty, so there is nothing to call the function with. Give at least one input.")
     shape = getattr(inputs, "shape", None)
+    if isinstance(inputs, (str, bytes, Mapping)) or not (isinstance(inputs, Iterable) or shape is not None):
+        raise ArgumentError(
+            f"inputs cannot be a {type(inputs).__name__}. Give an array, or a list with the input of each call."
+        )
     if shape is not None and len(shape) == 0:
         raise ArgumentError("inputs is a single value without an axis of items. Give an array of items.")
+    if isinstance(inputs, Sized) and len(inputs) == 0:
+        raise ArgumentError("inputs is empty. Give at least one input.")
     if shape is not None:
-        passes: Iterable[Any] = _slices(inputs, int(shape[0]), batch_size or 1, forever=calls is not None)
-    elif calls is not None and isinstance(inputs, Sequence):
-        passes = itertools.cycle(inputs)
+        size = batch_size or 1
+        starts: Iterable[int] = range(0, int(shape[0]), size)
+        values: Iterable[Any] = (inputs[start : start + size] for start in _repeat(starts, calls))
     else:
-        passes = inputs
-    found = (Batch(value, count_items(value, batch_size), count_bytes(value)) for value in passes)
+        values = _repeat(inputs, calls) if isinstance(inputs, Sequence) else inputs
+    found = (Batch(value, count_items(value, batch_size), count_bytes(value)) for value in values)
     return itertools.islice(found, calls)
 
 
+def _repeat(values: Iterable[Any], calls: int | None) -> Iterable[Any]:
+    return values if calls is None else itertools.cycle(values)
+
+
 def count_items(value: Any, batch_size: int | None) -> int:
-    """Items in the input of one call: as in its shape, where that is no more than ``batch_size``; else as given."""
+    """Items in the input of one call: ``batch_size``, or the length of an array if that is less or the only clue."""
     shape = getattr(value, "shape", None)
-    seen = int(shape[0]) if shape else None
+    length = int(shape[0]) if shape else None
     if batch_size is None:
-        return seen or 1
-    return seen if seen is not None and 0 < seen < batch_size else batch_size
+        return length or 1
+    return length if length is not None and 0 < length < batch_size else batch_size
 
 
 def count_bytes(value: Any) -> int | None:
@@ -88,25 +102,8 @@ def count_bytes(value: Any) -> int | None:
     return int(size) if isinstance(size, int) and size >= 0 else None
 
 
-def _slices(array: Any, length: int, size: int, *, forever: bool) -> Iterator[Any]:
-    while True:
-        for start in range(0, length, size):
-            yield array[start : start + size]
-        if not forever:
-            return
-
-
-# What is kept of a load's calls: a bounded sample, and exact counts, sums and a histogram of all of them.
-
-
-CALLS_ALWAYS = 1_000
-CALLS_SAMPLED = 1_000
-ERROR_NAMES = 20
-"""Errors beyond this many kinds are counted as "other"."""
-
-
 class Reading(NamedTuple):
-    """One answered call, in nanoseconds: ``latency`` from its intended start, ``service`` from its real one."""
+    """One answered call, in nanoseconds: ``latency`` from its intended start, ``service`` from its actual one."""
 
     number: int
     intended_ns: int
@@ -115,8 +112,8 @@ class Reading(NamedTuple):
     items: int
 
 
-class Tally:
-    """Takes calls from several threads at once."""
+class CallTally:
+    """Exact counts, sums and a histogram of all calls of a load, and a bounded sample of them. Thread-safe."""
 
     def __init__(self, *, seed: int = 0) -> None:
         from vmselect.probe.timer import Reservoir
@@ -124,19 +121,19 @@ class Tally:
         self._lock = threading.Lock()
         self._sample: Reservoir[Reading] = Reservoir(always=CALLS_ALWAYS, size=CALLS_SAMPLED, seed=seed)
         self.histogram: Counter[int] = Counter()
-        """How many latencies fell into each bucket."""
+        """How many latencies are in each bucket."""
         self.errors: Counter[str] = Counter()
         self.calls = self.items = self.size_bytes = self.sized_items = 0
         self.latency_ns = self.service_ns = self.longest_ns = 0
         self.begin_ns = self.end_ns = 0
 
     def begin(self, now: int) -> None:
-        """The load begins."""
+        """Note the start of the load."""
         if not self.begin_ns and not self.calls:
             self.begin_ns = self.end_ns = now
 
     def add(self, number: int, intended: int, start: int, end: int, batch: Batch) -> None:
-        """Call ``number`` was answered."""
+        """Add call ``number``, which was answered."""
         latency = end - intended
         reading = Reading(number, intended - self.begin_ns, latency, end - start, batch.items)
         bucket = bucket_of(latency / 1e9)
@@ -155,43 +152,29 @@ class Tally:
                 self._sample.offer(self.calls, reading)
 
     def fail(self, name: str, now: int) -> None:
-        """A call failed."""
+        """Add a failed call."""
         with self._lock:
-            known = name in self.errors or len(self.errors) < ERROR_NAMES
+            known = name in self.errors or len(self.errors) < MAX_ERROR_NAMES
             self.errors[name if known else "other"] += 1
             self.end_ns = max(self.end_ns, now)
 
     def readings(self) -> list[Reading]:
-        """The calls that were kept, in the order in which they were due."""
+        """The sampled calls, in the order in which they were due."""
         return sorted(self._sample.items())
 
     def seconds(self) -> float:
-        """From the beginning of the load to its last answer."""
+        """From the start of the load to its last answer."""
         return (self.end_ns - self.begin_ns) / 1e9
-
-
-# A load of calls: closed, where each client calls again when it has its answer, or open, at a rate of its own.
-#
-# In a closed loop a slow answer keeps its client from calling, so that the calls which would have suffered from it
-# are
-# never made and never seen: the "coordinated omission" of load testing. In an open loop every call has its intended
-# start, fixed beforehand by the rate. A call that finds all clients busy starts late, and its latency is counted from
-# when it should have started: waiting is part of the answer.
-
-
-Clock = Callable[[], int]
-Sleep = Callable[[float], Any]
-Failures = tuple[type[BaseException], ...]
 
 
 class Load:
     """Calls ``function`` with one batch after another; :meth:`run` returns when the load is over.
 
-    ``failures`` are the errors that count as failed answers; any other ends the load and is raised.
+    ``failures`` are the errors that count as failed calls; any other ends the load and is raised.
 
     >>> now = [0]
     >>> def sleep(seconds): now[0] += round(seconds * 1e9)
-    >>> tally = Tally()
+    >>> tally = CallTally()
     >>> Load(lambda value: sleep(0.1), iter([Batch(None, 1, None)] * 5), tally, rate=5.0,
     ...      clock=lambda: now[0], sleep=sleep).run()
     >>> [reading.latency_ns // 10**6 for reading in tally.readings()], tally.seconds()
@@ -202,7 +185,7 @@ class Load:
         self,
         function: Callable[[Any], Any],
         batches: Iterator[Batch],
-        tally: Tally,
+        tally: CallTally,
         *,
         clients: int = 1,
         rate: float | None = None,
@@ -237,14 +220,14 @@ class Load:
             run_together([self._serve] * self._clients, stop=self._stop, name="client")
 
     def _serve(self) -> None:
-        """What one client does: take the next call, wait for its time, make it, note it."""
+        """One client: take the next call, wait until it is due, make it, record it."""
         while (taken := self._take()) is not None:
             number, batch = taken
             intended = None if self._gap_ns is None else self._begin + round(number * self._gap_ns)
-            if intended is not None:
-                self._wait_until(intended)
-                if self._stop.is_set():
-                    return
+            while intended is not None and not self._stop.is_set() and (left := intended - self._clock()) > 0:
+                self._sleep(left / 1e9)
+            if intended is not None and self._stop.is_set():
+                return
             start = self._clock()
             try:
                 self._synchronize(self._function(batch.value))
@@ -252,7 +235,7 @@ class Load:
                 self._tally.fail(type(failure).__name__, self._clock())
                 continue
             end = self._clock()
-            # A clock may be read a little before the intended time; no call starts before it.
+            # The clock may be a little before the intended time; no call starts before it.
             self._tally.add(number, start if intended is None else min(intended, start), start, end, batch)
 
     def _take(self) -> tuple[int, Batch] | None:
@@ -271,6 +254,39 @@ class Load:
         due = self._clock() - self._begin if self._gap_ns is None else self._number * self._gap_ns
         return due >= self._limit_ns
 
-    def _wait_until(self, intended: int) -> None:
-        while not self._stop.is_set() and (left := intended - self._clock()) > 0:
-            self._sleep(left / 1e9)
+
+def run_together(
+    tasks: Sequence[Callable[[], None]], *, stop: threading.Event, name: str, patience: float | None = None
+) -> None:
+    """Run each task in its own thread, wait for all of them, and raise the first error.
+
+    An error in a task or in the caller sets ``stop``, which tasks check between two pieces of work. ``patience`` limits
+    the seconds to wait for each of the others then.
+    """
+    errors: list[BaseException] = []
+
+    def run(task: Callable[[], None]) -> None:
+        try:
+            task()
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            errors.append(error)
+            stop.set()
+
+    threads = [
+        threading.Thread(target=run, args=(task,), name=f"vmselect-{name}-{number}", daemon=True)
+        for number, task in enumerate(tasks)
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        # Ctrl-C reaches the main thread only: the others finish what they are doing, and no more.
+        stop.set()
+        for thread in threads:
+            if thread.is_alive():
+                thread.join(patience)
+        raise
+    if errors:
+        raise errors[0]

@@ -1,4 +1,9 @@
-"""An alarm while a training runs: raised once when the processors have been too busy for too long."""
+"""Sampling of the machine while something is measured: the thread, its bounded memory, and the alarm.
+
+A probe starts and stops the :class:`Sampler` and reports every change of phase. The thread reads once per interval, and
+at the first changes of each phase, so that short phases get samples of their own. The thread ends before the process
+is forked and restarts in the parent afterwards: a child must not inherit half a thread.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +27,30 @@ from vmselect.units import format_seconds
 if TYPE_CHECKING:
     from vmselect.records.usage import Limits, Phase, Summary, Usage
 
+MAX_ROWS_PER_PHASE = 240
+"""Four minutes of steady steps second by second; of an hour every sixteenth sample."""
+
+MIN_SAMPLE_SECONDS = 0.1
+"""Systems count processor time in hundredths of a second: shorter samples would be mostly noise."""
+
+MAX_EARLY_SAMPLES = 6
+"""Changes to and from a phase at which a sample is taken before the interval is over. Without a limit, epochs shorter
+than the interval would cause ten samples a second."""
+
+MAX_CHANGES = 10_000
+JOIN_SECONDS = 2.0
+"""How long to wait for the end of the thread: a driver that does not answer must not delay a training."""
+
 
 class Alarm:
-    """Calls ``notify`` when the processors' use stays above ``cpu`` for ``seconds``; again only after it fell below.
+    """Calls ``notify`` when CPU utilization stays above ``cpu`` for ``seconds``; again only after it fell below.
 
     Args:
         notify: a function that takes the :class:`~vmselect.Finding`, or a command: a list of words, or a line that is
-            split as a shell would, without being given to one. A command finds the text in the environment variable
-            ``VMSELECT_ALARM``. It runs beside the training, which never waits for it and never fails with it.
-        cpu: the share of the cores that the process may use, above which they are too busy. Where a container allows
-            fewer cores' worth of time, of those.
-        seconds: for how long they must be.
+            split as by a shell. A command gets the text in the environment variable ``VMSELECT_ALARM``. It runs
+            in the background: the training does not wait for it and does not fail with it.
+        cpu: the utilization of the cores that the process may use, or of its container's quota if that is lower.
+        seconds: how long the utilization must stay above ``cpu``.
 
     >>> import vmselect as vs
     >>> probe = vs.IterationProbe("records/", stop=False, alarm=vs.Alarm(print, cpu=0.95, seconds=60))
@@ -50,12 +68,12 @@ class Alarm:
         return self.__dict__ | {"_above_since": None, "_raised": False}
 
     def reset(self) -> None:
-        """A training begins, and with it the clock: what was seen before is forgotten."""
+        """Forget earlier samples: a training begins, and with it the clock."""
         self._above_since: float | None = None
         self._raised = False
 
-    def see(self, now: float, values: Mapping[str, float], limits: Limits | None = None) -> None:
-        """A sample: the time since the start, what was read, and what the process may use."""
+    def check(self, now: float, values: Mapping[str, float], limits: Limits | None = None) -> None:
+        """Check a sample that was read at ``now`` seconds since the start."""
         share, who = values.get("usable_cpu_share"), "The processors have"
         allowed = None if limits is None else limits.container_cores
         if limits is not None and allowed is not None and (limits.cores is None or allowed < limits.cores):
@@ -64,24 +82,19 @@ class Alarm:
         if share is None:
             return
         if share <= self.cpu:
-            self._above_since, self._raised = None, False
+            self.reset()
             return
         if self._above_since is None:
             self._above_since = now
         if not self._raised and now - self._above_since >= self.seconds:
             self._raised = True
-            self._raise(
-                Finding(
-                    "cpu-saturated",
-                    f"{who} been more than {self.cpu:.0%} busy for {format_seconds(self.seconds)}, now {share:.0%}.",
-                    "Use more cores, or give them less to do: fewer other programs, cheaper preprocessing.",
-                    "info",
-                )
+            finding = Finding(
+                "cpu-saturated",
+                f"{who} been more than {self.cpu:.0%} busy for {format_seconds(self.seconds)}, now {share:.0%}.",
+                "Use more cores, end other programs, or simplify preprocessing.",
+                "info",
             )
-
-    def _raise(self, finding: Finding) -> None:
-        # A thread of its own: neither the sampler nor the training waits for it.
-        threading.Thread(target=_notify, args=(self.notify, finding), name="vmselect-alarm", daemon=True).start()
+            threading.Thread(target=_notify, args=(self.notify, finding), name="vmselect-alarm", daemon=True).start()
 
 
 def _notify(notify: Callable[[Finding], object] | tuple[str, ...], finding: Finding) -> None:
@@ -92,7 +105,7 @@ def _notify(notify: Callable[[Finding], object] | tuple[str, ...], finding: Find
             environment = {**os.environ, "VMSELECT_ALARM": str(finding)}
             subprocess.run(notify, env=environment, stdin=subprocess.DEVNULL, check=False)
     except Exception as problem:  # noqa: BLE001 - the function is the caller's; the training must not end with it
-        sys.stderr.write(f"vmselect: the alarm could not be given ({problem}): {finding}\n")
+        sys.stderr.write(f"vmselect: the alarm failed ({problem}): {finding}\n")
 
 
 def _check_notify(notify: Any) -> Callable[[Finding], object] | tuple[str, ...]:
@@ -105,16 +118,6 @@ def _check_notify(notify: Any) -> Callable[[Finding], object] | tuple[str, ...]:
     if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
         raise ArgumentError(f"notify must be a function or a command, not {show(notify)}.")
     return tuple(words)
-
-
-# Samples kept in bounded memory: exact sums by phase, and rows that are thinned out as a training goes on.
-
-
-KEPT_PER_PHASE = 240
-"""Rows of one phase that are kept: four minutes of steady steps second by second, an hour at every sixteenth."""
-
-ONE_BY_ONE = "core"
-"""Quantities of single cores are summed up but make no series: a large machine has hundreds."""
 
 
 class _Sum:
@@ -135,7 +138,7 @@ class _Sum:
 
 
 class PhaseTally:
-    """The samples of one phase. When too many rows are kept, every second one goes, and of later ones too."""
+    """Exact sums of one phase, and some of its samples: when there are too many, every second one is dropped."""
 
     def __init__(self) -> None:
         self.sums: dict[str, _Sum] = {}
@@ -144,18 +147,18 @@ class PhaseTally:
         self._seen = 0
 
     def add(self, at: float, seconds: float, values: Mapping[str, float]) -> None:
-        """A sample that ended ``at`` and covers ``seconds``."""
+        """Add a sample that ended ``at`` and covers ``seconds``."""
         for name, value in values.items():
             self.sums.setdefault(name, _Sum()).add(seconds, value)
         if self._seen % self._stride == 0:
             self.rows.append((at, values))
-            if len(self.rows) > KEPT_PER_PHASE:
+            if len(self.rows) > MAX_ROWS_PER_PHASE:
                 self.rows = self.rows[::2]
                 self._stride *= 2
         self._seen += 1
 
     def summaries(self) -> dict[str, Summary]:
-        """Every quantity, summed up."""
+        """The summary of every quantity."""
         from vmselect.records.usage import Summary
 
         found = {}
@@ -163,55 +166,53 @@ class PhaseTally:
             kept = sorted(values[name] for _, values in self.rows if name in values) or [sums.maximum]
             found[name] = Summary(
                 count=sums.count,
-                seconds=_short(sums.seconds),
-                mean=_short(sums.weighted / sums.seconds),
-                maximum=_short(sums.maximum),
-                p50=_short(_percentile(kept, 0.5)),
-                p95=_short(_percentile(kept, 0.95)),
+                seconds=_round(sums.seconds),
+                mean=_round(sums.weighted / sums.seconds),
+                maximum=_round(sums.maximum),
+                p50=_round(_percentile(kept, 0.5)),
+                p95=_round(_percentile(kept, 0.95)),
             )
         return found
 
 
 class Tally:
-    """All samples of a training, by phase. One thread may add while others build."""
+    """All samples of a measurement, by phase. One thread may add while others build."""
 
     def __init__(self) -> None:
         self._phases: dict[Phase, PhaseTally] = {}
         self._lock, self._process = threading.RLock(), os.getpid()
 
     def add(self, phase: Phase, at: float, seconds: float, values: Mapping[str, float]) -> None:
-        """A sample of ``phase`` that ended ``at`` and covers ``seconds``; what is no finite number is left out."""
-        sound = {name: float(value) for name, value in values.items() if math.isfinite(value)}
-        if seconds > 0 and sound:
-            with self._alone():
-                self._phases.setdefault(phase, PhaseTally()).add(at, seconds, sound)
+        """Add a sample of ``phase`` that ended ``at`` and covers ``seconds``, without values that are not finite."""
+        finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}
+        if seconds > 0 and finite:
+            with self._locked():
+                self._phases.setdefault(phase, PhaseTally()).add(at, seconds, finite)
 
     def build(self, interval: float, limits: Limits) -> Usage:
-        """What a record keeps of it."""
-        with self._alone():
-            return self._build(interval, limits)
-
-    def _build(self, interval: float, limits: Limits) -> Usage:
+        """The usage for a record. Quantities of single cores make no series: a large machine has hundreds."""
         from vmselect.records.usage import PHASES, Usage
 
-        rows = sorted(
-            ((at, phase, values) for phase, tally in self._phases.items() for at, values in tally.rows),
-            key=lambda row: row[0],
-        )
-        names = dict.fromkeys(name for *_, values in rows for name in values if not name.startswith(ONE_BY_ONE))
+        with self._locked():
+            rows = sorted(
+                ((at, phase, values) for phase, tally in self._phases.items() for at, values in tally.rows),
+                key=lambda row: row[0],
+            )
+            phases = {phase: self._phases[phase].summaries() for phase in PHASES if phase in self._phases}
+        names = dict.fromkeys(name for *_, values in rows for name in values if not name.startswith("core"))
         return Usage(
             interval_seconds=interval,
             limits=limits,
-            phases={phase: self._phases[phase].summaries() for phase in PHASES if phase in self._phases},
+            phases=phases,
             seconds=tuple(round(at, 3) for at, *_ in rows),
             phase=tuple(phase for _, phase, _ in rows),
             series={
-                name: tuple(_short(values[name]) if name in values else None for *_, values in rows) for name in names
+                name: tuple(_round(values[name]) if name in values else None for *_, values in rows) for name in names
             },
         )
 
-    def _alone(self) -> threading.RLock:
-        """The lock. A signal may interrupt its holder to build a record, hence one that can be taken twice."""
+    def _locked(self) -> threading.RLock:
+        """The lock, reentrant because a signal may interrupt its holder to build a record."""
         if self._process != os.getpid():  # a forked child: the thread that held the lock does not exist here
             self._lock, self._process = threading.RLock(), os.getpid()
         return self._lock
@@ -221,41 +222,21 @@ def _percentile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
 
 
-def _short(value: float) -> float:
+def _round(value: float) -> float:
     """Rounded to four digits, the precision of a sample."""
     return float(f"{value:.4g}")
 
 
-# The thread that samples: started and ended by a probe, which reports every change of phase.
-#
-# It reads once an interval, and at the first changes to and from each phase, so that short phases have samples of
-# their
-# own. All reading is done in the thread; reporting a phase costs one reading of the clock. Before the process is
-# forked the thread ends, and afterwards it is started again in the parent: a child must not inherit half a thread.
-
-
-SHORTEST_SECONDS = 0.1
-"""Systems count processor time in hundredths of a second: shorter samples would be mostly noise."""
-
-MOST_EARLY = 6
-"""Changes to and from a phase at which a sample is taken before the interval is over: three stays in it. With epochs
-shorter than the interval there would be ten a second, for as long as the training goes on."""
-
-MOST_CHANGES = 10_000
-PATIENCE_SECONDS = 2.0
-"""How long the end of the thread is waited for: a driver that does not answer must not hold up a training."""
-
-
 class Reader(Protocol):
-    """Something that can be read again and again."""
+    """A source of quantities that the sampler reads repeatedly."""
 
     def read(self, seconds: float) -> dict[str, float]:
-        """Its quantities now; ``seconds`` have passed since the reading before."""
+        """Its quantities now, ``seconds`` after the previous reading."""
         ...
 
 
 class Sampler:
-    """Samples the machine from :meth:`start` to :meth:`stop`, which gives what was seen.
+    """Samples the machine from :meth:`start` to :meth:`stop`, which returns the usage.
 
     >>> sampler = Sampler(0.1)
     >>> sampler.start()
@@ -277,20 +258,21 @@ class Sampler:
     ) -> None:
         self.interval = interval
         self.alive = alive
-        """Whether what is watched goes on: when it returns False, sampling ends by itself."""
+        """When it returns False, sampling ends by itself."""
         self._given = readers
         self._readers: Sequence[Reader] = ()
         self._alarm = alarm
         self._clock = clock
         self._tally = Tally()
         self._limits: Limits | None = None
-        self._seen: Usage | None = None
-        """What was seen, once that is all."""
+        self._result: Usage | None = None
         self._phase: Phase = "initialization"
-        self._changes: deque[tuple[float, Phase]] = deque(maxlen=MOST_CHANGES)
+        self._phase_read: Phase = "initialization"
+        """The phase at the last reading."""
+        self._changes: deque[tuple[float, Phase]] = deque(maxlen=MAX_CHANGES)
         self._early: dict[Phase, int] = {}
         self._due = False
-        """Whether a sample is to be taken before the interval is over."""
+        """Whether to take a sample before the interval is over."""
         self._began = self._read_at = 0.0
         self._wake = threading.Event()
         self._ending = False
@@ -303,7 +285,7 @@ class Sampler:
 
         self._process = os.getpid()
         self._limits = Limits()
-        self._seen = None
+        self._result = None
         if self._given is None:
             self._open_readers()
         else:
@@ -315,37 +297,35 @@ class Sampler:
         _RUNNING.add(self)
 
     def enter(self, phase: Phase) -> None:
-        """The training is in ``phase`` from now on."""
+        """Note that ``phase`` begins now. This only reads the clock: the thread does the reading."""
         if phase == self._phase:
             return
         now = self._clock()
         self._changes.append((now, phase))
         both = (self._phase, phase)
         self._phase = phase
-        if self._due or now - self._read_at < SHORTEST_SECONDS:
+        if self._due or now - self._read_at < MIN_SAMPLE_SECONDS:
             return
-        if any(self._early.get(one, 0) < MOST_EARLY for one in both):
+        if any(self._early.get(one, 0) < MAX_EARLY_SAMPLES for one in both):
             for one in both:
                 self._early[one] = self._early.get(one, 0) + 1
             self._due = True
             self._wake.set()
 
     def usage(self) -> Usage:
-        """What has been seen until now."""
+        """The usage until now."""
         from vmselect.records.usage import Limits
 
-        return self._seen or self._tally.build(self.interval, self._limits or Limits())
+        return self._result or self._tally.build(self.interval, self._limits or Limits())
 
     def stop(self) -> Usage | None:
-        """Take a last sample, end, and give what was seen; None if that was nothing. Later calls change nothing."""
+        """Take a last sample, end, and return the usage; None without samples. Later calls change nothing."""
         if self._process == os.getpid():
             _RUNNING.discard(self)
             self._end_thread()
             self._close()
-        self._seen = self.usage()
-        return self._seen if self._seen.phases else None
-
-    # -- inside ------------------------------------------------------------------------------------------------------
+        self._result = self.usage()
+        return self._result if self._result.phases else None
 
     def _close(self) -> None:
         for reader in self._readers:
@@ -370,7 +350,7 @@ class Sampler:
     def _start_thread(self) -> None:
         self._ending = False
         self._wake.clear()
-        # The thread holds no reference to its sampler while it waits: a sampler that is forgotten ends.
+        # The thread holds no reference to its sampler while it waits: an abandoned sampler ends.
         self._thread = threading.Thread(
             target=_run, args=(weakref.ref(self), self._wake), name="vmselect-sampler", daemon=True
         )
@@ -381,24 +361,24 @@ class Sampler:
         self._ending = True
         self._wake.set()
         if thread is not None and thread is not threading.current_thread():
-            thread.join(PATIENCE_SECONDS)
+            thread.join(JOIN_SECONDS)
 
     def _tick(self) -> float | None:
-        """Read if it is time to; returns the seconds until the next look, None at the end."""
+        """Take a sample if one is due; returns the seconds until the next tick, None at the end."""
         if self.alive is not None and not self.alive():
             _RUNNING.discard(self)
             self._close()
             return None
         now = self._clock()
         since = now - self._read_at
-        if since >= self.interval or (since >= SHORTEST_SECONDS and (self._due or self._ending)):
+        if since >= self.interval or (since >= MIN_SAMPLE_SECONDS and (self._due or self._ending)):
             self._due = False
             self._read(now, since)
             since = 0.0
         if self._ending:
             return None
-        # A change that came while the last sample was taken has one of its own, when that is long enough.
-        return max(0.01, (SHORTEST_SECONDS if self._due else self.interval) - since)
+        # A change during the last sample gets a sample of its own as soon as that is long enough.
+        return max(0.01, (MIN_SAMPLE_SECONDS if self._due else self.interval) - since)
 
     def _read(self, now: float, since: float) -> None:
         phase = self._longest_phase(now)
@@ -408,10 +388,10 @@ class Sampler:
         self._read_at = now
         self._tally.add(phase, now - self._began, since, values)
         if self._alarm is not None:
-            self._alarm.see(now - self._began, values, self._limits)
+            self._alarm.check(now - self._began, values, self._limits)
 
     def _longest_phase(self, now: float) -> Phase:
-        """The phase that took most of the time since the last reading; the changes until now are used up."""
+        """The phase that took most of the time since the last reading; consumes the changes until now."""
         taken: dict[Phase, float] = {}
         current, since = self._phase_read, self._read_at
         while self._changes and self._changes[0][0] <= now:
@@ -422,15 +402,9 @@ class Sampler:
         self._phase_read = current
         return max(taken, key=lambda phase: taken[phase])
 
-    _phase_read: Phase = "initialization"
-    """The phase at the last reading."""
-
 
 def _run(reference: weakref.ref[Sampler], wake: threading.Event) -> None:
-    while True:
-        sampler = reference()
-        if sampler is None:
-            return
+    while (sampler := reference()) is not None:
         pause = sampler._tick()
         del sampler
         if pause is None:
@@ -452,9 +426,5 @@ def _after_fork_in_parent() -> None:
         sampler._start_thread()
 
 
-def _after_fork_in_child() -> None:
-    _RUNNING.clear()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_RUNNING.clear)

@@ -24,11 +24,11 @@ import psutil
 from vmselect._checks import check_count, check_flag, check_name, check_number, check_path, maybe
 from vmselect.egress import egress_price
 from vmselect.errors import ArgumentError, TransferError
+from vmselect.probe.load_generator import run_together
 from vmselect.probe.monitoring import Observation, check_sample
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.recording import read_facts
 from vmselect.probe.storage import Address, Content, Storage, read_address
-from vmselect.probe.threads import run_together
 from vmselect.records.record import new_id
 from vmselect.records.transfer import MAX_FILES, Direction, Label, TransferRecord, TransferSetup
 from vmselect.records.usage import Phase

@@ -1,4 +1,4 @@
-"""Sampling in the probes that watch no training: calls and transfers; and in one that watches whole trainings."""
+"""Observation of calls, transfers and trainings, and the detection of a call that ended without notice."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ import pytest
 import vmselect as vs
 from vmselect.errors import ArgumentError
 from vmselect.probe.monitoring import Observation, watch_call
-from vmselect.probe.sampling import Sampler
-from vmselect.records.usage import PHASES, Limits, Summary, Usage
+from vmselect.probe.storage import Storage
+from vmselect.records.usage import Limits, Summary, Usage
 
 SUMMARY = Summary(count=1, seconds=1.0, mean=0.5, maximum=0.5, p50=0.5, p95=0.5)
 
@@ -25,21 +26,16 @@ def samplers() -> list[str]:
 
 
 def test_calls_are_sampled_by_phase(tmp_path: Path) -> None:
-    first = [True]
-
-    def answer(_: Any) -> None:
-        time.sleep(0.4 if first.pop() else 0.05) if first else time.sleep(0.05)
-
     with vs.probe_inference(tmp_path, instance_type="here", sample=0.1, verbose=0) as probe:
-        record = probe.run(answer, [1] * 10)
+        record = probe.run(lambda first: time.sleep(0.4 if first else 0.05), [True] + [False] * 9)
     assert not samplers()
     assert {"first_call", "calls"} <= set(record.usage.phases)
-    assert record.usage.mean("cpu_share") == record.usage.phases["calls"]["cpu_share"].mean
+    mean = record.usage.mean("cpu_share")
+    assert mean == record.usage.phases["calls"]["cpu_share"].mean
     (read,) = vs.load_records(tmp_path)
     assert read == record
-    assert vs.compare([read], by="instance_type", metric="usage.cpu_share").points["value"].tolist() == [
-        record.usage.mean("cpu_share")
-    ]
+    compared = vs.compare([read], by="instance_type", metric="usage.cpu_share")
+    assert compared.points["value"].tolist() == [mean]
 
 
 def test_a_function_that_raises_ends_the_sampling() -> None:
@@ -52,20 +48,16 @@ def test_a_function_that_raises_ends_the_sampling() -> None:
     assert not samplers()
 
 
-def test_without_sampling_nothing_is_started() -> None:
-    seen = []
+def test_without_sampling_no_thread_is_started() -> None:
+    seen: list[str] = []
     with vs.probe_inference(instance_type="here", sample=None, verbose=0) as probe:
         record = probe.run(lambda _: seen.extend(samplers()), [1] * 10)
-    assert record.usage is None
-    assert seen == []
+    assert (record.usage, seen) == (None, [])
     moved = vs.probe_transfer("memory://none", megabytes=1, files=2, instance_type="here", sample=None, verbose=0)
     assert moved.usage is None
 
 
 def test_transfers_are_sampled_by_direction(tmp_path: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-    from vmselect.probe.storage import Storage
-
     class Slow(Storage):
         def upload(self, *given: Any, **options: Any) -> Any:
             time.sleep(0.4)
@@ -84,21 +76,35 @@ def test_transfers_are_sampled_by_direction(tmp_path: Path) -> None:
     assert vs.load_records(tmp_path)[0] == record
 
 
-@pytest.mark.parametrize("wrong", [0.01, -1, "fast", float("nan")])
-def test_a_wrong_interval_is_refused_before_anything_runs(wrong: Any) -> None:
-    for make in (vs.probe_inference, vs.InferenceProbe, vs.ConvergenceProbe):
-        with pytest.raises(ArgumentError, match="sample"):
-            make(sample=wrong)
+PROBES: list[Callable[..., Any]] = [
+    vs.IterationProbe,
+    vs.probe_loop,
+    vs.probe_inference,
+    vs.InferenceProbe,
+    vs.ConvergenceProbe,
+    lambda sample: vs.probe_transfer("memory://x", sample=sample),
+]
+
+
+@pytest.mark.parametrize("wrong", [0, 0.01, -1, "fast", True, float("nan")])
+@pytest.mark.parametrize("make", PROBES)
+def test_a_wrong_interval_is_refused(make: Callable[..., Any], wrong: Any) -> None:
     with pytest.raises(ArgumentError, match="sample"):
-        vs.probe_transfer("memory://x", sample=wrong)
+        make(sample=wrong)
 
 
-def test_what_counts_is_the_phase_of_the_work() -> None:
-    for phase in ("steady_steps", "calls", "upload"):
-        usage = Usage(interval_seconds=1.0, limits=Limits(), phases={phase: {"cpu_share": SUMMARY}})
-        assert usage.mean("cpu_share") == 0.5
-    assert Usage(interval_seconds=1.0, phases={"validation": {"cpu_share": SUMMARY}}).mean("cpu_share") is None
-    assert set(PHASES) >= {"first_call", "calls", "upload", "download"}
+@pytest.mark.parametrize("wrong", [{"alarm": 3}, {"sample": None, "alarm": vs.Alarm(print)}])
+def test_an_alarm_needs_samples(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="alarm"):
+        vs.EpochProbe(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("phase", "mean"), [("steady_steps", 0.5), ("calls", 0.5), ("upload", 0.5), ("validation", None)]
+)
+def test_the_mean_is_that_of_the_phase_that_does_the_work(phase: Any, mean: float | None) -> None:
+    usage = Usage(interval_seconds=1.0, limits=Limits(), phases={phase: {"cpu_share": SUMMARY}})
+    assert usage.mean("cpu_share") == mean
 
 
 def test_a_run_of_a_study_keeps_sums_only() -> None:
@@ -108,21 +114,19 @@ def test_a_run_of_a_study_keeps_sums_only() -> None:
     assert usage.summed_up() == Usage(interval_seconds=1.0, phases={"calls": {"a": SUMMARY}})
 
 
-# -- an end that nobody tells ------------------------------------------------------------------------------------------
+# -- a call that ends without notice -----------------------------------------------------------------------------------
 
 
-class Broken(Exception):
-    pass
+def test_sampling_ends_with_the_call_although_its_traceback_is_kept() -> None:
+    class Broken(Exception):
+        pass
 
+    def fit(observed: Observation) -> None:
+        observed.start(watch_call(sys._getframe()))
+        observed.enter("steady_steps")
+        time.sleep(0.3)
+        raise Broken
 
-def fit(observed: Observation) -> None:
-    observed.start(watch_call(sys._getframe()))
-    observed.enter("steady_steps")
-    time.sleep(0.3)
-    raise Broken
-
-
-def test_sampling_ends_when_the_call_has_although_its_traceback_is_kept() -> None:
     observed = Observation(0.1)
     kept = None
     try:
@@ -139,11 +143,11 @@ def test_sampling_ends_when_the_call_has_although_its_traceback_is_kept() -> Non
     observed.end()
 
 
-def test_no_such_call_is_no_end() -> None:
+def test_without_such_a_call_nothing_is_watched() -> None:
     assert watch_call(sys._getframe(), "no such function") is None
 
 
-def test_a_call_that_is_over_is_not_taken_for_one_of_the_same_name_around_it() -> None:
+def test_a_call_that_ended_is_distinguished_from_one_of_the_same_name_around_it() -> None:
     def inner() -> Callable[[], bool]:
         def fit() -> Callable[[], bool]:
             watched = watch_call(sys._getframe())
@@ -162,42 +166,17 @@ def test_a_call_that_is_over_is_not_taken_for_one_of_the_same_name_around_it() -
     assert fit() == [True, False]
 
 
-def test_what_is_alive_is_sampled_on() -> None:
-    sampler = Sampler(0.1, readers=[], alive=lambda: True)
-    sampler.start()
-    time.sleep(0.3)
-    assert samplers()
-    sampler.stop()
-    assert not samplers()
-
-
-def test_data_that_do_not_know_their_batch_do_not_break_a_prediction() -> None:
-    from types import SimpleNamespace
-
-    from vmselect.probe.inference import _read_locals
-
-    class Adapter:
-        @property
-        def batch_size(self) -> int:
-            raise NotImplementedError
-
-        partial_batch_size = batch_size
-
-    found = _read_locals({"epoch_iterator": SimpleNamespace(data_adapter=Adapter()), "x": object()})
-    assert (found.batch_size, found.partial_batch) == (None, None)
-
-
-def test_a_call_that_is_busy_is_seen_by_another_thread_at_every_look() -> None:
-    """Walked frame by frame, the stack of a thread that goes on meanwhile was lost now and then, or crashed it."""
+def test_another_thread_sees_a_busy_call_running_every_time() -> None:
+    """Walking the frames of a thread that goes on meanwhile lost the call now and then, or crashed."""
     answers: list[bool] = []
     ended = threading.Event()
 
     def deep(depth: int) -> int:
         return sum(part for part in (deep(depth - 1), 1)) if depth else 0
 
-    def look(goes_on: Callable[[], bool]) -> None:
+    def look(is_running: Callable[[], bool]) -> None:
         while not ended.is_set():
-            answers.append(goes_on())
+            answers.append(is_running())
 
     def fit() -> None:
         watched = watch_call(sys._getframe())
@@ -217,3 +196,20 @@ def test_a_call_that_is_busy_is_seen_by_another_thread_at_every_look() -> None:
         sys.setswitchinterval(before)
     assert answers
     assert all(answers)
+
+
+def test_a_dataset_without_a_batch_size_does_not_break_a_prediction() -> None:
+    from vmselect.probe.inference import read_caller
+
+    class Adapter:
+        @property
+        def batch_size(self) -> int:
+            raise NotImplementedError
+
+        partial_batch_size = batch_size
+
+    def predict(x: object, callbacks: object, epoch_iterator: object) -> Any:
+        return read_caller(sys._getframe(), "predict")
+
+    found = predict(object(), [], SimpleNamespace(data_adapter=Adapter()))
+    assert (found.batch_size, found.partial_batch) == (None, None)
