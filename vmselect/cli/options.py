@@ -101,12 +101,12 @@ class RankingOptions:
         from vmselect.ranking import rank, select
         from vmselect.records import load_profiles
         from vmselect.sweeps import read_state
-        from vmselect.sweeps.run import spared_findings
+        from vmselect.sweeps.run import skipped_findings
 
         make = select if "study" in given else rank
         ranking = make(load_profiles(profiles), **self._arguments(), **given)
         sweeps = [path for path in profiles if has_file(path / "journal.jsonl")]
-        spared = [finding for path in sweeps for finding in spared_findings(read_state(path))]
+        spared = [finding for path in sweeps for finding in skipped_findings(read_state(path))]
         return ranking.with_findings(spared) if spared else ranking
 
     def _arguments(self) -> dict[str, Any]:

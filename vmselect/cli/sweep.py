@@ -58,11 +58,10 @@ def show_plan(
 ) -> None:
     """Show which trials would run where, in which order, and what they cost at most. Starts nothing."""
     from vmselect.sweeps import Plan
-    from vmselect.sweeps.plan import check_script
+    from vmselect.sweeps.plan import check_scripts
 
     made = Plan.load(plan)
-    for trial in made.trials:
-        check_script(trial.arguments, Path.cwd())
+    check_scripts(made.trials, Path.cwd())
     frame = made.to_frame(open_catalog(catalog, date=date, own_prices=own_prices))
     _emit_plan(frame, format)
     worst = float(frame["worst_usd"].sum())

@@ -1,4 +1,4 @@
-"""The budget: the worst-case cost of a sweep never exceeds it."""
+"""The engine: starts trials within the budget, watches them, collects their records, and ends what it started."""
 
 from __future__ import annotations
 
@@ -27,6 +27,17 @@ if TYPE_CHECKING:
     from vmselect.sweeps.sequential import Sequential
 
 _ROUNDING = 1e-9
+FETCH_SECONDS = 3600.0
+"""Time limit for fetching records from machines that cost nothing."""
+
+MIN_FETCH_SECONDS = 30.0
+"""The least time for fetching records from a rented machine whose time is up."""
+
+LATE_SECONDS = 20.0
+"""How long after its cap a trial is left to its supervisor before the engine ends it."""
+
+TICK_SECONDS = 0.25
+Listener = Callable[[State, Event], None]
 
 
 @dataclass(frozen=True)
@@ -61,11 +72,8 @@ class Budget:
             raise SweepError(
                 f"The worst case is {format_usd(self.worst_usd(state, planned))} ({format_usd(state.spent_usd)} spent "
                 f"or running, {len(planned)} trials to go), more than the budget of {format_usd(self.limit_usd)}. "
-                "Nothing was started. Lower minutes, plan fewer trials, or raise the budget."
+                "Lower minutes, plan fewer trials, or raise the budget."
             )
-
-
-# Collects the records of trials in the sweep's folder, under the number of their trial.
 
 
 def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path], list[str]]:
@@ -89,14 +97,10 @@ def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path
     return files, faults
 
 
-def load_all(folder: Path, files: list[str]) -> list[Record]:
+def load_all(folder: Path, files: Iterable[str]) -> list[Record]:
     """The records of a sweep, in order of trials."""
-    return load_records([folder / name for name in sorted(files)]) if files else []
-
-
-def fingerprint(path: Path) -> str:
-    """A hash of the file's content."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    paths = [folder / name for name in sorted(files)]
+    return load_records(paths) if paths else []
 
 
 def _complete(record: Record, trial: Trial) -> Record:
@@ -108,22 +112,6 @@ def _complete(record: Record, trial: Trial) -> Record:
         named = Fact(value=trial.instance_type, source="given")
         changes["placement"] = record.placement.model_copy(update={"instance_type": named})
     return record.model_copy(update=changes) if changes else record
-
-
-# The engine: starts trials within the budget, watches them, fetches their records, and ends what it started.
-
-
-FETCH_SECONDS = 3600.0
-"""Time limit for fetching records from machines that cost nothing."""
-
-LEAST_FETCH_SECONDS = 30.0
-"""The least time for fetching records from a rented machine whose time is up."""
-
-LATE_SECONDS = 20.0
-"""How long after its cap a trial is left to its supervisor before the engine ends it."""
-
-TICK_SECONDS = 0.25
-Listener = Callable[[State, Event], None]
 
 
 @dataclass
@@ -140,7 +128,7 @@ class Engine:
     listener: Listener = lambda state, event: None
     ask_stop: Callable[[], bool] = lambda: True
     sequential: Sequential | None = None
-    """Decides which trials can still change the result; without it all run, in the order of the plan."""
+    """Determines which trials can still change the result; without it all run, in the order of the plan."""
     confirmed_usd: float = math.inf
     """The confirmed worst case, which added repetitions must not exceed."""
     clock: Callable[[], float] = time.time
@@ -180,17 +168,18 @@ class Engine:
         ended: list[tuple[Attempt, str]] = []
         for attempt in self.state.all_attempts:
             trial = trials.get(attempt.trial)
-            if trial is None or (not attempt.open and (self.state.records.get(trial.id) or attempt.fetched)):
+            recorded = bool(self.state.records.get(attempt.trial))
+            if trial is None or (not attempt.open and (recorded or attempt.fetched)):
                 continue
-            if attempt.open:
-                adoptable = adopt and self.runner.survives and not self.state.records.get(trial.id)
-                seen = self.runner.watch(attempt.handle) if adoptable or self.runner.rents else Seen("lost")
-                if adoptable and seen.state in ("starting", "running", "unknown"):
-                    self._adopted.append(attempt)
-                    continue
-                ended.append((attempt, self._end(trial, attempt, seen if seen.state == "gone" else Seen("lost"))))
-            else:
+            if not attempt.open:
                 self._take_in(trial, attempt, self._fetch(attempt))
+                continue
+            adoptable = adopt and self.runner.survives and not recorded
+            seen = self.runner.watch(attempt.handle) if adoptable or self.runner.rents else Seen("lost")
+            if adoptable and seen.state in ("starting", "running", "unknown"):
+                self._adopted.append(attempt)
+            else:
+                ended.append((attempt, self._end(trial, attempt, seen if seen.state == "gone" else Seen("lost"))))
         for attempt in self.state.all_attempts:  # a crash may have happened between fetching and recording
             if attempt.fetched and attempt.trial in trials and not self.state.records.get(attempt.trial):
                 self._note_records(trials[attempt.trial], attempt, quiet=True)
@@ -199,8 +188,8 @@ class Engine:
     # -- running
 
     def run(self, parallel: int) -> None:
-        """Run every trial that has no record yet; on Ctrl-C, end what runs and keep what came."""
-        wanted = set(unfinished(self.trials, self.state))  # what may still run is not started a second time
+        """Run every trial that has no record yet; on Ctrl-C, end the running trials and keep their records."""
+        wanted = unfinished(self.trials, self.state)  # without those that may still run
         queue = [trial for trial in self.trials if trial.id in wanted]
         with ThreadPoolExecutor(max_workers=parallel) as pool:
             running: dict[Future[None], Trial] = {}
@@ -250,11 +239,11 @@ class Engine:
 
     def _retry_end(self) -> None:
         """Try once more to end attempts that may still run and hold what another trial needs."""
-        for trial in self.trials:
-            for attempt in self.state.attempts.get(trial.id, []):
-                if attempt.open and attempt.token not in self._retried:
-                    self._retried.add(attempt.token)
-                    self._end(trial, attempt, Seen("lost"))
+        trials = {trial.id: trial for trial in self.trials}
+        for attempt in self.state.open_attempts:
+            if attempt.token not in self._retried:
+                self._retried.add(attempt.token)
+                self._end(trials[attempt.trial], attempt, Seen("lost"))
 
     def _skip_hopeless(self, queue: list[Trial]) -> None:
         """Skip trials that cannot change the result, and put those first that may change most."""
@@ -293,13 +282,11 @@ class Engine:
         token = f"vmselect-{self.state.about['id']}-{trial.id}-{number}-{secrets.token_hex(4)}"
         job = self._job(trial, number, token)
         try:
-            (job.folder / "records").mkdir(parents=True, exist_ok=True)
-            for rank in range(1, trial.nodes):
-                (job.folder / f"worker-{rank}").mkdir(exist_ok=True)
+            for folder in ("records", *(f"worker-{rank}" for rank in range(1, trial.nodes))):
+                (job.folder / folder).mkdir(parents=True, exist_ok=True)
         except OSError as cannot:
             raise SweepError(f"{job.folder}: cannot write: {cannot.strerror}. Choose a writable folder.") from cannot
-        price = self.budget.prices[trial.id]
-        self.write("start", trial=trial.id, attempt=number, token=token, usd_per_hour=price,
+        self.write("start", trial=trial.id, attempt=number, token=token, usd_per_hour=self.budget.prices[trial.id],
                    worst_usd=self.budget.worst_of(trial.id), handle=self.runner.announce(job))  # fmt: skip
         return self.state.attempts[trial.id][-1]
 
@@ -323,6 +310,7 @@ class Engine:
 
     def _watch(self, attempt: Attempt) -> Seen:
         """Wait until a trial ends, reaches its cap, or the sweep stops."""
+        cap = 60 * self.plan.minutes
         running_since = None if self.runner.queues else time.monotonic()
         while not self.stopping.is_set():
             seen = self.runner.watch(attempt.handle)
@@ -331,11 +319,9 @@ class Engine:
             if seen.state == "running" and running_since is None:
                 running_since = time.monotonic()
             if self.runner.rents:
-                late = self.clock() - attempt.began > 60 * self.plan.minutes
+                late = self.clock() - attempt.began > cap
             else:  # its supervisor ends it at the cap; this is for one that cannot
-                late = running_since is not None and (
-                    time.monotonic() - running_since > 60 * self.plan.minutes + LATE_SECONDS
-                )
+                late = running_since is not None and time.monotonic() - running_since > cap + LATE_SECONDS
             if late:
                 return Seen("lost", why="cap")
             self.stopping.wait(self.runner.poll_seconds)
@@ -345,10 +331,9 @@ class Engine:
 
     def _end(self, trial: Trial, attempt: Attempt, seen: Seen) -> str:
         """Prove that an attempt is gone and fetch its records; returns the problem, if any."""
-        fetched = ""
+        fetched = problem = ""
         if self.runner.rents and seen.state != "gone":  # a rented machine's records are lost with it
             fetched = self._fetch(attempt)
-        problem = ""
         if seen.state != "ended" or self.runner.rents:
             try:
                 problem = self.runner.stop(attempt.handle)
@@ -383,7 +368,7 @@ class Engine:
         seconds = FETCH_SECONDS
         if self.runner.rents:  # half of the time for ending is left for taking the machine down
             until = attempt.began + 60 * self.plan.minutes + self.plan.ending_seconds / 2
-            seconds = max(LEAST_FETCH_SECONDS, until - self.clock())
+            seconds = max(MIN_FETCH_SECONDS, until - self.clock())
         try:
             self.runner.fetch(attempt.handle, self._folder(attempt), seconds=seconds)
         except (VmselectError, OSError) as cannot:  # whatever it is, the trial must still be ended
@@ -399,12 +384,13 @@ class Engine:
         self._note_records(trial, attempt)
 
     def _note_records(self, trial: Trial, attempt: Attempt, *, quiet: bool = False) -> None:
-        # Of several workers all must have ended well: a chief that lost one measured something else.
+        # Of several workers all must have succeeded: a chief that lost one measured something else.
         if trial.nodes > 1 and (attempt.exit != 0 or attempt.why not in ("", "exit")):
             return
         files, faults = collect(trial, self._folder(attempt), self.folder)
         for file in files:
-            self.write("record", trial=trial.id, attempt=attempt.number, file=file.name, sha256=fingerprint(file))
+            self.write("record", trial=trial.id, attempt=attempt.number, file=file.name,
+                       sha256=hashlib.sha256(file.read_bytes()).hexdigest())  # fmt: skip
         if not files and not quiet:
             self.write("empty", trial=trial.id, attempt=attempt.number, why="; ".join(faults)[:500])
 
@@ -412,10 +398,8 @@ class Engine:
         return self.folder / "trials" / attempt.trial / str(attempt.number)
 
     def _job(self, trial: Trial, number: int, token: str) -> Job:
-        return Job(
-            trial=trial, token=token, folder=self.folder / "trials" / trial.id / str(number), work=self.work,
-            cap_seconds=60 * self.plan.minutes, environment=trial.variables,
-        )  # fmt: skip
+        folder = self.folder / "trials" / trial.id / str(number)
+        return Job(trial, token, folder, self.work, cap_seconds=60 * self.plan.minutes, environment=trial.variables)
 
 
 def unfinished(trials: Iterable[Trial], state: State) -> list[str]:

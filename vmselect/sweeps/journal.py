@@ -1,4 +1,4 @@
-"""The journal of a sweep: events as lines of JSON, each on disk before its action."""
+"""The journal of a sweep: events as lines of JSON, each on disk before its action; and the state computed from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import datetime as dt
 import fcntl
 import json
 import os
-import platform
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,17 @@ NAME = "journal.jsonl"
 FORMAT = 1
 LIMIT_BYTES = 256 << 20
 Event = dict[str, Any]
+STATUSES = ("queued", "starting", "running", "done", "failed", "skipped")
+ENDINGS = {
+    "cap": "ended at its time cap",
+    "stop": "stopped",
+    "cut": "the connection was cut",
+    "silent": "the connection went silent",
+    "guard": "its supervisor was killed",
+    "start": "could not be started",
+    "worker": "a worker was lost",
+}
+"""Why an attempt ended, in its ``gone`` event, to the text for users."""
 
 
 class Journal:
@@ -90,21 +100,6 @@ def read_journal(folder: Path) -> list[Event]:
     if events and events[0].get("format", FORMAT) > FORMAT:
         raise SweepError(f"{path}: written by a newer vmselect. Upgrade it: pip install --upgrade vmselect")
     return events
-
-
-def this_machine() -> dict[str, str]:
-    """Identifies this machine since its last boot: process ids in a journal are valid only there."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = ""
-    return {"host": platform.node(), "boot": boot}
-
-
-# The state of a sweep: planned, running, done and spent, computed from the journal alone.
-
-
-STATUSES = ("queued", "starting", "running", "done", "failed", "skipped")
 
 
 @dataclass(frozen=True)
@@ -198,7 +193,7 @@ class State:
         """One of :data:`STATUSES`."""
         if self.records.get(trial):
             return "done"
-        last = self.attempts[trial][-1] if self.attempts.get(trial) else None
+        last = self._last_attempt(trial)
         if last is not None and last.open:
             return "running" if last.started else "starting"
         if trial in self.skipped:
@@ -209,13 +204,10 @@ class State:
         """Why a trial left no record."""
         if trial in self.skipped:
             return self.skipped[trial].why
-        last = self.attempts[trial][-1] if self.attempts.get(trial) else None
+        last = self._last_attempt(trial)
         if last is None:
             return "not started"
-        ends = {"cap": "ended at its time cap", "stop": "stopped", "cut": "the connection was cut",
-                "silent": "the connection went silent", "guard": "its supervisor was killed",
-                "start": "could not be started", "worker": "a worker was lost"}  # fmt: skip
-        how = ends.get(last.why) or (f"exit code {last.exit}" if last.exit is not None else "ended")
+        how = ENDINGS.get(last.why) or (f"exit code {last.exit}" if last.exit is not None else "ended")
         return f"{how}, no whole record{f': {last.error}' if last.error else ''}"
 
     def decide_anew(self, stop_when_sure: bool) -> None:
@@ -245,7 +237,9 @@ class State:
             self.stop_when_sure, self.epochs = event.get("stop_when_sure", False), event.get("epochs")
             self.decide_anew(self.stop_when_sure)
             self.budget_usd = event.get("budget_usd", self.budget_usd)
-        elif found := self._attempt(event):
+        for found in self.attempts.get(event.get("trial", ""), ()):
+            if found.number != event.get("attempt"):
+                continue
             if kind == "started":
                 found.started = True
                 found.handle = {**found.handle, **event.get("handle", {})}
@@ -258,9 +252,8 @@ class State:
             elif kind in ("unfetched", "unproved", "empty"):
                 found.error = event.get("why", "") or found.error
 
-    def _attempt(self, event: Event) -> Attempt | None:
-        several = self.attempts.get(event.get("trial", ""), [])
-        return next((attempt for attempt in several if attempt.number == event.get("attempt")), None)
+    def _last_attempt(self, trial: str) -> Attempt | None:
+        return self.attempts[trial][-1] if self.attempts.get(trial) else None
 
 
 def fold(folder: Path, events: Iterable[Event]) -> State:

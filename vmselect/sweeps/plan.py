@@ -473,17 +473,13 @@ class Plan:
         return float(offer.usd_per_hour), f"{offer.provider}/{offer.region}" if known else ""
 
 
-def check_script(arguments: Sequence[str], folder: Path) -> None:
-    """Raise if the command's script is not in ``folder``, from which it will run."""
-    for argument in arguments:
-        if argument in ("-m", "-c"):
-            return
-        if argument.endswith((".py", ".sh")) and not argument.startswith("-"):
-            if not has_file(folder / argument):
-                raise PlanError(
-                    f"The script {argument} is not in {folder}, or is not readable. Start the sweep in its folder."
-                )
-            return
+def check_scripts(trials: Iterable[Trial], folder: Path) -> None:
+    """Raise if the script of a trial's command is not in ``folder``, from which it will run."""
+    for trial in trials:
+        before = itertools.takewhile(lambda argument: argument not in ("-m", "-c"), trial.arguments)
+        scripts = (part for part in before if part.endswith((".py", ".sh")) and not part.startswith("-"))
+        if (script := next(scripts, None)) and not has_file(folder / script):
+            raise PlanError(f"The script {script} is not in {folder}, or not readable. Start the sweep in its folder.")
 
 
 def as_yaml(values: Mapping[str, Any]) -> str:

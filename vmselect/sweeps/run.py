@@ -1,10 +1,11 @@
-"""The result of a sweep."""
+"""Run a plan, resume it, or clean up after it; and the result of a sweep."""
 
 from __future__ import annotations
 
 import math
 import os
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,14 +19,17 @@ from vmselect.errors import ArgumentError, SweepError
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record
 from vmselect.sweeps.engine import Budget, Engine, Listener, load_all, unfinished
-from vmselect.sweeps.journal import FORMAT, Journal, State, fold, read_journal, this_machine, trials_of
-from vmselect.sweeps.plan import Plan, Trial, check_script
+from vmselect.sweeps.journal import FORMAT, NAME, Journal, State, fold, read_journal, trials_of
+from vmselect.sweeps.plan import Plan, Trial, check_scripts
 from vmselect.sweeps.runners import make_runner
+from vmselect.sweeps.runners.runner import Runner, this_machine
 from vmselect.units import format_usd, printable_lines
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
     from vmselect.comparison import Scaling
+
+PLAN = "plan.yaml"
 
 
 @dataclass(frozen=True)
@@ -91,13 +95,12 @@ class SweepResult:
 
 def saving(state: State) -> str:
     """The cost that skipping saved, as a phrase."""
-    estimated, worst = (
-        sum(getattr(skip, name) for skip in state.sure.values()) for name in ("estimated_usd", "worst_usd")
-    )
+    estimated = sum(skip.estimated_usd for skip in state.sure.values())
+    worst = sum(skip.worst_usd for skip in state.sure.values())
     return f"skipping saved about {format_usd(estimated)}, at most {format_usd(worst)}"
 
 
-def spared_findings(state: State) -> tuple[Finding, ...]:
+def skipped_findings(state: State) -> tuple[Finding, ...]:
     """The trials that a sweep skipped because they could not win: information for a ranking of the others."""
     if not (sure := state.sure):
         return ()
@@ -105,31 +108,26 @@ def spared_findings(state: State) -> tuple[Finding, ...]:
     whys = {", ".join(f"{k} {v}" for k, v in factors.get(trial, {}).items()): skip.why for trial, skip in sure.items()}
     shown = "; ".join(f"{who}: {why}" for who, why in list(whys.items())[:5])
     more = f"; and {len(whys) - 5} more" if len(whys) > 5 else ""
-    return (
-        Finding(
-            "not-probed",
-            f"The sweep skipped {len(sure)} trials that could not win ({shown}{more}); {saving(state)}.",
-            f"To run them: vmselect sweep resume {state.folder} --run-all",
-            "info",
-        ),
-    )
+    message = f"The sweep skipped {len(sure)} trials that could not win ({shown}{more}); {saving(state)}."
+    return (Finding("not-probed", message, f"To run them: vmselect sweep resume {state.folder} --run-all", "info"),)
 
 
 def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
     """The result according to the journal."""
-    by_status: dict[str, list[Missing]] = {}
+    missing: dict[str, list[Missing]] = defaultdict(list)
     trials = trials_of(plan, state)
     for trial in trials:
-        status, skip = state.status_of(trial.id), state.skipped.get(trial.id)
-        by_status.setdefault(status, []).append(Missing(trial, state.reason_of(trial.id), bool(skip and skip.sure)))
+        reason = Missing(trial, state.reason_of(trial.id), trial.id in state.sure)
+        missing[state.status_of(trial.id)].append(reason)
+    skips = state.skipped.values()
     files = [file for several in state.records.values() for file in several]
-    open_ones = [*by_status.get("starting", ()), *by_status.get("running", ())]
     return SweepResult(
-        folder=state.folder, records=load_all(state.folder, files), failed=tuple(by_status.get("failed", ())),
-        skipped=tuple(by_status.get("skipped", ())), unproved=tuple(open_ones),
-        spent_usd=state.spent_usd, worst_usd=max(worst_usd, state.spent_usd), added=trials[len(plan.trials) :],
-        saved_usd=sum(skip.estimated_usd for skip in state.skipped.values()),
-        saved_worst_usd=sum(skip.worst_usd for skip in state.skipped.values()), findings=spared_findings(state),
+        folder=state.folder, records=load_all(state.folder, files),
+        failed=tuple(missing["failed"]), skipped=tuple(missing["skipped"]),
+        unproved=(*missing["starting"], *missing["running"]), spent_usd=state.spent_usd,
+        worst_usd=max(worst_usd, state.spent_usd), added=trials[len(plan.trials) :],
+        saved_usd=sum(skip.estimated_usd for skip in skips), saved_worst_usd=sum(skip.worst_usd for skip in skips),
+        findings=skipped_findings(state),
     )  # fmt: skip
 
 
@@ -149,12 +147,6 @@ def status_rows(state: State) -> list[dict[str, Any]]:
             }
         )  # fmt: skip
     return rows
-
-
-# One call runs a plan, continues it, or cleans up after it.
-
-
-PLAN = "plan.yaml"
 
 
 @dataclass(frozen=True)
@@ -218,33 +210,37 @@ def sweep(
         raise ArgumentError(f"{where} is a file. Give a folder.")
     with opened(plan, where, limit=limit, catalog=catalog, listener=listener) as engine:
         engine.ask_stop = ask_stop
-        for trial in plan.trials:
-            check_script(trial.arguments, engine.work)
-        engine.runner.check(plan.trials)
-        sure = engine.state.stop_when_sure if sure is None else sure
-        count = engine.state.epochs if count is None else count
-        engine.state.decide_anew(sure)
+        state, budget = engine.state, engine.budget
+        sure = state.stop_when_sure if sure is None else sure
+        count = state.epochs if count is None else count
+        state.decide_anew(sure)
         engine.reconcile(adopt=True)  # repeating what a crash interrupted belongs to the confirmed cost
-        to_run = unfinished(engine.trials, engine.state)
-        if engine.runner.rents and engine.budget.limit_usd is None and to_run:
+        to_run = tuple(unfinished(engine.trials, state))
+        if engine.runner.rents and budget.limit_usd is None and to_run:
             raise SweepError("This plan rents machines. Set the most that they may cost: budget_usd, --budget-usd.")
-        proposal = _propose(engine, tuple(to_run))
-        engine.budget.check(engine.state, to_run)
+        worst_usd = budget.worst_usd(state, to_run)
+        proposal = Proposal(
+            plan=plan, folder=where, to_run=to_run, trials=engine.trials, prices=dict(budget.prices),
+            estimated_usd=sum(plan.estimated_usd(budget.prices[trial]) for trial in to_run),
+            worst_usd=worst_usd if budget.limit_usd is None else min(worst_usd, budget.limit_usd),
+            spent_usd=state.spent_usd, budget_usd=budget.limit_usd,
+        )  # fmt: skip
+        budget.check(state, to_run)
         if to_run and not agreed and not (confirm is not None and confirm(proposal)):
             raise SweepError("Nothing was started: it was not confirmed. Confirm it, or pass yes=True or --yes.")
-        engine.write("session", budget_usd=engine.budget.limit_usd, worst_usd=proposal.worst_usd, parallel=parallel,
+        engine.write("session", budget_usd=budget.limit_usd, worst_usd=proposal.worst_usd, parallel=parallel,
                      stop_when_sure=sure, epochs=count, pid=os.getpid(), **this_machine())  # fmt: skip
         if sure:
             from vmselect.catalog import Catalog
             from vmselect.sweeps.sequential import Sequential
 
             engine.confirmed_usd = proposal.worst_usd if to_run or agreed else -math.inf
-            engine.sequential = Sequential(catalog or Catalog.default(), engine.budget.prices, where, count)
+            engine.sequential = Sequential(catalog or Catalog.default(), budget.prices, where, count)
         try:
             engine.run(parallel)
         except KeyboardInterrupt:
             engine.write("interrupted")
-        return make_result(plan, engine.state, proposal.worst_usd)
+        return make_result(plan, state, proposal.worst_usd)
 
 
 def resume(folder: str | os.PathLike[str], **options: object) -> SweepResult:
@@ -278,14 +274,13 @@ def opened(
     plan: Plan, folder: Path, *, limit: float | None, catalog: Catalog | None, listener: Listener, changed: bool = False
 ) -> Iterator[Engine]:
     """An engine that holds the journal of ``folder``, which is new or has the same plan, or one ``changed`` since."""
-    # A new plan is checked first: a bad one leaves no folder behind.
-    fresh = not has_file(folder / "journal.jsonl")
-    prices = plan.prices(catalog) if fresh or catalog is not None else {}
-    if fresh:
-        for trial in plan.trials:
-            check_script(trial.arguments, Path.cwd())
-        make_runner(plan, "new", folder, plan.locations(catalog)).check(plan.trials)
-        Budget(plan, prices, limit).check(State(folder), [t.id for t in plan.trials])
+    fresh = not (has_file(folder / NAME) and read_state(folder).about)
+    prices, locations = {}, {}
+    if fresh or catalog is not None:
+        prices, locations = plan.prices(catalog), plan.locations(catalog)
+    if fresh:  # checked first: a bad plan leaves no folder behind
+        _check_trials(plan, make_runner(plan, "new", folder, locations), Path.cwd())
+        Budget(plan, prices, limit).check(State(folder), [trial.id for trial in plan.trials])
     journal = Journal(folder)
     with journal.opened():
         state = fold(folder, read_journal(folder))
@@ -293,8 +288,7 @@ def opened(
             plan.save(folder / PLAN)
             event = journal.write(
                 "sweep", format=FORMAT, id=secrets.token_hex(4), plan=plan.fingerprint, runner=plan.runner,
-                work=str(Path.cwd()), budget_usd=limit, minutes=plan.minutes, prices=prices or plan.prices(catalog),
-                places=plan.locations(catalog),
+                work=str(Path.cwd()), budget_usd=limit, minutes=plan.minutes, prices=prices, places=locations,
                 trials=[[trial.id, dict(trial.factors)] for trial in plan.trials], writer=f"vmselect {__version__}",
             )  # fmt: skip
             state.apply(event)
@@ -303,13 +297,15 @@ def opened(
                 f"{folder} holds a sweep of another plan ({show(state.about['plan'])}). Choose another folder, or "
                 f"resume that one: vmselect sweep resume {folder}"
             )
-        # A catalog's prices hold in its locations.
-        locations = state.about.get("places", {}) if catalog is None else plan.locations(catalog)
+        if catalog is None:  # a catalog's prices hold in its locations
+            prices, locations = state.about["prices"], state.about.get("places", {})
         runner = make_runner(plan, state.about["id"], folder, locations)
-        budget = Budget(plan, prices or state.about["prices"], state.budget_usd if limit is None else limit)
+        work = Path(state.about["work"])
+        if not fresh and not changed:
+            _check_trials(plan, runner, work)
         engine = Engine(
-            plan=plan, folder=folder, work=Path(state.about["work"]), journal=journal, state=state, runner=runner,
-            budget=budget, listener=listener,
+            plan=plan, folder=folder, work=work, journal=journal, state=state, runner=runner, listener=listener,
+            budget=Budget(plan, prices, state.budget_usd if limit is None else limit),
         )  # fmt: skip
         for name, event in state.added.items():
             engine.add_price(name, event["like"])
@@ -321,13 +317,6 @@ def opened(
             raise engine.listener_error
 
 
-def _propose(engine: Engine, to_run: tuple[str, ...]) -> Proposal:
-    plan, budget = engine.plan, engine.budget
-    limit = budget.limit_usd
-    return Proposal(
-        plan=plan, folder=engine.folder, to_run=to_run, trials=engine.trials, prices=dict(budget.prices),
-        estimated_usd=sum(plan.estimated_usd(budget.prices[trial]) for trial in to_run),
-        worst_usd=min(budget.worst_usd(engine.state, to_run), math.inf if limit is None else limit),
-        spent_usd=engine.state.spent_usd,
-        budget_usd=budget.limit_usd,
-    )  # fmt: skip
+def _check_trials(plan: Plan, runner: Runner, work: Path) -> None:
+    check_scripts(plan.trials, work)
+    runner.check(plan.trials)

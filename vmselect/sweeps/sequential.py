@@ -1,4 +1,9 @@
-"""Published figures of GPUs: how much faster than a measured machine another one can be at most."""
+"""Sequential sweeps: which trials can still change the result, which cannot, and which are tied.
+
+Only trials that do the same work are compared: all factors but the location must be equal. They are compared by cost
+(by time if nothing has a price) of a training of ``epochs`` epochs, or of one epoch of a long training. Published
+figures of GPUs bound how much faster than a measured machine another one can be.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +28,20 @@ if TYPE_CHECKING:
     from vmselect.catalog import Catalog
     from vmselect.sweeps.journal import State
 
+Key = tuple[tuple[str, Any], ...]
+LOCATION = ("machine", "instance_type", "region", "market", "nodes")
+"""Factors that determine where a trial runs; all others determine its work."""
+
+MAX_ADDED = 3
+"""The most repetitions added to a setting beyond those in the plan."""
+
 _WITHOUT_TENSOR_CORES = ("Kepler", "Maxwell", "Pascal")
-"""Where no rate of half precision is published, these compute it at the rate of single precision."""
+"""If no rate of half precision is published, these compute it at the rate of single precision."""
 
 _WITHOUT_TF32 = (*_WITHOUT_TENSOR_CORES, "Volta", "Turing")
 """NVIDIA's later architectures compute single precision on tensor cores too, at half the rate of half precision."""
 
-_HOLDS_NOTHING_UP = ("gpu-memory-empty", "gpu-memory-full")
+_HARMLESS = ("gpu-memory-empty", "gpu-memory-full")
 """Findings about GPU memory, which slow no step down."""
 
 
@@ -47,14 +59,7 @@ class Figures:
 
 
 def figures_of(trial: Trial, catalog: Catalog) -> Figures | None:
-    """The figures of all nodes of a trial; None without a GPU, or where something is not published.
-
-    >>> from vmselect.catalog import Catalog
-    >>> from vmselect.sweeps import Plan
-    >>> plan = Plan("python train.py", factors={"instance_type": ["g4dn.xlarge", "c5.large"]}, seed=None)
-    >>> [found and found.single_tflops for found in (figures_of(t, Catalog.embedded()) for t in plan.trials)]
-    [8.1, None]
-    """
+    """The figures of all nodes of a trial; None without a GPU, or if something is not published."""
     named = trial.instance_type
     if named is None:
         return None
@@ -77,8 +82,8 @@ def figures_of(trial: Trial, catalog: Catalog) -> Figures | None:
 def speed_up(measured: Figures, candidate: Figures) -> float | None:
     """How many times faster ``candidate`` can be at most: the best ratio of any of their figures, and at least 1.
 
-    A training may be held up by any of them, or by none (then all machines are equally fast), so the greatest ratio
-    is the limit. None between vendors, whose software differs.
+    Any of them may limit a training, or none (then all machines are equally fast), so the greatest ratio is the bound.
+    None between vendors, whose software differs.
 
     >>> t4 = Figures("NVIDIA", 1, 8.1, 65, None, 320, 4)
     >>> v100 = Figures("NVIDIA", 1, 15.7, 125, None, 900, 8)
@@ -101,14 +106,13 @@ def speed_up(measured: Figures, candidate: Figures) -> float | None:
 def figures_used(published: Figures | None, profiles: Sequence[Profile]) -> Figures | None:
     """The figures of the GPUs that a measured training used; None if its times do not depend on GPUs.
 
-    A training that something else held up (its input, its processors, a neighbour), or that used no GPU, could be any
-    faster elsewhere. One that used one GPU of four is compared by that one.
+    A training that something else limits (input, processors, other tenants), or that used no GPU, could be any faster
+    on another machine. One that used one GPU of four is compared by that one.
     """
     if published is None:
         return None
     for profile in profiles:
-        held_up = any(cause.code not in _HOLDS_NOTHING_UP for cause in find_causes(profile))
-        if profile.environment.framework_gpus == 0 or held_up:
+        if profile.environment.framework_gpus == 0 or any(c.code not in _HARMLESS for c in find_causes(profile)):
             return None
         if published.tf32_tflops is None and "bfloat16" in (profile.environment.precision or ""):
             return None  # computed by other means there than on later GPUs
@@ -131,27 +135,9 @@ def _read(row: Any) -> Figures | None:
 
 
 def _times(one: Figures, gpus: float) -> Figures:
-    return replace(
-        one, gpus=one.gpus * gpus, single_tflops=one.single_tflops * gpus, half_tflops=one.half_tflops * gpus,
-        tf32_tflops=None if one.tf32_tflops is None else one.tf32_tflops * gpus,
-        memory_gb_per_second=one.memory_gb_per_second * gpus,
-    )  # fmt: skip
-
-
-# Sequential sweeps: which trials can still change the result, which cannot, and which are tied.
-#
-# Only trials that do the same work are compared: all factors but the location must be equal. They are compared by
-# cost
-# (by time if nothing has a price) of a training of ``epochs`` epochs, or of one epoch of a long training.
-
-
-LOCATION = ("machine", "instance_type", "region", "market", "nodes")
-"""Factors that determine where a trial runs; all others determine what it does."""
-
-MOST_ADDED = 3
-"""The most repetitions added to a setting beyond those in the plan."""
-
-Key = tuple[tuple[str, Any], ...]
+    names = ("gpus", "single_tflops", "half_tflops", "tf32_tflops", "memory_gb_per_second")
+    scaled = {name: value * gpus for name in names if (value := getattr(one, name)) is not None}
+    return replace(one, **scaled)
 
 
 @dataclass(frozen=True)
@@ -189,28 +175,32 @@ class Sequential:
     ) -> tuple[list[Trial], list[tuple[Trial, str]]]:
         """The queue, ordered by what its trials may change, and the trials that cannot change anything, with why."""
         ranked: list[tuple[tuple[float, float], Trial]] = []
-        hopeless = []
+        hopeless: list[tuple[Trial, str]] = []
         groups = self._groups(trials)
         found = {work: self._standings(settings, state) for work, settings in groups.items()}
         for trial in queue:
             standings = found[work_of(trial)]
             priced = self._priced(groups[work_of(trial)])
             leader = min(standings.values(), key=lambda s: s.cost.high, default=None)
-            own = standings.get(setting_of(trial))
-            price = self._price(trial, priced)
+            own, price = standings.get(setting_of(trial)), self._price(trial, priced)
             if leader is None or price is None:
-                ranked.append(((0.0, self._guess(trial)), trial))
-            elif own is not None:
-                if own.cost.low > leader.cost.high:
-                    hopeless.append((trial, self._why_beaten(own, leader, priced)))
-                else:
-                    ranked.append(((2.0, own.cost.low), trial))
+                ranked.append(((0.0, self._usd_per_tflops(trial)), trial))
+                continue
+            bound = None if own else self._bound(trial, price, standings.values())
+            least = own.cost.low if own else bound.value if bound else 0.0
+            if least <= leader.cost.high:
+                ranked.append(((2.0 if own else 1.0, least), trial))
+                continue
+            high = f"{leader.name} was measured at no more than {self._format(leader.cost.high, priced)}"
+            if bound is None:
+                reason = f"it was measured at {self._format(least, priced)} or more"
             else:
-                bound = self._bound(trial, price, standings.values())
-                if bound is not None and bound.value > leader.cost.high:
-                    hopeless.append((trial, self._why_bound(trial, bound, leader, priced)))
-                else:
-                    ranked.append(((1.0, bound.value if bound else 0.0), trial))
+                times = "no faster" if bound.times_faster == 1 else f"at most {bound.times_faster:.1f} times as fast"
+                reason = (
+                    f"by its published figures its steps are {times} than those of {bound.against}, so it costs at "
+                    f"least {self._format(least, priced)}"
+                )
+            hopeless.append((trial, f"{reason}; {high}"))
         ranked.sort(key=lambda pair: pair[0])
         return [trial for _, trial in ranked], hopeless
 
@@ -229,7 +219,7 @@ class Sequential:
             for setting in first_two:
                 several = settings[setting]
                 added = sum(trial.id in state.added for trial in several)
-                if len(several) == fewest and added < MOST_ADDED:
+                if len(several) == fewest and added < MAX_ADDED:
                     wanted.append((several[0], f"{ahead.name} and {behind.name} are tied"))
         return wanted
 
@@ -273,7 +263,7 @@ class Sequential:
                 if profiles:
                     self._fitted[files] = (profiles, fit_runtime(profiles))
             except VmselectError:
-                pass  # records that do not determine a whole training are ignored
+                pass  # records that cannot be estimated are ignored
         return self._fitted[files]
 
     def _published(self, trial: Trial) -> Figures | None:
@@ -293,7 +283,7 @@ class Sequential:
             return 1.0
         return self.prices[trial.id] or None
 
-    def _guess(self, trial: Trial) -> float:
+    def _usd_per_tflops(self, trial: Trial) -> float:
         """USD per published TFLOPS: the order before anything is measured."""
         published = self._published(trial)
         return math.inf if published is None else (self.prices[trial.id] or 1.0) / published.single_tflops
@@ -308,20 +298,6 @@ class Sequential:
             if known.used is not None and (times := speed_up(known.used, published)) is not None
         ]
         return max(bounds, key=lambda bound: bound.value, default=None)
-
-    def _why_bound(self, trial: Trial, bound: Bound, leader: Standing, priced: bool) -> str:
-        faster = "no faster" if bound.times_faster == 1 else f"at most {bound.times_faster:.1f} times as fast"
-        return (
-            f"by its published figures its steps are {faster} than those of {bound.against}, which makes "
-            f"{self._format(bound.value, priced)} at best; {leader.name} is measured at no more than "
-            f"{self._format(leader.cost.high, priced)}"
-        )
-
-    def _why_beaten(self, own: Standing, leader: Standing, priced: bool) -> str:
-        return (
-            f"it was measured at {self._format(own.cost.low, priced)} or more; {leader.name} at no more than "
-            f"{self._format(leader.cost.high, priced)}"
-        )
 
     def _format(self, value: float, priced: bool) -> str:
         amount = format_usd(value) if priced else format_seconds(value * 3600)

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 
 from vmselect.errors import PlanError, SweepError
-from vmselect.sweeps.journal import this_machine
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners import supervisor as supervisor
 from vmselect.sweeps.runners.runner import (
@@ -22,6 +21,7 @@ from vmselect.sweeps.runners.runner import (
     make_request,
     seen_from,
     supervisor_command,
+    this_machine,
 )
 from vmselect.sweeps.runners.supervisor import free_ports, worker_environments
 

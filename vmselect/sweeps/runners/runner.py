@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -223,6 +224,11 @@ def make_request_file(job: Job, folder: str, work: str, **more: Any) -> str:
     if job.trial.nodes > 1:
         more["nodes"] = job.trial.nodes
     return json.dumps(make_request(job, folder, work, **more))
+
+
+def this_machine() -> dict[str, str]:
+    """Identifies this machine since its last boot: process ids in a journal are valid only there."""
+    return {"host": platform.node(), "boot": supervisor.BOOT}
 
 
 def make_handle(runner: str, job: Job, **more: Any) -> Handle:
