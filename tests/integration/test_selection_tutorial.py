@@ -49,7 +49,7 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     assert "tutorial_mlp: epochs until val_accuracy stabilizes (patience 5)" in printed
     assert re.search(r"Rent standin-(one-core|all-cores) .* of 6 candidates", printed)
     assert "batch size 128: " in printed
-    assert "growing in proportion" in printed
+    assert "Batch size 512 " in printed
     assert (tmp_path / "report.html").stat().st_size > 10_000
     if "VMSELECT_TUTORIAL_OUTPUT" in os.environ:
         Path(os.environ["VMSELECT_TUTORIAL_OUTPUT"]).write_text(printed)
