@@ -16,7 +16,6 @@ import torch
 from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader as loaders
 
-from vmselect.probe.options import Options
 from vmselect.probe.torch_script import TorchScript
 
 LIMIT_US = 2.0
@@ -63,18 +62,11 @@ def main() -> None:
     alone, watched = [], []
     for _ in range(given.rounds):
         alone.append(time_loop(batches, optimizer, given.steps))
-        watch = TorchScript(
-            Options.of(
-                None, batch_size=None, instance_type="none", region="none", metrics=None, factors=None, name=None,
-                sample=3600.0, alarm=None, verbose=0,
-            ),
-            stop=False,
-        )  # fmt: skip
+        watch = TorchScript(instance_type="none", region="none", sample=3600.0, verbose=0, stop=False)
         watch.watch_loader(loaders)
         watch.watch_optimizer(optimizers)
         watched.append(time_loop(batches, optimizer, given.steps))
         watch.close()
-        assert watch.profile is not None
         assert watch.profile.timeline.steps.steps == given.steps
     price = min(watched) - min(alone)
     print(f"a step alone {min(alone):.2f} us, watched {min(watched):.2f} us: {price:.2f} us a step")

@@ -65,13 +65,11 @@ print("to the end")
 NOTHING_STAYS = """
 import time, torch
 from torch.utils.data import DataLoader
-from vmselect.probe.options import Options
 from vmselect.probe.torch_script import TorchScript
 import sys
 optimizers, loaders = sys.modules['torch.optim.optimizer'], sys.modules['torch.utils.data.dataloader']
 before = DataLoader.__iter__
-watch = TorchScript(Options.of(None, batch_size=None, instance_type=None, region=None, metrics=None, factors=None,
-                               name=None, sample=None, alarm=None, verbose=0), stop=False)
+watch = TorchScript(sample=None, verbose=0, stop=False)
 watch.watch_loader(loaders)
 watch.watch_optimizer(optimizers)
 assert DataLoader.__iter__ is not before

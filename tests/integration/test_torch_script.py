@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from vmselect.probe.options import Options
-from vmselect.probe.torch_script import LOADER_MODULE, OPTIMIZER_MODULE, EnoughSteps, TorchScript
+from vmselect.probe.torch_script import LOADER_MODULE, OPTIMIZER_MODULE, EnoughTrainings, TorchScript
 
 torch = pytest.importorskip("torch", reason="torch is not installed: plain torch was left out")
 
@@ -54,19 +53,17 @@ def frozen_then_tuned(epochs: int) -> None:
 
 def probe(folder: Path, script: Callable[[], object], **options: Any) -> list[vs.Profile]:
     """The profiles that ``script`` leaves in ``folder``, in the order of its trainings."""
-    shared: dict[str, Any] = dict.fromkeys(("batch_size", "metrics", "factors", "name", "alarm"))
-    shared |= {"instance_type": "box", "region": "here", "sample": 1.0, "verbose": 0}
-    watch = TorchScript(Options.of(folder, **shared), **{"steps": 5, **options})
+    watch = TorchScript(folder, instance_type="box", region="here", verbose=0, **{"steps": 5, **options})
     watch.watch_loader(sys.modules[LOADER_MODULE])
     watch.watch_optimizer(sys.modules[OPTIMIZER_MODULE])
     try:
         script()
-    except EnoughSteps:
+    except EnoughTrainings:
         pass
     finally:
         watch.close()
     found = sorted(vs.load_profiles(folder), key=lambda one: one.fit.number) if watch.measured else []
-    assert len(found) == watch.measured
+    assert len(found) == watch.profiles_kept
     return found
 
 

@@ -76,7 +76,7 @@ def test_the_parts_are_the_whole(training, ends_well: bool) -> None:
     assert "first" not in timeline.steps.label[1:]
 
 
-@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 400), st.integers(0, 5))
+@given(st.integers(0, 30), st.integers(1, 30), st.integers(0, 400), st.integers(0, 5))
 def test_a_sample_is_bounded_and_begins_with_the_beginning(always: int, size: int, length: int, seed: int) -> None:
     sample: Reservoir[int] = Reservoir(always=always, size=size, seed=seed)
     for number in range(1, length + 1):

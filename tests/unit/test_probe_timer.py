@@ -285,7 +285,7 @@ def test_a_hundred_thousand_epochs_stay_small(timer: StepTimer, clock: Hand) -> 
     assert timeline.epochs[-1].epoch == 19_999
     assert timeline.boundaries[-1].final
     assert timeline.steps.total_seconds == pytest.approx(20.0)
-    assert sum(len(v.batch_seconds) for v in timeline.validations) <= timer_module.BATCHES_ALTOGETHER
+    assert sum(len(v.batch_seconds) for v in timeline.validations) <= timer_module.MAX_VALIDATION_BATCHES
     assert all(v.batches == 2 for v in timeline.validations)
 
 

@@ -1,4 +1,4 @@
-"""ConvergenceProbe: how many epochs a training takes to stabilise, watched from inside ``model.fit``."""
+"""A callback for ``model.fit`` of Keras that records after how many epochs a training stabilizes."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ from vmselect.records.training import MAX_EPOCHS
 from vmselect.records.usage import Usage
 
 SAVE_EVERY_SECONDS = 2.0
-"""How often at most a run that is still going is saved, so that an interrupted one is not lost."""
+"""How often at most a running training is saved, so that an interrupted one is not lost."""
 
 
 class ConvergenceProbe(PlainCallback):
-    """Record after how many epochs the monitored metric stabilises; leave the training as it is.
+    """Record after how many epochs the monitored metric stabilizes, without changing the training.
 
-    The count is the one at which ``keras.callbacks.EarlyStopping`` with the same arguments would have stopped: the
-    probe asks that very callback. ``stop=True`` lets it really stop the training (and, with
-    ``restore_best_weights=True``, put the best weights back). Every training adds its run to ``path``, which is a file
-    or a folder.
+    This is the epoch at which ``keras.callbacks.EarlyStopping`` with the same arguments would have stopped: the probe
+    calls that callback. With ``stop=True`` it really stops the training (and, with ``restore_best_weights=True``,
+    restores the best weights). Every training adds its run to ``path``, which is a file or a folder.
 
     ::
 
@@ -75,7 +74,7 @@ class ConvergenceProbe(PlainCallback):
         self.stop = check_flag("stop", stop)
         self.restore_best_weights = check_flag("restore_best_weights", restore_best_weights)
         if self.restore_best_weights and not self.stop:
-            raise ArgumentError("restore_best_weights=True alters the training, so it needs stop=True.")
+            raise ArgumentError("restore_best_weights=True changes the training. Pass stop=True too.")
         self.instance_type = maybe(check_name, "instance_type", instance_type)
         self.factors = check_factors("factors", factors)
         self.sample, _ = check_sample(sample, None)
@@ -87,21 +86,20 @@ class ConvergenceProbe(PlainCallback):
 
     @property
     def run(self) -> ConvergenceRun | None:
-        """The record of the last training, or of the one that is going on; None before the metric was first logged."""
+        """The record of the last or running training; None before the metric was first logged."""
         watch = self._watch
         if watch.direction is None or watch.batch_size is None:
             return None
-        rule = StoppingRule(
-            monitor=self.monitor,
-            mode=watch.direction,
-            patience=self.patience,
-            min_delta=abs(self.min_delta),
-            start_from_epoch=self.start_from_epoch,
-        )
         return ConvergenceRun(
             created=watch.created,
             batch_size=watch.batch_size,
-            rule=rule,
+            rule=StoppingRule(
+                monitor=self.monitor,
+                mode=watch.direction,
+                patience=self.patience,
+                min_delta=abs(self.min_delta),
+                start_from_epoch=self.start_from_epoch,
+            ),
             model=watch.model,
             parameters=watch.parameters,
             epochs_run=watch.epochs_run,
@@ -117,9 +115,9 @@ class ConvergenceProbe(PlainCallback):
 
     @property
     def epochs_to_stabilise(self) -> int:
-        """Epochs at which early stopping would have ended the last training, else all that were run."""
+        """Epochs after which early stopping would have ended the last training, else all that were run."""
         if not self._watch.epochs_run:
-            raise ProbeError("Nothing has been watched yet. Train with model.fit(..., callbacks=[probe]) first.")
+            raise ProbeError("Nothing has been recorded yet. Train with model.fit(..., callbacks=[probe]) first.")
         return self._watch.stabilised_after or self._watch.epochs_run
 
     @property
@@ -138,11 +136,12 @@ class ConvergenceProbe(PlainCallback):
         factors = read_factors(self.factors)
         if target is not None:
             check_writable(target)
-            _runs_in(target)  # a file that is no study is refused now, not when a training has been paid for
+            _runs_in(target)  # reject a file that is no study before the training
         self.saved_to = None
-        facts = keras_fit.read_fit(sys._getframe(1))
+        frame = sys._getframe(1)
+        facts = keras_fit.read_fit(frame)
         machine = environment.locate(instance_type=self.instance_type).instance_type
-        judge = keras.callbacks.EarlyStopping(
+        early_stopping = keras.callbacks.EarlyStopping(
             monitor=self.monitor,
             patience=self.patience,
             min_delta=self.min_delta,
@@ -150,11 +149,11 @@ class ConvergenceProbe(PlainCallback):
             start_from_epoch=self.start_from_epoch,
             restore_best_weights=self.restore_best_weights,
         )
-        judge.set_model(self._model if self.stop else _Stand(self._model))
-        judge.on_train_begin()
+        early_stopping.set_model(self._model if self.stop else _Unstoppable(self._model))
+        early_stopping.on_train_begin()
         self._watch = _Watch(
             facts=facts,
-            judge=judge,
+            early_stopping=early_stopping,
             target=target,
             factors=factors,
             batch_size=self.batch_size or facts.batch_size,
@@ -162,7 +161,7 @@ class ConvergenceProbe(PlainCallback):
             is_chief=environment.read_worker(self._model)[0] == 0,
             observation=Observation(self.sample),
         )
-        self._watch.observation.start(watch_call(sys._getframe(1)))
+        self._watch.observation.start(watch_call(frame))
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Steps begin."""
@@ -177,7 +176,7 @@ class ConvergenceProbe(PlainCallback):
         self._watch.observation.enter("boundary")
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Infer the batch size from the first step, where it is not known."""
+        """Infer the batch size from the first step if it is unknown."""
         watch = self._watch
         watch.observation.enter("steady_steps")
         if watch.batch_size is None and not watch.epochs_run and not watch.facts.threaded:
@@ -195,10 +194,8 @@ class ConvergenceProbe(PlainCallback):
             )
         if not watch.epochs_run:
             watch.initial_epoch = epoch
-            watch.model, watch.parameters = (
-                environment.name_model(self._model),
-                environment.count_parameters(self._model),
-            )
+            watch.model = environment.name_model(self._model)
+            watch.parameters = environment.count_parameters(self._model)
         watch.epochs_run, watch.fit_seconds = epoch + 1, time.perf_counter() - watch.clock
         value = logs.get(self.monitor)
         if value is None:
@@ -208,19 +205,19 @@ class ConvergenceProbe(PlainCallback):
         if watch.stabilised_after is None:
             watch.metrics.update(_as_numbers(logs))
             if value is not None:
-                self._ask_judge(epoch, logs)
+                self._apply_rule(epoch, logs)
         if watch.stabilised_after == epoch + 1 or watch.fit_seconds >= watch.next_save:
-            # What fails here may succeed at the end, and is no reason to end a training; the first try is: a file that
-            # holds another study should be known after one epoch.
+            # Saving may succeed later, so a failure does not end the training. The first one does: the file may contain
+            # another study.
             with suppress(ProfileError) if self.saved_to else nullcontext():
                 self._save()
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Close the record and save it."""
         watch = self._watch
-        if watch.judge is None:
+        if watch.early_stopping is None:
             return
-        watch.judge.on_train_end()
+        watch.early_stopping.on_train_end()
         watch.observation.end()
         watch.ended, watch.fit_seconds = True, time.perf_counter() - watch.clock
         self._save()
@@ -228,36 +225,34 @@ class ConvergenceProbe(PlainCallback):
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _ask_judge(self, epoch: int, logs: Mapping[str, Any]) -> None:
-        watch = self._watch
+    def _apply_rule(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        watch, early_stopping = self._watch, self._watch.early_stopping
         try:
-            watch.judge.on_epoch_end(epoch, logs)
+            early_stopping.on_epoch_end(epoch, logs)
         except ValueError as unknown:
-            if watch.judge.monitor_op is not None:
+            if early_stopping.monitor_op is not None:
                 raise
             raise ProbeError(
                 f"Keras does not know whether {self.monitor} should rise or fall. "
                 'Pass mode="max" or mode="min" to ConvergenceProbe.'
             ) from unknown
-        # What the judge counts as an improvement gives the direction that it found.
-        watch.direction = "min" if bool(watch.judge.monitor_op(0.0, 1.0)) else "max"
-        if 0 < watch.judge.stopped_epoch == epoch:
+        watch.direction = "min" if bool(early_stopping.monitor_op(0.0, 1.0)) else "max"
+        if 0 < early_stopping.stopped_epoch == epoch:
             watch.stabilised_after = epoch + 1
             if self.verbose:
                 sys.stdout.write(f"vmselect: {self.monitor} stabilised after {epoch + 1} epochs\n")
                 sys.stdout.flush()
 
     def _check_absence(self, epoch: int, logs: Mapping[str, Any]) -> None:
-        """An epoch without validation has no validation metric; anything else is a wrong name."""
+        """Reject a metric that is neither logged nor expected from a later validation."""
         facts, epochs = self._watch.facts, self.params.get("epochs")
         validated = any(name.startswith("val_") for name in logs)
         will_validate = facts.has_validation is None or epochs is None or facts.validates_between(epoch + 1, epochs)
         may_come = self.monitor.startswith("val_") and will_validate and not validated
         if not self._watch.curve and not may_come:
             raise ProbeError(
-                f"There is no metric {self.monitor!r}; this training logs: {', '.join(logs) or 'nothing'}. Pass "
-                "monitor= with one of them, or validation data and a validation_freq within the epochs; a callback "
-                "that adds the metric must come before the probe."
+                f"This training logs no {self.monitor!r}, only: {', '.join(logs) or 'nothing'}. Pass one of them as "
+                "monitor=, or add validation data, or put the callback that logs the metric before the probe."
             )
 
     def _save(self) -> None:
@@ -272,16 +267,16 @@ class ConvergenceProbe(PlainCallback):
         watch.next_save = time.perf_counter() - watch.clock + SAVE_EVERY_SECONDS
 
     def __getstate__(self) -> dict[str, Any]:
-        # What belongs to a running training is not the probe's to copy.
+        # A copy does not refer to the running training.
         return self.__dict__ | {"_watch": self._watch.without_training(), "_model": None}
 
 
 @dataclass
 class _Watch:
-    """What is known of one training while it runs."""
+    """The state of one training."""
 
     facts: keras_fit.FitFacts = field(default_factory=keras_fit.FitFacts)
-    judge: Any = None
+    early_stopping: Any = None
     target: Path | None = None
     factors: Factors = field(default_factory=dict)
     batch_size: int | None = None
@@ -305,18 +300,18 @@ class _Watch:
 
     @property
     def usage(self) -> Usage | None:
-        """What the machine has done until now, summed up."""
+        """Utilization of the machine until now."""
         seen = self.observation.usage
         return self.kept_usage if seen is None else seen.summed_up()
 
     def without_training(self) -> _Watch:
-        """The same without what belongs to the training itself."""
-        nothing = Observation(None)
-        return replace(self, facts=keras_fit.FitFacts(), judge=None, observation=nothing, kept_usage=self.usage)
+        """The same without references to the training itself."""
+        facts, observation = keras_fit.FitFacts(), Observation(None)
+        return replace(self, facts=facts, observation=observation, early_stopping=None, kept_usage=self.usage)
 
 
-class _Stand:
-    """Stands in for the model before the judge, so that its verdict changes nothing."""
+class _Unstoppable:
+    """Replaces the model for early stopping, which then does not stop the training."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -324,12 +319,12 @@ class _Stand:
 
     @property
     def metrics(self) -> Any:
-        """The model's own metrics: they define in which direction each improves."""
+        """The metrics of the model, which define whether each should rise or fall."""
         return self._model.metrics
 
 
 def _runs_in(path: Path) -> tuple[ConvergenceRun, ...]:
-    """The runs that a file already holds, which are kept."""
+    """The runs that a file already contains."""
     return ConvergenceStudy.load(path).runs if path.is_file() else ()
 
 

@@ -1,13 +1,10 @@
-"""Detect the end of a training that Keras does not report: an exception, a kill.
+"""Detect the end of a training that Keras does not report, such as an exception or SIGTERM.
 
-Keras calls no hook when ``fit`` raises. The record that is written ahead outlives any end; what is here adds what was
-the matter, and gives the record its final name while the process lives:
+Keras calls no hook when ``fit`` raises. A watch detects the end in three ways:
 
-* the step functions are called through a guard, which sees memory run out at the moment when it does;
-* the list of callbacks lives as long as ``fit`` does: when it dies, or the interpreter ends, ``fit`` is over;
-* SIGTERM, which by default ends a process at once, is noted first and then ends the process.
-
-And what a training that was cut in mid-epoch leaves behind is let go before the interpreter ends.
+* it wraps the step functions, and receives their exceptions at once;
+* the list of callbacks lives as long as ``fit``: the training ends when it is deleted, or when the interpreter exits;
+* it handles SIGTERM, which by default ends a process at once.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import re
 import signal
 import sys
 import threading
@@ -23,36 +21,30 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 EndOutcome = Literal["interrupted", "out_of_memory"]
-Note = Callable[[BaseException | None, str | None], None]
-"""Takes the exception that ended the training, where known, or else what is known of it."""
+OnEnd = Callable[[BaseException | None, str | None], None]
+"""Takes the exception that ended the training, or else a text about its end."""
 
 _MEMORY_ERRORS = {"ResourceExhaustedError", "OutOfMemoryError"}
-_MEMORY_WORDS = (
-    "resource_exhausted",
-    "oom when allocating",
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-)
+_MEMORY_MESSAGE = re.compile("resource_exhausted|oom when allocating|out of memory|can('t|not) allocate memory", re.I)
 
 
 class EndWatch:
-    """Calls ``note`` once when a training ends and no hook is called; :meth:`stop` ends the watch.
+    """Calls ``on_end`` once when a training ends and no hook is called; :meth:`stop` ends the watch.
 
-    ``anchor`` is something that lives as long as the training does.
+    ``anchor`` is an object that lives as long as the training.
     """
 
-    def __init__(self, note: Note, *, anchor: object) -> None:
-        self._note = note
+    def __init__(self, on_end: OnEnd, *, anchor: object) -> None:
+        self._on_end = on_end
         self._guards: list[tuple[weakref.ref[Any], str, Any, Any]] = []
         self._signal_set = self._over = False
         self._process = os.getpid()
-        # Where nothing dies with the training, the end of the interpreter is the net that remains.
-        self._finalizer = weakref.finalize(anchor, self._forgotten)
+        # If the anchor outlives the training, the exit of the interpreter ends the watch.
+        self._finalizer = weakref.finalize(anchor, self._on_deletion)
         self._watch_signal()
 
     def guard(self, owner: Any, name: str) -> None:
-        """From now on, see the exceptions that this function of ``owner`` raises."""
+        """Detect the exceptions of this function of ``owner`` from now on."""
         function = vars(owner).get(name)
         if function is None or any(name == guard[1] for guard in self._guards):
             return
@@ -70,7 +62,7 @@ class EndWatch:
         setattr(owner, name, guarded)
 
     def release(self, name: str | None = None) -> None:
-        """Put back what was guarded: the function ``name``, or all."""
+        """Restore the guarded function ``name``, or all."""
         for guard in [guard for guard in self._guards if name in (None, guard[1])]:
             self._guards.remove(guard)
             reference, guarded_name, before, guarded = guard
@@ -79,7 +71,7 @@ class EndWatch:
                 setattr(owner, guarded_name, before)
 
     def stop(self) -> None:
-        """The training has ended as it should, or its end was noted."""
+        """The training has ended normally, or its end was reported."""
         self._over = True
         self.release()
         self._finalizer.detach()
@@ -90,20 +82,18 @@ class EndWatch:
 
     def _end(self, error: BaseException | None, detail: str | None) -> None:
         self.stop()
-        self._note(error, detail)
+        self._on_end(error, detail)
 
-    def _forgotten(self) -> None:
-        if os.getpid() != self._process:  # a child made by fork ends, and with it nothing of ours
-            return
-        error = sys.exc_info()[1] or getattr(sys, "last_value", None)
-        self._end(error, None)
+    def _on_deletion(self) -> None:
+        if os.getpid() == self._process:  # otherwise a forked child exits, and the training continues
+            self._end(sys.exc_info()[1] or getattr(sys, "last_value", None), None)
 
     def _watch_signal(self) -> None:
-        # A handler of the user's own raises or exits in its way, which the other nets catch.
+        # A handler of the user raises or exits, which the other ways detect.
         if threading.current_thread() is not threading.main_thread():
             return
         handler = signal.getsignal(signal.SIGTERM)
-        # A watch that was called off by another thread could not put the signal back.
+        # A watch that was stopped in another thread could not restore the signal.
         left = getattr(handler, "__self__", None)
         if handler == signal.SIG_DFL or (isinstance(left, EndWatch) and left._over):
             signal.signal(signal.SIGTERM, self._on_signal)
@@ -112,29 +102,29 @@ class EndWatch:
     def _on_signal(self, number: int, _frame: Any) -> None:
         if os.getpid() == self._process:
             self._end(None, "SIGTERM")
-        else:  # a child made by fork has the handler too, and nothing to note
+        else:  # a forked child inherits the handler, and has nothing to report
             signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)  # the default action is back in force: end as without the probe
+        os.kill(os.getpid(), number)  # with the default action restored, end as without the probe
 
 
 def release_data_before_exit() -> None:
-    """TensorFlow reads a Python data set ahead in a thread of its own, also when the epoch it reads for was left.
+    """End TensorFlow's prefetching thread before the interpreter exits.
 
-    If that thread is still at it when the interpreter ends, each waits for the other for ever: the process never exits.
-    A collection while Python still runs lets the abandoned iterator, and with it the thread, end in order.
+    The thread reads a Python data set ahead, even after its epoch was cut short. If it still runs at exit, the thread
+    and the interpreter wait for each other forever. A garbage collection before exit ends the iterator and the thread.
     """
     if "tensorflow" in sys.modules:
-        atexit.unregister(gc.collect)  # once is enough, however many trainings were cut
+        atexit.unregister(gc.collect)  # once is enough for any number of trainings
         atexit.register(gc.collect)
 
 
 def classify(error: BaseException | None, detail: str | None = None) -> tuple[EndOutcome, str | None]:
-    """The outcome that ``error`` means, and one line about it."""
+    """The outcome of a training that ended with ``error``, and one line about it."""
     if error is None:
         return "interrupted", detail
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # TensorFlow opens with "Graph execution error:" and comes to the point much later.
-    relevant = next((line for line in lines if _mentions_memory(line)), lines[0] if lines else "")
+    # TensorFlow's message begins with "Graph execution error:" and mentions memory much later.
+    relevant = next(filter(_MEMORY_MESSAGE.search, lines), lines[0] if lines else "")
     text = f"{type(error).__name__}: {relevant}" if relevant else type(error).__name__
     return ("out_of_memory" if is_out_of_memory(error) else "interrupted"), text[:300]
 
@@ -145,11 +135,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     # XLA and torch raise plain runtime errors; only the message identifies them.
     technical = isinstance(error, RuntimeError) or type(error).__module__.startswith(("tensorflow", "jax", "torch"))
-    if technical and _mentions_memory(str(error)):
+    if technical and _MEMORY_MESSAGE.search(str(error)):
         return True
     return error.__cause__ is not None and is_out_of_memory(error.__cause__)
-
-
-def _mentions_memory(text: str) -> bool:
-    lowered = text.lower()
-    return any(words in lowered for words in _MEMORY_WORDS)

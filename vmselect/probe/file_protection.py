@@ -1,8 +1,7 @@
-"""Where files go that a probe must not let be written: scratch folders, in which they can be found again.
+"""Redirect the files of a training that is cut short to scratch folders.
 
-What a script saves with its framework's own functions while it is probed is the state after a few steps. It goes to a
-scratch folder, so that the time it takes is measured and nothing of the user's is replaced; if the script loads it
-again, it gets what it has saved.
+A probed training saves its state after a few steps, which must not replace a file of the user. Saving to a scratch
+folder still measures its time, and a script that loads the file again gets what it has saved.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
     from vmselect.records.training import Saving
 
 MARK = ".vmselect-scratch-"
-"""How the name of every scratch folder begins."""
+"""The prefix of the name of every scratch folder."""
 
 
 class Function(NamedTuple):
-    """A function that takes a path: in which module, of which class, its name and that of the argument."""
+    """A function with a path as argument: its module, class and name, and the name of the argument."""
 
     module: str
     owner: str | None
@@ -54,42 +53,36 @@ LOADING = (
         "transformers.tokenization_utils_base", "PreTrainedTokenizerBase", "from_pretrained",
         "pretrained_model_name_or_path",
     ),
-    Function("transformers.utils.hub", None, "cached_files", "path_or_repo_id"),  # configurations come by this
+    Function("transformers.utils.hub", None, "cached_files", "path_or_repo_id"),  # loads configurations
 )  # fmt: skip
 
 
 def make_scratch_folder(near: Path) -> Path:
-    """A new folder on the disk on which ``near`` is or would be, because how fast that is, is part of the time."""
+    """A new folder on the disk of ``near``, so that the time of saving is that of the same disk."""
     parent = next((folder for folder in near.absolute().parents if folder.is_dir()), None)
     usual = Path(tempfile.gettempdir())
-    elsewhere = parent is not None and parent.stat().st_dev != usual.stat().st_dev and os.access(parent, os.W_OK)
-    return Path(tempfile.mkdtemp(prefix=MARK, dir=parent if elsewhere else usual))
+    other_disk = parent is not None and parent.stat().st_dev != usual.stat().st_dev and os.access(parent, os.W_OK)
+    return Path(tempfile.mkdtemp(prefix=MARK, dir=parent if other_disk else usual))
 
 
 class ScratchFolders:
-    """Scratch folders that last as long as the probed script does."""
+    """Scratch folders that exist as long as the probed script runs."""
 
     def __init__(self) -> None:
         self._moved: dict[str, str] = {}
         self._folders: dict[str, Path] = {}
         self._given: list[Path] = []
         self.redirected: dict[str, None] = {}
-        """What was redirected by the script's own calls, for people."""
-
-    def watch(self, after_import: Callable[[str, Callable[[Any], None]], None]) -> None:
-        """Have what frameworks save go elsewhere from now on, and what they load come from there."""
-        for functions, change in ((SAVING, self.move), (LOADING, self.find)):
-            for one in functions:
-                after_import(one.module, functools.partial(_wrap, one, change))
+        """The paths that calls of the script were redirected from, for messages."""
 
     def find(self, path: str) -> str:
-        """Where a file is that was asked for: in a scratch folder if it was written there."""
+        """The current path of a requested file: in a scratch folder if it was written there."""
         asked = _absolute(path)
         for target, elsewhere in reversed(self._moved.items()):
             if asked == target or asked.startswith(target + os.sep):
                 there = elsewhere + asked[len(target) :]
             elif Path(asked).parent == Path(target).parent:
-                # Names that hold the number of an epoch are made by who writes them.
+                # The writer inserts the number of an epoch into the name.
                 there = str(Path(elsewhere).parent / Path(asked).name)
             else:
                 continue
@@ -98,7 +91,7 @@ class ScratchFolders:
         return path
 
     def adopt(self, target: str, elsewhere: str, folder: Path) -> None:
-        """A probe has redirected ``target`` and needs ``folder`` no more; the script may still."""
+        """Take over the ``folder`` of a probe that has redirected ``target``: the script may still load from it."""
         self._moved[_absolute(target)] = elsewhere
         self._given.append(folder)
 
@@ -109,7 +102,7 @@ class ScratchFolders:
         self._moved, self._folders, self._given = {}, {}, []
 
     def move(self, path: str) -> str:
-        """Where to write what is meant for ``path``."""
+        """The scratch path for a file that was meant for ``path``."""
         target = _absolute(path)
         if MARK in target:
             return path
@@ -123,15 +116,17 @@ class ScratchFolders:
 
 
 current: ScratchFolders | None = None
-"""That of the script which this process probes, if it does."""
+"""The folders of the script that this process probes, if any."""
 
 
 @contextmanager
 def saved_in_scratch(after_import: Callable[[str, Callable[[Any], None]], None]) -> Iterator[ScratchFolders]:
-    """Nothing that this process saves replaces a file, until the block ends."""
+    """Redirect what frameworks save in this process to scratch folders, and what they load, until the block ends."""
     global current
     current = folders = ScratchFolders()
-    folders.watch(after_import)
+    for functions, change in ((SAVING, folders.move), (LOADING, folders.find)):
+        for one in functions:
+            after_import(one.module, functools.partial(_wrap, one, change))
     try:
         yield folders
     finally:
@@ -141,9 +136,9 @@ def saved_in_scratch(after_import: Callable[[str, Callable[[Any], None]], None])
 
 @contextmanager
 def note_writes(counts: Callable[[], bool], *, inside: Iterable[Path], but: Path) -> Iterator[dict[str, None]]:
-    """Files in the folders ``inside`` that Python code opens for writing during the block while ``counts()`` is true.
+    """List the files in the folders ``inside`` that Python code opens for writing while ``counts()`` is true.
 
-    The files stay where they are. Scratch folders and files in ``but`` are not noted.
+    The files are not redirected. Scratch folders and files in ``but`` are not listed.
     """
     written: dict[str, None] = {}
     folders, ours = tuple(_absolute(str(folder)) + os.sep for folder in inside), _absolute(str(but))
@@ -166,9 +161,9 @@ def note_writes(counts: Callable[[], bool], *, inside: Iterable[Path], but: Path
 
 
 class Scratch:
-    """Sends what ``writers`` write elsewhere until :meth:`put_back`; each comes with its attribute that says where.
+    """Redirects the files of ``writers``, each given with its attribute that holds the path, until :meth:`put_back`.
 
-    ``bind`` gives what else a writer must have in order to write to another place.
+    ``bind`` returns further attributes that a writer needs for another path.
     """
 
     def __init__(
@@ -180,13 +175,13 @@ class Scratch:
         self._unset: list[tuple[Any, str]] = []
         self._away = True
         self.redirected: list[str] = []
-        """What was redirected, for people."""
+        """The redirected writers and paths, for messages."""
         try:
             for writer, attribute in writers:
                 given = vars(writer).get(attribute)
                 target = _read_path(given)
                 if given is None:
-                    self._unset.append((writer, attribute))  # made from other paths later
+                    self._unset.append((writer, attribute))  # derived from other paths later
                 elif target and MARK not in target:
                     self._redirect(writer, target)
         except BaseException:  # such as a full disk
@@ -194,21 +189,21 @@ class Scratch:
             raise
 
     def put_back(self) -> None:
-        """Give the writers their own paths again, if they are away: for good, or until :meth:`send_away`."""
-        if not self._away:  # they may be another's by now
+        """Restore the paths of the writers, for good or until :meth:`send_away`."""
+        if not self._away:  # another object may have redirected them by now
             return
         self._away = False
         for writer, before, _ in self._paths:
             vars(writer).update(before)
 
     def send_away(self) -> None:
-        """Let the writers write elsewhere."""
+        """Redirect the writers again."""
         self._away = True
         for writer, _, moved in self._paths:
             vars(writer).update(moved)
 
     def close(self) -> None:
-        """Put every path back, and remove what was written."""
+        """Restore every path and remove the scratch folders."""
         self.put_back()
         for writer, attribute in self._unset:
             if MARK in str(vars(writer).get(attribute)):
@@ -225,7 +220,7 @@ class Scratch:
         there = str(folder / (Path(_absolute(target)).name or "files"))
         self._folders.append((target, there, folder))
         start = target.rstrip("/" + os.sep)
-        # Some keep further paths that were made from the first.
+        # Some writers have further paths that are derived from the first.
         moved: dict[str, Any] = {
             name: _alike(there + path[len(start) :], value)
             for name, value in vars(writer).items()
@@ -239,44 +234,41 @@ class Scratch:
 
 def _wrap(function: Function, change: Callable[[str], str], module: Any) -> None:
     owner = module if function.owner is None else getattr(module, function.owner, None)
-    # Of a method of the class, the underlying function is replaced, and stays what it was.
+    # Of a classmethod, the underlying function is replaced.
     found = vars(owner).get(function.name) if owner is not None else None
     bare = found.__func__ if isinstance(found, classmethod) else found
     if not callable(bare) or function.argument not in inspect.signature(bare).parameters:
-        return  # another release of the framework
+        return  # a release of the framework without this argument
     parameters = inspect.signature(bare)
 
     @functools.wraps(bare)
-    def elsewhere(*arguments: Any, **options: Any) -> Any:
+    def redirected(*arguments: Any, **options: Any) -> Any:
         if current is None:
             return bare(*arguments, **options)
         bound = parameters.bind(*arguments, **options)
         path = bound.arguments.get(function.argument)
         given = _read_path(path)
         changed = change(given) if given is not None else None
-        if changed is not None and changed != given:  # what stays where it is, is passed on as it came
+        if changed is not None and changed != given:
             bound.arguments[function.argument] = _alike(changed, path)
         return bare(*bound.args, **bound.kwargs)
 
-    setattr(owner, function.name, classmethod(elsewhere) if isinstance(found, classmethod) else elsewhere)
+    setattr(owner, function.name, classmethod(redirected) if isinstance(found, classmethod) else redirected)
 
 
 def _read_path(value: Any) -> str | None:
-    """A path as text, whichever way it was given; None for what is none."""
+    """A path as text; None for any other value."""
     path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     return path if isinstance(path, str) else None
 
 
 def _alike(path: str, given: Any) -> str | Path:
-    """``path`` in the way in which another was given."""
+    """``path`` as a Path if ``given`` is one."""
     return Path(path) if isinstance(given, Path) else path
 
 
 def _absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)  # noqa: PTH100 - must not follow links
-
-
-# Keras' own saving callbacks, and where each of them writes.
 
 
 WRITERS = {
@@ -287,20 +279,20 @@ WRITERS = {
     "OrbaxCheckpoint": "directory",
     "SaveBestEpoch": "filepath",
 }
-"""Callbacks that write, the last of them keras-tuner's, and the attribute with the path; subclasses write there too."""
+"""Callbacks of Keras and keras-tuner that write, and the attribute with the path. Includes their subclasses."""
 
 _SAVES = tuple(WRITERS[name] for name in ("ModelCheckpoint", "BackupAndRestore", "OrbaxCheckpoint"))
 
 
 def find_writers(callbacks: Iterable[Any]) -> list[tuple[Any, str]]:
-    """Those of the callbacks that write, each with the attribute of the path."""
+    """The callbacks that write, each with the attribute of the path."""
     return [(callback, attribute) for callback in callbacks if (attribute := _where_written(callback))]
 
 
 def describe_saving(callbacks: Iterable[Any]) -> tuple[Saving | None, int | None]:
-    """When Keras' callbacks save the model, and after how many batches where that is so.
+    """When Keras' callbacks save the model, and after how many batches if they do so within epochs.
 
-    What a subclass does after an epoch is unknown, so it does not count as saving after each.
+    A subclass does not count as saving after each epoch, because it may do anything.
     """
     saving = [one for one in callbacks if _where_written(one) in _SAVES]
     by_batches = [one.save_freq for one in saving if _saves_by_batches(one)]
@@ -314,9 +306,9 @@ def describe_saving(callbacks: Iterable[Any]) -> tuple[Saving | None, int | None
 
 
 def take_back(callbacks: Iterable[Any]) -> list[Any]:
-    """Remove what a TensorBoard before the probe has just begun to write; returns those that must begin again.
+    """Remove the file that a TensorBoard before the probe has just opened in ``set_model``.
 
-    It opens a file of its own in ``set_model``. The name holds the process, and no other is newer.
+    Returns the callbacks that must open it again. The file is the newest with this process in its name.
     """
     begun = []
     for callback in callbacks:
@@ -328,7 +320,7 @@ def take_back(callbacks: Iterable[Any]) -> list[Any]:
         own = sorted(
             Path(folder).glob(f"events.out.tfevents.*.{os.getpid()}.*"), key=lambda file: file.stat().st_mtime_ns
         )
-        with suppress(OSError):  # a folder that holds more is the user's
+        with suppress(OSError):  # a folder with other files remains
             if own:
                 own[-1].unlink()
             Path(folder).rmdir()
@@ -338,7 +330,7 @@ def take_back(callbacks: Iterable[Any]) -> list[Any]:
 
 
 def bind_elsewhere(callback: Any, folder: str) -> dict[str, Any]:
-    """What a callback that is bound to its folder from the start must have instead in order to write to ``folder``."""
+    """The attributes that bind a callback to ``folder``, for one that was bound to its own when it was created."""
     base = _find_base(callback)
     if base is None or base.__name__ != "OrbaxCheckpoint":
         return {}
@@ -351,7 +343,7 @@ def _where_written(callback: Any) -> str | None:
 
 
 def _find_base(callback: Any) -> Any:
-    """The class of a framework that makes a callback one of those that write; None for others."""
+    """The class among the bases of a callback that writes files; None if there is none."""
     return next((base for base in type(callback).__mro__ if _is_known(base)), None)
 
 
@@ -361,4 +353,4 @@ def _is_known(kind: type) -> bool:
 
 def _saves_by_batches(callback: Any) -> bool:
     freq = getattr(callback, "save_freq", None)
-    return isinstance(freq, int) and freq > 0  # False is for saving before the machine is taken away only
+    return isinstance(freq, int) and freq > 0  # with False Keras saves before a preemption only

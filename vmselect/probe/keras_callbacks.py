@@ -1,7 +1,7 @@
-"""A Keras callback without Keras: every hook, each doing nothing.
+"""Callbacks for ``model.fit`` of Keras: :class:`IterationProbe` times steps, :class:`EpochProbe` times whole epochs.
 
-Keras accepts any object with these methods, so a probe can be created, copied and pickled where Keras is not
-installed. Keras does not wait for the device before a batch hook that is marked as default.
+Keras accepts any object with the methods of a callback. So a probe imports no Keras, and can be created, copied and
+pickled where Keras is not installed.
 """
 
 from __future__ import annotations
@@ -22,25 +22,34 @@ from vmselect.probe.environment import count_validation_batches, synchronize_dev
 from vmselect.probe.exit_hooks import EndWatch, release_data_before_exit
 from vmselect.probe.file_protection import Scratch, bind_elsewhere, describe_saving, find_writers, take_back
 from vmselect.probe.input_wait import StepTrace
-from vmselect.probe.options import check_whole
+from vmselect.probe.options import check_uncut
 from vmselect.probe.recording import CallbackProbe, Recording, StepProbe
 from vmselect.probe.timer import StepTimer
 
 Logs = Mapping[str, Any] | None
 
+THREADED = (
+    "Keras would call this probe from worker threads, which makes step times meaningless. "
+    "Pass the probe in a list: model.fit(..., callbacks=[probe])."
+)
+
+EVENTS = ("train", "epoch", "train_batch", "test", "test_batch")
+HOOKS = ("set_params", *(f"on_{what}_{when}" for what in EVENTS for when in ("begin", "end")))
+"""The methods by which a callback list calls its callbacks during a training, after ``set_model``."""
+
 
 class PlainCallback:
-    """Base of the probes: stores what Keras passes to a callback. A subclass overrides the hooks that it needs."""
+    """Base of the callbacks: stores the arguments of Keras. A subclass overrides the hooks that it needs."""
 
     params: Mapping[str, Any] = MappingProxyType({})
     _model: Any = None
 
     def set_params(self, params: Mapping[str, Any] | None) -> None:
-        """Keras' own: number of epochs and steps."""
+        """Called by Keras with the number of epochs and steps."""
         self.params = dict(params or {})
 
     def set_model(self, model: Any) -> None:
-        """Keras' own: the model that is trained."""
+        """Called by Keras with the model to train."""
         # torch's wrapper for distributed training holds the Keras model inside.
         wrapped = type(model).__name__ == "DistributedDataParallel"
         self._model = model.module if wrapped else model
@@ -51,14 +60,15 @@ class PlainCallback:
         return self._model
 
     def _ignore(self, logs: Logs = None) -> None:
-        """A hook that the probe does not need."""
+        """An unused hook."""
 
     def _ignore_epoch(self, epoch: int, logs: Logs = None) -> None:
-        """A hook that the probe does not need."""
+        """An unused hook."""
 
     def _ignore_batch(self, batch: int, logs: Logs = None) -> None:
-        """A hook that the probe does not need."""
+        """An unused hook."""
 
+    # Keras does not wait for the device before a batch hook with this mark.
     _ignore_batch._is_default = True  # type: ignore[attr-defined]
 
     on_train_begin = on_train_end = on_test_begin = on_test_end = on_predict_begin = on_predict_end = _ignore
@@ -67,42 +77,28 @@ class PlainCallback:
     on_batch_end = on_train_batch_end = on_test_batch_end = on_predict_batch_end = _ignore_batch
 
 
-# What the probes inside ``model.fit`` share: how a recording begins, ends and is saved, whatever happens.
-
-
 class _OwnStop(int):
     """A true value that marks the probe's own stop; another callback's stop is True."""
 
 
 OWN_STOP = _OwnStop(1)
 
-THREADED = (
-    "Keras would call this probe from worker threads, where step times mean nothing. "
-    "Pass the probe in a list: model.fit(..., callbacks=[probe])."
-)
-
-EVENTS = ("train", "epoch", "train_batch", "test", "test_batch")
-HOOKS = ("set_params", *(f"on_{what}_{when}" for what in EVENTS for when in ("begin", "end")))
-"""The methods by which a callback list calls its callbacks during a training, after ``set_model``."""
-
 
 class KerasProbe(CallbackProbe, PlainCallback):
-    """Base of the probes that are callbacks; a subclass decides what to watch and when to stop."""
+    """Base of the probes that are callbacks; a subclass decides what to time and when to stop."""
 
     _kind: ClassVar[Literal["iteration", "epoch"]]
-    _needs_batch_hooks: ClassVar[bool]
-    _way = "Train with model.fit(..., callbacks=[probe]) first."
+    _remedy = "Train with model.fit(..., callbacks=[probe]) first."
     _scratch: Scratch | None = None
 
     def _reset(self) -> None:
         super()._reset()
         self._untime: Callable[[], None] | None = None
-        self._cut_short = False
-
-    # -- hooks -------------------------------------------------------------------------------------------------------
+        self._cut_short = self._validating = False
+        self._epochs_seen = 0
 
     def set_model(self, model: Any) -> None:
-        """Keras' own: the model that is trained. Only a TensorBoard before the probe has begun to write by now."""
+        """Called by Keras with the model to train. Until now only a TensorBoard before the probe may have written."""
         super().set_model(model)
         caller = sys._getframe(1)
         # Only the frame of Keras' list is read: reading variables keeps them alive as long as the frame.
@@ -117,10 +113,10 @@ class KerasProbe(CallbackProbe, PlainCallback):
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Start recording."""
-        self._end_early(None, None)  # an earlier training whose end was not reported
+        self._end_early(None)  # an earlier training whose end was not reported
         self._reset()
         frame = sys._getframe(1)
-        recording = Recording(self._kind, model=self._model, params=self.params, frame=frame, options=self.options)
+        recording = Recording(self._kind, model=self._model, params=self.params, frame=frame, options=self)
         with recording.timer.leave_out():
             self._check_fit(recording)
             self._watch = self._watch_end(recording)
@@ -138,27 +134,61 @@ class KerasProbe(CallbackProbe, PlainCallback):
                 recording.initial_epoch = epoch
             recording.timer.begin_epoch(epoch)
 
+    def on_test_begin(self, logs: Logs = None) -> None:
+        """The steps of the epoch have ended and its validation begins."""
+        recording = self._recording
+        if recording is None or recording.timer.current is None:
+            return
+        self._end_steps(recording)
+        with recording.timer.leave_out():
+            if self._watch is not None:
+                self._watch.guard(self._model, "test_function")
+            self._validating = True
+            self._prepare_validation()
+        recording.timer.begin_validation()
+
+    def on_test_end(self, logs: Logs = None) -> None:
+        """A validation has ended."""
+        recording = self._recording
+        if recording is None or not self._validating:
+            return
+        batches, truncated = self._count_validation()
+        recording.timer.end_validation(truncated=truncated, batches=batches)
+        with recording.timer.leave_out():
+            self._validating = False
+            if self._watch is not None:
+                self._watch.release("test_function")
+            if not truncated and recording.validation_examples is None:
+                recording.validation_examples = recording.count_examples(steps=batches)
+        recording.note()
+
     def on_train_end(self, logs: Logs = None) -> None:
         """Stop recording and keep the profile."""
-        self._close("stopped" if self._cut_short else "watched")
+        self._finish()
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
 
-    def _prepare(self, recording: Recording) -> None:
-        """Get ready for the training that begins."""
-
     def _check_fit(self, recording: Recording) -> None:
-        """Refuse a training that cannot be measured, before its first step."""
-        if self._needs_batch_hooks and recording.fit.threaded:
-            raise ProbeError(THREADED)
+        """Reject a training that cannot be measured, before its first step."""
+
+    def _prepare(self, recording: Recording) -> None:
+        """Set up for the training that begins."""
+
+    def _end_steps(self, recording: Recording) -> None:
+        """The last step of an epoch has ended. Called once or twice per epoch."""
+
+    def _prepare_validation(self) -> None:
+        """Set up for the validation that begins."""
+
+    def _count_validation(self) -> tuple[int | None, bool]:
+        """Batches of the validation that has ended, and whether it was cut short."""
+        return count_validation_batches(self._model), False
 
     def _stop_fit(self, epoch: int) -> None:
-        """Let the training end with this epoch."""
+        """End the training with this epoch."""
         if self._recording is not None and (self._recording.epochs or epoch + 2) > epoch + 1:
             self._cut_short = True
         self._model.stop_training = True
-
-    # -- the end -----------------------------------------------------------------------------------------------------
 
     def _watch_end(self, recording: Recording) -> EndWatch:
         callback_list: Any = recording.fit.callback_list and recording.fit.callback_list()
@@ -178,25 +208,22 @@ class KerasProbe(CallbackProbe, PlainCallback):
 
 
 def _time_epoch_ends(callback_list: Any, timer: StepTimer) -> Callable[[], None]:
-    """Time ``on_epoch_end`` of all callbacks together: they may be saving the model.
+    """Time ``on_epoch_end`` of all callbacks together, because they may save the model.
 
     Returns a function that undoes it.
     """
-    own, reference = vars(callback_list), weakref.ref(callback_list)
-    before = own.get("on_epoch_end")
-    call = before or functools.partial(_call, type(callback_list).on_epoch_end, reference)
+    reference, before = weakref.ref(callback_list), vars(callback_list).get("on_epoch_end")
+    method: Callable[[], Any] = weakref.WeakMethod(callback_list.on_epoch_end) if before is None else lambda: before
 
     def on_epoch_end(epoch: int, logs: Logs = None) -> None:
-        timer.begin_epoch_end()
-        call(epoch, logs)
-        timer.end_epoch_end()
+        with timer.epoch_end():
+            method()(epoch, logs)
 
     def undo() -> None:
         here = reference()
         if here is not None and vars(here).get("on_epoch_end") is on_epoch_end:
-            if before is None:
-                del here.on_epoch_end
-            else:
+            del here.on_epoch_end
+            if before is not None:
                 here.on_epoch_end = before
 
     callback_list.on_epoch_end = on_epoch_end
@@ -204,10 +231,10 @@ def _time_epoch_ends(callback_list: Any, timer: StepTimer) -> Callable[[], None]
 
 
 def _redirect_files(callback_list: Any) -> Scratch | None:
-    """Redirect what the callbacks write while their hooks run, until the training ends.
+    """Redirect the files of the callbacks while their hooks run, until the training ends.
 
-    Between hooks the paths are the user's own: ``fit`` may fail at any moment without calling a hook, and a notebook
-    keeps all that it held.
+    Between hooks the paths are the original ones: ``fit`` may fail at any moment without calling a hook, and a
+    notebook keeps all objects of a failed call.
     """
     scratch = Scratch(find_writers(callback_list.callbacks), bind_elsewhere)
     if not scratch.redirected:
@@ -224,7 +251,7 @@ def _redirect_files(callback_list: Any) -> Scratch | None:
         finally:
             scratch.close()
             for name in HOOKS:
-                vars(reference()).pop(name, None)  # the list may serve another training
+                vars(reference()).pop(name, None)  # the list may be used for another training
 
     callback_list.on_train_end = on_train_end
     return scratch
@@ -240,39 +267,32 @@ def _call_redirected(
         scratch.put_back()
 
 
-def _call(method: Callable[..., None], reference: weakref.ref[Any], *arguments: Any) -> None:
-    method(reference(), *arguments)
-
-
-# The probe that watches single steps: two short epochs inside the user's unchanged ``fit``.
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class IterationProbe(StepProbe, KerasProbe):
     """A callback that measures a few steps and validations of a training, then ends it.
 
-    Two epochs (one, if ``validations`` is 0 or 1) are cut short after their first step and ``steps`` steady ones;
-    their validations are watched. The model has then been trained a little: make a new one for the real training.
+    It ends two epochs (one, if ``validations`` is 0 or 1) after their first step and ``steps`` steady ones, and times
+    their validations. The model has then been trained a little: create a new one for the real training.
 
     Args:
         path: file or folder for the profile; a folder gets ``<instance>-<batch>-<time>.json``.
         steps: steady steps in each epoch that is cut short.
-        validations: how many validations to see: 0 (it is cut after one batch), 1 or 2.
-        seconds: end the probe after about this wall time, whatever has been seen.
-        steady_seconds: go on in each epoch that is cut short until its steady steps have taken this long; more than
-            ``steps`` of them where they are short. Of several workers, who wait for each other, ``steps`` alone counts.
-        stop: with False, touch nothing and watch the whole training: the profile then holds its true total.
-        batch_size: examples per step over all replicas, where the data does not have it.
-        validation_steps: cut the second and later validations after this many batches.
-        instance_type: this machine's type, where it cannot be found out.
-        region: this machine's region, where it cannot be found out.
-        metrics: your own numbers for the profile: names to numbers, or to functions that are called at the end.
-        factors: what you vary between runs, names to plain values, for the profile.
-        sample: seconds between two samples of machine usage; None takes no samples.
+        validations: validations to measure: 0 (it is cut short after one batch), 1 or 2.
+        seconds: end the probe after about this wall time.
+        steady_seconds: continue each epoch until its steady steps have lasted this long. Several workers, which wait
+            for each other, take exactly ``steps``.
+        stop: with False, change nothing and record the whole training: the profile then contains its total time.
+        batch_size: examples per step over all replicas, where the data does not define it.
+        validation_steps: cut the second and later validations short after this many batches.
+        instance_type: this machine's type, where it cannot be detected.
+        region: this machine's region, where it cannot be detected.
+        metrics: additional numbers for the profile: names to numbers, or to functions that are called at the end.
+        factors: what differs between runs, for the profile: names to plain values.
+        sample: seconds between two samples of utilization; None takes no samples.
         alarm: a :class:`~vmselect.Alarm` to raise while the training runs.
-        name: what to call this training among several of a program.
+        name: name of this training among several of a program.
         protect_files: if the probe will end the training, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore,
-            CSVLogger and TensorBoard write to a scratch folder, so that nothing of yours is replaced.
+            CSVLogger and TensorBoard write to a scratch folder, so that none of your files is replaced.
         verbose: 1 prints one line when the probe ends the training or has redirected files, 0 nothing.
 
     >>> import keras, numpy
@@ -285,14 +305,13 @@ class IterationProbe(StepProbe, KerasProbe):
     """
 
     _kind: ClassVar[Literal["iteration"]] = "iteration"
-    _needs_batch_hooks = True
 
     validation_steps: int | None = None
 
     def __post_init__(self) -> None:
         self.validation_steps = maybe(check_count, "validation_steps", self.validation_steps)
         super().__post_init__()
-        check_whole(self.stop, validation_steps=self.validation_steps)
+        check_uncut(self.stop, validation_steps=self.validation_steps)
 
     def _reset(self) -> None:
         super()._reset()
@@ -300,17 +319,17 @@ class IterationProbe(StepProbe, KerasProbe):
         self._stop_at = self._deadline_ns = self._last_batch = self._last_test_batch = self._enough_batches = math.inf
         self._thread = self._first_of_execution = 0
         self._first_step = True
-        self._epochs_wanted = self._epochs_seen = self._validations_seen = 0
+        self._epochs_wanted = self._validations_seen = 0
         self._cut_epoch = False
         self._whole_epoch: bool | None = None
-        self._cut_validation = self._validating = False
+        self._cut_validation = False
         self._batches_in_validation = 0
         self._whole_validation: int | None = None
         self._trace = StepTrace()
         self._in_passing = False
         self._cut_at = math.inf
 
-    # -- hooks of every step: each nanosecond here is paid at every one --------------------------------------------
+    # -- hooks of every step, which must be fast ---------------------------------------------------------------------
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         """A step begins."""
@@ -320,10 +339,10 @@ class IterationProbe(StepProbe, KerasProbe):
             timer.open()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """A step has ended: Keras has fetched its loss, so the device has done its work."""
+        """A step has ended. Keras has fetched its loss, so the device has finished it."""
         timer = self._timer
         if timer is None:
-            if self._trace.running and self._trace.see(batch):  # beyond the steps that are timed
+            if self._trace.running and self._trace.see(batch):  # after the steps that are timed
                 self._end_trace()
             return
         if not logs:  # Keras fetched nothing, so it did not wait
@@ -353,7 +372,7 @@ class IterationProbe(StepProbe, KerasProbe):
             self._cut_validation = True
             self._model.stop_evaluating = True
 
-    # -- hooks of every epoch --------------------------------------------------------------------------------------
+    # -- hooks of every epoch ----------------------------------------------------------------------------------------
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """An epoch begins."""
@@ -363,58 +382,19 @@ class IterationProbe(StepProbe, KerasProbe):
         if recording is None:
             return
         if self.stop:
-            # An epoch that is only passed on the way to a validation costs one step.
+            # An epoch that only leads to the next validation costs one step.
             enough = self.steps if self._epochs_seen < self._epochs_wanted else 0
             self._stop_at = enough + recording.steps_per_execution - 1
         self._plan_trace(recording)
 
-    def on_test_begin(self, logs: Logs = None) -> None:
-        """A validation begins."""
-        recording = self._recording
-        if recording is None or recording.timer.current is None:
-            return
-        self._end_trace()
-        with recording.timer.leave_out():
-            self._count_epoch(recording)
-            if self._watch is not None:
-                self._watch.guard(self._model, "test_function")
-            self._validating = True
-            self._cut_validation = False
-            self._batches_in_validation = 0
-            self._last_test_batch = (count_validation_batches(self._model) or math.inf) - 1
-            if self.stop and self.validations == 0:
-                self._enough_batches = 1
-            elif self.validation_steps is not None and self._validations_seen:
-                self._enough_batches = self.validation_steps
-        recording.timer.begin_validation()
-
-    def on_test_end(self, logs: Logs = None) -> None:
-        """A validation has ended."""
-        recording = self._recording
-        if recording is None or not self._validating:
-            return
-        batches = self._batches_in_validation
-        truncated = self._cut_validation and batches not in (self._whole_validation, self._last_test_batch + 1)
-        recording.timer.end_validation(truncated=truncated)
-        with recording.timer.leave_out():
-            self._validating = False
-            self._validations_seen += 1
-            if self._watch is not None:
-                self._watch.release("test_function")
-            if not truncated and self._whole_validation is None:
-                self._whole_validation = batches
-                recording.validation_examples = recording.count_examples(steps=batches)
-        recording.note()
-
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """An epoch has ended: go on to the next, or end the training."""
+        """An epoch has ended: continue with the next, or end the training."""
         recording = self._recording
         if recording is None:
             return
         self._end_trace()
         recording.timer.leave_steps()
-        with recording.timer.leave_out():
-            self._count_epoch(recording)
+        self._end_steps(recording)
         recording.timer.end_epoch(complete=bool(self._whole_epoch))
         recording.note()
         if not self.stop:
@@ -425,10 +405,9 @@ class IterationProbe(StepProbe, KerasProbe):
         elif self._model.stop_training is OWN_STOP:
             self._model.stop_training = False
 
-    # -- inside ----------------------------------------------------------------------------------------------------
-
     def _check_fit(self, recording: Recording) -> None:
-        super()._check_fit(recording)
+        if recording.fit.threaded:
+            raise ProbeError(THREADED)
         if self.seconds is not None and recording.workers > 1:
             raise ProbeError(
                 f"seconds= would stop the {recording.workers} workers at different steps, and they wait for each "
@@ -445,6 +424,23 @@ class IterationProbe(StepProbe, KerasProbe):
             self._last_batch = recording.steps - 1
         if self.seconds is not None:
             self._deadline_ns = recording.timer.mark + self.seconds * 1e9
+
+    def _prepare_validation(self) -> None:
+        self._cut_validation = False
+        self._batches_in_validation = 0
+        self._last_test_batch = (count_validation_batches(self._model) or math.inf) - 1
+        if self.stop and self.validations == 0:
+            self._enough_batches = 1
+        elif self.validation_steps is not None and self._validations_seen:
+            self._enough_batches = self.validation_steps
+
+    def _count_validation(self) -> tuple[int | None, bool]:
+        batches = self._batches_in_validation
+        truncated = self._cut_validation and batches not in (self._whole_validation, self._last_test_batch + 1)
+        self._validations_seen += 1
+        if not truncated and self._whole_validation is None:
+            self._whole_validation = batches
+        return batches or None, truncated
 
     def _check_first_step(self, batch: int) -> None:
         self._first_step = False
@@ -468,9 +464,9 @@ class IterationProbe(StepProbe, KerasProbe):
         return super()._release()
 
     def _plan_trace(self, recording: Recording) -> None:
-        """Where all steps of an epoch are timed, trace some of them in passing; otherwise those after the timed ones.
+        """If all steps of an epoch are timed, trace some of them meanwhile; otherwise those after the timed ones.
 
-        One epoch is traced: the last of the probe, or the first of a training that is watched whole.
+        One epoch is traced: the last of the probe, or the first of a training that is recorded whole.
         """
         last = self._epochs_seen + 1 >= self._epochs_wanted or not recording.fit.can_restart
         if self.stop and (not last or self._trace.room(self._stop_at, self._last_batch)):
@@ -480,7 +476,7 @@ class IterationProbe(StepProbe, KerasProbe):
         self._in_passing = self._stop_at == at
 
     def _reach(self, batch: int, timer: StepTimer) -> None:
-        """The step has come at which something is due: to begin or to end a trace, or to leave the epoch."""
+        """The planned step has ended: begin a trace, end it, or leave the epoch."""
         trace = self._trace
         if timer.mark > self._deadline_ns:
             self._end_trace()
@@ -502,60 +498,54 @@ class IterationProbe(StepProbe, KerasProbe):
             self._cut_training(batch)
 
     def _needs_more(self, batch: int, timer: StepTimer) -> bool:
-        """Whether steady steps have been timed for too short; if so, sets the step of the next check."""
-        alone = self._recording is not None and self._recording.workers == 1
-        if self.steady_seconds is None or not alone or self._epochs_seen >= self._epochs_wanted:
+        """Whether the steady steps have not lasted long enough; if so, sets the step of the next check."""
+        recording, latest = self._recording, self._trace.latest(self._last_batch)
+        if recording is None or recording.is_steady(self.steady_seconds) or batch >= latest:
+            return False
+        if self._epochs_seen >= self._epochs_wanted:
             return False
         seen = timer.steady_taken()
-        missing = self.steady_seconds * 1e9 - seen
-        if missing <= 0 or batch >= self._trace.latest(self._last_batch):
-            return False
-        more = math.ceil(missing * batch / seen) if seen else 1
-        self._stop_at = min(batch + max(1, more), self._trace.latest(self._last_batch))
+        more = math.ceil(((self.steady_seconds or 0) * 1e9 - seen) * batch / seen) if seen else 1
+        self._stop_at = min(batch + max(1, more), latest)
         return True
 
     def _end_trace(self) -> None:
-        """The traced steps are over, or their epoch is."""
+        """The traced steps have ended, or their epoch has."""
         self._trace.end()
         if self._timer is None and self._recording is not None:
             self._timer = self._recording.timer
             self._cut_training(0)
 
     def _cut_training(self, batch: int) -> None:
-        """Have Keras leave the epoch after this step, unless it is the last one anyway."""
+        """Make Keras leave the epoch after this step, unless it is the last one anyway."""
         if batch >= self._last_batch:
             return
         self._cut_epoch = self._cut_short = True
         release_data_before_exit()
         if self._timer is not None:
             self._timer.enter("boundary")
-        if not self._model.stop_training:  # another callback's stop stays its own
+        if not self._model.stop_training:  # another callback's stop remains
             self._model.stop_training = OWN_STOP
 
-    def _is_whole(self, recording: Recording) -> bool:
-        """Whether the epoch has had all its steps."""
-        last = recording.timer.last
-        if self._cut_epoch or last is None:
-            return False
-        if recording.steps is not None:
-            return last[1] >= self._last_batch
-        return not self._model.stop_training
-
-    def _count_epoch(self, recording: Recording) -> None:
-        """After the last step: was the epoch whole? The first whole one gives the steps and examples of an epoch."""
-        if self._whole_epoch is not None:  # counted before its validation
-            return
-        self._whole_epoch = self._is_whole(recording)
-        last = recording.timer.last
-        if not self._whole_epoch or last is None or recording.counted_steps is not None:
-            return
-        recording.counted_steps = last[1] + 1
-        if recording.examples is None:
-            recording.counted_examples = recording.count_examples(steps=recording.counted_steps)
+    def _end_steps(self, recording: Recording) -> None:
+        self._end_trace()
+        with recording.timer.leave_out():
+            last = recording.timer.last
+            if self._whole_epoch is not None:  # determined before its validation
+                return
+            if self._cut_epoch or last is None:
+                self._whole_epoch = False
+                return
+            known = recording.steps is not None
+            self._whole_epoch = last[1] >= self._last_batch if known else not self._model.stop_training
+            # The first whole epoch determines the steps and examples of an epoch.
+            if self._whole_epoch and recording.counted_steps is None:
+                recording.counted_steps = last[1] + 1
+                if recording.examples is None:
+                    recording.counted_examples = recording.count_examples(steps=recording.counted_steps)
 
     def _has_enough(self, recording: Recording, epoch: int) -> bool:
-        late = self.seconds is not None and recording.timer.elapsed_seconds() > self.seconds
-        if late or (self._cut_epoch and not recording.fit.can_restart):
+        if recording.is_late(self.seconds) or (self._cut_epoch and not recording.fit.can_restart):
             return True
         if self._epochs_seen < self._epochs_wanted:
             return False
@@ -564,30 +554,16 @@ class IterationProbe(StepProbe, KerasProbe):
         return not recording.fit.validates_between(epoch + 1, recording.epochs or 0)
 
 
-# The probe that watches whole epochs and leaves every step alone.
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class EpochProbe(KerasProbe):
     """A callback that measures whole epochs of a training, then ends it.
 
-    It has no batch hook, so Keras runs exactly as without it; it costs whole epochs instead of a few steps.
+    It has no batch hook, so Keras runs exactly as without it. Whole epochs cost more time than a few steps.
+    The arguments that are not listed here are those of :class:`~vmselect.IterationProbe`.
 
     Args:
-        path: file or folder for the profile; a folder gets ``<instance>-<batch>-<time>.json``.
-        epochs: how many whole epochs to see.
-        stop: with False, watch the whole training: the profile then holds its true total.
-        batch_size: examples per step over all replicas, where the data does not have it.
-        instance_type: this machine's type, where it cannot be found out.
-        region: this machine's region, where it cannot be found out.
-        metrics: your own numbers for the profile: names to numbers, or to functions that are called at the end.
-        factors: what you vary between runs, names to plain values, for the profile.
-        sample: seconds between two samples of machine usage; None takes no samples.
-        alarm: a :class:`~vmselect.Alarm` to raise while the training runs.
-        name: what to call this training among several of a program.
-        protect_files: if the probe will end the training, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore,
-            CSVLogger and TensorBoard write to a scratch folder, so that nothing of yours is replaced.
-        verbose: 1 prints one line when the probe ends the training or has redirected files, 0 nothing.
+        epochs: whole epochs to measure.
+        stop: with False, record the whole training: the profile then contains its total time.
 
     >>> import keras, numpy
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
@@ -599,7 +575,6 @@ class EpochProbe(KerasProbe):
     """
 
     _kind: ClassVar[Literal["epoch"]] = "epoch"
-    _needs_batch_hooks = False
 
     epochs: int = 2
 
@@ -609,58 +584,31 @@ class EpochProbe(KerasProbe):
 
     def _reset(self) -> None:
         super()._reset()
-        self._training = self._validating = False
-        self._epochs_seen = 0
+        self._stepping = False
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """An epoch begins."""
         super().on_epoch_begin(epoch)
         if self._recording is not None:
             self._recording.timer.open()
-            self._training = True
-
-    def on_test_begin(self, logs: Logs = None) -> None:
-        """The epoch's training is over and its validation begins."""
-        recording = self._recording
-        if recording is None or recording.timer.current is None:
-            return
-        self._end_training(recording)
-        if self._watch is not None:
-            self._watch.guard(self._model, "test_function")
-        self._validating = True
-        recording.timer.begin_validation()
-
-    def on_test_end(self, logs: Logs = None) -> None:
-        """The validation has ended."""
-        recording = self._recording
-        if recording is None or not self._validating:
-            return
-        batches = count_validation_batches(self._model)
-        recording.timer.end_validation(batches=batches)
-        self._validating = False
-        if self._watch is not None:
-            self._watch.release("test_function")
-        with recording.timer.leave_out():
-            if recording.validation_examples is None:
-                recording.validation_examples = recording.count_examples(steps=batches)
-        recording.note()
+            self._stepping = True
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """An epoch has ended: go on to the next, or end the training."""
+        """An epoch has ended: continue with the next, or end the training."""
         recording = self._recording
         if recording is None:
             return
-        self._end_training(recording)
+        self._end_steps(recording)
         recording.timer.end_epoch(complete=True)
         recording.note()
         self._epochs_seen += 1
         if self.stop and self._epochs_seen >= self.epochs:
             self._stop_fit(epoch)
 
-    def _end_training(self, recording: Recording) -> None:
-        if not self._training:
+    def _end_steps(self, recording: Recording) -> None:
+        if not self._stepping:
             return
-        self._training = False
+        self._stepping = False
         recording.timer.end_training(steps=recording.steps)
         with recording.timer.leave_out():
             if recording.examples is None:

@@ -1,8 +1,7 @@
-"""What a running ``fit`` knows and does not pass to callbacks: read once from its frame when training begins.
+"""Read from the frame of a running ``fit`` what Keras does not pass to callbacks.
 
-Keras hands a callback the number of epochs and steps, nothing else. Batch size, first epoch, validation frequency
-and the kind of data are arguments and local variables of ``fit``. Reading them changes nothing, and each falls back
-to "unknown" when a later Keras names it differently.
+Keras passes the number of epochs and steps. Batch size, validation frequency and the kind of data are arguments and
+local variables of ``fit``. Each becomes "unknown" if a later Keras names it differently.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from typing import Any
 from vmselect.probe.environment import attempt
 
 FRAMES_UP = 12
-"""How far above the hook ``fit`` is looked for; in Keras 3 it is two frames up."""
+"""How far above the hook ``fit`` is searched; in Keras 3 it is two frames up."""
 
 
 @dataclass(frozen=True)
 class FitFacts:
-    """What ``fit`` was called with, as far as it can be read; None is unknown."""
+    """The settings of one call of ``fit``; None is unknown."""
 
     callback_list: weakref.ref[Any] | None = None
-    """What calls the hooks; held weakly, for it lives exactly as long as the call."""
+    """The object that calls the hooks; a weak reference, because it lives exactly as long as the call."""
     threaded: bool = False
     """Whether Keras will call the batch hooks from worker threads."""
     batch_size: int | None = None
@@ -35,31 +34,27 @@ class FitFacts:
     can_restart: bool = True
     """Whether an epoch that was cut short can be followed by another."""
     self_tuning_input: bool | None = None
-    """Whether the data come from a tf.data pipeline that tunes itself as it runs."""
+    """Whether the data come from a tf.data pipeline with autotuning."""
     continuous_input: bool | None = None
-    """Whether one pass over data without an end goes on through all epochs."""
+    """Whether all epochs share one pass over endless data."""
 
     def times(self, feeders: int) -> FitFacts:
-        """The same where so many processes bring such batches to every step."""
-        batch, partial = self.batch_size, self.partial_batch
-        return replace(
-            self,
-            batch_size=None if batch is None else batch * feeders,
-            partial_batch=None if partial is None else partial * feeders,
-        )
+        """The same settings with the batch sizes of all processes that feed a step."""
+        sizes = {name: getattr(self, name) for name in ("batch_size", "partial_batch")}
+        return replace(self, **{name: size * feeders for name, size in sizes.items() if size is not None})
 
     def validates_between(self, first: int, end: int) -> bool:
-        """Whether a validation will follow any of the epochs from ``first`` to before ``end``, as far as known."""
+        """Whether a validation follows any of the epochs from ``first`` to before ``end``, as far as known."""
+        frequency = self.validation_freq
         if not self.has_validation:
             return False
-        if isinstance(self.validation_freq, int):
-            # Keras counts epochs from 1 here: it validates after each multiple.
-            return end // self.validation_freq > first // self.validation_freq if self.validation_freq > 0 else False
-        return any(first < number <= end for number in self.validation_freq)
+        if isinstance(frequency, int):  # Keras counts epochs from 1 here: it validates after each multiple
+            return frequency > 0 and end // frequency > first // frequency
+        return any(first < number <= end for number in frequency)
 
 
 def read_fit(frame: FrameType | None) -> FitFacts:
-    """The facts of the ``fit`` that is running above ``frame``."""
+    """The settings of the ``fit`` that runs above ``frame``."""
     local, callback_list = find_call(frame, "fit")
     return _describe_list(callback_list) if local is None else _read_locals(local, callback_list)
 
@@ -76,7 +71,7 @@ def find_call(frame: FrameType | None, function: str) -> tuple[dict[str, Any] | 
 
 
 def walk_up(frame: FrameType | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and variables of each call from ``frame`` upwards, as far as Keras' own can reach."""
+    """Name and variables of each call from ``frame`` upwards, at most ``FRAMES_UP``."""
     for _ in range(FRAMES_UP):
         if frame is None:
             return
@@ -87,11 +82,11 @@ def walk_up(frame: FrameType | None) -> Iterator[tuple[str, dict[str, Any]]]:
 def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
     adapter: Any = getattr(local.get("epoch_iterator"), "data_adapter", None)
     frequency = local.get("validation_freq", 1)
-    partial = attempt(lambda: adapter.partial_batch_size)
+    batches, partial = attempt(lambda: adapter.num_batches), attempt(lambda: adapter.partial_batch_size)
     if partial is None and attempt(lambda: adapter.has_partial_batch) is False:
         partial = 0
-    if local.get("steps_per_epoch") not in (None, attempt(lambda: adapter.num_batches)):
-        partial = None  # an epoch is not one pass over the data: its last batch may be any
+    if local.get("steps_per_epoch") not in (None, batches):
+        partial = None  # an epoch is not one pass over the data, so the size of its last batch is unknown
     return replace(
         _describe_list(callback_list),
         batch_size=positive(attempt(lambda: adapter.batch_size)),
@@ -99,10 +94,11 @@ def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
         validation_steps=positive(local.get("validation_steps")),
         validation_freq=frequency if isinstance(frequency, (int, Collection)) else 1,
         has_validation=local["validation_data"] is not None if "validation_data" in local else None,
-        # Its worker threads outlive an epoch that was left early, and refuse to be started again.
+        # Its worker threads outlive an epoch that was cut short, and cannot be started again.
         can_restart="PyDataset" not in type(adapter).__name__,
         self_tuning_input=None if adapter is None else _tunes_itself(local["epoch_iterator"], adapter),
-        continuous_input=None if adapter is None else _goes_on(local.get("steps_per_epoch"), adapter),
+        # Keras creates a new iterator at each epoch, unless steps_per_epoch is given for endless data.
+        continuous_input=None if adapter is None else batches is None and local.get("steps_per_epoch") is not None,
     )
 
 
@@ -110,13 +106,8 @@ def _tunes_itself(iterator: Any, adapter: Any) -> bool:
     enabled = attempt(lambda: [adapter._dataset.options().autotune.enabled])
     if enabled is not None:  # a tf.data dataset: on, unless turned off
         return bool(enabled[0] is not False)
-    # On TensorFlow Keras makes one of whatever data there are, and turns tuning off for a PyDataset only.
+    # On TensorFlow Keras converts all data to tf.data, and turns autotuning off for a PyDataset only.
     return type(iterator).__name__.startswith("TF") and "PyDataset" not in type(adapter).__name__
-
-
-def _goes_on(steps_per_epoch: Any, adapter: Any) -> bool:
-    # Keras asks for a new iterator at each epoch, unless steps_per_epoch is given for endless data.
-    return steps_per_epoch is not None and attempt(lambda: adapter.num_batches) is None
 
 
 def _describe_list(callback_list: Any) -> FitFacts:
@@ -127,5 +118,5 @@ def _describe_list(callback_list: Any) -> FitFacts:
 
 
 def positive(value: Any) -> int | None:
-    """A count, where ``value`` is one."""
+    """``value`` if it is a positive integer, else None."""
     return int(value) if isinstance(value, int) and value > 0 else None

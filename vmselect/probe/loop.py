@@ -1,4 +1,4 @@
-"""The probe for training loops written by hand, in any framework."""
+"""The probe for hand-written training loops, in any framework."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from vmselect._checks import check_callable, check_count, check_flag, check_name, check_seconds, maybe
 from vmselect.errors import ProbeError
 from vmselect.probe.environment import synchronize_devices
-from vmselect.probe.exit_hooks import EndWatch
 from vmselect.probe.options import Factors, Metrics, Options
 from vmselect.probe.recording import Probe, Recording
 from vmselect.probe.sampling import Alarm
@@ -23,15 +22,15 @@ Batch = TypeVar("Batch")
 
 
 class LoopProbe(Probe):
-    """A context in which a training loop is recorded; call it :func:`vmselect.probe_loop`.
+    """A context that records the training loop inside it; call it :func:`vmselect.probe_loop`.
 
-    It gives the profile that :class:`~vmselect.IterationProbe` gives for a Keras model, and takes its arguments, and:
+    It gives the same profile as :class:`~vmselect.IterationProbe` and takes the same arguments, and these:
 
     Args:
-        model: name of what is trained.
+        model: name of the model.
         examples: training examples in an epoch, where a smaller last batch matters.
-        synchronize: waits until the device has done its work; called at the end of each step and validation. Without
-            it, torch and JAX are asked to finish all that they have begun.
+        synchronize: a function that waits for the device; called at the end of each step and validation. By default
+            torch and JAX are waited for.
 
     >>> with LoopProbe(batch_size=4, steps=5, instance_type="my-laptop", verbose=0) as p:
     ...     for epoch in p.epochs(50):
@@ -64,8 +63,8 @@ class LoopProbe(Probe):
         synchronize: Callable[[], Any] | None = None,
         verbose: int = 1,
     ) -> None:
-        self._options = Options.of(
-            path=path,
+        self._options = Options(
+            path,
             batch_size=batch_size,
             instance_type=instance_type,
             region=region,
@@ -84,7 +83,7 @@ class LoopProbe(Probe):
         self._examples = maybe(check_count, "examples", examples)
         self._synchronize = maybe(check_callable, "synchronize", synchronize) or synchronize_devices
         self._epochs_begun = 0
-        self._whole = self._cut_short = self._stepping = False
+        self._whole = self._stepping = False
 
     @property
     def profile(self) -> Profile:
@@ -95,32 +94,27 @@ class LoopProbe(Probe):
 
     @property
     def finished(self) -> bool:
-        """Whether the probe has seen enough, so that the loop can end."""
+        """Whether the probe has measured enough, so that the loop can end."""
         recording = self._recording
         if recording is None or not self._stop or self._stepping:
             return False
         return self._epochs_begun >= self._epochs_wanted or recording.is_late(self._seconds)
 
     def __enter__(self) -> LoopProbe:
-        self._recording = recording = Recording("loop", options=self._options)
-        with recording.timer.leave_out():
-            recording.model_name = self._model
-            recording.counted_examples = self._examples
-            self._watch = EndWatch(self._end_early, anchor=self)
-            recording.observe()
+        recording = self._start(self._options)
+        recording.model_name = self._model
+        recording.counted_examples = self._examples
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._end_early(error, None)
-        elif self._recording is not None:
+        if error is None and self._recording is not None:
             self._end_epoch(self._recording)
-            self._close("stopped" if self._cut_short else "watched")
+        self._finish(error)
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The epoch numbers 0, 1, ... below ``count``, as long as the probe has not seen enough."""
+        """Yield the epoch numbers 0, 1, ... below ``count``, until the probe has measured enough."""
         recording = self._require()
         recording.epochs = check_count("count", count)
         for epoch in range(count):
@@ -130,13 +124,13 @@ class LoopProbe(Probe):
             yield epoch
 
     def steps(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The batches of one epoch, of which each is one step; cut short when enough steps have been seen."""
+        """Yield the batches of one epoch, one per step, until enough steps have been measured."""
         recording = self._require()
         timer = recording.timer
         self._end_epoch(recording)
         if self.finished:
             self._cut_short = True
-            timer.finish()  # what a loop does after the probe's end is no part of the record
+            timer.finish()  # the profile excludes the rest of the loop
             return
         if isinstance(batches, Sized):
             recording.steps = len(batches) or None
@@ -173,8 +167,6 @@ class LoopProbe(Probe):
             self._synchronize()
             recording.timer.end_validation()
             recording.note()
-
-    # -- inside ------------------------------------------------------------------------------------------------------
 
     def _require(self) -> Recording:
         if self._recording is None:

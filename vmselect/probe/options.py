@@ -1,7 +1,7 @@
-"""What every probe takes beside its own counts: numbers of the user's, what was varied, and where records go.
+"""The options that every probe of trainings accepts, and the environment variables that complete them.
 
-What a caller does not pass, the environment may define: a program that starts trainings sets ``VMSELECT_FOLDER`` and
-``VMSELECT_FACTORS``, and the scripts it starts need nothing but their probe.
+A program that starts trainings sets ``VMSELECT_FOLDER`` and ``VMSELECT_FACTORS``. The probes in the scripts that it
+starts then need no arguments.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,43 +24,39 @@ Metrics = Mapping[str, float | Callable[[], float]]
 Factors = Mapping[str, bool | int | float | str]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Options:
-    """The arguments that all probes of trainings share, checked."""
+    """The arguments that all probes of trainings share. An invalid one raises an error that names it."""
 
-    path: Path | None
-    batch_size: int | None
-    instance_type: str | None
-    region: str | None
-    metrics: Metrics
-    factors: Factors
-    name: str | None
-    sample: float | None
-    alarm: Alarm | None
-    verbose: int
+    path: str | os.PathLike[str] | None = None
+    _: KW_ONLY
+    batch_size: int | None = None
+    instance_type: str | None = None
+    region: str | None = None
+    metrics: Metrics | None = None
+    factors: Factors | None = None
+    name: str | None = None
+    sample: float | None = 1.0
+    alarm: Alarm | None = None
+    verbose: int = 1
 
-    @classmethod
-    def of(cls, path: str | os.PathLike[str] | None, **given: Any) -> Options:
-        """Check what a probe was given, which is every field by name, and name the one that cannot be used."""
-        sample, alarm = check_sample(given["sample"], given["alarm"])
-        checked: dict[str, Any] = {
-            "path": maybe(check_path, "path", path),
-            "batch_size": maybe(check_count, "batch_size", given["batch_size"]),
-            "metrics": check_metrics(given["metrics"]),
-            "factors": check_factors("factors", given["factors"]),
-            "sample": sample,
-            "alarm": alarm,
-            "verbose": check_count("verbose", given["verbose"], least=0),
-        }
-        names = {name: maybe(check_name, name, given[name]) for name in ("instance_type", "region", "name")}
-        return cls(**given | checked | names)
+    def __post_init__(self) -> None:
+        self.path = maybe(check_path, "path", self.path)
+        self.batch_size = maybe(check_count, "batch_size", self.batch_size)
+        self.instance_type = maybe(check_name, "instance_type", self.instance_type)
+        self.region = maybe(check_name, "region", self.region)
+        self.metrics = check_metrics(self.metrics)
+        self.factors = check_factors("factors", self.factors)
+        self.name = maybe(check_name, "name", self.name)
+        self.sample, self.alarm = check_sample(self.sample, self.alarm)
+        self.verbose = check_count("verbose", self.verbose, least=0)
 
 
-def check_whole(stop: bool, **limits: Any) -> None:
-    """Refuse limits, by name, that would cut short what is to be watched whole."""
+def check_uncut(stop: bool, **limits: Any) -> None:
+    """Reject limits, given by name, that contradict ``stop=False``."""
     for name, limit in limits.items():
         if not stop and limit is not None:
-            raise ArgumentError(f"{name}= cuts short what stop=False promises to watch whole. Give one of them.")
+            raise ArgumentError(f"{name}= ends a training early, stop=False records all of it. Pass one of them.")
 
 
 def check_metrics(value: Any) -> dict[str, float | Callable[[], float]]:
@@ -70,28 +66,28 @@ def check_metrics(value: Any) -> dict[str, float | Callable[[], float]]:
 
 
 def evaluate_metrics(metrics: Metrics) -> dict[str, float]:
-    """Every metric as a number, functions called now."""
+    """Call the functions among the metrics and return every metric as a number."""
     return {name: _as_number(name, metric() if callable(metric) else metric) for name, metric in metrics.items()}
 
 
-def read_factors(given: Factors) -> Factors:
-    """What was varied: the environment's factors, overridden by the caller's."""
+def read_factors(given: Factors | None) -> Factors:
+    """The factors of ``VMSELECT_FACTORS``, overridden by the caller's."""
     text = os.environ.get("VMSELECT_FACTORS", "").strip()
     try:
         defined = json.loads(text) if text else None
     except ValueError:
         defined = text
-    return check_factors("VMSELECT_FACTORS", defined) | dict(given)
+    return check_factors("VMSELECT_FACTORS", defined) | dict(given or {})
 
 
-def choose_path(given: Path | None) -> Path | None:
-    """Where a record goes: the caller's path, else the folder in the environment, else None."""
-    folder = os.environ.get("VMSELECT_FOLDER", "").strip()
-    return given or (Path(folder) if folder else None)
+def choose_path(given: str | os.PathLike[str] | None) -> Path | None:
+    """Where a record goes: the caller's path, else the folder in ``VMSELECT_FOLDER``, else None."""
+    chosen = given or os.environ.get("VMSELECT_FOLDER", "").strip()
+    return Path(chosen) if chosen else None
 
 
 def check_target(path: Path | None, kind: str) -> None:
-    """Find out now, before anything is measured, whether a record of that ``kind`` can be written later."""
+    """Check before a measurement that a record of that ``kind`` can be written to ``path`` afterwards."""
     from vmselect._files import check_writable, is_folder
     from vmselect.records.store import check_replaceable
 

@@ -1,13 +1,18 @@
-"""Writing a record as it comes to be, so that what was measured outlives the process, however that ends."""
+"""The recording of one training, and the base classes of the probes that record trainings.
+
+A recording holds the stopwatch and all that the profile contains beside the times. It writes a draft of the profile
+while the training runs, so that the measurements survive the process however it ends.
+"""
 
 from __future__ import annotations
 
-import os
+import hashlib
+import math
 import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -15,75 +20,40 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from vmselect._checks import check_count, check_flag, check_seconds, maybe
 from vmselect.errors import ProbeError
-from vmselect.probe.environment import give_back_initialization, number_fit, take_initialization
+from vmselect.probe import environment
 from vmselect.probe.exit_hooks import EndWatch, classify
 from vmselect.probe.keras_fit import FitFacts, read_fit
 from vmselect.probe.monitoring import Observation
 from vmselect.probe.options import (
     Factors,
-    Metrics,
     Options,
     check_target,
-    check_whole,
+    check_uncut,
     choose_path,
     evaluate_metrics,
     read_factors,
 )
-from vmselect.probe.sampling import Alarm
-from vmselect.probe.timer import PauseWatch, StepTimer
-from vmselect.records.record import Environment, Placement, Record
-from vmselect.records.store import Draft
+from vmselect.probe.timer import PauseWatch, StepTimer, build_timeline
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vmselect.records.record import Environment, Placement
     from vmselect.records.training import Outcome, Profile, Saving, Setup
 
+Kind = Literal["iteration", "epoch", "loop"]
+
 EVERY_SECONDS = 1.0
+"""How often at most a draft is written."""
 SHARE = 0.02
-"""No more of the time than this goes into writing: a long record is written less often."""
+"""The largest share of the time that is spent on drafts: a long record is written less often."""
 
-
-class WriteAhead:
-    """Keeps a draft of the record that ``build`` gives, for ``path``; without a path it does nothing.
-
-    :meth:`note` is to be called between the things that are timed, off the clock.
-    """
-
-    def __init__(self, path: Path | None, build: Callable[[], Record], *, identity: str) -> None:
-        self._draft = None if path is None else Draft(path, identity=identity)
-        self._build = build
-        self._next = 0.0
-
-    def note(self) -> None:
-        """Something has ended: write what is known now, unless that was done just before."""
-        began = time.perf_counter()
-        if self._draft is not None and began >= self._next:
-            self._draft.write(self._build())
-            taken = time.perf_counter() - began
-            self._next = began + max(EVERY_SECONDS, taken / SHARE)
-
-    def write(self, record: Record) -> None:
-        """Put ``record`` into the draft now."""
-        if self._draft is not None:
-            self._draft.write(record)
-
-    def finish(self, record: Record) -> Path | None:
-        """Give the record its final name."""
-        return None if self._draft is None else self._draft.finish(record)
-
-    def discard(self) -> None:
-        """There is nothing worth keeping."""
-        if self._draft is not None:
-            self._draft.discard()
-
-
-# What probes put into their records beside the times: machine and software, place, factors.
+KILLED = "the process ended without an error message: it was killed, or the machine went down"
 
 
 class MachineFacts(TypedDict):
-    """The fields of a record that do not depend on what was measured."""
+    """The fields of a record that do not depend on the measurement."""
 
     environment: Environment
     placement: Placement
@@ -91,38 +61,28 @@ class MachineFacts(TypedDict):
 
 
 def read_environment(model: Any = None, backend: str | None = None) -> Environment:
-    """The machine and its software, as they are now; ``backend`` where the caller knows what trains."""
-    from vmselect.probe.environment import in_notebook, read_framework, read_machine
+    """The machine and its software now; ``backend`` where the caller knows which framework trains."""
+    from vmselect.records.record import Environment
 
-    return Environment(**read_framework(model, backend), **read_machine(), notebook=in_notebook())
+    framework, machine = environment.read_framework(model, backend), environment.read_machine()
+    return Environment(**framework, **machine, notebook=environment.in_notebook())
 
 
 def read_facts(
     *, instance_type: str | None = None, region: str | None = None, model: Any = None, factors: Factors | None = None
 ) -> MachineFacts:
-    """All that can be known of the machine, before anything is timed."""
-    from vmselect.probe.environment import locate
-
+    """All fields of a record that describe the machine, read before the measurement."""
     return {
         "environment": read_environment(model),
-        "placement": locate(instance_type=instance_type, region=region),
-        "factors": read_factors(factors or {}),
+        "placement": environment.locate(instance_type=instance_type, region=region),
+        "factors": read_factors(factors),
     }
 
 
-# One training being recorded: its stopwatch, and every fact about it that goes into the profile.
-
-
-Kind = Literal["iteration", "epoch", "loop"]
-
-KILLED = "the process ended without an error message: it was killed, or the machine went down"
-
-
 class Recording:
-    """Starts the clock, then finds out all that can be known before the first step.
+    """Starts the clock, then reads machine, software, model and data.
 
-    Facts about machine and software are read at the start, off the clock, so that they are at hand however the
-    training ends.
+    This happens at the start and outside of the measured time, so that a training that fails has them too.
     """
 
     def __init__(
@@ -135,23 +95,27 @@ class Recording:
         backend: str | None = None,
         options: Options,
     ) -> None:
+        from vmselect.records.store import Draft
+
         target, self._factors = choose_path(options.path), read_factors(options.factors)
         check_target(target, "training")
-        self.init = take_initialization()
+        self.init = environment.take_initialization()
         self.timer = StepTimer()
         self.timer.start()
         with self.timer.leave_out():
+            params = params or {}
             self.kind = kind
             self.model = model
-            self.fit = read_fit(frame) if frame is not None else FitFacts()
             self.options = options
-            self._id, self._created, self._number = uuid.uuid4().hex, datetime.now(UTC), number_fit()
-            params = params or {}
-            self.counted_batch_size: int | None = None
+            self.name = options.name
             self.steps: int | None = params.get("steps")
             self.epochs: int | None = params.get("epochs")
-            self.initial_epoch: int | None = None
             self.steps_per_execution = max(1, int(getattr(model, "steps_per_execution", 1) or 1))
+            self.model_name = environment.name_model(model)
+            self.parameters = environment.count_parameters(model)
+            self.structure = environment.describe_structure(model)
+            self.initial_epoch: int | None = None
+            self.counted_batch_size: int | None = None
             self.counted_steps: int | None = None
             self.counted_examples: int | None = None
             self.validation_examples: int | None = None
@@ -159,9 +123,20 @@ class Recording:
             self.saving: Saving | None = None
             self.save_freq: int | None = None
             self.redirected: list[str] = []
-            """What other callbacks were kept from writing, for people."""
-            self._read_facts(backend)
-            self._open(target)
+            """Files that other callbacks wrote to a scratch folder, for the printed line."""
+            self._id, self._created, self._number = uuid.uuid4().hex, datetime.now(UTC), environment.number_fit()
+            fit = read_fit(frame) if frame is not None else FitFacts()
+            dispatch = None if model is None else "threaded" if fit.threaded else "direct"
+            self._environment = read_environment(model, backend).model_copy(update={"dispatch": dispatch})
+            self._placement = environment.locate(instance_type=options.instance_type, region=options.region)
+            # If every worker feeds its own data, a step takes as many batches as there are workers.
+            feeders, self._counters = environment.count_feeders(self.workers, self._environment.backend)
+            self.fit = fit.times(feeders)
+            self._pauses = PauseWatch(self.timer)
+            if kind == "epoch":  # a garbage collection stays part of the epoch: there is no step to exclude it from
+                self._pauses.stop()
+            self._draft = Draft(target, identity=self._id) if target is not None and self.is_chief else None
+            self._next_draft = 0.0
             self.observation = Observation(options.sample, options.alarm)
 
     @property
@@ -180,23 +155,21 @@ class Recording:
         return bool(self.timer.steps or self.timer.epochs_ended)
 
     def is_late(self, seconds: float | None) -> bool:
-        """Whether the training has gone on for longer than ``seconds``, if that is a limit at all."""
+        """Whether the training has lasted longer than ``seconds``; None is no limit."""
         return seconds is not None and self.timer.elapsed_seconds() > seconds
 
     def is_steady(self, seconds: float | None) -> bool:
-        """Whether the steady steps of this epoch have taken as long as is wanted; of several workers none asks that."""
+        """Whether the steady steps of this epoch have lasted ``seconds``. None and several workers require nothing."""
         return seconds is None or self.workers > 1 or self.timer.steady_taken() >= seconds * 1e9
 
     @property
     def batch_size(self) -> int | None:
-        """Examples per step, as given, as the data has it, or as counted."""
+        """Examples per step: the argument, else that of the data, else as counted."""
         return self.options.batch_size or self.fit.batch_size or self.counted_batch_size
 
     def count_examples(self, *, steps: int | None) -> int | None:
-        """Examples that all workers have seen since the epoch or validation began, ``steps`` ago."""
-        from vmselect.probe.environment import count_examples
-
-        counted = count_examples(self.model, steps=steps)
+        """Examples that all workers have processed since the epoch or validation began, ``steps`` ago."""
+        counted = environment.count_examples(self.model, steps=steps)
         return None if counted is None else counted * self._counters
 
     @property
@@ -206,7 +179,7 @@ class Recording:
 
     @property
     def examples(self) -> int | None:
-        """Training examples in an epoch, where that can be known."""
+        """Training examples in an epoch, if known."""
         if self.counted_examples is not None:
             return self.counted_examples
         steps, batch_size = self.steps_per_epoch, self.fit.batch_size
@@ -223,32 +196,62 @@ class Recording:
                 return self.batch_size - missing if missing else 0
         return self.fit.partial_batch
 
+    def describe_torch(self, weights: Sequence[tuple[Any, ...]], loader: Any) -> None:
+        """Record the size of a torch model and the batch size of its ``loader``.
+
+        The tuple of each weight ends with its shape and whether it is trained.
+        """
+        if weights:
+            self.parameters = sum(math.prod(weight[-2]) for weight in weights)
+            self.structure = hashlib.sha256(repr(weights).encode()).hexdigest()[:16]
+        sampler = getattr(loader, "batch_sampler", None)
+        size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
+        self.counted_batch_size = size * self.workers if isinstance(size, int) else None
+
+    def observe(self, frame: FrameType | None = None, *, alive: Callable[[], bool] | None = None) -> None:
+        """Start to sample the machine and the input wait, in the ``fit`` above ``frame``.
+
+        Without a frame, ``alive()`` is true as long as the training runs.
+        """
+        backend = self._environment.backend
+        # Without a batch hook Keras does not wait for a step's end; but on the CPU torch is synchronous.
+        synchronous = backend == "torch" and not self._environment.framework_gpus
+        waited_for = self.kind != "epoch" or synchronous
+        self.observation.begin(backend=backend, frame=frame, waited_for=waited_for, alive=alive)
+        self.timer.enter = self.observation.enter
+
     def note(self) -> None:
-        """Something that is timed has ended: let what is known outlive this process."""
+        """A timed event has ended: write a draft, unless one was written recently."""
         with self.timer.leave_out():
-            self._ahead.note()
+            began = time.perf_counter()
+            if self._draft is not None and began >= self._next_draft:
+                plain = {name: value for name, value in (self.options.metrics or {}).items() if not callable(value)}
+                self._draft.write(self.build("interrupted", detail=KILLED, metrics=plain))
+                taken = time.perf_counter() - began
+                self._next_draft = began + max(EVERY_SECONDS, taken / SHARE)
 
     def snapshot(self, error: BaseException | None = None) -> Profile:
-        """The profile so far, of a training that may or may not go on."""
+        """The profile so far, of a training that may still be running."""
         profile = self.build(*classify(error))
-        self._ahead.write(profile)
+        if self._draft is not None:
+            self._draft.write(profile)
         return profile
 
     def keep(self, outcome: Outcome, detail: str | None = None) -> Profile | None:
-        """The profile, evaluated, written and announced; None where there is nothing to keep."""
+        """End the recording, write the profile and print a line; None if there is nothing to keep."""
         self.timer.finish()
         self._pauses.stop()
         self.observation.end()
         # Without a single step there is nothing to keep, except that memory ran out.
         if not (self.saw_anything or outcome == "out_of_memory"):
-            self._ahead.discard()
+            self._discard()
             return None
         measured: Mapping[str, float] = {}
         try:
-            measured = evaluate_metrics(self.options.metrics)
-        finally:  # a faulty metric must not cost the times: they are written, then the fault is shown
+            measured = evaluate_metrics(self.options.metrics or {})
+        finally:  # if a metric fails, the times are written before the exception propagates
             profile = self.build(outcome, detail=detail, metrics=measured)
-            written = self._ahead.finish(profile)
+            written = None if self._draft is None else self._draft.finish(profile)
             announced = outcome == "stopped" or (outcome == "watched" and self.redirected)
             if self.options.verbose and self.is_chief and announced:
                 sys.stdout.write(describe_end(profile, written, self.redirected) + "\n")
@@ -256,16 +259,14 @@ class Recording:
         return profile
 
     def drop(self) -> None:
-        """Forget what was seen: it means nothing."""
-        give_back_initialization()
+        """End the recording and write nothing: the measurements are invalid."""
+        environment.give_back_initialization()
         self._pauses.stop()
         self.observation.end()
-        self._ahead.discard()
+        self._discard()
 
     def build(self, outcome: Outcome, detail: str | None = None, metrics: Mapping[str, float] | None = None) -> Profile:
-        """The profile of what was seen until now."""
-        from vmselect.probe.environment import read_peak_gpu_memory, read_peak_memory
-        from vmselect.probe.timer import build_timeline
+        """The profile of what was measured until now."""
         from vmselect.records.training import Fit, Profile
 
         return Profile(
@@ -284,12 +285,12 @@ class Recording:
             ),
             environment=self._environment.model_copy(
                 update={
-                    "peak_memory_bytes": read_peak_memory(),
-                    "peak_gpu_memory_bytes": read_peak_gpu_memory(self._environment.backend),
+                    "peak_memory_bytes": environment.read_peak_memory(),
+                    "peak_gpu_memory_bytes": environment.read_peak_gpu_memory(self._environment.backend),
                 }
             ),
             placement=self._placement,
-            fit=Fit(number=self._number[0], process=self._number[1], name=self.options.name),
+            fit=Fit(number=self._number[0], process=self._number[1], name=self.name),
             factors=self._factors,
             usage=self.observation.usage,
             metrics=dict(metrics or {}),
@@ -323,41 +324,9 @@ class Recording:
             continuous_input=self.fit.continuous_input,
         )
 
-    def observe(self, frame: FrameType | None = None, *, alive: Callable[[], bool] | None = None) -> None:
-        """Begin to watch machine and input, in the ``fit`` above ``frame``, until the caller ends the observation.
-
-        Without a frame, ``alive()`` is true for as long as the training goes on.
-        """
-        environment = self._environment
-        # Without a batch hook Keras does not wait for a step's end; but on the CPU torch is synchronous.
-        synchronous = environment.backend == "torch" and not environment.framework_gpus
-        waited_for = self.kind != "epoch" or synchronous
-        self.observation.begin(backend=environment.backend, frame=frame, waited_for=waited_for, alive=alive)
-        self.timer.enter = self.observation.enter
-
-    def _open(self, target: Path | None) -> None:
-
-        def build() -> Profile:
-            plain = {name: value for name, value in self.options.metrics.items() if not callable(value)}
-            return self.build("interrupted", detail=KILLED, metrics=plain)
-
-        self._pauses = PauseWatch(self.timer)
-        if self.kind == "epoch":  # a pause is a part of the whole epoch: there is no step to take it out of
-            self._pauses.stop()
-        self._ahead = WriteAhead(target if self.is_chief else None, build, identity=self._id)
-
-    def _read_facts(self, backend: str | None) -> None:
-        from vmselect.probe.environment import count_feeders, count_parameters, describe_structure, locate, name_model
-
-        dispatch = None if self.model is None else "threaded" if self.fit.threaded else "direct"
-        self._environment = read_environment(self.model, backend).model_copy(update={"dispatch": dispatch})
-        self._placement = locate(instance_type=self.options.instance_type, region=self.options.region)
-        self.model_name = name_model(self.model)
-        self.parameters = count_parameters(self.model)
-        self.structure = describe_structure(self.model)
-        # Where every worker brings data of its own, a step takes as many batches as there are workers.
-        feeders, self._counters = count_feeders(self.workers, self._environment.backend)
-        self.fit = self.fit.times(feeders)
+    def _discard(self) -> None:
+        if self._draft is not None:
+            self._draft.discard()
 
 
 def describe_end(profile: Profile, written: Path | None, redirected: Sequence[str] = ()) -> str:
@@ -373,18 +342,26 @@ def describe_end(profile: Profile, written: Path | None, redirected: Sequence[st
     return f"vmselect: {ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}"
 
 
-# What every probe of trainings does: it holds one recording at a time, and keeps the profile of the last one.
-
-
 class Probe:
-    """However a training is watched, this is how its recording ends."""
+    """Base of all probes of trainings: holds one recording at a time and the profile of the last one."""
 
     _recording: Recording | None = None
     _watch: EndWatch | None = None
     _profile: Profile | None = None
+    _cut_short = False
+
+    def _start(
+        self, options: Options, *, backend: str | None = None, alive: Callable[[], bool] | None = None
+    ) -> Recording:
+        """Start to record a training that is not a ``fit`` of Keras; ``alive()`` is true while it runs."""
+        self._recording = recording = Recording("loop", backend=backend, options=options)
+        with recording.timer.leave_out():
+            self._watch = EndWatch(self._end_early, anchor=self)
+            recording.observe(alive=alive)
+        return recording
 
     def _release(self) -> Recording | None:
-        """Let go of the training: nothing of the probe's stays in it."""
+        """Detach the probe from the training."""
         recording, watch = self._recording, self._watch
         self._recording = self._watch = None
         if watch is not None:
@@ -396,36 +373,32 @@ class Probe:
         if recording is not None:
             self._profile = recording.keep(outcome, detail) or self._profile
 
-    def _end_early(self, error: BaseException | None, detail: str | None) -> None:
+    def _end_early(self, error: BaseException | None, detail: str | None = None) -> None:
         self._close(*classify(error, detail))
+
+    def _finish(self, error: BaseException | None = None) -> None:
+        """The training has ended: by itself, by the probe, or by an exception."""
+        if error is None:
+            self._close("stopped" if self._cut_short else "watched")
+        else:
+            self._end_early(error)
 
 
 @dataclass(eq=False, repr=False)
-class CallbackProbe(Probe):
-    """A probe that is passed to whatever trains: it may be copied, and serve several trainings in turn."""
+class CallbackProbe(Options, Probe):
+    """A probe that is passed to the library that trains. It can be copied, and used for one training after another."""
 
-    _way: ClassVar[str]
-    """How to have something measured, in words."""
+    _remedy: ClassVar[str]
+    """What to do where nothing has been measured, for the error message."""
 
-    path: str | os.PathLike[str] | None = None
     _: KW_ONLY
     stop: bool = True
-    batch_size: int | None = None
-    instance_type: str | None = None
-    region: str | None = None
-    metrics: Metrics | None = None
-    factors: Factors | None = None
-    sample: float | None = 1.0
-    alarm: Alarm | None = None
-    name: str | None = None
     protect_files: bool = True
-    verbose: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.stop = check_flag("stop", self.stop)
         self.protect_files = check_flag("protect_files", self.protect_files)
-        self.options = Options.of(**{field.name: getattr(self, field.name) for field in fields(Options)})
-        self.path = self.options.path
         self._reset()
 
     def _reset(self) -> None:
@@ -441,12 +414,12 @@ class CallbackProbe(Probe):
 
     @property
     def profile(self) -> Profile:
-        """The :class:`~vmselect.Profile` of the last training; of one that has not come to its end, what was seen."""
+        """The :class:`~vmselect.Profile` of the last training, or of the running one so far."""
         # No hook reports a failed training. An exception that is being handled is what ended it.
         if self._recording is not None and self._recording.saw_anything:
             return self._recording.snapshot(sys.exc_info()[1])
         if self._profile is None:
-            raise ProbeError(f"Nothing has been measured yet. {self._way}")
+            raise ProbeError(f"Nothing has been measured yet. {self._remedy}")
         return self._profile
 
     @property
@@ -457,7 +430,7 @@ class CallbackProbe(Probe):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class StepProbe(CallbackProbe):
-    """A probe that cuts epochs short after a few steps."""
+    """A probe that ends each epoch after a few steps."""
 
     steps: int = 20
     validations: int = 2
@@ -470,4 +443,4 @@ class StepProbe(CallbackProbe):
         self.seconds = maybe(check_seconds, "seconds", self.seconds, above=0)
         self.steady_seconds = maybe(check_seconds, "steady_seconds", self.steady_seconds)
         super().__post_init__()
-        check_whole(self.stop, seconds=self.seconds, steady_seconds=self.steady_seconds)
+        check_uncut(self.stop, seconds=self.seconds, steady_seconds=self.steady_seconds)

@@ -1,32 +1,50 @@
-"""Run a user's training script, unchanged, with a probe in every training that it starts."""
+"""Run an unmodified training script with a probe in every training that it starts.
+
+Keras, Lightning and transformers are patched when the script imports them, so that every training that they run gets
+a probe. A :class:`~vmselect.probe.torch_script.TorchScript` measures trainings in plain torch.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib.abc
+import importlib.util
+import inspect
 import math
 import runpy
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vmselect.probe import file_protection
 from vmselect.probe.environment import mark_start
-from vmselect.probe.file_protection import make_scratch_folder, note_writes, saved_in_scratch
-from vmselect.probe.keras_callbacks import IterationProbe
-from vmselect.probe.options import Options
-from vmselect.probe.patching import EnoughFits, Trainings, after_import, redirect_tuners
-from vmselect.probe.sampling import Alarm
-from vmselect.probe.torch_script import LOADER_MODULE, OPTIMIZER_MODULE, EnoughSteps, TorchScript
+from vmselect.probe.keras_callbacks import IterationProbe, KerasProbe
+from vmselect.probe.torch_script import LOADER_MODULE, OPTIMIZER_MODULE, EnoughTrainings, TorchScript
+from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe
 
 if TYPE_CHECKING:
     from vmselect.records.training import Profile
 
+MODEL_MODULE = "keras.src.models.model"
+"""Defines the class of Keras whose ``fit`` every model calls."""
+
+LIGHTNING_MODULES = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
+"""Define ``Trainer``, in either package of Lightning."""
+
+TRAINER_MODULE = "transformers.trainer"
+"""Defines ``Trainer`` of Hugging Face."""
+
+TUNER_MODULE = "keras_tuner.src.engine.base_tuner"
+"""Chooses the folder of a keras-tuner project."""
+
 
 class Interrupted(BaseException):
-    """Ctrl-C in the script. A class of its own, because typer turns a KeyboardInterrupt into an exit code."""
+    """Ctrl-C in the script. Not a KeyboardInterrupt, which typer turns into an exit code."""
 
 
 class ScriptFailed(SystemExit):
@@ -39,7 +57,7 @@ class ScriptFailed(SystemExit):
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """What a script did while it was probed."""
+    """The result of a probed script."""
 
     fits: int
     """Trainings that a library ran."""
@@ -47,9 +65,9 @@ class ScriptRun:
     """Requested trainings that left a profile."""
     profiles: Sequence[Profile]
     saved: Sequence[str]
-    """What frameworks saved to scratch folders, which have been removed."""
+    """Files that frameworks saved to scratch folders, which have been removed."""
     written: Sequence[str]
-    """What the script itself wrote after a training had been cut short."""
+    """Files that the script itself wrote after a training had been cut short."""
 
 
 def probe_script(
@@ -58,83 +76,66 @@ def probe_script(
     target: Path,
     *,
     module: bool,
-    steps: int,
     steady_seconds: float,
-    validations: int,
     validation_steps: int | None,
-    seconds: float | None,
     watch: bool,
     fits: int | None,
     wanted: Collection[int],
     names: Sequence[str],
     protect_files: bool,
-    sample: float | None,
-    alarm: Alarm | None,
-    batch_size: int | None,
-    instance_type: str | None,
-    region: str | None,
-    verbose: int,
+    **options: Any,
 ) -> ScriptRun:
     """Run ``script`` and measure its trainings; profiles go to ``target``. See ``vmselect probe --help``.
 
     ``wanted`` are the numbers of the trainings to measure, all if empty. Each takes its name from ``names``, in order.
+    ``options`` are further arguments of the probes, such as ``steps`` and ``batch_size``.
     """
     last = fits or max(wanted, default=math.inf)
-    protect = protect_files and not watch
     names_left = list(names)
     cleanup = ExitStack()
-    common: dict[str, Any] = {
-        "batch_size": batch_size, "instance_type": instance_type, "region": region, "sample": sample, "alarm": alarm,
-        "verbose": verbose,
-    }  # fmt: skip
-    limits: dict[str, Any] = {"steps": steps, "validations": validations, "seconds": seconds, "stop": not watch}
+    options |= {"stop": not watch, "steady_seconds": None if watch else steady_seconds, "protect_files": protect_files}
 
-    def new_probe(number: int, kind: Any = IterationProbe) -> Any:
+    def new_probe(number: int, kind: Any) -> Any:
         if wanted and number not in wanted:
             # Without a path it would write to the folder in VMSELECT_FOLDER.
-            unwanted = make_scratch_folder(target)
+            unwanted = file_protection.make_scratch_folder(target)
             cleanup.callback(shutil.rmtree, unwanted, ignore_errors=True)
             return kind(
                 unwanted, steps=1, validations=0, stop=not watch, protect_files=protect_files, verbose=0, sample=None
             )
         keras_only = {"validation_steps": validation_steps} if kind is IterationProbe else {}
-        name = names_left.pop(0) if names_left else None
-        steady = None if watch else steady_seconds
-        return kind(
-            target, steady_seconds=steady, protect_files=protect_files, name=name, **limits, **common, **keras_only
-        )
+        return kind(target, name=names_left.pop(0) if names_left else None, **options, **keras_only)
 
-    new_probe(max(wanted, default=1))  # reports wrong options now, before the script loads its data
+    new_probe(max(wanted, default=1), IterationProbe)  # reports wrong options before the script loads its data
     names_left = list(names)
     torch_script = TorchScript(
-        Options.of(path=target, metrics=None, factors=None, name=None, **common),
-        steady_seconds=steady_seconds,
+        target,
         model=Path(script).stem,
         names=names_left,
         wanted=wanted,
         last=last if fits or wanted or watch else 1,
-        **limits,
+        **options,
     )
-    trainings = Trainings(new_probe, last=last, beside=torch_script.look_away)
-    trainings.watch()
+    trainings = Trainings(new_probe, last=last, beside=torch_script.disabled)
+    trainings.patch()
     after_import(LOADER_MODULE, torch_script.watch_loader)
     after_import(OPTIMIZER_MODULE, torch_script.watch_optimizer)
     saved: dict[str, None] = {}
     written: dict[str, None] = {}
     with cleanup:
-        if protect:
-            saved = cleanup.enter_context(saved_in_scratch(after_import)).redirected
+        if protect_files and not watch:
+            saved = cleanup.enter_context(file_protection.saved_in_scratch(after_import)).redirected
             redirect_tuners()
             written = cleanup.enter_context(
-                note_writes(
-                    lambda: trainings.any_measured or torch_script.updates > 0,
+                file_protection.note_writes(
+                    lambda: any(probe.measured for probe in trainings.probes) or torch_script.updates > 0,
                     inside=(Path.cwd(), Path(script).parent),
                     but=target,
                 )
             )
         try:
             _run_script(script, arguments, module=module, on_error=torch_script.close)
-        except (EnoughFits, EnoughSteps):
+        except EnoughTrainings:
             pass
         except SystemExit as ended:
             if ended.code not in (None, 0):
@@ -145,8 +146,8 @@ def probe_script(
         torch_script.close()
     chosen = [one for number, one in enumerate(trainings.probes, 1) if not wanted or number in wanted]
     profiles = [one.profile for one in chosen if one.measured]
-    measured = len(profiles) + torch_script.measured
-    if torch_script.profile is not None:
+    measured = len(profiles) + torch_script.profiles_kept
+    if torch_script.measured:
         profiles.append(torch_script.profile)
     return ScriptRun(len(trainings.probes), measured, profiles, [*saved], [*written])
 
@@ -170,3 +171,176 @@ def _run_script(
             inside = inside.tb_next
         sys.excepthook(type(error), error.with_traceback(inside), inside)
         raise (Interrupted if isinstance(error, KeyboardInterrupt) else ScriptFailed(error)) from None
+
+
+class Trainings:
+    """Adds a probe to every training of this process that a library runs.
+
+    ``new_probe`` creates the probe of a training from its number and the class of the probe. ``beside`` is entered
+    while Lightning or transformers trains.
+    """
+
+    def __init__(
+        self, new_probe: Callable[..., Any], *, last: float, beside: Callable[[], AbstractContextManager[Any]]
+    ) -> None:
+        self._new_probe = new_probe
+        self._last = last
+        self._beside = beside
+        self.probes: list[Any] = []
+
+    def patch(self) -> None:
+        """Patch each library, now or when it is imported.
+
+        This imports no library, because the script may still choose Keras' backend.
+        """
+        after_import(MODEL_MODULE, self._wrap_keras)
+        after_import(TRAINER_MODULE, self._wrap_hugging_face)
+        for name in LIGHTNING_MODULES:
+            after_import(name, self._wrap_lightning)
+
+    def _wrap_keras(self, module: Any) -> None:
+        fit = module.Model.fit
+
+        @functools.wraps(fit)
+        def fit_with_probe(model: Any, *args: Any, **options: Any) -> Any:
+            bound = inspect.signature(fit).bind(model, *args, **options)
+            bound.arguments["callbacks"] = self._with_probe(bound.arguments.get("callbacks"))
+            return self._end(fit(*bound.args, **bound.kwargs))
+
+        module.Model.fit = fit_with_probe
+
+    def _with_probe(self, given: Any) -> Any:
+        """The callbacks of a Keras training with a probe among them."""
+        several = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
+        probe, is_new = self._choose_probe(several, KerasProbe, IterationProbe)
+        if not is_new:
+            return several
+        if hasattr(given, "callbacks") and callable(getattr(given, "append", None)):  # a CallbackList
+            given.append(probe)
+            return given
+        # The probe comes first, so that it can redirect what other callbacks write during their setup.
+        return [probe, *several]
+
+    def _wrap_lightning(self, module: Any) -> None:
+        fit = module.Trainer.fit
+
+        @functools.wraps(fit)
+        def fit_with_probe(trainer: Any, *args: Any, **options: Any) -> Any:
+            probe, is_new = self._choose_probe(trainer.callbacks, LightningProbe)
+            if is_new:
+                trainer.callbacks.insert(0, probe)
+            probe.protect(trainer)  # before its loggers create a folder
+            try:
+                with self._beside():
+                    result = fit(trainer, *args, **options)
+            finally:
+                if is_new:
+                    trainer.callbacks.remove(probe)
+            return self._end(result)
+
+        module.Trainer.fit = fit_with_probe
+
+    def _wrap_hugging_face(self, module: Any) -> None:
+        make, train, find_checkpoint = module.Trainer.__init__, module.Trainer.train, module.get_last_checkpoint
+        requested: dict[str, str] = {}
+
+        @functools.wraps(make)
+        def make_in_scratch(trainer: Any, *args: Any, **options: Any) -> None:
+            bound, folders = inspect.signature(make).bind(trainer, *args, **options), file_protection.current
+            if folders is not None:  # the trainer creates its folder when it is constructed
+                if bound.arguments.get("args") is None:
+                    bound.arguments["args"] = module.TrainingArguments(output_dir="tmp_trainer")
+                given = bound.arguments["args"]
+                folder, given.output_dir = given.output_dir, folders.move(given.output_dir)
+                requested.setdefault(given.output_dir, folder)
+            make(*bound.args, **bound.kwargs)
+
+        @functools.wraps(find_checkpoint)
+        def find_in_requested_folder(folder: str) -> Any:
+            found, asked = find_checkpoint(folder), requested.get(folder)
+            # What the script saved during the probe takes precedence over older checkpoints.
+            if found is None and asked is not None and Path(asked).is_dir():
+                found = find_checkpoint(asked)
+            return found
+
+        @functools.wraps(train)
+        def train_with_probe(trainer: Any, *args: Any, **options: Any) -> Any:
+            probe, is_new = self._choose_probe(trainer.callback_handler.callbacks, HuggingFaceProbe)
+            if is_new:
+                trainer.add_callback(probe)
+            probe.begin(trainer.args)
+            try:
+                with self._beside():
+                    result = train(trainer, *args, **options)
+            except BaseException as error:
+                probe.finish(error)  # the trainer calls no callback when it fails
+                raise
+            finally:
+                if is_new:
+                    trainer.remove_callback(probe)
+            return self._end(result)
+
+        module.Trainer.__init__, module.Trainer.train = make_in_scratch, train_with_probe
+        module.get_last_checkpoint = find_in_requested_folder
+
+    def _choose_probe(self, callbacks: Iterable[Any], kind: type, new: type | None = None) -> tuple[Any, bool]:
+        """The probe of that ``kind`` among the callbacks of the script, else a ``new`` one; whether it is new."""
+        own = next((one for one in callbacks if isinstance(one, kind)), None)
+        probe = own if own is not None else self._new_probe(len(self.probes) + 1, new or kind)
+        self.probes.append(probe)
+        return probe, own is None
+
+    def _end(self, result: Any) -> Any:
+        if len(self.probes) >= self._last:
+            raise EnoughTrainings
+        return result
+
+
+def redirect_tuners() -> None:
+    """Move the project of keras-tuner to a scratch folder: trials that were cut short are not results."""
+
+    def wrap(module: Any) -> None:
+        make = module.BaseTuner.__init__
+
+        @functools.wraps(make)
+        def make_in_scratch(*args: Any, **options: Any) -> None:
+            bound, folders = inspect.signature(make).bind(*args, **options), file_protection.current
+            given = bound.arguments
+            project = Path(given.get("directory") or ".") / (given.get("project_name") or "untitled_project")
+            if folders is not None:
+                given["directory"] = str(Path(folders.move(str(project))).parent)
+            make(*bound.args, **bound.kwargs)
+
+        module.BaseTuner.__init__ = make_in_scratch
+
+    after_import(TUNER_MODULE, wrap)
+
+
+def after_import(name: str, then: Callable[[Any], None]) -> None:
+    """Call ``then`` with the module ``name``, now or when it is imported."""
+    if name in sys.modules:
+        then(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _AfterImport(name, then))
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls ``then`` with a module right after it has been imported for the first time."""
+
+    def __init__(self, name: str, then: Callable[[Any], None]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)  # asks the other finders, which may wait for this module too
+        if spec and spec.loader:
+            load = spec.loader.exec_module
+
+            def load_then_call(module: Any) -> None:
+                load(module)
+                self._then(module)
+
+            spec.loader.exec_module = load_then_call  # type: ignore[method-assign]
+        return spec

@@ -1,4 +1,8 @@
-"""A fair sample of a stream of unknown length, in bounded memory."""
+"""The stopwatch of a training. It depends on no framework: probes report what begins and what ends.
+
+Every method takes constant time. A step costs one reading of the clock, a few additions and a tuple. Memory is
+bounded however long the training runs, because a :class:`Reservoir` samples the readings. Sums stay exact.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +16,38 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from vmselect.probe.environment import InitSource
-from vmselect.records.training import Boundary, Epoch, InputWait, Label, Pause, Step, Steps, Timeline, Validation
-
 if TYPE_CHECKING:
+    from vmselect.probe.environment import InitSource
+    from vmselect.records.training import InputWait, Label, Timeline
     from vmselect.records.usage import Phase
 
 Item = TypeVar("Item")
+Clock = Callable[[], int]
+Reading = tuple[int, int, int, int]
+"""Epoch, batch, nanoseconds, covers: ``covers`` steps, the last of them ``batch``, took that long. A plain tuple,
+because one is created at every step."""
+
+STEPS_ALWAYS = 1_000
+STEPS_SAMPLED = 1_000
+EPOCHS_ALWAYS = 1_000
+EPOCHS_SAMPLED = 1_000
+EDGE_EPOCHS = 500
+"""Of this many epochs the first and the last step are kept whether or not they are sampled."""
+MAX_BATCHES_PER_VALIDATION = 2_000
+MAX_VALIDATION_BATCHES = 8_000
+MAX_PAUSES = 2_000
+MIN_PAUSE_NS = 1_000_000
+"""A shorter pause counts as part of the step: young collections come every few steps."""
+OLDEST_GENERATION = 2
+"""The generation of objects whose garbage collection visits the whole heap."""
 
 
 class Reservoir(Generic[Item]):
     """Keeps the first ``always`` items, and a uniform sample of ``size`` of those after them.
 
     Whether an item is kept is decided before it arrives (Li's algorithm L): ``due`` is the number of the next item
-    worth offering, so that the caller pays one comparison for all others. The random numbers are its own: the global
-    generator, which a training may depend on, is never touched.
+    to offer, so that the caller pays one comparison for all others. It has its own random generator and never uses
+    the global one, on which a training may depend.
 
     >>> sample = Reservoir(always=2, size=3)
     >>> for number in range(1, 101):
@@ -48,12 +69,12 @@ class Reservoir(Generic[Item]):
         self.due: float = 1
 
     def offer(self, number: int, item: Item) -> None:
-        """Take item ``number`` (counted from 1, every due number offered exactly once)."""
+        """Take item ``number``, counted from 1. Every due number is offered exactly once."""
         if number <= self._always:
             self._first.append(item)
         elif len(self._sample) < self._size:
             self._sample.append(item)
-        elif self._size:
+        else:
             self._sample[self._random.randrange(self._size)] = item
         if number < self._always + self._size:
             self.due = number + 1
@@ -61,43 +82,15 @@ class Reservoir(Generic[Item]):
             self._skip(number)
 
     def items(self) -> list[Item]:
-        """What was kept: the first items in their order, then the sample in no particular order."""
+        """The first items in their order, then the sample in no particular order."""
         return self._first + self._sample
 
     def _skip(self, number: int) -> None:
-        if not self._size:
-            self.due = math.inf
-            return
         # 1 - random() lies in (0, 1], so that its logarithm exists.
         self._weight *= math.exp(math.log(1.0 - self._random.random()) / self._size)
         chance = math.log1p(-self._weight) if self._weight < 1.0 else -math.inf
         gap = math.log(1.0 - self._random.random()) / chance if chance else math.inf
         self.due = number + math.floor(gap) + 1 if gap < 2**62 else math.inf
-
-
-# The stopwatch of a training: knows no framework, only what began and what ended.
-#
-# Every method takes constant time. A step costs one reading of the clock, a few additions and a tuple; memory is
-# bounded
-# however long the training runs (see :class:`~vmselect.probe.timer.Reservoir`), while sums stay exact.
-
-
-Clock = Callable[[], int]
-Reading = tuple[int, int, int, int]
-"""Epoch, batch, nanoseconds, covers: ``covers`` steps, the last of them ``batch``, took that long. A plain tuple,
-because one is made at every step."""
-
-STEPS_ALWAYS = 1_000
-STEPS_SAMPLED = 1_000
-EPOCHS_ALWAYS = 1_000
-EPOCHS_SAMPLED = 1_000
-EDGE_EPOCHS = 500
-"""Of this many epochs the first and the last step are kept whether or not they are sampled."""
-BATCHES_PER_VALIDATION = 2_000
-BATCHES_ALTOGETHER = 8_000
-PAUSES_ALTOGETHER = 2_000
-PAUSE_NS = 1_000_000
-"""A shorter pause is a part of the step like any other work: young collections come every few steps."""
 
 
 class ValidationTally(NamedTuple):
@@ -111,7 +104,7 @@ class ValidationTally(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class EpochTally:
-    """What one epoch took, in nanoseconds."""
+    """The times of one epoch, in nanoseconds."""
 
     epoch: int
     steps_before: int = 0
@@ -128,17 +121,13 @@ class EpochTally:
     epoch_end: int | None = None
 
 
-def _ignore_phase(phase: Phase) -> None:
-    """No observer."""
-
-
 class StepTimer:
-    """Records a training as it happens; :func:`~.timeline.build_timeline` gives the record its form.
+    """Records the times of a training while it runs; :func:`build_timeline` turns them into a record.
 
     The calls come in the order of a training: :meth:`start`; for each epoch :meth:`begin_epoch`, then for each step
     :meth:`begin_step` and :meth:`end_step`, then perhaps :meth:`begin_validation`, :meth:`end_validation_batch` and
-    :meth:`end_validation`, then :meth:`end_epoch`; at last :meth:`finish`. Steps are read from the end of one to the
-    end of the next, because frameworks fetch data on either side of "begin".
+    :meth:`end_validation`, then :meth:`end_epoch`; at last :meth:`finish`. A step is timed from the end of the step
+    before, because frameworks fetch data on either side of "begin".
 
     >>> ticks = iter(range(0, 10_000, 100))
     >>> timer = StepTimer(clock=lambda: next(ticks), cpu_clock=lambda: 0)
@@ -153,7 +142,7 @@ class StepTimer:
     def __init__(
         self, *, clock: Clock = time.perf_counter_ns, cpu_clock: Clock = time.process_time_ns, seed: int = 0
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._cpu_clock = cpu_clock
         self._sample: Reservoir[Reading] = Reservoir(always=STEPS_ALWAYS, size=STEPS_SAMPLED, seed=seed)
         self._tallies: Reservoir[EpochTally] = Reservoir(always=EPOCHS_ALWAYS, size=EPOCHS_SAMPLED, seed=seed + 1)
@@ -162,18 +151,17 @@ class StepTimer:
         self._start = self._cpu_start = 0
         self._own = self._own_cpu = 0
         self._leaving_out = False
-        self._epoch_end_began: tuple[int, int] | None = None
         self.pauses: list[tuple[int, int, int, bool]] = []
-        """Epoch, batch and nanoseconds of what was taken out of a step because its cause is known; whether it concerned
-        the whole heap."""
+        """Garbage collections, which are not part of their step: epoch, batch, nanoseconds, whether the whole heap was
+        visited."""
         self.opening = False
         self._steady_next = False  # the end of the next step opens the steady ones: of an epoch, or after a validation
         self._validating: int | None = None
         self._batch_mark = self._batch_count = 0
         self._batch_readings: list[int] = []
-        self._batch_budget = BATCHES_ALTOGETHER
+        self._batch_budget = MAX_VALIDATION_BATCHES
         self.mark = 0
-        """When the last thing ended; time spent in validation or on the probe itself has been moved out."""
+        """Where the next reading begins. Time of validations and of the probe itself moves it forward."""
         self.readings = self.steps = self.steps_taken = 0
         self.epochs_ended = 0
         self.fit_to_first_batch: int | None = None
@@ -182,18 +170,18 @@ class StepTimer:
         self.previous: EpochTally | None = None
         self.taken: int | None = None
         self.cpu_taken: int | None = None
-        self.enter: Callable[[Phase], object] = _ignore_phase
+        self.enter: Callable[[Phase], object] = lambda phase: None
         """Called at every change of phase; never for single steps after the first."""
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The training has begun: data and model are there, no step has been taken."""
+        """The training has begun: data and model exist, no step has run."""
         self._cpu_start = self._cpu_clock()
-        self._start = self.mark = self._clock()
+        self._start = self.mark = self.clock()
 
     def start_earlier(self, by: int) -> None:
-        """The training had begun so many nanoseconds before :meth:`start`."""
+        """Move the start of the training back by so many nanoseconds."""
         self._start -= by
         self.mark -= by
 
@@ -209,11 +197,11 @@ class StepTimer:
             self.open()
 
     def open(self, at: int | None = None) -> None:
-        """The first step of an epoch begins, or began ``at`` a time before now.
+        """The first step of an epoch begins, now or ``at`` an earlier time.
 
-        What lay before it is a boundary, or the way from the start to here.
+        The time before it is an epoch boundary, or the time from the start to the first batch.
         """
-        now = self._clock() if at is None else at
+        now = self.clock() if at is None else at
         if self.previous is None:
             self.fit_to_first_batch = now - self.mark
         else:
@@ -225,7 +213,7 @@ class StepTimer:
 
     def end_step(self, batch: int, covers: int = 1) -> None:
         """``covers`` steps have ended, the last of them number ``batch`` of its epoch."""
-        now = self._clock()
+        now = self.clock()
         taken = now - self.mark
         self.mark = now
         self.steps_taken += taken
@@ -238,8 +226,8 @@ class StepTimer:
             self._enter_steady_steps(reading)
 
     def end_training(self, *, steps: int | None = None) -> None:
-        """The training part of an epoch has ended whose steps were not watched one by one."""
-        now = self._clock()
+        """All steps of an epoch have ended, which were not timed one by one."""
+        now = self.clock()
         if self.current is not None:
             self.current.taken = now - self.mark
             self.current.steps = steps
@@ -249,21 +237,21 @@ class StepTimer:
 
     def begin_validation(self) -> None:
         """A validation begins."""
-        self._validating = self._batch_mark = now = self._clock()
+        self._validating = self._batch_mark = now = self.clock()
         self._leave_steps(now)
         self._batch_count = 0
         self._batch_readings = []
         self.enter("validation")
 
     def leave_steps(self) -> None:
-        """The framework has left the steps of the epoch and summed it up, and no validation has come."""
-        self._leave_steps(self._clock())
+        """The framework has left the steps of the epoch, and no validation has come."""
+        self._leave_steps(self.clock())
         self.enter("boundary")
 
     def end_validation_batch(self, covers: int = 1) -> int:
         """``covers`` batches of the running validation have ended; returns the time at which they did."""
-        now = self._clock()
-        if len(self._batch_readings) < BATCHES_PER_VALIDATION and self._batch_budget > 0:
+        now = self.clock()
+        if len(self._batch_readings) < MAX_BATCHES_PER_VALIDATION and self._batch_budget > 0:
             self._batch_readings.append(now - self._batch_mark)
             self._batch_budget -= 1
         self._batch_mark = now
@@ -271,10 +259,10 @@ class StepTimer:
         return now
 
     def end_validation(self, *, truncated: bool = False, batches: int | None = None) -> None:
-        """The running validation has ended: ``truncated`` if cut short, of ``batches`` if they were not watched."""
+        """The validation has ended: ``truncated`` if cut short, of ``batches`` if they were not timed one by one."""
         if self._validating is None:
             return
-        taken = self._clock() - self._validating
+        taken = self.clock() - self._validating
         self._validating = None
         self.mark += taken
         self.enter("boundary")
@@ -303,35 +291,31 @@ class StepTimer:
         if self.epochs_ended >= self._tallies.due:
             self._tallies.offer(self.epochs_ended, tally)
 
-    def begin_epoch_end(self) -> None:
-        """The callbacks' ``on_epoch_end`` begins."""
-        now = self._clock()
+    @contextmanager
+    def epoch_end(self) -> Iterator[None]:
+        """Record the time of this block, the callbacks' ``on_epoch_end``, also as a part of the boundary."""
+        began, own = self.clock(), self._own
         if self._validating is None:
-            self._leave_steps(now)
-        self._epoch_end_began = (now, self._own)
-
-    def end_epoch_end(self) -> None:
-        """The callbacks' ``on_epoch_end`` has ended; its time is recorded apart from the rest of the boundary."""
-        if self._epoch_end_began is not None and self.previous is not None:
-            began, own = self._epoch_end_began
-            self.previous.epoch_end = self._clock() - began - (self._own - own)
-        self._epoch_end_began = None
+            self._leave_steps(began)
+        yield
+        if self.previous is not None:
+            self.previous.epoch_end = self.clock() - began - (self._own - own)
 
     def pause(self, began: int, *, whole_heap: bool = False) -> None:
-        """Since ``began`` the interpreter collected garbage: if that was inside a step, it is no part of its work."""
-        taken = self._clock() - began
+        """Python has collected garbage since ``began``. If that was inside a step, exclude it from the step."""
+        taken = self.clock() - began
         stepping = self.current is not None and not self.opening and self._validating is None
-        if taken < PAUSE_NS or not stepping or self._leaving_out or len(self.pauses) >= PAUSES_ALTOGETHER:
+        if taken < MIN_PAUSE_NS or not stepping or self._leaving_out or len(self.pauses) >= MAX_PAUSES:
             return
         batch = self.last[1] + 1 if self.last is not None and self.last[0] == self._number else 0
         self.pauses.append((self._number, batch, taken, whole_heap))
         self.mark += taken
 
     def finish(self, at: int | None = None) -> None:
-        """The training has ended, now or ``at`` a time before, or enough of it was seen. Later calls change nothing."""
+        """The training has ended, now or ``at`` an earlier time. Later calls change nothing."""
         if self.taken is not None:
             return
-        now = self._clock() if at is None else at
+        now = self.clock() if at is None else at
         if self.current is not None:  # ended in mid-epoch
             self._sum_up(self.current)
         elif self.previous is not None:
@@ -341,14 +325,14 @@ class StepTimer:
 
     @contextmanager
     def leave_out(self) -> Iterator[None]:
-        """Time in this block is the probe's own and belongs to no reading."""
-        began, cpu_began = self._clock(), self._cpu_clock()
+        """Exclude the time of this block, which is the probe's own, from every reading."""
+        began, cpu_began = self.clock(), self._cpu_clock()
         within, self._leaving_out = self._leaving_out, True
         try:
             yield
         finally:
             self._leaving_out = within
-            taken = self._clock() - began
+            taken = self.clock() - began
             self.mark += taken
             self._own += taken
             self._own_cpu += self._cpu_clock() - cpu_began
@@ -356,11 +340,11 @@ class StepTimer:
                 self._validating += taken
                 self._batch_mark += taken
 
-    # -- what was seen -----------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------------------------
 
     def elapsed_seconds(self) -> float:
         """Wall time since the start, the probe's own work included."""
-        return (self._clock() - self._start) / 1e9
+        return (self.clock() - self._start) / 1e9
 
     def steady_taken(self) -> int:
         """Nanoseconds of the steps of the running epoch so far, without its first."""
@@ -369,19 +353,15 @@ class StepTimer:
             return 0
         return self.steps_taken - tally.taken_before - tally.opening[2]
 
-    def clock(self) -> int:
-        """The time now, by the clock of the readings."""
-        return self._clock()
-
     def taken_so_far(self) -> tuple[int, int]:
         """Wall and processor time of the training until now, or until its end, without the probe's own."""
         if self.taken is not None and self.cpu_taken is not None:
             return self.taken, self.cpu_taken
-        wall, cpu = self._clock() - self._start, self._cpu_clock() - self._cpu_start
+        wall, cpu = self.clock() - self._start, self._cpu_clock() - self._cpu_start
         return wall - self._own, max(0, cpu - self._own_cpu)
 
     def step_readings(self) -> list[Reading]:
-        """The step readings that were kept, in the order in which they happened."""
+        """The step readings that were kept, in chronological order."""
         return sorted({*self._sample.items(), *self._edges})
 
     def epoch_tallies(self) -> list[EpochTally]:
@@ -414,35 +394,25 @@ class StepTimer:
             tally.taken = self.steps_taken - tally.taken_before
 
 
-# Garbage collections of the interpreter, timed by its callbacks.
-
-
-OLDEST = 2
-"""The generation of objects whose collection looks through all of them."""
-
-
 class PauseWatch:
-    """Reports to a stopwatch every collection in the thread that trains, until :meth:`stop`."""
+    """Reports to a stopwatch every garbage collection in the thread that trains, until :meth:`stop`."""
 
     def __init__(self, timer: StepTimer) -> None:
         self._timer = timer
         self._thread = threading.get_ident()
         self._began: int | None = None
-        gc.callbacks.append(self._see)
+        gc.callbacks.append(self._on_collection)
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop reporting."""
         with suppress(ValueError):
-            gc.callbacks.remove(self._see)
+            gc.callbacks.remove(self._on_collection)
 
-    def _see(self, phase: str, info: dict[str, Any]) -> None:
+    def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
         if phase == "start":
             self._began = self._timer.clock() if threading.get_ident() == self._thread else None
         elif self._began is not None:
-            self._timer.pause(self._began, whole_heap=info.get("generation") == OLDEST)
-
-
-# From a stopwatch's record to the timeline of a profile: nanoseconds become seconds, readings get their labels.
+            self._timer.pause(self._began, whole_heap=info.get("generation") == OLDEST_GENERATION)
 
 
 def build_timeline(
@@ -453,21 +423,53 @@ def build_timeline(
     watched: bool = False,
     input_wait: InputWait | None = None,
 ) -> Timeline:
-    """What ``timer`` recorded, as a profile keeps it.
+    """The times of ``timer`` as a profile stores them: in seconds, each step with its label.
 
-    ``init`` is the initialization time and how it was learnt, ``partial_batch`` the size of a smaller last batch
-    (0 for none, None for unknown), ``watched`` says that the whole training was seen,
-    ``input_wait`` how long steps waited for input where that is known.
+    ``init`` is the initialization time and its source. ``partial_batch`` is the size of a smaller last batch: 0 for
+    none, None for unknown. With ``watched`` the whole training was timed.
     """
-    tallies = timer.epoch_tallies()
+    from vmselect.records.training import Boundary, Epoch, Pause, Step, Steps, Timeline, Validation
+
+    tallies, readings = timer.epoch_tallies(), timer.step_readings()
     taken, cpu_taken = timer.taken_so_far()
+    steps = Steps.of(
+        (
+            Step(epoch, batch, _seconds(taken), covers, label)
+            for (epoch, batch, taken, covers), label in zip(
+                readings, _label_steps(readings, tallies, has_partial_batch=bool(partial_batch)), strict=True
+            )
+        ),
+        readings=timer.readings,
+        steps=timer.steps,
+        total_seconds=_seconds(timer.steps_taken),
+    )
     return Timeline(
         init_seconds=init[0] if init else None,
         init_source=init[1] if init else None,
         fit_to_first_batch_seconds=_maybe_seconds(timer.fit_to_first_batch),
-        steps=_build_steps(timer, tallies, has_partial_batch=bool(partial_batch)),
-        epochs=tuple(_build_epoch(tally) for tally in tallies),
-        validations=tuple(validation for tally in tallies for validation in _build_validations(tally)),
+        steps=steps.model_copy(update={"label": steps.labels}),
+        epochs=tuple(
+            Epoch(
+                epoch=tally.epoch,
+                seconds=_seconds(tally.taken),
+                steps=tally.steps,
+                opening_seconds=_seconds(tally.opening[2]) if tally.opening else None,
+                closing_seconds=_seconds(tally.closing[2]) if tally.closing else None,
+                complete=tally.complete,
+            )
+            for tally in tallies
+        ),
+        validations=tuple(
+            Validation(
+                epoch=tally.epoch,
+                seconds=_seconds(validation.taken),
+                batches=validation.batches,
+                batch_seconds=tuple(_seconds(taken) for taken in validation.batch_readings),
+                truncated=validation.truncated,
+            )
+            for tally in tallies
+            for validation in tally.validations
+        ),
         boundaries=tuple(
             Boundary(
                 epoch=tally.epoch,
@@ -491,64 +493,14 @@ def build_timeline(
     )
 
 
-def label_steps(readings: list[Reading], tallies: list[EpochTally], *, has_partial_batch: bool) -> list[Label]:
-    """The label of each kept reading, in order.
-
-    The first step of all is "first"; the last of a whole epoch is "partial" where the last batch is smaller; the
-    first of a later epoch is "opening"; others are "steady". Warm-up is detected by the record.
-    """
+def _label_steps(readings: list[Reading], tallies: list[EpochTally], *, has_partial_batch: bool) -> list[Label]:
+    """The label of each reading. The record detects warm-up later."""
     openings = {tally.opening for tally in tallies if tally.opening}
     partials = {tally.closing for tally in tallies if tally.closing and tally.complete} if has_partial_batch else set()
-    labels: list[Label] = []
-    for position, reading in enumerate(readings):
-        if position == 0:
-            labels.append("first")
-        elif reading in partials:
-            labels.append("partial")
-        elif reading in openings:
-            labels.append("opening")
-        else:
-            labels.append("steady")
-    return labels
-
-
-def _build_steps(timer: StepTimer, tallies: list[EpochTally], *, has_partial_batch: bool) -> Steps:
-    readings = timer.step_readings()
-    labels = label_steps(readings, tallies, has_partial_batch=has_partial_batch)
-    steps = Steps.of(
-        (
-            Step(epoch, batch, _seconds(taken), covers, label)
-            for (epoch, batch, taken, covers), label in zip(readings, labels, strict=True)
-        ),
-        readings=timer.readings,
-        steps=timer.steps,
-        total_seconds=_seconds(timer.steps_taken),
-    )
-    return steps.model_copy(update={"label": steps.labels})
-
-
-def _build_epoch(tally: EpochTally) -> Epoch:
-    return Epoch(
-        epoch=tally.epoch,
-        seconds=_seconds(tally.taken),
-        steps=tally.steps,
-        opening_seconds=_seconds(tally.opening[2]) if tally.opening else None,
-        closing_seconds=_seconds(tally.closing[2]) if tally.closing else None,
-        complete=tally.complete,
-    )
-
-
-def _build_validations(tally: EpochTally) -> list[Validation]:
-    return [
-        Validation(
-            epoch=tally.epoch,
-            seconds=_seconds(validation.taken),
-            batches=validation.batches,
-            batch_seconds=tuple(_seconds(taken) for taken in validation.batch_readings),
-            truncated=validation.truncated,
-        )
-        for validation in tally.validations
+    labels: list[Label] = [
+        "partial" if reading in partials else "opening" if reading in openings else "steady" for reading in readings
     ]
+    return ["first", *labels[1:]] if labels else []
 
 
 def _maybe_seconds(nanoseconds: int | None) -> float | None:

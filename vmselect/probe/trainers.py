@@ -1,12 +1,11 @@
-"""What the probes in a trainer share: how a training is recorded, cut short, and ended.
+"""Probes for the trainers of two libraries: :class:`LightningProbe` and :class:`HuggingFaceProbe`.
 
-A step is a batch, as in ``steps_per_epoch``. Where gradients of several batches are added up, a reading covers all
-batches up to the step of the optimizer.
+A step is a batch, as in ``steps_per_epoch``. If the gradients of several batches are accumulated, a reading covers
+all batches up to the step of the optimizer.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
 from collections.abc import Callable, Sized
@@ -14,20 +13,22 @@ from dataclasses import replace
 from typing import Any
 
 from vmselect.probe.environment import length_of, synchronize_devices
-from vmselect.probe.exit_hooks import EndWatch
 from vmselect.probe.file_protection import Scratch
 from vmselect.probe.keras_fit import walk_up
 from vmselect.probe.monitoring import watch_call
 from vmselect.probe.recording import Recording, StepProbe
 
+FOLDERS = ("_default_root_dir", "dirpath", "_root_dir", "_save_dir")
+"""The attributes with the folders of Lightning's trainer, checkpoints and loggers."""
+
 
 class TrainerProbe(StepProbe):
     """Base of the probes in a trainer; a subclass translates the events of its library."""
 
-    _way = "Let the trainer train with this probe in its callbacks."
+    _remedy = "Train with this probe among the callbacks of the trainer."
 
     def __getattr__(self, name: str) -> Any:
-        # A trainer calls every hook that it has; the probe has something to do in some.
+        # A trainer calls all hooks that exist; most need no action.
         if name.startswith("on_"):
             return _do_nothing
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -40,60 +41,43 @@ class TrainerProbe(StepProbe):
         self._cut_epoch = self._cut_short = self._validating = False
         self._validates = False
 
-    # -- called by subclasses --------------------------------------------------------------------------------
-
     def _begin(self, alive: Callable[[], bool] | None = None) -> None:
-        """The training begins: nothing of it is known yet.
+        """The training begins, before model and data are known.
 
-        ``alive()`` is true while it goes on, for a trainer that does not report every end.
+        ``alive()`` is true while it runs, for a trainer that does not report every end.
         """
         self._close("interrupted")  # an earlier training whose end was not reported
         scratch = self._scratch
         self._reset()
-        self._recording = recording = Recording("loop", backend="torch", options=self.options)
-        with recording.timer.leave_out():
-            self._scratch = scratch
-            self._watch = EndWatch(self._end_early, anchor=self)
-            recording.observe(alive=alive)
+        self._start(self, backend="torch", alive=alive)
+        self._scratch = scratch
 
     def _describe(
         self,
+        recording: Recording,
         model: Any,
         loader: Any,
         *,
         steps: int | None,
         epochs: int | None,
-        validation_freq: int = 1,
-        validations_per_epoch: float = 1.0,
-        validates: bool = False,
+        validation_freq: int,
+        validations_per_epoch: float,
+        validates: bool,
     ) -> None:
-        """What is trained is known now. ``steps`` are batches of an epoch."""
-        recording = self._recording
-        if recording is None:
-            return
+        """Record model and data, which are known now. ``steps`` are batches of an epoch."""
         with recording.timer.leave_out():
             self._validates = validates
             recording.model_name = type(model).__name__
             weights = [(name, tuple(one.shape), bool(one.requires_grad)) for name, one in model.named_parameters()]
-            recording.parameters = sum(math.prod(shape) for _, shape, _ in weights)
-            recording.structure = hashlib.sha256(repr(weights).encode()).hexdigest()[:16]
+            recording.describe_torch(weights, loader)
             recording.steps, recording.epochs = steps, epochs
             recording.fit = replace(recording.fit, validation_freq=validation_freq)
             recording.validations_per_epoch = validations_per_epoch if validations_per_epoch != 1 else None
-            size = getattr(loader, "batch_size", None) or getattr(
-                getattr(loader, "batch_sampler", None), "batch_size", None
-            )
-            recording.counted_batch_size = size * recording.workers if isinstance(size, int) else None
-            data = getattr(loader, "dataset", None)
+            data, size = getattr(loader, "dataset", None), recording.counted_batch_size
             if isinstance(data, Sized) and size and recording.workers == 1 and not getattr(loader, "drop_last", True):
                 recording.counted_examples = len(data) if math.ceil(len(data) / size) == steps else None
 
-    def _time_fetches(self, owner: Any, first: str, last: str) -> None:
-        """Learn the wait for data, which lasts from a call of ``first``, a function of ``owner``, to ``last``'s end."""
-        if self._recording is not None:
-            self._recording.observation.time_fetches(owner, first, last)
-
-    def _begin_epoch(self) -> None:
+    def _begin_epoch(self, *_: Any) -> None:
         recording = self._recording
         if recording is not None:
             self._batches = self._read = 0
@@ -102,7 +86,7 @@ class TrainerProbe(StepProbe):
             recording.timer.open()
 
     def _end_batch(self, *, stepped: bool) -> bool:
-        """A batch has ended; ``stepped`` if the optimizer has. Whether to leave the epoch now."""
+        """A batch has ended, and with ``stepped`` a step of the optimizer. Returns whether to leave the epoch now."""
         recording = self._recording
         if recording is None:
             return False
@@ -116,7 +100,7 @@ class TrainerProbe(StepProbe):
         self._read = self._batches
         if not self.stop or self._batches == recording.steps:
             return False
-        # An epoch that is only passed on the way to a validation costs one step.
+        # An epoch that only leads to the next validation costs one step.
         passing = self._epochs >= max(1, self.validations)
         enough = self._batches > self.steps and recording.is_steady(self.steady_seconds)
         if passing or enough or recording.is_late(self.seconds):
@@ -130,11 +114,11 @@ class TrainerProbe(StepProbe):
             self._validating = True
             recording.timer.begin_validation()
 
-    def _end_validation_batch(self) -> None:
+    def _end_validation_batch(self, *_: Any, **__: Any) -> None:
         if self._recording is not None and self._validating:
             self._recording.timer.end_validation_batch()
 
-    def _end_validation(self) -> None:
+    def _end_validation(self, *_: Any) -> None:
         recording = self._recording
         if recording is not None and self._validating:
             synchronize_devices()
@@ -144,7 +128,7 @@ class TrainerProbe(StepProbe):
             recording.note()
 
     def _end_epoch(self) -> bool:
-        """The epoch has ended. Whether enough has been seen."""
+        """The epoch has ended. Returns whether enough has been measured."""
         recording = self._recording
         if recording is None or recording.timer.current is None:
             return False
@@ -158,16 +142,12 @@ class TrainerProbe(StepProbe):
             return False
         seen = self._validations_seen >= self.validations or not self._validates
         enough = (self._epochs >= max(1, self.validations) and seen) or recording.is_late(self.seconds)
-        if enough and self._has_more(recording):
-            self._cut_short = True
-        return enough
-
-    def _has_more(self, recording: Recording) -> bool:
-        """Whether the training would go on after this epoch. One that is counted in steps is recorded as one epoch."""
         epochs, steps = recording.epochs, recording.steps
-        if epochs is None or steps is None:
-            return epochs is None or epochs > self._epochs
-        return recording.timer.steps < epochs * steps
+        if enough and epochs is not None and steps is not None:  # one that is counted in steps is a single epoch
+            self._cut_short |= recording.timer.steps < epochs * steps
+        elif enough:
+            self._cut_short |= epochs is None or epochs > self._epochs
+        return enough
 
     def _release(self) -> Recording | None:
         recording = super()._release()
@@ -176,26 +156,23 @@ class TrainerProbe(StepProbe):
         return recording
 
     def finish(self, error: BaseException | None = None) -> None:
-        """The training has come to its end, by itself, by the probe, or by an exception."""
-        if error is not None:
-            self._end_early(error, None)
-        else:
-            self._close("stopped" if self._cut_short else "watched")
+        """The training has ended: by itself, by the probe, or by an exception."""
+        self._finish(error)
         self._unprotect()
 
-    def _end_early(self, error: BaseException | None, detail: str | None) -> None:
+    def _end_early(self, error: BaseException | None, detail: str | None = None) -> None:
         super()._end_early(error, detail)
         self._unprotect()
 
     def _unprotect(self) -> None:
-        """Nothing is redirected any more."""
+        """Redirect no files any more."""
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
 
 
 def count_batches(updates: int, accumulate: int, in_epoch: int | None) -> int:
-    """Batches of so many steps of the optimizer, each of ``accumulate``; the last of an epoch takes what is left.
+    """Batches of so many steps of the optimizer, each of ``accumulate``; the last step of an epoch may have fewer.
 
     >>> count_batches(40, 4, 63)
     158
@@ -209,22 +186,15 @@ def count_batches(updates: int, accumulate: int, in_epoch: int | None) -> int:
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:
-    """A hook that the probe does not need."""
-
-
-# The probe for Lightning: a callback of its ``Trainer``, of either package that it comes in.
-
-
-WHERE = ("_default_root_dir", "dirpath", "_root_dir", "_save_dir")
-"""What trainer, checkpoints and loggers call the folder that they write to."""
+    """An unused hook."""
 
 
 class LightningProbe(TrainerProbe):
     """A callback that measures a few batches and validations of a Lightning training, then ends it.
 
-    It takes the arguments of :class:`~vmselect.IterationProbe`, but for ``validation_steps``. A step is a batch; with
+    It takes the arguments of :class:`~vmselect.IterationProbe`, except ``validation_steps``. A step is a batch; with
     ``accumulate_grad_batches`` a reading covers all batches up to the step of the optimizer. A training whose length
-    is given by ``max_steps`` is recorded as one epoch of so many.
+    is given by ``max_steps`` is recorded as one epoch of so many steps.
 
     ::
 
@@ -239,35 +209,37 @@ class LightningProbe(TrainerProbe):
 
     @property
     def state_key(self) -> str:
-        """Lightning's own: what to call the callback's state in a checkpoint."""
+        """Called by Lightning: the name of the callback's state in a checkpoint."""
         return type(self).__qualname__
 
     _legacy_state_key = state_key
 
     def state_dict(self) -> dict[str, Any]:
-        """Lightning's own: nothing of the probe belongs into a checkpoint."""
+        """Called by Lightning: a checkpoint contains no state of the probe."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Lightning's own: there is nothing to restore."""
+        """Called by Lightning: there is no state to restore."""
 
     def protect(self, trainer: Any) -> None:
-        """Let checkpoints and logs of ``trainer`` go to a scratch folder, unless the training is watched whole."""
+        """Redirect checkpoints and logs of ``trainer`` to a scratch folder, unless the training is recorded whole."""
         if self.stop and self.protect_files and self._scratch is None:
             writers = [trainer, *trainer.callbacks, *trainer.loggers]
             self._scratch = Scratch(
-                (one, name) for one in writers for name in WHERE if isinstance(vars(one).get(name, 0), str | None)
+                (one, name) for one in writers for name in FOLDERS if isinstance(vars(one).get(name, 0), str | None)
             )
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
-        """The trainer gets ready: the earliest event."""
+        """The trainer is set up: the earliest event."""
         if stage == "fit":
             self.protect(trainer)
             self._begin()
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """The first epoch is about to begin."""
-        loop = trainer.fit_loop
+        recording, loop = self._recording, trainer.fit_loop
+        if recording is None:
+            return
         batches = loop.max_batches if math.isfinite(loop.max_batches) else None
         accumulate = trainer.accumulate_grad_batches
         steps, epochs = batches, trainer.max_epochs if trainer.max_epochs not in (None, -1) else None
@@ -276,6 +248,7 @@ class LightningProbe(TrainerProbe):
         each = trainer.val_check_batch
         often = steps / each if steps and each and math.isfinite(each) and each < steps else 1.0
         self._describe(
+            recording,
             module,
             _first(trainer.train_dataloader),
             steps=steps,
@@ -284,18 +257,18 @@ class LightningProbe(TrainerProbe):
             validations_per_epoch=often,
             validates=bool(trainer.enable_validation),
         )
-        # Where gradients of several batches are added up, no GPU is waited for after each of them.
+        # With accumulated gradients nothing waits for the GPU after each batch.
         if accumulate == 1 or module.device.type == "cpu":
-            self._time_fetches(loop.epoch_loop, "_on_before_fetch", "_on_after_fetch")
+            recording.observation.time_fetches(loop.epoch_loop, "_on_before_fetch", "_on_after_fetch")
         self._updates = trainer.global_step
         if self.stop:
-            # A minimum that the user has set would keep the trainer from being ended.
+            # A minimum that the user has set would prevent the end of the training.
             self._limits = (loop.min_epochs, loop.epoch_loop.min_steps)
             loop.min_epochs, loop.epoch_loop.min_steps = None, None
 
-    def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
-        """An epoch begins."""
-        self._begin_epoch()
+    on_train_epoch_start = TrainerProbe._begin_epoch
+    on_validation_batch_end = TrainerProbe._end_validation_batch
+    on_validation_end = TrainerProbe._end_validation
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A batch has ended."""
@@ -305,20 +278,12 @@ class LightningProbe(TrainerProbe):
             trainer.should_stop = True
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
-        """A validation begins, perhaps the one that only checks whether validating works."""
+        """A validation begins, perhaps the sanity check."""
         if not trainer.sanity_checking:
             self._begin_validation()
 
-    def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
-        """A validation batch has ended."""
-        self._end_validation_batch()
-
-    def on_validation_end(self, trainer: Any, module: Any) -> None:
-        """A validation has ended."""
-        self._end_validation()
-
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-        """An epoch has ended: go on to the next, or end the training."""
+        """An epoch has ended: continue with the next, or end the training."""
         cut = self._cut_epoch
         if self._end_epoch():
             trainer.should_stop = True
@@ -331,7 +296,7 @@ class LightningProbe(TrainerProbe):
         self.finish(exception)
 
     def teardown(self, trainer: Any, module: Any, stage: str) -> None:
-        """The trainer is done."""
+        """The trainer has finished."""
         if stage == "fit":
             self._restore(trainer)
             self.finish()
@@ -349,15 +314,12 @@ def _first(loaders: Any) -> Any:
     return loaders
 
 
-# The probe for Hugging Face's ``Trainer``: one of its callbacks.
-
-
 class HuggingFaceProbe(TrainerProbe):
     """A callback that measures a few batches and evaluations of a Hugging Face ``Trainer``, then ends it.
 
-    It takes the arguments of :class:`~vmselect.IterationProbe`, but for ``validation_steps``. A step is a batch; with
+    It takes the arguments of :class:`~vmselect.IterationProbe`, except ``validation_steps``. A step is a batch; with
     ``gradient_accumulation_steps`` a reading covers all batches up to the step of the optimizer. A training whose
-    length is given by ``max_steps``, or is no whole number of epochs, is recorded as one epoch of so many.
+    length is given by ``max_steps``, or is no whole number of epochs, is recorded as one epoch of so many steps.
 
     ::
 
@@ -373,31 +335,28 @@ class HuggingFaceProbe(TrainerProbe):
     """Whether a recording has begun before ``on_train_begin``."""
 
     def begin(self, arguments: Any) -> None:
-        """``train`` has been called; without this call the recording begins with the first event of the training.
-
-        The trainer calls no callback when it fails: an earlier training may have failed, with another
-        output folder. While this one lasts, ``train`` is among the calls of this thread.
-        """
-        self._end_early(None, None)
+        """``train`` has been called. Without this call the recording begins with the first event of the training."""
+        self._end_early(None)  # the trainer calls no callback when it fails: an earlier training may have
         self.protect(arguments)
         self._begin(alive=watch_call(sys._getframe(), "train"))
         self._begun = True
 
     def protect(self, arguments: Any) -> None:
-        """Let checkpoints and logs go to a scratch folder, unless the training is watched whole."""
+        """Redirect checkpoints and logs to a scratch folder, unless the training is recorded whole."""
         if self.stop and self.protect_files and self._scratch is None:
             self._scratch = Scratch([(arguments, "output_dir"), (arguments, "logging_dir")])
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """Everything is ready for the first epoch."""
+        """The first epoch is about to begin."""
         if not self._begun or self._recording is None:
             self.begin(args)
         self._begun = False
-        saves = _word(args.save_strategy) == "steps" and 1 <= state.save_steps <= state.max_steps
-        if self._recording is not None and saves:
-            self._recording.saving = "batches"
-            self._recording.save_freq = int(state.save_steps) * args.gradient_accumulation_steps
+        recording = self._recording
+        if recording is None:
+            return
         loader, accumulate = known.get("train_dataloader"), args.gradient_accumulation_steps
+        if _word(args.save_strategy) == "steps" and 1 <= state.save_steps <= state.max_steps:
+            recording.saving, recording.save_freq = "batches", int(state.save_steps) * accumulate
         steps = in_epoch = length_of(loader)
         epochs: int | None = state.num_train_epochs if in_epoch else None
         # The state holds epochs rounded up.
@@ -411,6 +370,7 @@ class HuggingFaceProbe(TrainerProbe):
         else:
             often = state.num_train_epochs if in_steps and in_epoch and strategy == "epoch" else 1.0
         self._describe(
+            recording,
             known["model"],
             loader,
             steps=steps,
@@ -421,7 +381,7 @@ class HuggingFaceProbe(TrainerProbe):
         )
         calls = walk_up(sys._getframe())
         trainer = next((local.get("self") for name, local in calls if name == "_inner_training_loop"), None)
-        self._time_fetches(trainer, "get_batch_samples", "get_batch_samples")
+        recording.observation.time_fetches(trainer, "get_batch_samples", "get_batch_samples")
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """An epoch begins."""
@@ -429,12 +389,12 @@ class HuggingFaceProbe(TrainerProbe):
         self._begin_epoch()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """The batches of a step begin. If one fails, no event follows: nothing is redirected meanwhile."""
+        """The batches of a step begin. No event follows if one fails, so files are not redirected meanwhile."""
         if self._scratch is not None:
             self._scratch.put_back()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """A batch has ended whose gradients are kept for later."""
+        """A batch has ended whose gradients are accumulated."""
         self._end_batch(stepped=False)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
@@ -460,19 +420,17 @@ class HuggingFaceProbe(TrainerProbe):
     def on_epoch_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """The steps of an epoch have ended; its evaluation, and perhaps a checkpoint, are still to come."""
         self._send_away()
-        if control.should_evaluate:
+        coming = int(control.should_evaluate)
+        if coming:
             self._begin_validation()
-            coming = 1
-        else:
-            coming = 0
-        # What comes after belongs to this epoch still; whether it is the last is decided now.
+        # The evaluation still belongs to this epoch, and whether it is the last is decided now.
         self._validations_seen += coming
         if self._end_epoch():
             control.should_training_stop = True
         self._validations_seen -= coming
 
     def on_train_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """The training has ended, and the best model has been loaded where that was wanted."""
+        """The training has ended, and the best model has been loaded if requested."""
         self.finish()
 
     def _send_away(self) -> None:
