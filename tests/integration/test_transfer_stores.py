@@ -1,4 +1,4 @@
-"""Transfers against real stores on loopback, and everything that goes wrong with them."""
+"""Transfers against real stores on loopback, and their errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from vmselect.probe.storage import Storage
+from vmselect.probe.storage import Storage, read_address
 from vmselect.probe.transfer import MARKER, folder_name
 
 fsspec = pytest.importorskip("fsspec", reason="transfers need the extra 'transfer', which is not installed")
@@ -41,7 +41,7 @@ def s3() -> Iterator[tuple[str, dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def sftp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, Any], Path]]:
     if not Path(stores.SSHD).exists() or stores.SFTP_SERVER is None:
-        pytest.skip("OpenSSH's server is not installed: transfers over sftp were left out")
+        pytest.skip("OpenSSH's server is not installed")
     folder = tmp_path_factory.mktemp("sftp")
     with stores.sftp_store(folder) as (url, options, _):
         yield url, options, folder / "data"
@@ -49,7 +49,7 @@ def sftp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[s
 
 @pytest.fixture(params=["memory", "file", "s3", "sftp"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Address and options of a store, and a look at all that is in it."""
+    """Address and options of a store, and a function that lists all that is in it."""
     if request.param == "memory":
         return "memory://store/folder", {}, lambda: fsspec.filesystem("memory").find("/")
     if request.param == "file":
@@ -123,9 +123,9 @@ class Full(Storage):
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [(Swapping, "another content"), (Cutting, "another content"), (Full, "No space left.*megabytes=")],
+    [(Swapping, "different content"), (Cutting, "different content"), (Full, "No space left.*megabytes=")],
 )
-def test_wrong_content_and_a_full_disk_are_said_and_nothing_is_left(
+def test_wrong_content_and_a_full_disk_are_errors_and_nothing_is_left(
     place: Place, kind: type[Storage], message: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     url, options, look = place
@@ -150,7 +150,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_connection_that_breaks_is_said_and_nothing_is_left(place: Place) -> None:
+def test_a_broken_connection_is_an_error_and_nothing_is_left(place: Place) -> None:
     url, options, look = place
     if url.startswith("s3"):
         port = int(options["client_kwargs"]["endpoint_url"].rpartition(":")[2])
@@ -178,7 +178,7 @@ def _without_retries(self: Storage, address: Any) -> None:
     self.files.retries = 1
 
 
-def test_no_permission_is_said(sftp: Any, tmp_path: Path) -> None:
+def test_missing_permission_is_an_error(sftp: Any, tmp_path: Path) -> None:
     with pytest.raises(vs.errors.TransferError, match="Check the credentials"):
         vs.probe_transfer("/sys/vmselect", megabytes=0.1, verbose=0)
     with stores.sftp_store(tmp_path, server_options="-R") as (url, options, _):
@@ -193,9 +193,9 @@ def test_no_permission_is_said(sftp: Any, tmp_path: Path) -> None:
         vs.probe_transfer(url, options=options, megabytes=0.1, verbose=0)
 
 
-def test_keys_that_a_store_refuses_and_a_bucket_that_is_not_there(capfd: pytest.CaptureFixture[str]) -> None:
+def test_refused_keys_and_a_missing_bucket(capfd: pytest.CaptureFixture[str]) -> None:
     with stores.s3_store() as (url, options):
-        with pytest.raises(vs.errors.TransferError, match="bucket or folder must be there"):
+        with pytest.raises(vs.errors.TransferError, match="Check that the bucket"):
             vs.probe_transfer("s3://nothing/here", options=options, megabytes=0.1, verbose=0)
         endpoint = options["client_kwargs"]["endpoint_url"]
         _check_keys(endpoint, after_requests=0)
@@ -209,7 +209,7 @@ def test_keys_that_a_store_refuses_and_a_bucket_that_is_not_there(capfd: pytest.
 
 
 def _check_keys(endpoint: str, *, after_requests: float) -> None:
-    """Tell the S3 server from when on to ask who is calling."""
+    """Set the number of requests after which the S3 server checks keys."""
     request = urllib.request.Request(
         f"{endpoint}/moto-api/reset-auth", data=str(after_requests).encode(), headers={"Content-Type": "text/plain"}
     )
@@ -254,13 +254,11 @@ def test_kill_9_is_cleaned_up_by_the_command_and_not_before(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert "removed" in done.stderr
     assert sorted(path.name for path in store.iterdir()) == ["data.csv", "vmselect-transfer-notes"]
-    assert "No probe left anything" in _command("transfer", str(store), "--clean").stderr
+    assert "removed" not in _command("transfer", str(store), "--clean").stderr
 
 
 def test_leftovers_of_every_store_are_found(place: Place) -> None:
     url, options, look = place
-    from vmselect.probe.storage import read_address
-
     storage = Storage(read_address(url, options))
     for run, marker in (("1" * 32, b"{}"), ("2" * 32, b"not json"), ("3" * 32, None)):
         storage.make_folder(folder_name(run))
