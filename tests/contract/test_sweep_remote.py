@@ -482,5 +482,6 @@ def test_written_tasks_have_the_fields_of_skypilot(tmp_path: Path) -> None:
 def test_resources_have_the_fields_of_skypilot(name: str, options: dict[str, str], fields: dict[str, str]) -> None:
     plan = vs.Plan("python3 t.py", runner="skypilot", factors={"machine": ["m"]}, minutes=5,
                    machines={"m": {"instance_type": name, **options}})  # fmt: skip
-    expected = {**fields, "instance_type": name.split("+")[0], "use_spot": False}
+    expected = {**fields, "instance_type": name.split("+")[0], "use_spot": False,
+                "autostop": {"idle_minutes": 1, "down": True}}  # fmt: skip
     assert skypilot_runner.resources_of(plan.trials[0]) == expected

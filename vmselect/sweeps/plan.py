@@ -212,17 +212,10 @@ class Plan:
             factors = combinations[position]
             number = (repetition - 1) * len(combinations) + position + 1
             name = str(factors["machine"]) if "machine" in factors else ""
-            trials.append(
-                Trial(
-                    id=f"{number:0{width}d}",
-                    factors=factors,
-                    arguments=tuple(_fill(part, factors) for part in self._arguments),
-                    machine=self.machines.get(name, Machine(name, hosts=(name,) if self.runner == "ssh" else ())),
-                    repetition=repetition,
-                    block=block,
-                    environment={k: None if v is None else _fill(v, factors) for k, v in self.environment.items()},
-                )
-            )
+            machine = self.machines.get(name, Machine(name, hosts=(name,) if self.runner == "ssh" else ()))
+            arguments = tuple(_fill(part, factors) for part in self._arguments)
+            environment = {k: None if v is None else _fill(v, factors) for k, v in self.environment.items()}
+            trials.append(Trial(f"{number:0{width}d}", factors, arguments, machine, repetition, block, environment))
         return tuple(trials)
 
     @property
@@ -274,15 +267,13 @@ class Plan:
         return {trial.id: quotes[trial.offer][0] * trial.nodes for trial in self.trials}
 
     def locations(self, catalog: Catalog | None = None) -> dict[str, str]:
-        """Rented machine to the cloud and region of its price, in SkyPilot's notation: ``aws/us-east-1``.
-
-        >>> Plan("python t.py", runner="skypilot", factors={"instance_type": ["g5.xlarge"]}).locations()
-        {'|g5.xlarge||on_demand': 'aws/us-east-1'}
-        """
+        """Rented machine to the cloud and region of its price, in SkyPilot's notation: ``aws/us-east-1``."""
         locations: dict[str, str] = {}
-        for offer, trial in self._offers.items() if self.runner == "skypilot" else ():
-            with suppress(PlanError):
-                locations[offer] = self._quote(trial, _or_default(catalog))[1]
+        if self.runner == "skypilot":
+            catalog = _or_default(catalog)
+            for offer, trial in self._offers.items():
+                with suppress(PlanError):
+                    locations[offer] = self._quote(trial, catalog)[1]
         return {offer: location for offer, location in locations.items() if location}
 
     def to_dict(self) -> dict[str, Any]:
@@ -318,12 +309,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """Read a plan from a YAML file whose keys are the arguments of this class; errors name the line.
-
-        >>> saved = Plan("python train.py", factors={"batch_size": [64, 256]}).save("plan.yaml")
-        >>> len(Plan.load(saved).trials)
-        2
-        """
+        """Read a plan from a YAML file whose keys are the arguments of this class; errors name the line."""
         path = check_path("path", path)
         text = read_text(path, noun="plan", limit=_MAX_FILE_BYTES, error=PlanError)
         root: yaml.Node | None = None
@@ -559,11 +545,7 @@ def _placeholders(texts: Iterable[str]) -> list[str]:
 
 
 def _fill(text: str, factors: Mapping[str, Any]) -> str:
-    """``text`` with each ``{factor}`` replaced by its level; other braces stay.
-
-    >>> _fill('--batch={batch_size} {"a": 1}', {"batch_size": 64})
-    '--batch=64 {"a": 1}'
-    """
+    """``text`` with each ``{factor}`` replaced by its level; other braces stay."""
     return _PLACEHOLDER.sub(lambda found: _as_text(factors[found[1]]), text)
 
 

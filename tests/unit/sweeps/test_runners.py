@@ -94,7 +94,7 @@ def test_skypilot_calls_are_retried_and_limited_in_time(monkeypatch: pytest.Monk
         return lambda cluster, job_ids: raise_it
 
     monkeypatch.setattr(skypilot, "load_sky", lambda: sky)
-    runner, handle = skypilot.SkyPilotRunner(), {"cluster": "c", "token": "t"}
+    runner, handle = skypilot.SkyPilotRunner({}), {"cluster": "c", "token": "t"}
     sky.job_status = fail(ConnectionError)
     states = [runner.watch(handle).state for _ in range(skypilot.MAX_UNANSWERED)]
     assert states == ["unknown"] * (skypilot.MAX_UNANSWERED - 1) + ["lost"]
@@ -115,7 +115,7 @@ def test_processes_on_a_rented_machine_end_before_its_records_are_copied(
     monkeypatch.setattr(skypilot, "end_remote", lambda host, *_, **__: order.append(("end", host)))
     monkeypatch.setattr(skypilot, "fetch_all", lambda hosts, *_, **__: order.append(("fetch", hosts[0])))
     handle = {"cluster": "c", "far": "/tmp/c", "token": "t", "guards": 2}
-    skypilot.SkyPilotRunner().fetch(handle, tmp_path, seconds=60)
+    skypilot.SkyPilotRunner({}).fetch(handle, tmp_path, seconds=60)
     assert order == [("end", "c"), ("end", "c-worker1"), ("fetch", "c")]
 
 
@@ -135,6 +135,6 @@ def test_variable_without_a_value_is_a_secret_if_skypilot_has_secrets(
     monkeypatch.setattr(skypilot, "load_sky", lambda: sky)
     plan = vs.Plan("python t.py", runner="skypilot", factors={"instance_type": ["g5.xlarge"]}, minutes=10,
                    environment={"WANDB_API_KEY": None})  # fmt: skip
-    runner, job = skypilot.SkyPilotRunner(), job_of(plan.trials[0], tmp_path, cap_seconds=600.0)
+    runner, job = skypilot.SkyPilotRunner({}), job_of(plan.trials[0], tmp_path, cap_seconds=600.0)
     assert runner.start(job, runner.announce(job)) == {"job": 1}
     assert kept == {"envs": {}, "secrets": {"WANDB_API_KEY": "hush"}}

@@ -1,4 +1,4 @@
-"""Runners: one module each, loaded when used."""
+"""Runners: where trials run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vmselect.sweeps.plan import Plan
+from vmselect.sweeps.runners.local import LocalRunner
 from vmselect.sweeps.runners.runner import Runner
+from vmselect.sweeps.runners.skypilot import SkyPilotRunner
+from vmselect.sweeps.runners.slurm import SlurmRunner
+from vmselect.sweeps.runners.ssh import SshRunner
 
 
 def make_runner(plan: Plan, sweep_id: str, folder: Path, locations: Mapping[str, str]) -> Runner:
-    """The runner that ``plan`` names; it rents in the ``locations`` whose prices were taken."""
+    """The runner that ``plan`` names; it rents in the ``locations`` of the prices."""
     if plan.runner == "ssh":
-        from vmselect.sweeps.runners.ssh import SshRunner
-
         return SshRunner(sweep_id, folder)
     if plan.runner == "slurm":
-        from vmselect.sweeps.runners.slurm import SlurmRunner
-
         return SlurmRunner()
-    if plan.runner == "skypilot":
-        from vmselect.sweeps.runners.skypilot import SkyPilotRunner
-
-        return SkyPilotRunner(locations)
-    from vmselect.sweeps.runners.local import LocalRunner
-
-    return LocalRunner()
+    return SkyPilotRunner(locations) if plan.runner == "skypilot" else LocalRunner()

@@ -13,8 +13,8 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_count, check_name, check_path, list_items
@@ -54,7 +54,6 @@ MAX_UNANSWERED = 5
 PORTS = (29500, 29501)
 """Of every rented machine, where nothing else uses ports."""
 
-AUTOSTOP = {"idle_minutes": IDLE_MINUTES, "down": True}
 COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "GpuInfo", "Price", "SpotPrice",
            "Region", "AvailabilityZone")  # fmt: skip
 """Of SkyPilot's ``vms.csv``, version 8."""
@@ -71,7 +70,7 @@ class SkyPilotRunner(Runner):
     survives = True
     poll_seconds = 10.0
 
-    def __init__(self, locations: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(self, locations: Mapping[str, str]) -> None:
         self._locations = locations
         self._unanswered: dict[str, int] = {}
 
@@ -115,8 +114,9 @@ class SkyPilotRunner(Runner):
         try:
             states = call(lambda: sky.get(sky.job_status(name, job_ids=numbers)))
         except SweepError as cannot:
-            if isinstance(cannot, NoClusterError) and not cluster_exists(sky, name, otherwise=True):
-                return Seen("gone", why="cut", error="its machine no longer exists; its cost is an estimate")
+            with suppress(SweepError):
+                if isinstance(cannot, NoClusterError) and not cluster_exists(sky, name):
+                    return Seen("gone", why="cut", error="its machine no longer exists; its cost is an estimate")
             self._unanswered[name] = self._unanswered.get(name, 0) + 1
             lost = self._unanswered[name] >= MAX_UNANSWERED
             return Seen("lost" if lost else "unknown", why="cut", error=str(cannot))
@@ -193,21 +193,15 @@ def call(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
     raise kind(f"SkyPilot: {(lines[0] if lines else type(wrong).__name__)[:200].rstrip('.')}.") from wrong
 
 
-def cluster_exists(sky: Any, name: str, *, otherwise: bool | None = None) -> bool:
-    """Whether the cloud still has the cluster; ``otherwise``, if given, when that is unknown."""
-    try:
-        return bool(call(lambda: sky.get(sky.status(cluster_names=[name], refresh=sky.StatusRefreshMode.FORCE))))
-    except SweepError:
-        if otherwise is None:
-            raise
-        return otherwise
+def cluster_exists(sky: Any, name: str) -> bool:
+    """Whether the cloud still has the cluster."""
+    return bool(call(lambda: sky.get(sky.status(cluster_names=[name], refresh=sky.StatusRefreshMode.FORCE))))
 
 
 def make_resources(sky: Any, trial: Trial, location: str = "") -> Any:
     """Exactly one instance type in the location of its price, so that SkyPilot has no choice."""
-    options = resources_of(trial, location)
     try:
-        return call(lambda: sky.Resources(**options, autostop=AUTOSTOP))
+        return call(lambda: sky.Resources(**resources_of(trial, location)))
     except SweepError as wrong:
         raise PlanError(f"SkyPilot does not accept trial {trial.id} ({trial.instance_type}): {wrong}") from wrong
 
@@ -222,7 +216,7 @@ def resources_of(trial: Trial, location: str = "") -> dict[str, Any]:
     # The catalog's notation for Google's GPUs, which are attached to N1 machines.
     if attached := re.fullmatch(r"(n1-[\w-]+)\+(\d+)x([\w-]+)", str(fields["instance_type"])):
         fields |= {"instance_type": attached[1], "accelerators": f"{attached[3]}:{attached[2]}"}
-    fields["use_spot"] = trial.market == "spot"
+    fields |= {"use_spot": trial.market == "spot", "autostop": {"idle_minutes": IDLE_MINUTES, "down": True}}
     return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
@@ -285,10 +279,6 @@ def write_catalog(catalog: Catalog, path: str | os.PathLike[str], *, provider: s
 
     For AWS SkyPilot needs zones, which our prices do not name: every possible zone of a region is written. SkyPilot
     drops those that the account does not have.
-
-    >>> from vmselect.catalog import Catalog
-    >>> write_catalog(Catalog.embedded(), "vms.csv", provider="aws").name
-    'vms.csv'
     """
     import pandas as pd
 
@@ -311,19 +301,14 @@ def write_catalog(catalog: Catalog, path: str | os.PathLike[str], *, provider: s
 
 
 def write_tasks(plan: Plan, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write each trial as a SkyPilot task in YAML, to be launched with ``sky launch trial-001.yaml``.
-
-    >>> plan = Plan("python train.py", runner="skypilot", factors={"instance_type": ["g5.xlarge"]}, minutes=30)
-    >>> [path.name for path in write_tasks(plan, "tasks")]
-    ['trial-001.yaml']
-    """
+    """Write each trial as a SkyPilot task in YAML, to be launched with ``sky launch trial-001.yaml``."""
     where, locations = check_path("folder", folder), plan.locations()
     written = []
     for trial in sorted(plan.trials, key=lambda one: one.id):
         task = {
             "name": f"vmselect-{trial.id}",
             "workdir": ".",
-            "resources": {**resources_of(trial, locations.get(trial.offer, "")), "autostop": AUTOSTOP},
+            "resources": resources_of(trial, locations.get(trial.offer, "")),
             "num_nodes": trial.nodes,
             "envs": {**trial.variables, "VMSELECT_FOLDER": "records"},
             "run": f"timeout --kill-after=30 {round(plan.minutes * 60)} {trial.command}",

@@ -24,7 +24,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,12 +98,6 @@ def worker_environments(addresses: Sequence[Address]) -> list[dict[str, str]]:
     """The variables of each worker, the chief first; none for a single one.
 
     TensorFlow reads ``TF_CONFIG``, torch ``MASTER_ADDR`` and its like, JAX and ``keras.distribution`` the others.
-
-    >>> pair = [{"host": "a", "ports": [29500, 29501]}, {"host": "b", "ports": [29500, 29501]}]
-    >>> [(worker["RANK"], worker["LOCAL_RANK"], worker["MASTER_ADDR"]) for worker in worker_environments(pair)]
-    [('0', '0', 'a'), ('1', '0', 'a')]
-    >>> worker_environments(pair[:1])
-    [{}]
     """
     count = len(addresses)
     if count == 1:
@@ -230,8 +223,10 @@ class Supervisor:
         for output in self.outputs:
             output.close()
         exits = [self.statuses.get(pid) for pid in self.workers]
+        failed = next((code for code in exits if code), None)
         outcome = {
-            "exit": _first_bad(exits), "why": why, "seconds": time.monotonic() - self.began, "left": left,
+            "exit": 0 if set(exits) == {0} else failed, "why": why, "left": left,
+            "seconds": time.monotonic() - self.began,
             "error": failure or next((o.error for o in self.outputs if o.error), ""),
         }  # fmt: skip
         reported = _report(self.folder, outcome, send=why not in ("cut", "silent"))
@@ -314,8 +309,7 @@ class Output:
 
     def __init__(self, file: int, path: Path) -> None:
         self.file, self.path, self.error = file, path, ""
-        self.written = self.dropped = self.tail_bytes = 0
-        self.tail: deque[bytes] = deque()
+        self.total, self.head, self.tail = 0, 0, b""
 
     def take(self) -> None:
         """Read the available output."""
@@ -327,25 +321,20 @@ class Output:
             os.close(self.file)
             self.file = -1
             return
-        if self.written < HEAD_BYTES:
+        self.total += len(data)
+        if self.head < HEAD_BYTES:
             self._append(data)
-            self.written += len(data)
-            return
-        self.tail.append(data)
-        self.tail_bytes += len(data)
-        while self.tail and self.tail_bytes - len(self.tail[0]) >= TAIL_BYTES:
-            gone = len(self.tail.popleft())
-            self.tail_bytes -= gone
-            self.dropped += gone
+            self.head += len(data)
+        else:
+            self.tail = (self.tail + data)[-TAIL_BYTES:]
 
     def close(self) -> None:
         """Append the end of the output to the file."""
         while self.file >= 0 and select.select([self.file], [], [], 0)[0]:
             self.take()
-        if self.dropped:
-            self._append(b"\n[... %d bytes are omitted here ...]\n" % self.dropped)
-        for part in self.tail:
-            self._append(part)
+        if omitted := self.total - self.head - len(self.tail):
+            self._append(b"\n[... %d bytes are omitted here ...]\n" % omitted)
+        self._append(self.tail)
 
     def _append(self, data: bytes) -> None:
         try:
@@ -467,11 +456,6 @@ def _target(link: str) -> str:
 def _signal(pid: int, number: int) -> None:
     with contextlib.suppress(OSError):
         os.kill(pid, number)
-
-
-def _first_bad(exits: list[int | None]) -> int | None:
-    """The exit code of the trial: 0 only if every worker ended with 0."""
-    return next((code for code in exits if code), None if None in exits or not exits else 0)
 
 
 def _report(folder: str, outcome: dict[str, Any], *, send: bool = True) -> bool:
