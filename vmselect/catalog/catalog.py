@@ -1,4 +1,4 @@
-"""A catalog: many prices, and the questions one asks of them."""
+"""The catalog: prices of VM types, filters on them, and the differences between two catalogs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vmselect._checks import check_flag, check_mapping, check_name, check_path, list_items, maybe, several, show
+from vmselect._checks import (
+    check_choice,
+    check_flag,
+    check_mapping,
+    check_name,
+    check_path,
+    list_items,
+    maybe,
+    several,
+    show,
+)
 from vmselect.catalog import files, refresh, snapshots, table
 from vmselect.catalog.offer import (
     COLUMNS,
@@ -25,7 +35,6 @@ from vmselect.catalog.offer import (
     STALE_AFTER_DAYS,
     Offer,
     age_days,
-    check_day,
     describe_column,
     describe_nearest,
 )
@@ -39,10 +48,9 @@ if TYPE_CHECKING:
 Names = str | Sequence[str] | None
 
 NO_PRICE_REMEDY = "Run `vmselect prices refresh`, or add your own price with with_offers (--own-prices)."
-NO_REGION_REMEDY = (
-    "Shipped prices are of one region per cloud; for others run `vmselect prices refresh --source skypilot`."
-)
-
+NO_REGION_REMEDY = "For regions that do not ship, run `vmselect prices refresh --source skypilot`."
+CHANGE_COLUMNS = ("change", *KEY, "old_usd_per_hour", "new_usd_per_hour", "percent", "old_date", "new_date")
+_SCOPE = ("provider", "service", "region", "market")
 _CELLS = (str, bool, np.bool_, Real, Decimal, dt.date)  # a datetime, NaT among them, is a date
 
 
@@ -59,33 +67,29 @@ class Catalog:
 
     def __init__(self, frame: pd.DataFrame, *, origin: str, findings: Sequence[Finding] = ()) -> None:
         if not table.is_built(frame):
-            raise ArgumentError(
-                "A catalog is made by embedded, load, default, refresh or with_offers, not from a table."
-            )
+            raise ArgumentError("A catalog is not made from a table. Use Catalog.embedded, load or with_offers.")
         self._frame = frame
         self.origin = check_name("origin", origin, longest=2000)
         self.findings: tuple[Finding, ...] = tuple(list_items(findings))
         if not all(isinstance(finding, Finding) for finding in self.findings):
             raise ArgumentError(f"findings must be Finding objects, not {show(findings)}.")
 
-    # Where catalogs come from
-
     @classmethod
     def embedded(cls, date: str | dt.date | None = None) -> Catalog:
-        """The prices that ship with vmselect: the newest snapshot, or the one in force at ``date``.
+        """The prices that ship with vmselect: the newest snapshot, or the newest one not later than ``date``.
 
         >>> Catalog.embedded(date="2021-02-28").price_dates
         ('2021-02-01', '2021-02-01')
         """
-        entry = snapshots.snapshot_at(None if date is None else check_day("date", date).isoformat())
+        entry = snapshots.snapshot_at(date)
         return cls(snapshots.read_snapshot(entry.file), origin=f"embedded snapshot of {entry.date}")
 
     @classmethod
     def load(cls, path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False) -> Catalog:
         """Prices from a CSV or JSON file; also SkyPilot's ``vms.csv`` and gpuhunt's CSV.
 
-        A bad row is an error that names its line, unless ``skip_bad_rows`` excludes it; ``findings`` then
-        lists the excluded rows. ``provider`` is for files that do not name one.
+        A bad row is an error with its line, unless ``skip_bad_rows`` excludes such rows; ``findings`` then lists them.
+        ``provider`` is for files that do not name one.
 
         >>> path = Catalog.embedded(date="2021-02-28").save("prices.csv")
         >>> len(Catalog.load(path))
@@ -100,15 +104,13 @@ class Catalog:
 
     @classmethod
     def refreshed(cls, *, alone: bool = False) -> Catalog:
-        """The user's own refreshed prices over the embedded ones, or ``alone``; ``findings`` lists old ones.
-
-        An embedded price that is newer, as after an update of vmselect, stays.
+        """The refreshed prices of this machine over older embedded ones, or ``alone``; ``findings`` lists old ones.
 
         >>> catalog = Catalog.refreshed()  # doctest: +SKIP
         """
         parts, findings = refresh.read_parts()
         if not parts:
-            nothing = "No prices were refreshed on this machine yet. Run `vmselect prices refresh`."
+            nothing = "There are no refreshed prices on this machine. Run `vmselect prices refresh`."
             raise CatalogError(" ".join(map(str, findings)) or nothing)
         if check_flag("alone", alone):
             return cls(table.concat(parts), origin="refreshed prices", findings=findings)
@@ -116,7 +118,7 @@ class Catalog:
 
     @classmethod
     def default(cls) -> Catalog:
-        """What a ranking uses when given no catalog: the refreshed prices, else the embedded ones.
+        """The catalog that a ranking uses by default: the refreshed prices over the embedded ones.
 
         >>> Catalog.default().price("g4dn.xlarge") > 0
         True
@@ -132,20 +134,16 @@ class Catalog:
         max_age_hours: float = 6.0,
         source: str = "api",
     ) -> Catalog:
-        """This catalog with fresh prices, which are also kept for later runs.
+        """This catalog with fresh prices, which are also stored for later runs.
 
-        ``source`` is ``api``, the providers' own, or ``skypilot``: the catalog that SkyPilot publishes, which has all
-        regions and needs no account.
-
-        ``providers`` None means all that can be asked with the credentials at hand. ``regions`` None means each
-        provider's reference region. What failed is in ``findings``, and the prices of an earlier refresh, else those
-        of this catalog, stay in its place. What was fetched less than ``max_age_hours`` ago is not fetched again.
+        ``source`` is ``api``, the providers' own, or ``skypilot``: the catalog that SkyPilot publishes, with all
+        regions and without an account. ``providers`` None means all for which there are credentials. ``regions`` None
+        means each provider's reference region. Prices fetched less than ``max_age_hours`` ago are reused. ``findings``
+        lists what failed; older prices stay in use there.
 
         >>> fresh = Catalog.embedded().refresh(providers=["azure"], regions=["eastus"])  # doctest: +SKIP
         """
-        from vmselect.catalog.refresh import refresh_prices  # requests and the clouds' clients load on use only
-
-        outcome = refresh_prices(
+        outcome = refresh.refresh_prices(
             providers=providers, regions=regions, progress=progress, max_age_hours=max_age_hours, source=source
         )
         return Catalog(
@@ -155,7 +153,7 @@ class Catalog:
         )
 
     def with_offers(self, offers: Catalog | pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> Catalog:
-        """This catalog with more prices; one with the same key replaces the list price.
+        """This catalog with more prices. A price with the same key replaces the old one.
 
         ``offers`` may be another catalog, a DataFrame, or a list of :class:`Offer` and dicts, for which
         ``provider, instance_type, region, market, usd_per_hour`` suffice.
@@ -176,14 +174,12 @@ class Catalog:
         )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:
-        """Write every price as CSV, or as JSON when the name ends so, over nothing but prices; :meth:`load` reads it.
+        """Write all prices as CSV, or as JSON for a name in ``.json``. It replaces no file other than a price file.
 
         >>> Catalog.embedded().save("prices.json").name
         'prices.json'
         """
         return files.write(self._frame, files.check_replaceable(path))
-
-    # Questions
 
     def offers(
         self,
@@ -196,9 +192,9 @@ class Catalog:
         service: Names = None,
         retired: bool | None = None,
     ) -> pd.DataFrame:
-        """The prices that match, in the catalog's order, as the columns of :data:`vmselect.catalog.COLUMNS`.
+        """The prices that match, with the columns :data:`vmselect.catalog.COLUMNS`.
 
-        A filter is a name or several; None means any. ``retired`` False leaves out what can no longer be launched.
+        A filter is one name or several; None means any. ``retired=False`` excludes types that cannot be launched.
 
         >>> list(Catalog.embedded("2026-08-22").offers(gpu="T4", provider="azure")["instance_type"])[0]
         'Standard_NC16as_T4_v3'
@@ -227,7 +223,7 @@ class Catalog:
         provider: str | None = None,
         service: str | None = None,
     ) -> Offer:
-        """The one offer of ``instance_type``; without ``region``, that of the provider's reference region.
+        """The only offer of ``instance_type``; without ``region``, that of the provider's reference region.
 
         >>> Catalog.embedded("2026-08-22").offer("g4dn.xlarge").date
         '2026-08-22'
@@ -238,8 +234,9 @@ class Catalog:
             for name, value in (("region", region), ("provider", provider), ("service", service))
         )
         rows = self.offers(instance_type=instance_type, market=None, provider=provider, service=service)
-        self._check_known("region", region)
         self._check_known("market", market)
+        if region is not None:
+            self._check_known("region", region)
         here = rows[rows["market"] == market]
         if region is not None:
             here = here[here["region"] == region]
@@ -309,8 +306,6 @@ class Catalog:
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>" + str(self._frame.head(20).to_html(index=False))
 
-    # Helpers
-
     @classmethod
     def _over_embedded(cls, parts: Sequence[pd.DataFrame], findings: Sequence[Finding]) -> Catalog:
         newest = cls.embedded()
@@ -322,31 +317,29 @@ class Catalog:
 
     def _matches(self, column: str, names: Sequence[str]) -> np.ndarray:
         values = self._frame[column]
-        if column == "gpu_model":  # people write a100 and A100, TPU v4 and TPU-v4
+        if column == "gpu_model":  # A100 may be written a100, TPU-v4 TPU v4
             written = {snapshots.fold_gpu(str(known)): str(known) for known in values.cat.categories}
             names = [written.get(snapshots.fold_gpu(name), name) for name in names]
         for name in names:
             self._check_known(column, name)
         return np.asarray(values.isin(names))
 
-    def _check_known(self, column: str, name: str | None) -> None:
-        if name is None:
+    def _check_known(self, column: str, name: str) -> None:
+        if column == "market":
+            check_choice("market", name, MARKETS)
             return
         known = self._frame[column].cat.categories
-        if column == "market":
-            if name not in MARKETS:
-                raise ArgumentError(f"market {show(name)} is not one of {', '.join(MARKETS)}.")
-        elif name not in known:
-            what = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
-            if column == "instance_type" and (machine := snapshots.describe_unpriced(name)):
-                raise CatalogError(f"No price of {name} is known ({machine}). {NO_PRICE_REMEDY}")
-            if column == "gpu_model" and (machines := snapshots.unpriced_with(name)):
-                some = list_some(machines, 4)
-                raise CatalogError(f"No price of a machine with {name} is known ({some}). {NO_PRICE_REMEDY}")
-            hint = describe_nearest(name, known)
-            if column == "region":
-                hint += " " + NO_REGION_REMEDY
-            raise CatalogError(f"No {what} {show(name)} in the catalog ({self.origin}). {hint}")
+        if name in known:
+            return
+        if column == "instance_type" and (machine := snapshots.describe_unpriced(name)):
+            raise CatalogError(f"No price of {name} is known ({machine}). {NO_PRICE_REMEDY}")
+        if column == "gpu_model" and (machines := snapshots.unpriced_with(name)):
+            some = list_some(machines, 4)
+            raise CatalogError(f"No price of a machine with {name} is known ({some}). {NO_PRICE_REMEDY}")
+        what = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
+        remedy = f" {NO_REGION_REMEDY}" if column == "region" else ""
+        hint = describe_nearest(name, known)
+        raise CatalogError(f"No {what} {show(name)} in the catalog ({self.origin}). {hint}{remedy}")
 
     def _as_offer(self, label: Any, frame: pd.DataFrame) -> Offer:
         row = frame.loc[label]
@@ -365,12 +358,10 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
     if isinstance(offers, pd.DataFrame):
         raw, what = offers.reset_index(drop=True), "row"
     elif isinstance(offers, str | Path):
-        raise ArgumentError(f"{str(offers)!r} is no offer. Read a file with Catalog.load first.")
-    elif isinstance(offers, Offer | Mapping):
-        raise ArgumentError("One offer was given where several are taken. Put it in a list: [offer].")
+        raise ArgumentError(f"{str(offers)!r} is not an offer. Read a file with Catalog.load.")
+    elif isinstance(offers, Offer | Mapping) or not isinstance(offers, Iterable):
+        raise ArgumentError(f"offers must be a list of Offer or dicts, not {show(offers)}. Put one offer in a list.")
     else:
-        if not isinstance(offers, Iterable):
-            raise ArgumentError(f"{show(offers)} holds no offers. Give a list of Offer or of dicts.")
         rows = [o.model_dump() if isinstance(o, Offer) else _read_cells(o) for o in list_items(offers)]
         raw, what = pd.DataFrame(rows, dtype=object), "offer"
     if not len(raw):
@@ -391,7 +382,7 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
 
 
 def _read_cells(offer: Any) -> dict[str, Any]:
-    """An offer that was given as a mapping: each value is one value, which a table can hold."""
+    """An offer as a mapping of single values."""
     cells = check_mapping("an offer", offer)
     for name, value in cells.items():
         if value is not None and value is not pd.NA and not isinstance(value, _CELLS):
@@ -404,18 +395,10 @@ def _as_plain(frame: pd.DataFrame) -> pd.DataFrame:
     return plain.sort_values(list(COLUMNS[:5]), ignore_index=True)
 
 
-# What changed between two catalogs: new, gone, higher and lower prices.
-
-
-CHANGE_COLUMNS = ("change", *KEY, "old_usd_per_hour", "new_usd_per_hour", "percent", "old_date", "new_date")
-_SCOPE = ("provider", "service", "region", "market")
-
-
 def compare_prices(old: Catalog, new: Catalog) -> pd.DataFrame:
-    """A row per price that differs, in the columns of :data:`COLUMNS`, the largest change first.
+    """A row per price that is new, gone, higher or lower, with the columns :data:`CHANGE_COLUMNS`, by size of change.
 
-    A price is gone only where ``new`` covers the same provider, service, region and market; a retired type is not
-    gone again.
+    A price is gone only where ``new`` covers the same provider, service, region and market. Retired types are not gone.
 
     >>> then, now = Catalog.embedded("2021-02-28"), Catalog.embedded("2026-08-22")
     >>> changes = compare_prices(then, now)
@@ -424,7 +407,7 @@ def compare_prices(old: Catalog, new: Catalog) -> pd.DataFrame:
     """
     for name, given in (("old", old), ("new", new)):
         if not isinstance(given, Catalog):
-            raise ArgumentError(f"{name} must be a Catalog, not {show(given)}. Read a file with Catalog.load first.")
+            raise ArgumentError(f"{name} must be a Catalog, not {show(given)}. Read a file with Catalog.load.")
     columns = [*KEY, "usd_per_hour", "date"]
     texts = dict.fromkeys((*KEY, "date"), str)
     before = old.offers(market=None)[[*columns, "retired"]].astype(texts)

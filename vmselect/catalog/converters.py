@@ -1,4 +1,7 @@
-"""Google's machines in SkyPilot's files: the host in one row, its accelerators in another, here put together."""
+"""Price files of other tools: SkyPilot's ``vms.csv`` (v7, v8) and gpuhunt's CSV, converted to our columns.
+
+SkyPilot prices Google's hosts and accelerators in separate rows; ``assemble`` adds them up to machines.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,34 @@ from vmselect.errors import CatalogError
 from vmselect.findings import Finding
 from vmselect.units import list_some
 
-# A3 Mega has its own GPU, which our table calls as the chip is called.
+Origin = npt.NDArray[np.intp]
+Converted = tuple[pd.DataFrame, Origin, list[Finding]]
+
+# Names of SkyPilot's folders and gpuhunt's files. Other names do not identify a provider.
+PROVIDERS = re.compile(
+    r"""
+    aws|azure|cloudrift|crusoe|cudo|datacrunch|daytona|digitalocean|do|fluidstack|gcp|hotaisle|hyperbolic|
+    hyperstack|ibm|jarvislabs|lambda|lambdalabs|lium|mithril|nebius|oci|ovhcloud|paperspace|primeintellect|
+    runpod|scaleway|scp|seeweb|shadeform|simplepod|spheron|tensordock|vast|vastai|verda|vsphere|vultr|yotta
+    """,
+    re.X,
+)
+# Families of Google Cloud whose hosts SkyPilot prices without their GPUs.
+_GCP_HOST_ONLY = r"(?:a2|a3|a4|a4x|g2|g4)-"
+# SkyPilot's name for the GPU of A3 Mega; our table uses the name of the chip.
 _SKYPILOT_GPUS = {"a3-megagpu": "H100-MEGA"}
-# A B200 is sold as a slice of its machine, cores and memory included.
+# Families whose GPU price includes cores and memory.
 _WHOLE_SLICES = ("a4-",)
-# What SkyPilot writes where it knows no price of a TPU v6e.
+# SkyPilot's placeholder for an unknown price of a TPU v6e.
 _NO_PRICE_OF_V6E = 700.0
 
 
 def assemble(rows: pd.DataFrame, *, market: str, prices: pd.Series) -> pd.DataFrame:
-    """Whole machines of ``market`` out of ``rows``, of which those without an instance type are accelerators.
+    """Known machines of ``market``, each the sum of a host and of accelerators (rows without a type) in one zone.
 
-    Host and accelerators are priced in the same zone. Only machines are assembled of which we know what they are made
-    of; ``row`` of a machine is that of its accelerators.
+    ``row`` of a machine is that of its accelerators.
     """
-    from vmselect.catalog.sources.machines import known_machines  # which reads a snapshot through this package
+    from vmselect.catalog.snapshots import known_machines  # which reads a snapshot through this module
 
     priced = rows.assign(market=market, usd_per_hour=pd.to_numeric(prices, errors="coerce"))
     priced = priced[priced["usd_per_hour"] > 0]
@@ -62,25 +78,6 @@ def _add_host(gpus: pd.DataFrame, hosts: pd.DataFrame | None) -> pd.DataFrame | 
     return gpus.assign(usd_per_hour=(gpus["usd_per_hour"] + host_usd).round(6))[host_usd.notna()]
 
 
-# Price file formats of other tools: SkyPilot's ``vms.csv`` (v7, v8) and gpuhunt's CSV, turned into our columns.
-
-
-Origin = npt.NDArray[np.intp]
-Converted = tuple[pd.DataFrame, Origin, list[Finding]]
-
-# Names that SkyPilot gives to folders and gpuhunt to files. Any other folder or file is just where someone put it.
-PROVIDERS = re.compile(
-    r"""
-    aws|azure|cloudrift|crusoe|cudo|datacrunch|daytona|digitalocean|do|fluidstack|gcp|hotaisle|hyperbolic|
-    hyperstack|ibm|jarvislabs|lambda|lambdalabs|lium|mithril|nebius|oci|ovhcloud|paperspace|primeintellect|
-    runpod|scaleway|scp|seeweb|shadeform|simplepod|spheron|tensordock|vast|vastai|verda|vsphere|vultr|yotta
-    """,
-    re.X,
-)
-# On Google Cloud SkyPilot prices the host of these families without its GPUs, and the GPUs in rows of their own.
-_GCP_HOST_ONLY = r"(?:a2|a3|a4|a4x|g2|g4)-"
-
-
 @dataclass(frozen=True)
 class Layout:
     """The price file format of another tool."""
@@ -95,7 +92,7 @@ class Layout:
 
 
 def recognize(header: Sequence[str]) -> Layout | None:
-    """The layout that ``header`` belongs to; None for our own and for an unknown one."""
+    """The layout of ``header``, or None."""
     return next((layout for layout in _LAYOUTS if layout.columns <= set(header)), None)
 
 
@@ -104,7 +101,7 @@ def _provider_of(path: Path) -> str:
     resolved = path.resolve()
     name = resolved.parent.name if resolved.stem in ("vms", "instances") else resolved.stem
     if not PROVIDERS.fullmatch(name):
-        raise CatalogError(f'{path.name} does not name the provider of its prices. Pass provider="aws", for example.')
+        raise CatalogError(f"{path.name} does not name the provider of its prices. Pass provider=, such as 'aws'.")
     return name
 
 
@@ -127,21 +124,14 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
     if provider == "gcp":
         apart |= rows["instance_type"].str.match(_GCP_HOST_ONLY)
     if apart.any() and provider != "gcp":
-        findings.append(
-            Finding(
-                "price-rows-left-out",
-                f"{int(apart.sum())} SkyPilot rows price an accelerator or its host apart, not a whole VM: excluded.",
-                "Take these machines from the embedded prices.",
-            )
-        )
+        message = f"{int(apart.sum())} SkyPilot rows price an accelerator without its host; they are excluded."
+        findings.append(Finding("price-rows-left-out", message, "Use the embedded prices of these machines."))
     rows.loc[rows["gpu_model"] == "", "gpu_count"] = rows["gpu_count"].fillna(0)
     markets = []
     for market, column in (("on_demand", "Price"), ("spot", "SpotPrice")):
-        # A cell that is no number stays as it is, so that the check of the rows can name it.
+        # A cell that is not a number stays unchanged, so that the check of the rows can name it.
         priced = rows.assign(market=market, usd_per_hour=raw[column].astype(str).to_numpy())
-        absent = (
-            ["", "nan", "0", "0.0", "0.00"] if market == "spot" else ["", "nan"]
-        )  # no spot market is written as 0 too
+        absent = ["", "nan", "0", "0.0", "0.00"] if market == "spot" else ["", "nan"]  # no spot market may be 0, too
         markets.append(_keep_cheapest(priced[~apart & ~priced["usd_per_hour"].isin(absent)]))
         if provider == "gcp":
             markets.append(_keep_cheapest(assemble(rows, market=market, prices=priced["usd_per_hour"])))
@@ -152,7 +142,7 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
 
 
 def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]:
-    """A finding about the accelerators and hosts priced apart that belong to no known machine, in any zone."""
+    """A finding about accelerators and hosts that belong to no known machine in any zone."""
     gpus = apart[apart["instance_type"] == ""]
     counts = gpus["gpu_count"].map("{:g} x ".format) + gpus["gpu_model"]
     used = gpus["row"].isin(joined["row"])
@@ -160,14 +150,8 @@ def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]
     names += sorted(set(apart["instance_type"]) - {""} - set(joined["instance_type"]))
     if not names:
         return []
-    return [
-        Finding(
-            "price-rows-left-out",
-            f"Accelerators or hosts that are priced apart and belong to no known machine: {list_some(names, 8)}.",
-            "Take these machines from the embedded prices, or add your own prices.",
-            "info",
-        )
-    ]
+    message = f"Accelerators or hosts that belong to no known machine: {list_some(names, 8)}."
+    return [Finding("price-rows-left-out", message, "Use the embedded prices, or add your own.", "info")]
 
 
 def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
@@ -189,7 +173,7 @@ def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
         }
     )
     google = rows["provider"] == "gcp"
-    # A GPU can be added to an N1 host; gpuhunt then has several machines of the host's name.
+    # gpuhunt gives an N1 host with added GPUs the name of the host.
     added = google & rows["instance_type"].str.startswith("n1-") & (rows["gpu_count"] > 0)
     gpus = rows["gpu_count"].map("+{:g}x".format) + rows["gpu_model"]
     rows["instance_type"] = rows["instance_type"].where(~added, rows["instance_type"] + gpus)
@@ -199,7 +183,7 @@ def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
 
 
 def _keep_cheapest(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of the zones of a region the cheapest; a price that is no number comes first, so that it is named."""
+    """The cheapest zone of each region. A price that is not a number comes first, so that the check names it."""
     rank = pd.to_numeric(rows["usd_per_hour"], errors="coerce").fillna(-1)
     return rows.loc[rank.sort_values(kind="stable").index].drop_duplicates(["instance_type", "region", "market"])
 

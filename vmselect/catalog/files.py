@@ -1,4 +1,4 @@
-"""The JSON form of a price file: a list of objects, each of which is named by the line on which it begins."""
+"""Price files: CSV or JSON that people edit, validated before use; errors name the line of a row."""
 
 from __future__ import annotations
 
@@ -24,11 +24,88 @@ from vmselect.catalog.offer import COLUMNS, NUMBER_LIMITS, SCHEMA_VERSION, descr
 from vmselect.errors import CatalogError
 from vmselect.findings import Finding
 
-_TOP = ("schema", "currency", "offers")
+MAX_BYTES = 256 * 1024**2
+MAX_LINE_BYTES = 64 * 1024
+_ROWS_AT_ONCE = 100_000  # a whole file at once would need three times its size in memory
+_JSON_FIELDS = ("schema", "currency", "offers")
 
 
-def read_json(path: Path) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
-    """The rows of a JSON price file, not checked yet, what to call each of them, and faults found already."""
+def read(
+    path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False
+) -> tuple[pd.DataFrame, list[Finding]]:
+    """The validated rows of a price file, and findings about excluded rows."""
+    path = check_path("path", path)
+    head = _read_head(path)
+    modified = dt.date.fromtimestamp(path.stat().st_mtime).isoformat()
+    findings: list[Finding] = []
+    source = "user"
+    if path.suffix.lower() == ".json":
+        raw, name_row, rules = _read_json(path)
+    else:
+        header = _read_header(path, head)
+        layout = converters.recognize(header)
+        if layout is None:
+            _check_header(path, header)
+        raw, name_row, rules = _read_csv(path, header, numbers=() if layout else tuple(NUMBER_LIMITS))
+        if layout is not None:
+            raw, origin, findings = layout.convert(raw, path=path, provider=provider)
+            name_line = name_row
+            name_row = lambda positions: name_line([int(origin[p]) for p in positions])  # noqa: E731
+            rules = [(mask[origin], lambda i, text=text: text(int(origin[i]))) for mask, text in rules]  # type: ignore[misc]
+            source = layout.name
+    if provider is not None and "provider" not in raw.columns:
+        raw["provider"] = provider
+    frame, excluded = table.build(
+        raw, name_row=name_row, default_date=modified, default_source=source,
+        skip_bad_rows=skip_bad_rows, rules=rules,
+    )  # fmt: skip
+    if not len(frame):
+        raise CatalogError(f"{path.name} contains no valid price row. Add at least one.")
+    return frame, [*findings, *excluded]
+
+
+def check_replaceable(path: str | Path) -> Path:
+    """The path again; an error where it is a file other than a price file, which must not be overwritten."""
+    target = check_path("path", path)
+    if _files.has_file(target) and target.stat().st_size:
+        try:
+            read(target, skip_bad_rows=True)
+        except CatalogError:
+            raise CatalogError(f"{target} is not a price file and is not overwritten. Choose another path.") from None
+    return target
+
+
+def write(frame: pd.DataFrame, path: str | Path) -> Path:
+    """Write rows as CSV, or as JSON for a name in ``.json``."""
+    path = check_path("path", path)
+    texts = pd.DataFrame({c: _as_text(frame[c]) for c in COLUMNS})
+    if path.suffix.lower() == ".json":
+        rows = [
+            {c: (float(v) if c in NUMBER_LIMITS else v) for c, v in row.items() if v != ""}
+            for row in texts.to_dict("records")
+        ]
+        lines = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in rows)
+        content = f'{{"schema": {SCHEMA_VERSION}, "offers": [\n{lines}\n]}}\n'
+    else:
+        content = texts.to_csv(index=False, lineterminator="\n")
+    return _files.write_text(path, content, error=CatalogError)
+
+
+def _as_text(values: pd.Series) -> Any:
+    if values.dtype == bool:
+        return np.where(values, "yes", "no")
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return values
+    codes, unique = pd.factorize(values.to_numpy(), use_na_sentinel=False)
+    texts = ["" if np.isnan(u) else repr(float(u)).removesuffix(".0") for u in unique]
+    return pd.Categorical.from_codes(codes, pd.Index(texts))
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def _read_json(path: Path) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
+    """The rows of a JSON price file, the names of rows, and rules that rows violate."""
     known = (*COLUMNS, "currency")
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -40,13 +117,11 @@ def read_json(path: Path) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule
     for row, line in zip(rows, lines, strict=True):
         for name, value in row.items():
             if name not in known:
-                hint = describe_column(name)
-                raise CatalogError(f"{path.name} line {line} has an unknown field {name[:40]!r}. {hint}")
+                raise CatalogError(f"{path.name} line {line} has a field {name[:40]!r}. {describe_column(name)}")
             if isinstance(value, list | dict):
                 raise CatalogError(f"{path.name} line {line}: {name} must be one value, not a list or object.")
     raw = pd.DataFrame(rows, columns=[c for c in known if any(c in r for r in rows)], dtype=object)
-    rules = table.other_currencies(raw)
-    return raw, lambda positions: [f"{path.name} line {lines[p]}" for p in positions], rules
+    return raw, lambda positions: [f"{path.name} line {lines[p]}" for p in positions], table.other_currencies(raw)
 
 
 def _json_offers(text: str) -> tuple[list[dict[str, Any]], list[int]]:
@@ -55,8 +130,8 @@ def _json_offers(text: str) -> tuple[list[dict[str, Any]], list[int]]:
     whole = decoder.decode(text)
     if isinstance(whole, dict):
         for name in whole:
-            if name not in _TOP:
-                raise ValueError(f"unknown field {show(name)} beside the offers; known are {', '.join(_TOP)}")
+            if name not in _JSON_FIELDS:
+                raise ValueError(f"field {show(name)} is none of {', '.join(_JSON_FIELDS)}")
         if whole.get("currency", "USD") != "USD":
             raise ValueError(f"its currency is {show(whole['currency'])}; convert the prices to US dollars")
         version = whole.get("schema", SCHEMA_VERSION)
@@ -81,100 +156,22 @@ def _as_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = dict(pairs)
     if len(names) < len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"{show(twice)} stands twice in one object")
+        raise ValueError(f"field {show(twice)} appears twice in one object")
     return names
 
 
-# Price files: the CSV or JSON that a person edits, checked before anything of it is used.
-
-
-MAX_BYTES = 256 * 1024**2
-_BLOCK_BYTES = 64 * 1024
-_LARGE_BYTES = 8 * 1024**2  # above, the first rows are checked before the others
-_FIRST_ROWS = 1000
-_ROWS_AT_ONCE = 100_000  # a whole file at once would need three times its size in memory
-
-
-def read(
-    path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False
-) -> tuple[pd.DataFrame, list[Finding]]:
-    """Rows of a price file, checked, and what was left out of it."""
-    path = check_path("path", path)
-    head = _read_head(path)
-    modified = dt.date.fromtimestamp(path.stat().st_mtime).isoformat()
-    rules: list[table.Rule] = []
-    findings: list[Finding] = []
-    if path.suffix.lower() == ".json":
-        raw, name_row, rules = read_json(path)
-        source = "user"
-    else:
-        header = _read_header(path, head)
-        layout = converters.recognize(header)
-        if layout is None:
-            _check_header(path, header)
-            _check_first_rows(path, header)
-            raw, name_row, rules = _read_csv(path, header, numbers=tuple(NUMBER_LIMITS))
-            source = "user"
-        else:
-            raw, name_row, rules = _read_csv(path, header, numbers=())
-            raw, origin, findings = layout.convert(raw, path=path, provider=provider)
-            name_line = name_row
-            name_row = lambda positions: name_line([int(origin[p]) for p in positions])  # noqa: E731
-            rules = [(mask[origin], lambda i, text=text: text(int(origin[i]))) for mask, text in rules]  # type: ignore[misc]
-            source = layout.name
-    if provider is not None and "provider" not in raw.columns:
-        raw["provider"] = provider
-    frame, excluded = table.build(
-        raw, name_row=name_row, default_date=modified, default_source=source,
-        skip_bad_rows=skip_bad_rows, rules=rules,
-    )  # fmt: skip
-    if not len(frame):
-        raise CatalogError(f"{path.name} holds no usable price row. Give it at least one.")
-    return frame, [*findings, *excluded]
-
-
-def check_replaceable(path: str | Path) -> Path:
-    """The path again; refuse to write prices over a file that holds none: somebody may have nothing else of it."""
-    target = check_path("path", path)
-    if _files.has_file(target) and target.stat().st_size:
-        try:
-            read(target, skip_bad_rows=True)
-        except CatalogError:
-            raise CatalogError(
-                f"{target}: this file is there already and holds no prices, so it is not overwritten. Choose another "
-                "path."
-            ) from None
-    return target
-
-
-def write(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Write rows as CSV, or as JSON when the name ends so; an old file stays until the new one is whole."""
-    path = check_path("path", path)
-    texts = pd.DataFrame({c: _as_text(frame[c]) for c in COLUMNS})
-    if path.suffix.lower() == ".json":
-        rows = [
-            {c: (float(v) if c in NUMBER_LIMITS else v) for c, v in row.items() if v != ""}
-            for row in texts.to_dict("records")
-        ]
-        lines = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in rows)
-        content = f'{{"schema": {SCHEMA_VERSION}, "offers": [\n{lines}\n]}}\n'
-    else:
-        content = texts.to_csv(index=False, lineterminator="\n")
-    return _files.write_text(path, content, error=CatalogError)
+# -- CSV ---------------------------------------------------------------------------------------------------------------
 
 
 def _read_head(path: Path) -> bytes:
     try:
         about = path.stat()
-        if not stat.S_ISREG(about.st_mode):  # a pipe can be read only once, and prices are read in several goes
-            raise CatalogError(f"{path} cannot be read: it is not a plain file. Save the prices to one first.")
+        if not stat.S_ISREG(about.st_mode):  # a pipe can be read only once; prices are read several times
+            raise CatalogError(f"{path} is not a plain file. Save the prices to one first.")
         if about.st_size > MAX_BYTES:
-            raise CatalogError(
-                f"{path.name} is {about.st_size / 1024**2:.0f} MiB; a price file may be {MAX_BYTES // 1024**2} MiB. "
-                "Split it."
-            )
+            raise CatalogError(f"{path.name} is larger than {MAX_BYTES // 1024**2} MiB. Split it.")
         with path.open("rb") as file:
-            head = file.read(_BLOCK_BYTES)
+            head = file.read(MAX_LINE_BYTES)
     except OSError as failure:
         raise CatalogError(f"{path} cannot be read ({failure}). Give the path of a CSV or JSON file.") from failure
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -185,9 +182,9 @@ def _read_head(path: Path) -> bytes:
 
 
 def _read_header(path: Path, head: bytes) -> list[str]:
-    with path.open("rb") as file:  # a line of millions of fields takes gigabytes to take apart
-        while line := file.readline(_BLOCK_BYTES + 1):
-            if len(line) > _BLOCK_BYTES:
+    with path.open("rb") as file:  # parsing a line of millions of fields would take gigabytes
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            if len(line) > MAX_LINE_BYTES:
                 raise CatalogError(f"{path.name} has a line of more than 64 KiB. Give a CSV price file.")
     line = head.partition(b"\n")[0]
     try:
@@ -206,38 +203,31 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
         if name not in (*COLUMNS, "currency"):
             one_column = len(header) == 1 and re.search(r"[;\t|]", name)
             hint = "Separate the columns by commas." if one_column else describe_column(name)
-            raise CatalogError(f"{path.name} has a column {name[:40]!r} that a price file does not have. {hint}")
-
-
-def _check_first_rows(path: Path, header: Sequence[str]) -> None:
-    """Refuse a large file without a price in its first rows: to check all of its rows would take minutes."""
-    if path.stat().st_size <= _LARGE_BYTES:
-        return
-    raw, name_row, _ = _read_csv(path, header, numbers=(), rows=_FIRST_ROWS)
-    kept, excluded = table.build(
-        raw, name_row=name_row, default_date="2000-01-01", default_source="user", skip_bad_rows=True
-    )
-    if not len(kept):
-        raise CatalogError(f"{path.name}: none of its first {len(raw)} rows is a price. {excluded[0].message}")
+            raise CatalogError(f"{path.name} has a column {name[:40]!r}. {hint}")
 
 
 def _read_csv(
-    path: Path, header: Sequence[str], *, numbers: Sequence[str], rows: int | None = None
+    path: Path, header: Sequence[str], *, numbers: Sequence[str]
 ) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
-    """Rows of a CSV; columns in ``numbers`` as floats when every cell is one, all others as categories."""
-    if too_long := _find_long_row(path, header, rows=1):  # pandas would drop the surplus fields silently
+    """Rows of a CSV, the names of rows, and rules that rows violate.
+
+    Columns in ``numbers`` are floats if every cell is a number; all others are categories.
+    """
+    if too_long := _find_long_row(path, header, rows=1):  # pandas drops surplus fields of the first row silently
         raise too_long
-    failure: Exception | None = None
-    for floats in (numbers, ()):
+    try:
         try:
-            raw = _parse_csv(path, header, floats, rows)
-            break
-        except (pd.errors.ParserError, UnicodeDecodeError) as broken:
-            raise _explain_broken_csv(path, header, broken) from broken
-        except (ValueError, OverflowError) as not_a_number:
-            failure = not_a_number
-    else:
-        raise CatalogError(f"{path.name} is not a CSV price file ({failure}).") from failure
+            raw = _parse_csv(path, header, numbers)
+        except (pd.errors.ParserError, UnicodeDecodeError):
+            raise
+        except (ValueError, OverflowError):  # a cell of ``numbers`` is not a number
+            raw = _parse_csv(path, header, ())
+    except UnicodeDecodeError as broken:
+        raise CatalogError(f"{path.name} is not UTF-8 text ({broken.reason}). Save it as CSV UTF-8.") from broken
+    except (ValueError, OverflowError) as broken:
+        raise _find_long_row(path, header) or CatalogError(
+            f"{path.name} is not valid CSV ({str(broken).strip()[:120]}). Check for an open quote."
+        ) from broken
 
     def name_row(positions: Sequence[int]) -> list[str]:
         lines = _line_numbers(path, max(positions) + 1)
@@ -250,11 +240,11 @@ def _read_csv(
     return raw, name_row, rules + table.other_currencies(raw)
 
 
-def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: int | None) -> pd.DataFrame:
-    """Columns in ``floats`` as numbers, all others as categories of exactly the text in the file."""
+def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str]) -> pd.DataFrame:
+    """Columns in ``floats`` as numbers, all others as categories of the exact text in the file."""
     options: dict[str, Any] = {
         "names": list(header), "header": 0, "index_col": False, "keep_default_na": False, "encoding": "utf-8-sig",
-        "na_values": {c: [""] for c in floats}, "low_memory": False, "nrows": rows,
+        "na_values": {c: [""] for c in floats}, "low_memory": False,
     }  # fmt: skip
     dtypes: dict[str, Any] = {c: "float64" if c in floats else "category" for c in header}
     parts = list(pd.read_csv(path, dtype=dtypes, chunksize=_ROWS_AT_ONCE, **options))
@@ -262,7 +252,7 @@ def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: i
     for name in header:
         pieces = [part.pop(name) for part in parts]
         if name in floats:
-            # pandas takes columns of True and False for ones and zeros.
+            # pandas reads columns of True and False as ones and zeros.
             if any(p.isin([0.0, 1.0]).any() and p.isin([0.0, 1.0, np.nan]).all() for p in pieces):
                 again = pd.read_csv(path, usecols=[name], dtype=str, **options)[name].fillna("")
                 if again.str.contains(r"true|false", case=False).any():
@@ -271,30 +261,30 @@ def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: i
         elif all(p.cat.categories.inferred_type in ("string", "empty") for p in pieces):
             columns[name] = pd.api.types.union_categoricals(pieces)
         else:
-            # pandas takes categories that all look like numbers for numbers, and "+1" would become 1.
+            # pandas reads categories that all look like numbers as numbers: "+1" becomes 1.
             again = pd.read_csv(path, usecols=[name], dtype=str, **options)
             columns[name] = again[name].astype("category")
     return pd.DataFrame(columns)
 
 
 def _describe_cut(path: Path, fields: int) -> str | None:
-    """Why the last line may be incomplete, as after a broken download; None when it ends in a line break."""
+    """Why the last line may be incomplete, as after a broken download, or None."""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _BLOCK_BYTES))
+        file.seek(max(0, path.stat().st_size - MAX_LINE_BYTES))
         last = re.split(rb"[\r\n]", file.read())[-1].decode("utf-8", "replace")
     cells = next(csv.reader([last]), [])
     if not last.strip():
         return None
     if len(cells) < fields:
-        return f"ends early, with fewer than {fields} fields: is the file whole?"
+        return f"ends early, with fewer than {fields} fields; the file may be incomplete"
     if re.search(r"[0-9.]\s*$", cells[-1]):
-        # 3.0 may be the rest of 3.06; only a line break shows that the number is complete.
-        return f"ends without a line break after {show(cells[-1])}, which may be cut short; end the line if it is whole"
+        # 3.0 may be a part of 3.06; only a line break shows that the number is complete.
+        return f"ends without a line break after {show(cells[-1])}, which may be cut; add one if the file is complete"
     return None
 
 
 def _line_numbers(path: Path, rows: int) -> list[int]:
-    """The line at which each of the first ``rows`` data rows ends, as an editor counts lines."""
+    """The line number at which each of the first ``rows`` data rows ends."""
     lines = [line for line, _ in islice(_rows(path), 1, rows + 1)]
     return lines + lines[-1:] * (rows - len(lines))
 
@@ -309,30 +299,12 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield reader.line_num, cells
 
 
-def _explain_broken_csv(path: Path, header: Sequence[str], failure: Exception) -> CatalogError:
-    if isinstance(failure, UnicodeDecodeError):
-        return CatalogError(f"{path.name} is not UTF-8 text ({failure.reason}). Save it as CSV UTF-8.")
-    return _find_long_row(path, header) or CatalogError(
-        f"{path.name} is not whole CSV ({str(failure).strip()[:120]}). Look for an open quote."
-    )
-
-
 def _find_long_row(path: Path, header: Sequence[str], *, rows: int | None = None) -> CatalogError | None:
     """The error about the first of ``rows`` data rows that has more fields than the header."""
     for line, cells in islice(_rows(path), None if rows is None else rows + 1):
         if len(cells) > len(header):
             return CatalogError(
                 f"{path.name} line {line} has {len(cells)} fields, the header {len(header)}. "
-                "Put quotes around text that holds a comma, and write 3.06, not 3,06."
+                "Quote text that contains a comma, and write 3.06, not 3,06."
             )
     return None
-
-
-def _as_text(values: pd.Series) -> Any:
-    if values.dtype == bool:
-        return np.where(values, "yes", "no")
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        return values
-    codes, unique = pd.factorize(values.to_numpy(), use_na_sentinel=False)
-    texts = ["" if np.isnan(u) else repr(float(u)).removesuffix(".0") for u in unique]
-    return pd.Categorical.from_codes(codes, pd.Index(texts))

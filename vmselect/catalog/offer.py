@@ -1,7 +1,7 @@
-"""The columns of a price row and what each may hold.
+"""One price of one VM type: its columns, the rules for their values, and :class:`Offer`.
 
-One row is one price: a VM type of a provider, in a region, in a market, on a day. The same rules check a
-single :class:`~vmselect.catalog.Offer` and a file of a million rows.
+A row is a price of a provider's VM type, in a region, in a market, on a day. The same rules check a single offer and a
+file of a million rows.
 """
 
 from __future__ import annotations
@@ -24,27 +24,16 @@ SCHEMA_VERSION = 1
 
 MARKETS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 
+STALE_AFTER_DAYS = 90
+
 # The order of the columns in files and in DataFrames.
 COLUMNS = (
-    "provider",
-    "service",
-    "instance_type",
-    "region",
-    "market",
-    "usd_per_hour",
-    "date",
-    "vcpus",
-    "memory_gib",
-    "gpu_model",
-    "gpu_count",
-    "gpu_memory_gib",
-    "retired",
-    "source",
-    "note",
-)
+    "provider", "service", "instance_type", "region", "market", "usd_per_hour", "date", "vcpus", "memory_gib",
+    "gpu_model", "gpu_count", "gpu_memory_gib", "retired", "source", "note",
+)  # fmt: skip
 KEY = ("provider", "service", "instance_type", "region", "market")
 REQUIRED = ("provider", "instance_type", "region", "market", "usd_per_hour")
-# What a machine is, as opposed to what it costs.
+# Columns that describe the machine.
 FACTS = ("vcpus", "memory_gib", "gpu_model", "gpu_count", "gpu_memory_gib")
 
 # column: (lowest, highest) allowed, in the unit of the column's name.
@@ -58,7 +47,7 @@ NUMBER_LIMITS: dict[str, tuple[float, float]] = {
 TEXT_COLUMNS = tuple(c for c in COLUMNS if c not in NUMBER_LIMITS)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
-# Oracle's types hold a dollar sign, and some marketplaces name a region as people do: "Texas, US".
+# Oracle's types contain a dollar sign, and some marketplaces have regions such as "Texas, US".
 _PLACE = re.compile(r"[^\W_][\w .,:$()+-]{0,127}")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:/()-]{0,127}")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -66,24 +55,14 @@ _DEFAULT_SERVICE = {"aws": "ec2", "azure": "vm", "gcp": "gce"}
 
 
 def default_service(provider: str, instance_type: str) -> str:
-    """The service that sells ``instance_type`` when a row names none.
-
-    >>> default_service("aws", "ml.g5.xlarge"), default_service("gcp", "a2-highgpu-1g"), default_service("lab", "x")
-    ('sagemaker', 'gce', 'vm')
-    """
+    """The service of ``instance_type`` in a row that names none."""
     if provider == "aws" and instance_type.startswith("ml."):
         return "sagemaker"
     return _DEFAULT_SERVICE.get(provider, "vm")
 
 
 def describe_bad_text(column: str, value: str) -> str | None:
-    """Why ``value`` cannot stand in the text ``column``, or None when it can.
-
-    >>> describe_bad_text("market", "ondemand")
-    "market 'ondemand' is not one of on_demand, spot, reserved_1y, reserved_3y"
-    >>> describe_bad_text("note", "=cmd()")
-    "note '=cmd()' starts like a spreadsheet formula; put a letter first"
-    """
+    """Why ``value`` is not allowed in the text ``column``, or None when it is."""
     shown = repr(value if len(value) <= 40 else value[:37] + "...")
     if value.startswith(_FORMULA_STARTS):
         return f"{column} {shown} starts like a spreadsheet formula; put a letter first"
@@ -95,7 +74,7 @@ def describe_bad_text(column: str, value: str) -> str | None:
         return None if value in ("yes", "no", "") else f"retired {shown} is neither yes nor no"
     if column == "note":
         fine = len(value) <= 300 and value.isprintable()
-        return None if fine else f"note {shown} is longer than 300 characters or holds control characters"
+        return None if fine else f"note {shown} is longer than 300 characters or contains control characters"
     if value == "":
         return f"{column} is empty" if column in REQUIRED else None
     pattern, signs = _NAME, ". _ + -"
@@ -104,16 +83,12 @@ def describe_bad_text(column: str, value: str) -> str | None:
     elif column in ("gpu_model", "source"):
         pattern, signs = _LABEL, ". _ + - : / ( )"
     if not pattern.fullmatch(value):
-        return f"{column} {shown} may hold only letters, digits and {signs} and must start with a letter or digit"
+        return f"{column} {shown} may contain only letters, digits and {signs} and must start with a letter or digit"
     return None
 
 
 def describe_bad_number(column: str, value: float) -> str | None:
-    """Why ``value`` cannot stand in the number ``column``, or None when it can; NaN means unknown.
-
-    >>> describe_bad_number("usd_per_hour", -3.0)
-    'usd_per_hour -3 is outside 1e-06 to 100000'
-    """
+    """Why ``value`` is not allowed in the number ``column``, or None when it is; NaN means unknown."""
     lowest, highest = NUMBER_LIMITS[column]
     if math.isnan(value):
         return f"{column} is missing" if column in REQUIRED else None
@@ -123,7 +98,7 @@ def describe_bad_number(column: str, value: float) -> str | None:
 
 
 def describe_nearest(name: str, known: Iterable[str]) -> str:
-    """The known names that ``name`` may have been meant to be, else some of those there are.
+    """The known names most similar to ``name``, else some of all known names.
 
     >>> describe_nearest("US-EST-1", ["us-east-1", "eastus", "mars"])
     'Nearest: us-east-1.'
@@ -147,7 +122,7 @@ _GPU_SIZES_GIB: dict[tuple[str, float], str] = {("A100", 80): "A100-80GB", ("V10
 
 
 def name_gpu(name: str, memory_gib: float | None = None) -> str:
-    """A GPU or accelerator as our table spells it; a name unknown there stays as it is.
+    """The name of a GPU or accelerator in our table; an unknown name is unchanged.
 
     >>> name_gpu("Radeon Pro V520"), name_gpu("A100", 80)
     ('Radeon-Pro-V520', 'A100-80GB')
@@ -163,11 +138,11 @@ MEANT = {
     **dict.fromkeys(("location", "zone"), "region"),
     **dict.fromkeys(("gpu", "accelerator"), "gpu_model"),
 }
-"""Common names for a column that its spelling alone would not match."""
+"""Common names of columns that are not spelled similarly."""
 
 
 def describe_column(name: object) -> str:
-    """The column that ``name`` was probably meant to be, else all there are."""
+    """A hint at the column that ``name`` probably means, else at all columns."""
     near = MEANT.get(str(name).strip().lower()) or next(iter(get_close_matches(str(name), COLUMNS, n=1)), None)
     return f"Did you mean {near!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
 
@@ -178,12 +153,6 @@ def is_iso_date(text: str) -> bool:
         return dt.date.fromisoformat(text).isoformat() == text  # a week, 2026-W34-6, is ISO too
     except ValueError:
         return False
-
-
-# One price of one VM type.
-
-
-STALE_AFTER_DAYS = 90
 
 
 class Offer(BaseModel):
@@ -252,11 +221,11 @@ class Offer(BaseModel):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes a price the same price: provider, service, instance type, region, market."""
+        """The values that identify a price: provider, service, instance type, region, market."""
         return tuple(getattr(self, column) for column in KEY)
 
     def age_days(self, today: dt.date | None = None) -> int:
-        """Days since this price was seen."""
+        """Days since the date of this price."""
         return age_days(self.date, today)
 
     def is_stale(self, today: dt.date | None = None) -> bool:
@@ -265,22 +234,18 @@ class Offer(BaseModel):
 
 
 def age_days(date: str, today: dt.date | None = None) -> int:
-    """Days from ``date`` to ``today``.
-
-    >>> age_days("2026-08-22", dt.date(2026, 9, 1))
-    10
-    """
+    """Days from ``date`` to ``today``."""
     now = dt.date.today() if today is None else check_day("today", today)
     return (now - check_day("date", date)).days
 
 
 def check_day(name: str, value: Any) -> dt.date:
-    """A day, given as one, as a time on it, or written as 2026-08-22.
+    """A day from a date, a datetime, or a text such as 2026-08-22.
 
     >>> check_day("date", "2026-08-22")
     datetime.date(2026, 8, 22)
     """
-    if isinstance(value, dt.datetime) and value == value:  # pandas' NaT is a time that is none
+    if isinstance(value, dt.datetime) and value == value:  # pandas' NaT is a datetime, but not equal to itself
         return value.date()
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value
@@ -290,7 +255,7 @@ def check_day(name: str, value: Any) -> dt.date:
 
 
 def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Finding | None:
-    """A finding when prices of these ``dates`` are older than 90 days or of several days, else None.
+    """A finding where prices of these ``dates`` are older than 90 days or differ in their date, else None.
 
     >>> describe_age(["2026-08-22"], today=dt.date(2026, 9, 1)) is None
     True
@@ -305,13 +270,12 @@ def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Findi
     old = age > STALE_AFTER_DAYS
     if not old and len(days) == 1:
         return None
-    several = f"several days, {days[0]} to {days[-1]}; the oldest is {age} days old."
-    return Finding(
-        "old-prices" if old else "mixed-price-dates",
-        f"Prices are of {several if len(days) > 1 else f'{days[0]}, {age} days old.'}",
-        "Run `vmselect prices refresh`." if old else "Look at the date of each price before comparing them.",
-        "warning" if old else "info",
-    )
+    message = f"Prices are of {days[0]}, {age} days old."
+    if len(days) > 1:
+        message = f"Prices are of several days, {days[0]} to {days[-1]}; the oldest is {age} days old."
+    if old:
+        return Finding("old-prices", message, "Run `vmselect prices refresh`.")
+    return Finding("mixed-price-dates", message, "Check the date of each price before comparing them.", "info")
 
 
 def _reason(location: tuple[int | str, ...], message: str) -> str:

@@ -1,11 +1,14 @@
-"""The user's refreshed prices: one file per provider and region, in the platform's cache folder.
+"""Refreshed prices: fetch them from the providers, store them, and write new snapshots of them.
 
-A part is replaced in one step, so a refresh that fails, is killed, or runs twice at once leaves every part whole.
+There is one file per provider and region in the platform's cache folder. A file is replaced in one step, so a refresh
+that fails, is killed, or runs twice at once leaves every file complete.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import json
 import os
 import queue
 import re
@@ -16,20 +19,35 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
-from vmselect._checks import check_callable, check_choice, check_name, check_number, check_seconds, maybe, several, show
-from vmselect._files import safe_name
+from vmselect import _files
+from vmselect._checks import (
+    check_callable,
+    check_choice,
+    check_name,
+    check_number,
+    check_path,
+    check_seconds,
+    maybe,
+    several,
+    show,
+)
 from vmselect.catalog import files, table
-from vmselect.catalog.offer import STALE_AFTER_DAYS, age_days
-from vmselect.catalog.snapshots import newest_prices, provider_terms
-from vmselect.catalog.sources import REGISTRY, VIA, PriceTable, Source, open_source
+from vmselect.catalog.offer import KEY, STALE_AFTER_DAYS, age_days
+from vmselect.catalog.snapshots import newest_prices, provider_terms, snapshot_at, unpriced
+from vmselect.catalog.sources import VIA, PriceTable, Source, api_sources, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
 from vmselect.findings import Finding
 from vmselect.units import list_some
 
+REGIONS_AT_ONCE = 4  # per provider: more are throttled
+MAX_SECONDS = 3600.0  # of a whole refresh
+SNAPSHOT_MARKETS = ("on_demand", "spot")  # reserved prices differ by contract
+State = Literal["waiting", "fetching", "fetched", "reused", "failed", "skipped"]
 _REMEDY = "Run `vmselect prices refresh`."
 
 
@@ -52,16 +70,16 @@ def _platform_folder() -> Path:
 
 
 def part_path(provider: str, region: str) -> Path:
-    """The file of one provider's prices in one region, whatever a region is called."""
+    """The file of one provider's prices in one region."""
     full_name = f"{provider}_{region}"
-    name = safe_name(full_name)
+    name = _files.safe_name(full_name)
     if name != full_name:  # two regions may have the same safe name
         name += "-" + hashlib.sha256(full_name.encode()).hexdigest()[:12]
     return cache_folder() / "prices" / f"{name}.csv"
 
 
 def age_hours(provider: str, region: str) -> float | None:
-    """Hours since this part was fetched; None when it never was, or is dated in the future."""
+    """Hours since this file was written; None without a file, or with one dated in the future."""
     try:
         age = time.time() - part_path(provider, region).stat().st_mtime
     except OSError:
@@ -70,12 +88,12 @@ def age_hours(provider: str, region: str) -> float | None:
 
 
 def write_part(provider: str, region: str, frame: pd.DataFrame) -> None:
-    """Keep fresh prices of one provider in one region, in the place of the old ones."""
+    """Store fresh prices of one provider in one region."""
     files.write(frame, part_path(provider, region))
 
 
 def read_part(provider: str, region: str) -> pd.DataFrame | None:
-    """The stored prices of one provider in one region; None when there are none, or they are damaged."""
+    """The stored prices of one provider in one region; None where they are missing or damaged."""
     try:
         return files.read(part_path(provider, region))[0]
     except CatalogError:
@@ -83,44 +101,34 @@ def read_part(provider: str, region: str) -> pd.DataFrame | None:
 
 
 def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
-    """The refreshed prices of each provider and region, and what is old or unreadable."""
+    """The refreshed prices of each provider and region, and findings about old or unreadable ones."""
     frames: list[pd.DataFrame] = []
     findings: list[Finding] = []
     try:
         paths = sorted((cache_folder() / "prices").glob("[!.]*.csv"))
-    except (CatalogError, OSError) as unknown:  # the shipped prices do without it
+    except (CatalogError, OSError) as unknown:  # the shipped prices need no cache folder
         return [], [Finding("refreshed-unreadable", f"No refreshed prices: {unknown}", "", "info")]
     for path in paths:
         name = path.stem.replace("_", " ")
         try:
             frame, excluded = files.read(path, skip_bad_rows=True)
         except CatalogError as broken:
-            findings.append(
-                Finding("refreshed-unreadable", f"Refreshed prices of {name} cannot be read: {broken}", _REMEDY)
-            )
+            message = f"Refreshed prices of {name} cannot be read: {broken}"
+            findings.append(Finding("refreshed-unreadable", message, _REMEDY))
             continue
         frames.append(frame)
         findings += excluded
         newest = max(frame["date"].astype(str).unique())
         age = age_days(newest)
         if age > STALE_AFTER_DAYS:
-            findings.append(
-                Finding("old-prices", f"Refreshed prices of {name} are of {newest}, {age} days old.", _REMEDY)
-            )
+            message = f"Refreshed prices of {name} are of {newest}, {age} days old."
+            findings.append(Finding("old-prices", message, _REMEDY))
     return frames, findings
-
-
-# Fetch fresh prices; a provider or region that fails does not affect the others.
-
-
-REGIONS_AT_ONCE = 4  # per provider: more gets throttled, not faster
-LONGEST_SECONDS = 3600.0  # of a whole refresh, whatever the servers do
-State = Literal["waiting", "fetching", "fetched", "reused", "failed", "skipped"]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What happens to one provider's prices in one region; ``region`` is empty for a provider left out whole."""
+    """The state of one provider's prices in one region; ``region`` is empty for a provider that is skipped."""
 
     provider: str
     region: str
@@ -131,7 +139,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class RefreshOutcome:
-    """The prices that a refresh gave, and how each part of it ended."""
+    """The prices of a refresh, and the final state of each part."""
 
     frame: pd.DataFrame
     parts: tuple[Progress, ...]
@@ -145,24 +153,22 @@ def refresh_prices(
     progress: Callable[[Progress], None] | None = None,
     max_age_hours: float = 6.0,
     source: str = "api",
-    most_seconds: float = LONGEST_SECONDS,
+    max_seconds: float = MAX_SECONDS,
     sources: Mapping[str, Source] | None = None,
 ) -> RefreshOutcome:
-    """Fetch prices and keep each part that succeeds; an error only when nothing at all could be had.
+    """Fetch prices and store each part that succeeds. A part that fails keeps its earlier prices.
 
-    ``source`` is ``api``, the clouds themselves, or ``skypilot``, the catalog that SkyPilot publishes; of that one
-    ``regions`` may be ``all``. After ``most_seconds`` the parts that are still being fetched are given up.
-
-    A part that fails keeps the prices fetched earlier. ``sources`` replaces the clouds' own APIs, for a mirror or a
-    test.
+    ``source`` is ``api``, the clouds themselves, or ``skypilot``, the catalog that SkyPilot publishes; with that,
+    ``regions`` may be ``all``. Parts that take longer than ``max_seconds`` fail. It is an error if all parts fail.
+    ``sources`` replaces the clouds' own APIs, for a mirror or a test.
     """
     report = maybe(check_callable, "progress", progress) or (lambda _: None)
     providers = None if providers is None else several(check_name, "providers", providers)
     regions = None if regions is None else several(check_name, "regions", regions)
     max_age_hours = check_number("max_age_hours", max_age_hours, least=0)
-    most_seconds = check_seconds("most_seconds", most_seconds)
+    max_seconds = check_seconds("max_seconds", max_seconds)
     via = check_choice("source", source, VIA)
-    opened = dict(sources) if sources is not None else {name: open_source(name, via) for name in providers or REGISTRY}
+    opened = sources or {name: open_source(name, via) for name in providers or api_sources()}
     wanted = list(dict.fromkeys(providers or opened))
     for name in wanted:
         if name not in opened:
@@ -194,7 +200,7 @@ def refresh_prices(
         else:
             report(Progress(name, region, "waiting"))
             waiting.append((name, region))
-    for name, region, answer in _fetch_all(waiting, opened, report, most_seconds):
+    for name, region, answer in _fetch_all(waiting, opened, report, max_seconds):
         kept = read_part(name, region)
         try:
             if isinstance(answer, VmselectError):
@@ -213,9 +219,8 @@ def refresh_prices(
             findings += _describe_unpriced(opened[name], region, frame)
             end(Progress(name, region, "fetched", "", len(frame)))
     if not fresh:
-        raise RefreshError(
-            " ".join(map(str, findings)) or "There was nothing to refresh. Name a provider and a region."
-        )
+        nothing = "There is nothing to refresh. Name a provider and a region."
+        raise RefreshError(" ".join(map(str, findings)) or nothing)
     return RefreshOutcome(table.concat([*fresh, *old]), tuple(ended), tuple(findings))
 
 
@@ -238,8 +243,8 @@ def _plan(
             unclaimed.pop(region, None)
     if unclaimed:
         raise ArgumentError(
-            f"{', '.join(unclaimed)} does not look like a region of {', '.join(providers)}. "
-            "Write us-east-1 (aws), eastus (azure) or us-central1 (gcp)."
+            f"{', '.join(unclaimed)} is not the name of a region of {', '.join(providers)}. "
+            "Examples: us-east-1 (aws), eastus (azure), us-central1 (gcp)."
         )
     return tasks
 
@@ -247,22 +252,22 @@ def _plan(
 def _list_regions(source: Source) -> list[str]:
     listing = getattr(source, "list_regions", None)
     if listing is None:
-        raise ArgumentError(f"{source.provider} has no list of its regions. Name them, or refresh from skypilot.")
+        raise ArgumentError(f"{source.provider} does not list its regions. Name them, or use source='skypilot'.")
     try:
         return list(listing())
     except RefreshError:
-        return ["all"]  # fails later, as a part of its own
+        return ["all"]  # fails later, as one part
 
 
 def _fetch_all(
     tasks: Collection[tuple[str, str]],
     sources: Mapping[str, Source],
     report: Callable[[Progress], None],
-    most_seconds: float,
+    max_seconds: float,
 ) -> Iterator[tuple[str, str, PriceTable | VmselectError]]:
-    """The answer to each task in order of arrival, or its error; a few regions of each provider at a time.
+    """The answer to each task or its error, in order of arrival; a few regions of each provider at a time.
 
-    The threads only read. They are daemons, so Ctrl-C does not wait for a server that hangs.
+    The threads only read. They are daemons, so that Ctrl-C does not wait for a server that hangs.
     """
     answers: queue.SimpleQueue[tuple[str, str, PriceTable | VmselectError]] = queue.SimpleQueue()
     turns = {name: threading.Semaphore(REGIONS_AT_ONCE) for name, _ in tasks}
@@ -275,7 +280,7 @@ def _fetch_all(
 
     for name, region in tasks:
         threading.Thread(target=fetch, args=(name, region), name=f"prices-{name}-{region}", daemon=True).start()
-    ends, open_tasks = time.monotonic() + most_seconds, dict.fromkeys(tasks)
+    ends, open_tasks = time.monotonic() + max_seconds, dict.fromkeys(tasks)
     try:
         while open_tasks:
             answer = answers.get(timeout=max(0.0, ends - time.monotonic()))
@@ -283,7 +288,7 @@ def _fetch_all(
             yield answer
     except queue.Empty:
         for name, region in open_tasks:
-            yield name, region, RefreshError(f"It did not end within {most_seconds:g} s. Ask for fewer regions.")
+            yield name, region, RefreshError(f"It took longer than {max_seconds:g} s. Name fewer regions.")
     finally:
         abandoned.set()
 
@@ -297,33 +302,30 @@ def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> P
         return source.fetch(region, progress=report_detail)
     except VmselectError as failure:
         return failure
-    except Exception as surprise:  # noqa: BLE001  # an answer of any shape must fail this part alone
-        # The exception's own text may repeat the request, and so a credential.
-        return RefreshError(f"The answer has an unknown shape ({type(surprise).__name__}). Update vmselect.")
+    except Exception as surprise:  # noqa: BLE001  # an answer of any form must fail this part only
+        # The exception's text may contain the request, and so a credential.
+        return RefreshError(f"The answer has an unknown form ({type(surprise).__name__}). Update vmselect.")
 
 
 def _is_from(kept: pd.DataFrame, via: str) -> bool:
-    """Whether these prices are SkyPilot's where it is asked, and where the clouds are asked none of its."""
+    """Whether all these prices came through ``via``."""
     return bool(((kept["source"] == "skypilot") == (via == "skypilot")).all())
 
 
 def _describe_losses(provider: str, region: str, before: pd.DataFrame | None, now: pd.DataFrame) -> Iterator[Finding]:
-    """A finding for each market of which more than half is gone: an answer may come empty and still look fine."""
+    """A finding for each market that lost more than half of its prices, as an incomplete answer does."""
     if before is None:
         return
     had, has = (Counter(zip(f["service"], f["market"], strict=True)) for f in (before, now))
     for (service, market), count in had.items():
         left = has[service, market]
         if left < count / 2:
-            yield Finding(
-                "prices-lost",
-                f"{provider} {region} now lists {left} {market} prices of {service}, {count} before.",
-                "If this is unlikely, run `vmselect prices refresh --max-age-hours 0`.",
-            )
+            message = f"{provider} {region} now lists {left} {market} prices of {service}, {count} before."
+            yield Finding("prices-lost", message, "To fetch again, run `vmselect prices refresh --max-age-hours 0`.")
 
 
 def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterator[Finding]:
-    """A finding that names the types that ship with a price on demand and got none now, with the reasons."""
+    """A finding about types with a shipped on-demand price and none in the answer, with the reasons."""
     shipped = newest_prices()
     here = shipped[(shipped["provider"] == source.provider) & (shipped["region"] == region) & ~shipped["retired"]]
     wanted = here[here["service"].isin(set(now["service"])) & (here["market"] == "on_demand")]
@@ -336,17 +338,87 @@ def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterat
     for name in missing:
         reasons.setdefault(explain(name, region), []).append(name)
     listed = "; ".join(f"{list_some(names, 6)} ({why})" for why, names in reasons.items())
-    yield Finding(
-        "types-without-price",
-        f"{source.provider} {region} gave no price on demand of {len(missing)} types that ship with one: {listed}.",
-        "The older prices of these stay in use.",
-        "info",
-    )
+    message = f"{source.provider} {region} has no on-demand price of {len(missing)} shipped types: {listed}."
+    yield Finding("types-without-price", message, "Their older prices stay in use.", "info")
 
 
 def _describe_what_stays(provider: str, region: str, kept: pd.DataFrame | None) -> str:
     if kept is not None:
-        return f"Its prices of {max(kept['date'].astype(str).unique())} stay."
+        return f"Its prices of {max(kept['date'].astype(str).unique())} stay in use."
     shipped = newest_prices()
     here = (shipped["provider"] == provider) & (shipped["region"] == region)
-    return "The embedded prices stay." if here.any() else "There are no older ones."
+    return "The embedded prices stay in use." if here.any() else "There are no older prices."
+
+
+# -- snapshots ---------------------------------------------------------------------------------------------------------
+
+
+def write_snapshot(folder: str | os.PathLike[str] = "pricing") -> Path:
+    """Write the newest snapshot with the refreshed prices of the reference regions as a new file of ``folder``.
+
+    It contains shipped types, known types without a price, and new types with an accelerator. Facts of shipped types do
+    not change. The manifest is updated.
+    """
+    place = check_path("folder", folder)
+    if not _files.has_file(place / "manifest.json"):
+        raise CatalogError(f"{place} has no manifest.json. Run this in a checkout of vmselect.")
+    shipped, newest = newest_prices(), snapshot_at().date
+    parts, _ = read_parts()
+    fresh = [part for part in map(_select, parts) if len(part)]
+    if not fresh:
+        raise CatalogError(f"There are no refreshed prices of a reference region. {_REMEDY}")
+    above = _with_shipped_facts(table.drop_older(table.concat(fresh), than=shipped), shipped)
+    above = table.inherit_facts(above, unpriced())
+    rows = table.merge(shipped, above)
+    order = rows[list(KEY)].astype(str).sort_values(list(KEY)).index
+    rows = rows.loc[order].reset_index(drop=True)
+    date = max(rows["date"].astype(str).unique())
+    if date <= newest:
+        raise CatalogError(f"No refreshed price is newer than the snapshot of {newest}. {_REMEDY}")
+    path = files.write(rows, place / f"{date}.csv")
+    _drop_priced(place / "unpriced.csv", rows)
+    _update_manifest(place, date)
+    return path
+
+
+def _select(part: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a refresh that a snapshot contains."""
+    provider = str(part["provider"].iloc[0])
+    terms = provider_terms(provider)
+    if terms is None:
+        return part.iloc[:0]
+    shipped = newest_prices()
+    known = {*shipped["instance_type"].astype(str), *unpriced()["instance_type"].astype(str)}
+    wanted = part["instance_type"].astype(str).isin(known) | (part["gpu_count"] > 0)
+    here = (part["region"] == terms.reference_region) & part["market"].isin(SNAPSHOT_MARKETS)
+    return part[wanted & here].reset_index(drop=True)
+
+
+def _with_shipped_facts(above: pd.DataFrame, shipped: pd.DataFrame) -> pd.DataFrame:
+    known = pd.MultiIndex.from_frame(shipped[["provider", "instance_type"]].astype(str))
+    ours = pd.MultiIndex.from_frame(above[["provider", "instance_type"]].astype(str)).isin(known)
+    above = above.copy()
+    above.loc[ours, ["vcpus", "memory_gib", "gpu_count"]] = np.nan
+    return table.inherit_facts(above, shipped)
+
+
+def _drop_priced(path: Path, rows: pd.DataFrame) -> None:
+    lines = pd.read_csv(path, dtype=str, keep_default_na=False)
+    left = lines[~lines["instance_type"].isin(rows["instance_type"].astype(str))]
+    _files.write_text(path, left.to_csv(index=False, lineterminator="\n"), error=CatalogError)
+
+
+def _update_manifest(place: Path, date: str) -> None:
+    path = place / "manifest.json"
+    manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if all(entry["date"] != date for entry in manifest["snapshots"]):
+        about = "list and spot prices of one reference region per cloud; each row carries its own date"
+        manifest["snapshots"].append(
+            {"date": date, "file": f"{date}.csv", "rows": 0, "sha256": "", "description": about}
+        )
+    for entry in [*manifest["snapshots"], *manifest["tables"]]:
+        content = (place / entry["file"]).read_bytes()
+        entry["sha256"] = hashlib.sha256(content).hexdigest()
+        if entry["file"].endswith(".csv"):
+            entry["rows"] = len(list(csv.reader(content.decode().splitlines()))) - 1
+    _files.write_text(path, json.dumps(manifest, indent=2) + "\n", error=CatalogError)

@@ -1,6 +1,6 @@
-"""Rows of prices as one typed DataFrame: text as categories, numbers as floats.
+"""Rows of prices as a typed DataFrame: text as categories, numbers as floats.
 
-A million rows take about 50 MB this way, and a filter compares small integers instead of strings.
+Categories keep a million rows small, and a filter compares integers instead of strings.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from vmselect.findings import Finding
 SHOWN_PROBLEMS = 5
 _YES_NO = {True: "yes", False: "no"}
 Mask = npt.NDArray[np.bool_]
-# Which rows break a rule, and the message about one of them.
+# Which rows violate a rule, and the message about one of them.
 Rule = tuple[Mask, Callable[[int], str]]
-# Turns positions of rows into what a person calls them, such as "prices.csv line 7".
+# Names of rows by position, such as "prices.csv line 7".
 RowNamer = Callable[[Sequence[int]], list[str]]
 
 
@@ -43,13 +43,13 @@ def build(
     skip_bad_rows: bool | None = None,
     rules: Sequence[Rule] = (),
 ) -> tuple[pd.DataFrame, list[Finding]]:
-    """Check ``raw`` and give it the catalog's types; bad rows are an error, or excluded when ``skip_bad_rows``.
+    """Validate ``raw`` and convert it to the catalog's types; bad rows are an error, or excluded if ``skip_bad_rows``.
 
-    ``rules`` are faults that the reader found already. Returns the frame and a finding about excluded rows.
+    ``rules`` are faults that the reader found. Returns the frame and a finding about excluded rows.
     """
     missing = [c for c in REQUIRED if c not in raw.columns]
     if missing:
-        raise CatalogError(f"Prices need the columns {', '.join(REQUIRED)}; {', '.join(missing)} is not there. Add it.")
+        raise CatalogError(f"Prices need the columns {', '.join(REQUIRED)}. Add: {', '.join(missing)}.")
     rules = list(rules)
     frame = pd.DataFrame(index=pd.RangeIndex(len(raw)))
     for column in COLUMNS:
@@ -73,12 +73,12 @@ def build(
         way_out = "" if skip_bad_rows is None else ", or pass skip_bad_rows=True to keep only the other rows"
         raise CatalogError(f"{problem} Correct {'it' if bad.sum() == 1 else 'them'}{way_out}.")
     return frame[~bad].reset_index(drop=True), [
-        Finding("price-rows-left-out", f"Left out: {problem}", "Correct the source, or add these prices by hand.")
+        Finding("price-rows-left-out", f"Excluded: {problem}", "Correct the source, or add your own prices.")
     ]
 
 
 def other_currencies(raw: pd.DataFrame) -> list[Rule]:
-    """Take the column ``currency`` off ``raw``; a rule against rows in any other than US dollars."""
+    """Remove the column ``currency`` from ``raw``; return a rule against rows not in US dollars."""
     if "currency" not in raw.columns:
         return []
     given = raw.pop("currency")
@@ -108,14 +108,14 @@ def merge(below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:
 
 
 def drop_older(frame: pd.DataFrame, *, than: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``frame`` but those of which ``than`` has a price of a later day."""
+    """The rows of ``frame`` without those of which ``than`` has a later price."""
     keys, others = key_codes([frame, than])
     later = pd.Series(than["date"].astype(str).to_numpy(), index=others).reindex(keys).fillna("").to_numpy()
     return frame[frame["date"].astype(str).to_numpy() >= later].reset_index(drop=True)
 
 
 def concat(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Frames below each other, their categories united."""
+    """The rows of all frames, with united categories."""
     columns: dict[str, object] = {}
     for column in COLUMNS:
         parts = [f[column] for f in frames]
@@ -127,12 +127,12 @@ def concat(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def key_codes(frames: Sequence[pd.DataFrame]) -> list[npt.NDArray[np.int64]]:
-    """One integer per row and frame; equal integers mean equal keys, across all the frames given."""
+    """An integer per row of each frame; equal integers mean equal keys, across all frames."""
     codes, bound = np.zeros(sum(map(len, frames)), dtype=np.int64), 1
     for column in KEY:
         joined = pd.api.types.union_categoricals([f[column] for f in frames])
         size = len(joined.categories) + 1
-        if bound * size > 2**62:  # too many combinations for an integer: number only those that occur
+        if bound * size > 2**62:  # too many combinations for 64 bits: number only those that occur
             codes, used = pd.factorize(codes)
             bound = len(used)
         codes, bound = codes * size + joined.codes, bound * size
@@ -150,7 +150,7 @@ def _texts(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
     cleaned = given.cat.rename_categories(str)
     if cleaned.isna().any():
         cleaned = cleaned.cat.add_categories([""] if "" not in cleaned.cat.categories else []).fillna("")
-    names = cleaned.cat.categories.tolist()  # walking the index itself would box every name anew
+    names = cleaned.cat.categories.tolist()  # faster than iterating over the index
     if any(name != name.strip() for name in names):
         cleaned = cleaned.astype(object).str.strip().astype("category")
         names = cleaned.cat.categories.tolist()
@@ -171,7 +171,7 @@ def _numbers(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
         numbers = given
     else:
         texts = given.astype(str).str.strip()
-        # Words that Python would take for numbers ("inf", "1_000", "True") are not prices.
+        # Texts that Python accepts as numbers, such as "inf", "1_000" and "True", are not prices.
         plain = texts.str.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
         numbers = pd.to_numeric(texts.where(plain), errors="coerce").astype(np.float64)
         wrong = (~plain & ~given.isna() & (texts != "")).to_numpy(dtype=bool)
@@ -184,7 +184,7 @@ def _numbers(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
     if column not in REQUIRED:
         fine |= np.isnan(values)
     for already, _ in rules:
-        fine |= already  # what is no number is not missing as well
+        fine |= already  # reported above
     if not fine.all():
         rules.append((~fine, lambda i: str(describe_bad_number(column, float(values[i])))))
     return pd.Series(values), rules
@@ -239,7 +239,7 @@ def _describe(bad: Mask, rules: Sequence[Rule], name_row: RowNamer) -> str:
 
 
 def inherit_facts(above: pd.DataFrame, below: pd.DataFrame) -> pd.DataFrame:
-    """``above``, its rows of which nothing but the price is known described as ``below`` describes their type."""
+    """``above`` with the machine facts of ``below`` in rows that have none."""
     unknown = (above["vcpus"].isna() & above["memory_gib"].isna() & above["gpu_count"].isna()).to_numpy()
     if not unknown.any() or not len(below):
         return above

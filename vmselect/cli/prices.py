@@ -115,9 +115,9 @@ def snapshot(
     folder: Annotated[Path, typer.Argument(help="The folder pricing/ of a checkout.")] = Path("pricing"),
 ) -> None:
     """For developers: write a new snapshot of the shipped prices from your refreshed ones."""
-    from vmselect.catalog.snapshots import write_snapshot
+    from vmselect.catalog.refresh import write_snapshot
 
-    print_out(f"Wrote {write_snapshot(folder)}. Now run: pytest tests/unit -k shipped")
+    print_out(f"Wrote {write_snapshot(folder)}. Now run: pytest tests/unit/catalog/test_snapshots.py")
 
 
 @app.command()

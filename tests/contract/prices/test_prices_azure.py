@@ -150,30 +150,30 @@ def test_pages_are_followed_to_the_last(cloud, answer, prices) -> None:
 def test_what_is_compared_is_what_would_be_connected_to(cloud, answer, prices, shape) -> None:
     link = shape.format(host=cloud.url.removeprefix("http://"))
     cloud.reply = lambda _: answer(page(item("Standard_A", 1.0), link=link))
-    with pytest.raises(RefreshError, match="answer points to"):
+    with pytest.raises(RefreshError):
         fetch(prices)
     assert len(cloud.asked) == 1
 
 
 def test_a_link_to_another_host_is_not_followed(cloud, answer, prices) -> None:
     cloud.reply = lambda _: answer(page(item("Standard_A", 1.0), link="http://203.0.113.9/steal"))
-    with pytest.raises(RefreshError, match=r"another host, 203\.0\.113\.9"):
+    with pytest.raises(RefreshError, match=r"203\.0\.113\.9"):
         fetch(prices)
 
 
 def test_pages_that_go_in_circles_end(cloud, answer, prices) -> None:
     cloud.reply = lambda _: answer(page(item("Standard_A", 1.0), link=f"{cloud.url}/api/retail/prices?$skip=2"))
-    with pytest.raises(RefreshError, match="in circles"):
+    with pytest.raises(RefreshError):
         fetch(prices)
 
 
 def test_another_currency_is_refused(cloud, answer, prices) -> None:
     cloud.reply = lambda _: answer(page(item("Standard_A", 1.0, currencyCode="EUR")))
-    with pytest.raises(RefreshError, match="'EUR' though US dollars"):
+    with pytest.raises(RefreshError, match="EUR"):
         fetch(prices)
 
 
 def test_a_region_without_prices_is_an_error(cloud, answer, prices) -> None:
     cloud.reply = lambda _: answer(page())
-    with pytest.raises(RefreshError, match="no VM price in 'eastsu'"):
+    with pytest.raises(RefreshError, match="eastsu"):
         fetch(prices, "eastsu")

@@ -1,4 +1,4 @@
-"""Where fresh prices come from: one module per cloud. A new cloud is one more opener in ``REGISTRY``."""
+"""Sources of fresh prices, one module per cloud. A new cloud is one more line in ``api_sources``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vmselect.errors import ArgumentError, RefreshError
 from vmselect.findings import Finding
 
 Row = dict[str, Any]  # column of a price row: value
-PriceTable = tuple[pd.DataFrame, list[Finding]]  # validated rows, and which rows of the answer were excluded
+PriceTable = tuple[pd.DataFrame, list[Finding]]  # validated rows, and findings about excluded rows
 
 
 class Source(Protocol):
@@ -25,52 +25,41 @@ class Source(Protocol):
     region_pattern: str  # a regular expression that matches the names of this cloud's regions
 
     def missing(self) -> str | None:
-        """The credential or package that a request needs and that is missing, with the remedy; else None."""
+        """The missing credential or package, with the remedy; None if a request is possible."""
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
-        """Every VM price of one region, validated; raises RefreshError when the answer is incomplete.
+        """Every VM price of one region, validated; RefreshError for an incomplete answer.
 
-        A source may also have ``list_regions()``, for a refresh of all of them, and ``explain_missing(instance_type,
-        region)``, the reason why a known machine got no price.
+        A source may also have ``list_regions()``, for a refresh of all regions, and ``explain_missing(instance_type,
+        region)``, the reason why a known machine has no price.
         """
 
 
-def _open_aws() -> Source:
-    from vmselect.catalog.sources.aws import AwsPrices
-
-    return AwsPrices()
-
-
-def _open_azure() -> Source:
-    from vmselect.catalog.sources.azure import AzurePrices
-
-    return AzurePrices()
-
-
-def _open_gcp() -> Source:
-    from vmselect.catalog.sources.gcp import GcpPrices
-
-    return GcpPrices()
-
-
-REGISTRY: dict[str, Callable[[], Source]] = {"aws": _open_aws, "azure": _open_azure, "gcp": _open_gcp}
 VIA = ("api", "skypilot")
-"""What a refresh can query: the clouds' own APIs, or SkyPilot's published catalog."""
+"""Values of ``source``: the clouds' own APIs, or the catalog that SkyPilot publishes."""
+
+
+def api_sources() -> dict[str, Callable[[], Source]]:
+    """The class of each provider's own API."""
+    from vmselect.catalog.sources import aws, azure, gcp  # on use: they import requests
+
+    return {"aws": aws.AwsPrices, "azure": azure.AzurePrices, "gcp": gcp.GcpPrices}
 
 
 def open_source(provider: str, via: str = "api") -> Source:
-    """The source of ``provider``: its own API, which must be in ``REGISTRY``, or SkyPilot's file."""
+    """The source of ``provider``: its own API, or SkyPilot's file."""
     if via == "skypilot":
         from vmselect.catalog.sources.skypilot import SkyPilotPrices
 
         return SkyPilotPrices(provider)
-    if provider not in REGISTRY:
-        raise ArgumentError(f"No price source for {show(provider)}. Known: {', '.join(REGISTRY)}.")
-    return REGISTRY[provider]()
+    known = api_sources()
+    if provider not in known:
+        raise ArgumentError(f"No price source for {show(provider)}. Known: {', '.join(known)}.")
+    return known[provider]()
 
 
 def build_table(rows: Sequence[Row], provider: str, region: str) -> PriceTable:
-    """Validate the rows of an API's answer; rows with an impossible price are excluded and named in a finding."""
+    """Validate the rows of an API's answer. A finding lists the rows excluded for an impossible price."""
     if not rows:
         raise RefreshError("The answer contains no VM price.")
     raw = pd.DataFrame(rows, dtype=object)

@@ -11,12 +11,12 @@ from typing import Any
 
 from vmselect import _optional
 from vmselect.catalog.offer import describe_nearest, name_gpu
+from vmselect.catalog.snapshots import known_machines
 from vmselect.catalog.sources import PriceTable, Row, build_table
 from vmselect.catalog.sources.http import follow_pages
-from vmselect.catalog.sources.machines import known_machines
 from vmselect.errors import MissingPackageError, RefreshError
 
-_PRICING_REGION = "us-east-1"  # the Price List API lives in three regions and answers for all
+_PRICING_REGION = "us-east-1"  # the Price List API runs in three regions and covers all
 _EC2_FILTERS = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
@@ -25,13 +25,13 @@ _EC2_FILTERS = {
     "marketoption": "OnDemand",  # the others are Capacity Blocks, listed at 0.00
     "licenseModel": "No License required",
 }
-_ATTEMPTS_AT_A_PAGE = 3
+_PAGE_ATTEMPTS = 3
 _LEASES = {"1yr": "reserved_1y", "3yr": "reserved_3y"}
 _SAGEMAKER_TYPE = re.compile(r"(ml\.[a-z0-9-]+\.[a-z0-9-]*?(?:xlarge|large|medium|metal))(?:-(.+))?")
 
 
 class AwsPrices:
-    """Linux prices; credentials are found the way boto3 always finds them."""
+    """Linux prices. boto3 finds the credentials."""
 
     provider = "aws"
     region_pattern = r"[a-z]{2}(-[a-z]+)+-[0-9]"
@@ -42,14 +42,14 @@ class AwsPrices:
         self._lock = threading.Lock()
 
     def missing(self) -> str | None:
-        """boto3 or credentials, when there are none."""
+        """boto3 or the credentials, if they are missing."""
         try:
             botocore = _optional.require("botocore.exceptions", extra="aws", needed_by="AWS prices")
             found = self._open_session().get_credentials() is not None
         except MissingPackageError as missing:
             return str(missing)
-        except botocore.BotoCoreError as fault:  # a profile that is not there, half a key
-            return f"The AWS credentials cannot be used ({type(fault).__name__}). Look at AWS_PROFILE and the keys."
+        except botocore.BotoCoreError as fault:  # an unknown profile, or half a key
+            return f"The AWS credentials cannot be used ({type(fault).__name__}). Check AWS_PROFILE and the keys."
         return None if found else "There are no AWS credentials. Set AWS_PROFILE, or run `aws configure`."
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
@@ -76,7 +76,7 @@ class AwsPrices:
             for product in _products(pricing, "AmazonSageMaker", region, {}):
                 prices += parse_sagemaker_product(product, region)
         except (botocore.BotoCoreError, botocore.ClientError) as fault:
-            raise RefreshError(f"AWS refused or broke off: {_describe_fault(fault)}. {self._hint(region)}") from None
+            raise RefreshError(f"The AWS request failed: {_describe_fault(fault)}. {self._hint(region)}") from None
         rows = [_row(name, market, price, region, machines) for name, market, price in prices]
         return build_table(rows, self.provider, region)
 
@@ -97,18 +97,18 @@ class AwsPrices:
         config = _optional.require("botocore.config", extra="aws", needed_by="AWS prices").Config(
             connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 6}
         )
-        with self._lock:  # a session may serve several threads, but not make clients for them at once
+        with self._lock:  # a session must not create clients in several threads at once
             return self._open_session().client(
                 service, region_name=region, endpoint_url=self._endpoint_url, config=config
             )
 
 
 def parse_ec2_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
-    """(type, market, USD per hour) of a product of the price list; nothing when it is not a plain Linux VM."""
+    """(type, market, USD per hour) of a product of the price list; nothing for other products than Linux VMs."""
     product = _load(text)
     attributes = product.get("product", {}).get("attributes", {})
     wanted = {**_EC2_FILTERS, "regionCode": region}
-    # What was asked for is checked again: the API has answered with other rows before.
+    # The filters are checked again, because the API has returned other rows.
     if any(attributes.get(field) != value for field, value in wanted.items() if field in attributes):
         return
     name = attributes.get("instanceType")
@@ -126,7 +126,7 @@ def parse_ec2_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def parse_sagemaker_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
-    """(type, market, USD per hour) of a SageMaker product; nothing when it is not a training instance."""
+    """(type, market, USD per hour) of a SageMaker product; nothing for other products than training instances."""
     product = _load(text)
     about = product.get("product", {})
     attributes = about.get("attributes", {})
@@ -144,13 +144,13 @@ def parse_sagemaker_product(text: str, region: str) -> Iterator[tuple[str, str, 
 
 
 def describe_machine(info: dict[str, Any]) -> Row:
-    """vCPUs, memory and accelerators out of one answer of ``describe_instance_types``."""
+    """vCPUs, memory and accelerators from an entry of ``describe_instance_types``."""
     facts: Row = {
         "vcpus": info["VCpuInfo"]["DefaultVCpus"],
         "memory_gib": info["MemoryInfo"]["SizeInMiB"] / 1024,
         "gpu_model": "",
         "gpu_count": 0,
-        "retired": False,  # what EC2 describes can be launched
+        "retired": False,  # EC2 describes only types that can be launched
     }
     devices = (
         info.get("GpuInfo", {}).get("Gpus")
@@ -179,7 +179,7 @@ def _describe_machines(ec2: Any) -> Iterator[tuple[str, Row]]:
 
 
 def _spot_prices(ec2: Any) -> dict[str, Any]:
-    """The spot price of each type now, in the region's cheapest zone."""
+    """The current spot price of each type in the cheapest zone of the region."""
     newest: dict[tuple[str, str], Any] = {}
     history = _pages(
         ec2.describe_spot_price_history, "SpotPriceHistory",
@@ -207,22 +207,22 @@ def _pages(call: Callable[..., dict[str, Any]], key: str, **arguments: Any) -> I
     parsers = _optional.require("botocore.parsers", extra="aws", needed_by="AWS prices")
 
     def read_page(token: str) -> dict[str, Any]:
-        # boto3 asks again when a connection fails, but takes half a page for a page: then the list is not in it.
-        for _ in range(_ATTEMPTS_AT_A_PAGE):
+        # boto3 repeats failed requests, but accepts an incomplete page, which then has no list.
+        for _ in range(_PAGE_ATTEMPTS):
             try:
                 page = call(**arguments, **({"NextToken": token} if token else {}))
             except parsers.ResponseParserError:
                 continue
             if key in page:
                 return page
-        raise RefreshError(f"A page of the AWS answer broke off, {_ATTEMPTS_AT_A_PAGE} times over. Try again later.")
+        raise RefreshError(f"A page of the AWS answer was incomplete {_PAGE_ATTEMPTS} times. Try again later.")
 
     for page in follow_pages(read_page, link="NextToken"):
         yield from page[key]
 
 
 def _hourly(terms: Iterable[dict[str, Any]]) -> Iterator[Any]:
-    """The hourly prices of terms, whose keys mean nothing."""
+    """The hourly prices of terms."""
     for term in terms:
         for dimension in term.get("priceDimensions", {}).values():
             if str(dimension.get("unit", "")).lower() in ("hrs", "hours", "hour"):
@@ -235,7 +235,7 @@ def _load(text: str) -> dict[str, Any]:
     except ValueError:
         raise RefreshError("A product of the AWS price list is not JSON. Try again later.") from None
     if not isinstance(product, dict):
-        raise RefreshError("A product of the AWS price list has an unknown shape. Update vmselect.")
+        raise RefreshError("A product of the AWS price list has an unknown form. Update vmselect.")
     return product
 
 
@@ -248,7 +248,7 @@ def _row(name: str, market: str, price: Any, region: str, machines: dict[str, Ro
 
 def _describe_fault(fault: Any) -> str:
     response = getattr(fault, "response", None)
-    if response:  # a ClientError: code and operation hold no credential
+    if response:  # a ClientError; its code and operation contain no credential
         code = re.sub(r"[^A-Za-z0-9.]", "", str(response.get("Error", {}).get("Code", "error")))[:60]
         return f"{code} on {fault.operation_name}"
     return type(fault).__name__

@@ -1,4 +1,4 @@
-"""Azure prices from the Retail Prices API, which needs no sign-in."""
+"""Azure prices from the Retail Prices API, which needs no account."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from vmselect.catalog.snapshots import known_machines
 from vmselect.catalog.sources import PriceTable, Row, build_table
 from vmselect.catalog.sources.http import JsonClient, destination, follow_pages
-from vmselect.catalog.sources.machines import known_machines
 from vmselect.errors import RefreshError
 
 BASE_URL = "https://prices.azure.com/api/retail/prices"
@@ -30,7 +30,7 @@ class AzurePrices:
         self._client = client or JsonClient()
 
     def missing(self) -> str | None:
-        """Nothing: anyone may ask."""
+        """Nothing: no account is needed."""
         return None
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
@@ -46,7 +46,7 @@ class AzurePrices:
             if not link:
                 return self._client.get(self._base_url, query)
             if (other := destination(link)) != destination(self._base_url):
-                raise RefreshError(f"The Azure answer points to another host, {other[1]}.")
+                raise RefreshError(f"The Azure answer links to another host, {other[1]}. Try again later.")
             return self._client.get(link)
 
         for number, page in enumerate(follow_pages(read_page, link="NextPageLink"), 1):
@@ -58,7 +58,7 @@ class AzurePrices:
                 row = parse_item(item, region)
                 if row is None:
                     continue
-                # A price that was announced replaces the old one on its day; both are listed for a while.
+                # An announced price is listed with the old one; the later of both counts.
                 key, start = (row["instance_type"], row["market"]), str(item.get("effectiveStartDate") or "")
                 if key not in newest or start > newest[key][0]:
                     newest[key] = (start, row)
@@ -68,15 +68,15 @@ class AzurePrices:
 
 
 def parse_item(item: dict[str, Any], region: str) -> Row | None:
-    """One item of the answer as a price row, or None when it is not a Linux VM's price.
+    """One item of the answer as a price row, or None if it is not the price of a Linux VM.
 
-    ``isPrimaryMeterRegion`` is ignored: it is false for one size in seven that is sold nevertheless.
+    ``isPrimaryMeterRegion`` is ignored: it is false for one in seven sizes that are sold.
     """
     size = str(item.get("armSkuName") or "").strip()
     product = str(item.get("productName") or "").lower()
     meter = f"{item.get('skuName') or ''} {item.get('meterName') or ''}".lower()
     if item.get("currencyCode") != "USD":
-        raise RefreshError(f"Azure answered in {item.get('currencyCode')!r} though US dollars were asked for.")
+        raise RefreshError(f"Azure answered in {item.get('currencyCode')!r}, not in US dollars. Try again later.")
     if not size or size.endswith("_Promo") or item.get("armRegionName") != region:
         return None
     if item.get("serviceName") != "Virtual Machines" or any(word in product for word in _OTHER_PRODUCTS):
@@ -89,7 +89,7 @@ def parse_item(item: dict[str, Any], region: str) -> Row | None:
     if item.get("type") == "Consumption" and item.get("unitOfMeasure") == "1 Hour":
         market = "spot" if "spot" in meter else "on_demand"
     elif item.get("type") == "Reservation" and item.get("reservationTerm") in _RESERVED:
-        # The unit is "1 Hour" here too, but the price is that of the whole term.
+        # The unit is "1 Hour" here, too, but the price is that of the whole term.
         market, years = _RESERVED[item["reservationTerm"]]
         price = float(price) / (_HOURS_PER_YEAR * years) if price is not None else None
     else:
@@ -102,6 +102,6 @@ def _facts(size: str) -> Row:
     known = known_machines("azure").get(size)
     if known is not None:
         return known
-    # The API does not describe a size; its name gives at least the vCPUs, with a lower count after a dash.
+    # The API does not describe sizes. A name contains the vCPUs, with a lower count after a dash.
     match = re.match(r"(?:Standard|Basic)_[A-Z]+(\d+)(?:-(\d+))?", size)
     return {"vcpus": float(match[2] or match[1])} if match else {}

@@ -1,4 +1,4 @@
-"""Google Cloud prices from the Billing Catalog: a machine's price is put together from its parts."""
+"""Google Cloud prices from the Billing Catalog: the price of a machine is the sum of its parts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 from vmselect.catalog.offer import describe_nearest
+from vmselect.catalog.snapshots import known_machines
 from vmselect.catalog.sources import PriceTable, Row, build_table
 from vmselect.catalog.sources.http import JsonClient, follow_pages
-from vmselect.catalog.sources.machines import known_machines
 from vmselect.errors import RefreshError
 
 BASE_URL = "https://cloudbilling.googleapis.com/v1"
 COMPUTE_ENGINE = "6F81-5844-456A"
 
-# Machine family: how its core and memory SKUs begin. The longest matching family name wins.
+# Machine family: first words of its core and memory SKUs. The longest matching family name counts.
 _HOSTS = {
     "a2": "A2 Instance",
     "a3": "A3 Instance",
@@ -33,7 +33,7 @@ _HOSTS = {
     "n1": "N1 Predefined Instance",
     "n2": "N2 Instance",
 }
-# GPU model as we call it, or family where it matters: a pattern for the description of its SKU.
+# Our name of a GPU model, or a family with its own GPU: a pattern for the description of its SKU.
 _GPUS = {
     "a3-megagpu": r"h100\b.*\b(?:mega|plus)",
     "A100": r"a100(?!.*\b80 ?gb)",
@@ -50,7 +50,7 @@ _GPUS = {
     "T4": r"t4",
     "V100": r"v100",
 }
-# Some GPUs are sold as slices of their machine, cores and memory included.
+# Some GPUs are sold as slices of their machine, with cores and memory.
 _SLICE = "gpu slice"
 _REJECTED = re.compile(
     r"commitment|custom|sole tenancy|reserved|reservation|dws|defined duration|calendar|premium|suspended"
@@ -79,16 +79,16 @@ class GcpPrices:
         self._parts: dict[str, Parts] = {}
 
     def missing(self) -> str | None:
-        """The API key, when there is none."""
+        """The API key, if it is missing or invalid."""
         if not self._key:
-            return "There is no API key. Put one in GOOGLE_API_KEY."
-        if not re.fullmatch(r"[!-~]+", self._key):  # an invisible character comes along with a copy of a page
-            return "The API key holds a character that no key has, perhaps an invisible one. Type it anew."
+            return "There is no API key. Set GOOGLE_API_KEY."
+        if not re.fullmatch(r"[!-~]+", self._key):  # copied from a page with an invisible character
+            return "The API key contains an invalid, perhaps invisible, character. Type it again."
         return None
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
-        """Every machine of the embedded table whose parts are all priced in ``region``."""
-        with self._lock:  # the answer covers all regions: the first to come asks, the others wait and share it
+        """Every known machine whose parts are all priced in ``region``."""
+        with self._lock:  # the answer covers all regions: the first thread fetches it, the others share it
             if self._skus is None:
                 self._skus = self._download(progress)
         parts = self._parts[region] = collect_parts(self._skus, region)
@@ -103,11 +103,11 @@ class GcpPrices:
         if not rows:
             regions = {str(place) for sku in self._skus for place in sku.get("serviceRegions") or ()}
             hint = "Update vmselect." if region in regions else describe_nearest(region, regions)
-            raise RefreshError(f"Google Cloud prices no machine that we know in {region!r}. {hint}")
+            raise RefreshError(f"Google Cloud lists no price of a known machine in {region!r}. {hint}")
         return build_table(rows, self.provider, region)
 
     def explain_missing(self, name: str, region: str) -> str:
-        """Why a machine of the embedded table got no price on demand."""
+        """Why a known machine has no on-demand price."""
         return str(assemble(name, known_machines("gcp")[name], self._parts[region], spot=False))
 
     def _download(self, progress: Callable[[str], None]) -> list[dict[str, Any]]:
@@ -122,8 +122,8 @@ class GcpPrices:
             skus += page.get("skus") or []
             progress(f"page {number}")
         if not skus:
-            # A service that does not exist is answered like one without products.
-            raise RefreshError("Google Cloud answered with an empty price list. Check the API key's project.")
+            # The API answers with an empty list for a service that does not exist.
+            raise RefreshError("Google Cloud answered with an empty price list. Check the project of the API key.")
         return skus
 
 
@@ -139,7 +139,7 @@ def collect_parts(skus: list[dict[str, Any]], region: str) -> Parts:
             continue
         if category.get("resourceGroup") not in ("CPU", "RAM", "GPU", "N1Standard"):
             continue
-        # The usage type alone is not enough: some spot SKUs are filed as on demand.
+        # The usage type does not suffice: some spot SKUs are listed as on demand.
         spot = category["usageType"] == "Preemptible" or "preemptible" in description.lower()
         name = re.sub(r"^(?:Spot )?Preemptible ", "", description, flags=re.I)
         name = re.split(r" (?:running in|attached to)", name)[0].strip()
@@ -151,27 +151,27 @@ def collect_parts(skus: list[dict[str, Any]], region: str) -> Parts:
 
 
 def read_unit_price(sku: dict[str, Any]) -> float | None:
-    """USD for one unit and hour: the last tier, since free tiers come first; None when there is no such price."""
+    """USD for one unit and hour: the last tier, because free tiers come first; None without such a price."""
     try:
         expression = sku["pricingInfo"][-1]["pricingExpression"]
         money = expression["tieredRates"][-1]["unitPrice"]
         if expression["usageUnit"] not in ("h", "GiBy.h") or money.get("currencyCode", "USD") != "USD":
             return None
         price = int(money.get("units") or 0) + int(money.get("nanos") or 0) / 1e9
-        return price if price > 0 else None  # a core for nothing would make a machine too cheap, not an absurd one
+        return price if price > 0 else None  # a free core would make the machine too cheap without being detected
     except (KeyError, IndexError, TypeError, ValueError):
         return None
 
 
 def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | str:
-    """USD per hour of a machine, or why its price is unknown."""
+    """USD per hour of a machine, or the reason why its price is unknown."""
     family = max((f for f in _HOSTS if name == f or name.startswith(f + "-")), key=len, default=None)
     if family is None:
         return "its family is not supported"
     price, gpu = 0.0, None
     if facts.get("gpu_count"):
         pattern = _GPUS.get(family) or _GPUS.get(facts["gpu_model"])
-        found = [n for n, s in parts if pattern and s == spot and n.startswith("gpu:") and _says(n, pattern)]
+        found = [n for n, s in parts if pattern and s == spot and n.startswith("gpu:") and _matches(n, pattern)]
         gpu = _only(parts, found, spot)
         if isinstance(gpu, str):
             return f"{gpu} of its GPU, {facts['gpu_model']}"
@@ -186,7 +186,7 @@ def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | str:
     return round(float(price), 6)
 
 
-def _says(name: str, pattern: str) -> bool:
+def _matches(name: str, pattern: str) -> bool:
     return re.search(rf"\b(?:{pattern})\b", name) is not None
 
 

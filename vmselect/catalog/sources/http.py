@@ -1,6 +1,6 @@
 """HTTP requests with limits: timeouts, retries with backoff and jitter, a maximum size.
 
-A message shows only the address of a request, without its query, and nothing of an answer: both may hold a credential.
+Messages contain the address of a request without its query, and nothing of the answer: both may contain a credential.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from vmselect.errors import RefreshError
 
-_TRY_AGAIN = {408, 429, 500, 502, 503, 504}
+_RETRYABLE = {408, 429, 500, 502, 503, 504}
 _MAX_ANSWER_BYTES = 64 * 1024**2
 Answer = TypeVar("Answer")
 
 
-class _TryAgainError(Exception):
-    """A fault that may pass; ``wait_seconds`` is what the server asked for."""
+class _RetryableError(Exception):
+    """A temporary fault; ``wait_seconds`` is the delay that the server requested."""
 
     def __init__(self, reason: str, wait_seconds: float = 0.0) -> None:
         super().__init__(reason)
@@ -36,7 +36,7 @@ class _TryAgainError(Exception):
 
 @dataclass
 class JsonClient:
-    """GETs JSON objects, or bytes; the same client may serve several threads.
+    """GETs JSON objects, or bytes. Several threads may share a client.
 
     ``timeout_seconds`` limits the wait for the next byte, ``answer_seconds`` the whole answer.
     """
@@ -45,35 +45,32 @@ class JsonClient:
     timeout_seconds: float = 30.0
     answer_seconds: float = 120.0
     backoff_seconds: float = 1.0
-    longest_wait_seconds: float = 60.0
+    max_wait_seconds: float = 60.0
     sleep: Callable[[float], None] = time.sleep
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def get(self, url: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The JSON object at ``url``; RefreshError when it cannot be had in the attempts allowed."""
-        return self._insist(url, lambda: _parse(url, self._get_once(url, params)))
+        """The JSON object at ``url``; RefreshError when all attempts fail."""
+        return self._retry(url, lambda: _parse(url, self._get_once(url, params)))
 
     def get_bytes(self, url: str) -> bytes:
-        """What is at ``url``, as it is."""
-        return self._insist(url, lambda: self._get_once(url, None))
+        """The bytes at ``url``."""
+        return self._retry(url, lambda: self._get_once(url, None))
 
-    def _insist(self, url: str, ask: Callable[[], Answer]) -> Answer:
+    def _retry(self, url: str, request: Callable[[], Answer]) -> Answer:
         for attempt in range(1, self.attempts + 1):
             try:
-                return ask()
-            except _TryAgainError as fault:
+                return request()
+            except _RetryableError as fault:
                 if attempt == self.attempts:
-                    raise RefreshError(f"{_place(url)} {fault}, {attempt} times over. Try again later.") from None
-                # Jitter keeps regions that were throttled together from coming back together.
+                    raise RefreshError(f"{_place(url)} {fault}, {attempt} times. Try again later.") from None
+                # Jitter spreads the retries of regions that were throttled together.
                 wait = self.backoff_seconds * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
-                self.sleep(min(max(wait, fault.wait_seconds), self.longest_wait_seconds))
+                self.sleep(min(max(wait, fault.wait_seconds), self.max_wait_seconds))
         raise AssertionError("unreachable")
 
     def _get_once(self, url: str, params: Mapping[str, str] | None) -> bytes:
-        """One attempt. The timeout of a socket restarts with every byte, so a thread reads and this one waits.
-
-        The thread is a daemon and stops at the first chunk after the deadline, or when the server closes.
-        """
+        """One attempt. A socket's timeout restarts with every byte, so a daemon thread reads and this one waits."""
         answer: Future[bytes] = Future()
 
         def read() -> None:
@@ -86,7 +83,7 @@ class JsonClient:
         try:
             return answer.result(self.answer_seconds)
         except TimeoutError:
-            raise _TryAgainError("did not finish its answer in time") from None
+            raise _RetryableError("did not finish its answer in time") from None
 
     def _request(self, url: str, params: Mapping[str, str] | None, *, ends: float) -> bytes:
         try:
@@ -94,8 +91,8 @@ class JsonClient:
                 url, params=params, headers=dict(self.headers), timeout=self.timeout_seconds,
                 stream=True, allow_redirects=False,
             ) as answer:  # fmt: skip
-                if answer.status_code in _TRY_AGAIN:
-                    raise _TryAgainError(f"answered {answer.status_code}", _retry_after(answer))
+                if answer.status_code in _RETRYABLE:
+                    raise _RetryableError(f"answered {answer.status_code}", _retry_after(answer))
                 if answer.status_code != 200:
                     raise RefreshError(
                         f"{_place(url)} answered {_describe_status(answer.status_code)}. "
@@ -105,55 +102,52 @@ class JsonClient:
                 while chunk := answer.raw.read1(64 * 1024, decode_content=True):
                     body += chunk
                     if len(body) > _MAX_ANSWER_BYTES:
-                        raise RefreshError(f"{_place(url)} answered more than {_MAX_ANSWER_BYTES // 1024**2} MiB.")
+                        limit = f"{_MAX_ANSWER_BYTES // 1024**2} MiB"
+                        raise RefreshError(f"{_place(url)} answered more than {limit}. Try again later.")
                     if time.monotonic() > ends:
-                        raise _TryAgainError("did not finish its answer in time")
+                        raise _RetryableError("did not finish its answer in time")
                 return bytes(body)
         except (requests.Timeout, ReadTimeoutError):
-            raise _TryAgainError("did not answer in time") from None
+            raise _RetryableError("did not answer in time") from None
         except (requests.ConnectionError, HTTPError):
-            raise _TryAgainError("broke the connection") from None
-        except (
-            requests.RequestException,
-            ValueError,
-            TypeError,
-        ):  # an odd address or header
-            raise RefreshError(f"{_place(url)} cannot be requested. Look for odd characters in the key.") from None
+            raise _RetryableError("broke the connection") from None
+        except (requests.RequestException, ValueError, TypeError):  # an invalid address or header
+            raise RefreshError(f"{_place(url)} cannot be requested. Check the key for invalid characters.") from None
 
 
 def follow_pages(
     read_page: Callable[[str], dict[str, Any]],
     *,
     link: str,
-    most: int = 5000,
-    most_seconds: float = 900.0,
+    max_pages: int = 5000,
+    max_seconds: float = 900.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[dict[str, Any]]:
-    """Every page of an answer; each names the next in its field ``link``, and "" asks ``read_page`` for the first."""
+    """Every page of an answer. ``read_page("")`` is the first; the field ``link`` of each contains the next."""
     following, seen, started = "", set(), clock()
-    for _ in range(most):
-        if clock() - started > most_seconds:
-            raise RefreshError(f"The answer had not ended after {most_seconds / 60:g} minutes. Try again later.")
+    for _ in range(max_pages):
+        if clock() - started > max_seconds:
+            raise RefreshError(f"The answer had not ended after {max_seconds / 60:g} minutes. Try again later.")
         page = read_page(following)
         yield page
         following = str(page.get(link) or "")  # "", null or absent on the last page
         if not following:
             return
         if following in seen:
-            raise RefreshError("The answer goes in circles: a page links back. Try again later.")
+            raise RefreshError("A page of the answer links back to an earlier one. Try again later.")
         seen.add(following)
-    raise RefreshError(f"The answer had more than {most} pages. Ask for fewer regions.")
+    raise RefreshError(f"The answer had more than {max_pages} pages. Name fewer regions.")
 
 
 def destination(url: str) -> tuple[str, str | None, int | None]:
-    """Scheme, host and port that a request for ``url`` connects to, after the same reading that a request gives it."""
+    """Scheme, host and port that a request for ``url`` connects to, parsed as requests parses it."""
     try:
         parts = urlsplit(str(requests.Request("GET", url).prepare().url))
         port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
     except (requests.RequestException, ValueError):
-        raise RefreshError("The answer points to an address that cannot be read. Try again later.") from None
+        raise RefreshError("The answer links to an invalid address. Try again later.") from None
     if "@" in parts.netloc or "\\" in url:
-        raise RefreshError("The answer points to an address with a name in it. Try again later.")
+        raise RefreshError("The answer links to an address with a user name. Try again later.")
     return parts.scheme, parts.hostname, port
 
 
@@ -161,21 +155,21 @@ def _parse(url: str, body: bytes) -> dict[str, Any]:
     try:
         page = json.loads(body)
     except (ValueError, RecursionError):
-        raise _TryAgainError("answered something that is not JSON") from None
+        raise _RetryableError("did not answer with JSON") from None
     if not isinstance(page, dict):
-        raise RefreshError(f"{_place(url)} answered JSON of an unknown shape. Update vmselect.")
+        raise RefreshError(f"{_place(url)} answered JSON of an unknown form. Update vmselect.")
     return page
 
 
 def _place(url: str) -> str:
-    """``url`` without what may be secret: its query, and a name and password before the host."""
+    """``url`` without its query, user name and password."""
     scheme, _, rest = url.partition("?")[0].partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
 def _describe_status(status: int) -> str:
-    # The server's own reason phrase could repeat the request.
+    # The server's reason phrase could contain the request.
     return f"{status} {HTTPStatus(status).phrase}" if status in list(HTTPStatus) else str(status)
 
 

@@ -1,4 +1,4 @@
-"""Prices of any cloud from the catalog that SkyPilot publishes: plain CSV files, all regions, no account."""
+"""Prices from the catalog that SkyPilot publishes: CSV files of many clouds, all regions, without an account."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vmselect import _files
 from vmselect.catalog import files
 from vmselect.catalog.converters import PROVIDERS
 from vmselect.catalog.offer import describe_nearest
-from vmselect.catalog.sources import REGISTRY, PriceTable
+from vmselect.catalog.sources import PriceTable, api_sources, open_source
 from vmselect.catalog.sources.http import JsonClient
 from vmselect.errors import ArgumentError, CatalogError, RefreshError
 from vmselect.findings import Finding
@@ -22,16 +22,14 @@ BASE_URL = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/mast
 
 
 class SkyPilotPrices:
-    """On-demand and spot prices of one cloud, as SkyPilot's file of it gives them."""
+    """On-demand and spot prices of one cloud, from SkyPilot's file."""
 
     def __init__(self, provider: str, *, base_url: str = BASE_URL, client: JsonClient | None = None) -> None:
         if not PROVIDERS.fullmatch(provider):
-            raise ArgumentError(
-                f"SkyPilot publishes no prices of {provider!r}. It does of aws, azure, gcp, lambda, ..."
-            )
+            raise ArgumentError(f"SkyPilot publishes no prices of {provider!r}. Use aws, azure, gcp, lambda, ...")
         self.provider = provider
-        # With the cloud's own pattern, `--region us-east-1` is requested of AWS alone.
-        self.region_pattern = REGISTRY[provider]().region_pattern if provider in REGISTRY else r".+"
+        # With the cloud's own pattern, `--region us-east-1` is requested from AWS only.
+        self.region_pattern = open_source(provider).region_pattern if provider in api_sources() else r".+"
         self._url = f"{base_url}/{provider}/vms.csv"
         self._client = client or JsonClient()
         self._lock = threading.Lock()
@@ -39,7 +37,7 @@ class SkyPilotPrices:
         self._findings: list[Finding] = []
 
     def missing(self) -> str | None:
-        """Nothing: anyone may ask."""
+        """Nothing: no account is needed."""
         return None
 
     def list_regions(self) -> list[str]:
@@ -47,7 +45,7 @@ class SkyPilotPrices:
         return sorted(self._read(lambda _: None)["region"].astype(str).unique())
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
-        """Every price of ``region``; the findings about the file come with the first region fetched."""
+        """Every price of ``region``; findings about the file are returned with the first region."""
         frame = self._read(progress)
         here = frame[frame["region"] == region]
         if not len(here):
@@ -62,7 +60,7 @@ class SkyPilotPrices:
         return here.reset_index(drop=True), findings
 
     def _read(self, progress: Callable[[str], None]) -> pd.DataFrame:
-        with self._lock:  # one file holds all regions: the first thread fetches it, the others share it
+        with self._lock:  # one file contains all regions: the first thread fetches it, the others share it
             if self._frame is None:
                 progress("vms.csv")
                 content = self._client.get_bytes(self._url)

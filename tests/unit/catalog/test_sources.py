@@ -1,4 +1,4 @@
-"""What the clouds' answers mean, one rule at a time; no server answers here, the tests hand the answers over."""
+"""Parsing of the answers of price APIs, without a server."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from vmselect.catalog.sources.aws import describe_machine, parse_ec2_product
+from vmselect.catalog.snapshots import known_machines
+from vmselect.catalog.sources.aws import _row, describe_machine, parse_ec2_product
 from vmselect.catalog.sources.azure import parse_item
 from vmselect.catalog.sources.gcp import GcpPrices, assemble, collect_parts, read_unit_price
-from vmselect.catalog.sources.http import destination, follow_pages
-from vmselect.catalog.sources.machines import known_machines
+from vmselect.catalog.sources.http import destination
 from vmselect.errors import RefreshError
 
 
@@ -29,9 +29,6 @@ class Pages:
 
 def quiet(_: str) -> None:
     return
-
-
-# Google
 
 
 def tier(units: str | None, nanos: int | None, *, unit: str = "h", currency: str = "USD") -> dict[str, Any]:
@@ -59,7 +56,7 @@ def test_a_google_price_is_units_and_billionths_for_an_hour(sku, usd) -> None:
     assert read_unit_price(sku) == (None if usd is None else pytest.approx(usd, rel=1e-12))
 
 
-def test_the_last_word_of_google_counts() -> None:
+def test_the_last_google_price_counts() -> None:
     first, last = tier("9", 0), tier("2", 0)
     both = {"pricingInfo": [*first["pricingInfo"], *last["pricingInfo"]]}
     assert read_unit_price(both) == 2.0
@@ -73,7 +70,7 @@ def part(description: str, units: str, group: str = "CPU", usage: str = "OnDeman
     return {**tier(units, 0), "description": description, "category": category, "serviceRegions": [region]}
 
 
-def test_google_parts_are_told_apart_by_region_group_usage_and_words() -> None:
+def test_google_parts_by_region_group_usage_and_description() -> None:
     skus = [
         part("G2 Instance Core running in Americas", "1"),
         part("Spot Preemptible G2 Instance Core running in Americas", "2", usage="Preemptible"),
@@ -100,6 +97,7 @@ PARTS = {
     ("gpu:nvidia l4 gpu", False): {0.5},
     ("gpu:nvidia l4 gpu", True): {0.125},
 }
+
 L4 = {"vcpus": 8.0, "memory_gib": 32.0, "gpu_model": "L4", "gpu_count": 2.0}
 
 
@@ -129,27 +127,27 @@ def test_a_slice_is_paid_with_its_host_and_only_if_all_that_fits_is_sliced() -> 
         ("g2-standard-8", {}, False, "no price of its GPU, L4"),
     ],
 )
-def test_what_keeps_a_google_machine_from_being_put_together_is_said(name, parts, spot, reason) -> None:
+def test_why_a_google_machine_has_no_price(name, parts, spot, reason) -> None:
     assert assemble(name, L4, parts, spot=spot) == reason
 
 
 def test_google_pages_are_read_once_for_all_regions(monkeypatch) -> None:
     monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
-    told: list[str] = []
+    steps: list[str] = []
     core = part("N1 Predefined Instance Core", "1", "N1Standard", region="us-central1")
     ram = part("N1 Predefined Instance Ram", "2", "N1Standard", region="us-central1")
     prices = GcpPrices(base_url="http://127.0.0.1/v1", api_key="a-key")
     pages = prices._client = Pages({"skus": [core], "nextPageToken": "more"}, {"skus": [ram]})
-    rows = prices.fetch("us-central1", progress=told.append)[0].to_dict("records")
-    assert told == ["page 1", "page 2"]
+    rows = prices.fetch("us-central1", progress=steps.append)[0].to_dict("records")
+    assert steps == ["page 1", "page 2"]
     assert [asked.get("pageToken") for _, asked in pages.asked] == [None, "more"]
     found = {row["instance_type"]: row for row in rows if row["market"] == "on_demand"}
     facts = known_machines("gcp")["n1-standard-4"]
     assert found["n1-standard-4"]["usd_per_hour"] == facts["vcpus"] + 2 * facts["memory_gib"]
     assert not [row for row in rows if row["market"] == "spot"]
-    with pytest.raises(RefreshError, match=r"no machine that we know in 'us-central2'\. Nearest: us-central1\."):
-        prices.fetch("us-central2", progress=told.append)
-    assert told == ["page 1", "page 2"]
+    with pytest.raises(RefreshError, match="us-central1"):
+        prices.fetch("us-central2", progress=steps.append)
+    assert steps == ["page 1", "page 2"]
     assert prices.explain_missing("a2-highgpu-1g", "us-central1") == "no price of its GPU, A100"
 
 
@@ -165,9 +163,6 @@ def test_a_google_machine_with_a_disk_inside_is_priced_without_it() -> None:
     notes = dict(zip(frame["instance_type"], frame["note"], strict=True))
     assert notes["a3-highgpu-8g"] == "without its local SSD"
     assert notes["g2-standard-4"] == ""
-
-
-# Azure
 
 
 def azure_item(**changes: Any) -> dict[str, Any]:
@@ -192,7 +187,7 @@ def azure_item(**changes: Any) -> dict[str, Any]:
         ({"type": "Reservation", "reservationTerm": "1 Year", "retailPrice": None}, "reserved_1y", None),
     ],
 )
-def test_what_an_hour_of_azure_costs(changes, market, usd) -> None:
+def test_azure_prices_per_hour(changes, market, usd) -> None:
     row = parse_item(azure_item(**changes), "eastus")
     assert row is not None
     assert (row["market"], row["usd_per_hour"]) == (market, usd if usd is None else pytest.approx(usd))
@@ -203,13 +198,10 @@ def test_what_an_hour_of_azure_costs(changes, market, usd) -> None:
 @pytest.mark.parametrize(
     ("size", "vcpus"), [("Standard_E64-16xyz", 16.0), ("Basic_A77xyz", 77.0), ("Standard_strange", None)]
 )
-def test_a_size_of_azure_that_nobody_knows_says_its_vcpus(size, vcpus) -> None:
+def test_an_unknown_azure_size_has_the_vcpus_of_its_name(size, vcpus) -> None:
     row = parse_item(azure_item(armSkuName=size), "eastus")
     assert row is not None
     assert row.get("vcpus") == vcpus
-
-
-# AWS
 
 
 def device(**facts: Any) -> dict[str, Any]:
@@ -240,7 +232,7 @@ def machine(name: str = "x.large", **accelerators: Any) -> dict[str, Any]:
         ({"InferenceAcceleratorInfo": {"Accelerators": [device(Name="Inferentia")]}}, "Inferentia", 1, 16),
     ],
 )
-def test_what_a_machine_of_aws_is(found, model, count, memory_gib) -> None:
+def test_facts_of_aws_machines(found, model, count, memory_gib) -> None:
     facts = describe_machine(machine(**found))
     assert (facts["vcpus"], facts["memory_gib"], facts["retired"]) == (4, 15.5, False)
     assert (facts["gpu_model"], facts["gpu_count"], facts.get("gpu_memory_gib")) == (model, count, memory_gib)
@@ -265,7 +257,7 @@ def aws_product(*, reserved: list[dict[str, Any]] | None = None, unit: str = "Hr
     )
 
 
-def test_what_an_aws_product_does_not_say_is_not_held_against_it_but_its_state() -> None:
+def test_missing_attributes_of_aws_products() -> None:
     assert list(parse_ec2_product(aws_product(tenancy=None), "us-east-1")) == [("x.large", "on_demand", "0.5")]
     assert list(parse_ec2_product(aws_product(capacitystatus=None), "us-east-1")) == []
     assert list(parse_ec2_product(aws_product(instanceType=None), "us-east-1")) == []
@@ -277,39 +269,9 @@ def test_only_hourly_prices_of_aws_count(unit, count) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3"])
-def test_an_aws_product_of_no_known_shape(text) -> None:
+def test_an_aws_product_of_an_unknown_form_is_an_error(text) -> None:
     with pytest.raises(RefreshError):
         list(parse_ec2_product(text, "us-east-1"))
-
-
-# Pages and addresses
-
-
-def test_as_many_pages_as_allowed_and_no_more() -> None:
-    def pages(count: int) -> list[dict[str, Any]]:
-        read = lambda link: {"next": str(int(link or 0) + 1) if int(link or 0) + 1 < count else ""}  # noqa: E731
-        return list(follow_pages(read, link="next", most=3))
-
-    assert len(pages(3)) == 3
-    with pytest.raises(RefreshError, match="more than 3 pages"):
-        pages(4)
-
-
-def test_pages_may_take_as_long_as_allowed_and_no_longer() -> None:
-    def last(*seconds: float) -> str:
-        clock = iter((100.0, *seconds))
-        links = iter([*map(str, range(len(seconds) - 1)), ""])
-        found = list(follow_pages(lambda _: {"next": next(links)}, link="next", clock=lambda: next(clock)))
-        return str(found[-1]["next"])
-
-    assert last(100.0, 1000.0) == ""
-    with pytest.raises(RefreshError, match="had not ended after 15 minutes"):
-        last(100.0, 1000.5)
-
-
-def test_pages_that_link_back_end() -> None:
-    with pytest.raises(RefreshError, match="goes in circles"):
-        list(follow_pages(lambda link: {"next": {"": "a", "a": "b", "b": "a"}[link]}, link="next"))
 
 
 @pytest.mark.parametrize(
@@ -320,11 +282,19 @@ def test_pages_that_link_back_end() -> None:
         ("http://prices.example", ("http", "prices.example", 80)),
     ],
 )
-def test_where_an_address_leads(url, place) -> None:
+def test_the_destination_of_an_address(url, place) -> None:
     assert destination(url) == place
 
 
 @pytest.mark.parametrize("url", ["http://me@host/", "http://host\\@other/", "http://host:99999999/", "no address"])
-def test_an_address_that_hides_where_it_leads_is_refused(url) -> None:
-    with pytest.raises(RefreshError, match="The answer points to"):
+def test_an_ambiguous_address_is_an_error(url) -> None:
+    with pytest.raises(RefreshError):
         destination(url)
+
+
+@pytest.mark.parametrize(
+    ("name", "service", "vcpus"), [("x", "ec2", 4), ("ml.x", "sagemaker", 4), ("ml.y", "sagemaker", None)]
+)
+def test_a_sagemaker_machine_is_the_machine_of_its_name(name: str, service: str, vcpus: int | None) -> None:
+    row = _row(name, "spot", "1", "r1", {"x": {"vcpus": 4, "retired": False}})
+    assert (row["service"], row.get("vcpus"), row["retired"], row["market"]) == (service, vcpus, False, "spot")

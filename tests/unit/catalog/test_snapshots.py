@@ -1,4 +1,4 @@
-"""The data that ships: its integrity, and prices that anyone can look up."""
+"""The data that ship: integrity, known prices, dates and provider terms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows(request):
 
 
 @pytest.mark.parametrize("entry", [*manifest().snapshots, *manifest().tables], ids=lambda e: e.file)
-def test_the_manifest_tells_the_truth(entry) -> None:
+def test_the_manifest_matches_the_files(entry) -> None:
     content = (pricing_folder() / entry.file).read_bytes()
     assert hashlib.sha256(content).hexdigest() == entry.sha256
     if entry.file.endswith(".json"):
@@ -70,62 +70,49 @@ def test_gpu_models_are_all_in_the_table_and_facts_agree(rows) -> None:
     assert ratio.between(0.9, 1.1).all()
 
 
-def test_a_gpu_costs_what_a_gpu_may_cost(rows) -> None:
+def test_prices_per_gpu_are_plausible(rows) -> None:
     per_gpu = (rows["usd_per_hour"] / rows["gpu_count"])[(rows["gpu_count"] >= 1) & (rows["market"] == "on_demand")]
     assert per_gpu.between(0.2, 40).all()
 
 
-def test_machines_of_one_type_have_one_set_of_facts(rows) -> None:
+def test_facts_of_a_type_are_unique(rows) -> None:
     facts = rows.drop_duplicates(["provider", "instance_type", "vcpus", "memory_gib", "gpu_model", "gpu_count"])
     assert not facts.duplicated(["provider", "instance_type"]).any()
 
 
 @pytest.mark.parametrize(
     ("name", "price", "retired"),
-    [
-        ("g4dn.xlarge", 0.526, False),
-        ("p3.2xlarge", 3.06, True),
-        ("p2.xlarge", 0.90, True),
-        ("Standard_NC4as_T4_v3", 0.526, False),
-        ("n1-standard-4+1xT4", 0.54, False),
-    ],
-)
-def test_prices_anyone_can_look_up(name, price, retired) -> None:
+    [("g4dn.xlarge", 0.526, False), ("p3.2xlarge", 3.06, True), ("p2.xlarge", 0.90, True),
+     ("Standard_NC4as_T4_v3", 0.526, False), ("n1-standard-4+1xT4", 0.54, False)],
+)  # fmt: skip
+def test_known_prices(name, price, retired) -> None:
     offer = vs.Catalog.embedded("2026-08-22").offer(name)
     assert (offer.usd_per_hour, offer.retired) == (price, retired)
 
 
 @pytest.mark.parametrize(
     ("name", "price"),
-    [
-        ("p2.xlarge", 0.90),
-        ("p2.8xlarge", 7.20),
-        ("p2.16xlarge", 14.40),
-        ("p3.2xlarge", 3.06),
-        ("p3.8xlarge", 12.24),
-        ("p3.16xlarge", 24.48),
-        ("ml.p3.2xlarge", 3.8),
-        ("Standard_NC6", 0.90),
-    ],
-)
-def test_the_dissertations_prices(name, price) -> None:
+    [("p2.xlarge", 0.90), ("p2.8xlarge", 7.20), ("p2.16xlarge", 14.40), ("p3.2xlarge", 3.06), ("p3.8xlarge", 12.24),
+     ("p3.16xlarge", 24.48), ("ml.p3.2xlarge", 3.8), ("Standard_NC6", 0.90)],
+)  # fmt: skip
+def test_prices_of_the_dissertation(name, price) -> None:
     assert vs.Catalog.embedded(date="2021-02-28").price(name) == price
 
 
-def test_the_snapshot_in_force_at_a_date() -> None:
+def test_the_snapshot_of_a_date() -> None:
     assert vs.Catalog.embedded("2021-02-01") == vs.Catalog.embedded("2024-06-30")
     assert vs.Catalog.embedded("2999-01-01") == vs.Catalog.embedded()
     assert vs.Catalog.embedded("2021-02-28").price_dates == ("2021-02-01", "2021-02-01")
     assert vs.Catalog.embedded(dt.date(2021, 2, 28)) == vs.Catalog.embedded("2021-02-28")
-    with pytest.raises(CatalogError, match="earliest snapshot is of 2021-02-01"):
+    with pytest.raises(CatalogError, match="2021-02-01"):
         vs.Catalog.embedded("2021-01-31")
-    with pytest.raises(ArgumentError, match="not a day"):
+    with pytest.raises(ArgumentError):
         vs.Catalog.embedded("February 2021")
-    with pytest.raises(ArgumentError, match="not a day"):
+    with pytest.raises(ArgumentError):
         vs.Catalog.embedded("2021-W08-7")
 
 
-def test_accelerators_sold_without_a_host_are_no_vms() -> None:
+def test_accelerators_without_a_host_are_not_vms() -> None:
     bare = vs.Catalog.embedded("2021-02-28").offers(provider="gcp")
     assert set(bare["service"].astype(str)) == {"gce-accelerator"}
     assert bare["note"].astype(str).str.contains("host VM is priced separately").all()
@@ -162,7 +149,7 @@ def test_a_caller_cannot_change_the_shipped_tables() -> None:
     assert gpu_specs().loc["T4", "fp32_tflops"] == 8.1
 
 
-def test_types_without_a_price_say_how_they_were_learnt() -> None:
+def test_types_without_a_price_have_a_basis() -> None:
     lines = list(csv.DictReader((pricing_folder() / "unpriced.csv").read_text().splitlines()))
     shipped = read_snapshot("2026-08-22.csv").astype({"instance_type": str}).drop_duplicates("instance_type")
     facts = shipped.set_index("instance_type")[["vcpus", "memory_gib", "gpu_count", "gpu_memory_gib"]]
