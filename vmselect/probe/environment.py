@@ -1,4 +1,8 @@
-"""What the machine is made of, asked of the operating system and the GPU driver."""
+"""Facts about the machine, the framework, the model, the cloud and the start of the process.
+
+Nothing here imports a framework: the training has imported the one that it uses. Facts that a system or a version of a
+framework does not provide are None.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,38 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from vmselect.records.record import Fact, Gpu, Placement
+
+PACKAGES = ("keras", "tensorflow", "jax", "jaxlib", "torch", "numpy")
+
+DMI_FOLDER = Path("/sys/class/dmi/id")
+METADATA_URL = "http://169.254.169.254"
+"""The same address on AWS, Azure and Google Cloud."""
+METADATA_SECONDS = 1.0
+AZURE_ASSET_TAG = "7783-7084-3265-9085-8269-3286-77"
+"""Identifies an Azure VM among Hyper-V machines."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_EC2_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
+
+InitSource = Literal["process start", "mark_start"]
+Answer = TypeVar("Answer")
+
+
+def attempt(ask: Callable[[], Answer]) -> Answer | None:
+    """The result of ``ask``, or None where this version of the framework does not provide it."""
+    try:
+        return ask()
+    except (AttributeError, TypeError, ValueError, KeyError, IndexError, RuntimeError):
+        return None
+
+
+# -- machine -----------------------------------------------------------------------------------------------------------
 
 
 def read_machine() -> dict[str, Any]:
@@ -35,7 +65,7 @@ def read_machine() -> dict[str, Any]:
 
 
 def read_cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
-    """The processor's name, or None where the system does not report it."""
+    """The name of the processor."""
     try:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux
@@ -55,7 +85,7 @@ def usable_cores() -> frozenset[int]:
 
 
 def read_peak_memory() -> int | None:
-    """The most main memory that this process has held so far, in bytes."""
+    """The peak main memory of this process so far, in bytes."""
     try:
         import resource
     except ImportError:
@@ -77,8 +107,16 @@ def open_nvml() -> Any:
     return pynvml
 
 
+def query_nvml(pynvml: Any, function: str, *arguments: Any) -> Any:
+    """The result of an NVML function, or None: virtual GPUs and old drivers do not support all of them."""
+    try:
+        return getattr(pynvml, function)(*arguments)
+    except (pynvml.NVMLError, AttributeError, OSError):
+        return None
+
+
 def read_gpus() -> tuple[Gpu, ...]:
-    """Every NVIDIA GPU of the machine as its driver describes it; none where there is no driver."""
+    """Every NVIDIA GPU of the machine as its driver describes it."""
     pynvml = open_nvml()
     if pynvml is None:
         return ()
@@ -104,27 +142,12 @@ def _read_gpu(pynvml: Any, index: int, driver: Any) -> Gpu | None:
     )
 
 
-def query_nvml(pynvml: Any, function: str, *arguments: Any) -> Any:
-    """The result of an NVML function, or None: virtual GPUs and old drivers do not support all of them."""
-    try:
-        return getattr(pynvml, function)(*arguments)
-    except (pynvml.NVMLError, AttributeError, OSError):
-        return None
-
-
 def _text(value: Any) -> str | None:
     # Older bindings return bytes.
     return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))[:200] if value else None
 
 
-# Facts about Keras, its backend and the model being trained.
-#
-# Nothing here imports a framework: the training has imported the one that it uses.
-
-
-Answer = TypeVar("Answer")
-
-PACKAGES = ("keras", "tensorflow", "jax", "jaxlib", "torch", "numpy")
+# -- framework ---------------------------------------------------------------------------------------------------------
 
 
 def read_framework(model: Any, backend: str | None = None) -> dict[str, Any]:
@@ -132,6 +155,7 @@ def read_framework(model: Any, backend: str | None = None) -> dict[str, Any]:
     backend = backend or backend_name()
     worker_index, workers = read_worker(model, backend)
     jit = getattr(model, "jit_compile", None)
+    local = attempt(lambda: int(os.environ["LOCAL_WORLD_SIZE"]))  # torchrun sets it
     return {
         "backend": backend,
         "versions": read_versions(),
@@ -140,7 +164,7 @@ def read_framework(model: Any, backend: str | None = None) -> dict[str, Any]:
         "replicas": count_replicas(model, backend),
         "worker_index": worker_index,
         "workers": workers,
-        "workers_per_machine": count_workers_here(workers),
+        "workers_per_machine": local if local is not None and 1 <= local <= workers else None,
         "framework_gpus": count_framework_gpus(backend),
     }
 
@@ -155,6 +179,110 @@ def backend_name() -> str | None:
     return name or next((package for package in ("torch", "jax", "tensorflow") if package in sys.modules), None)
 
 
+def read_versions() -> dict[str, str]:
+    """Versions of Python and of the loaded frameworks."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        version = getattr(sys.modules.get(package), "__version__", None)
+        if isinstance(version, str):
+            found[package] = version[:100]
+    return found
+
+
+def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:
+    """Index of this process among the workers of a distributed training, and their number; the chief has 0."""
+    found = attempt(lambda: _read_cluster(model.distribute_strategy.cluster_resolver))
+    if found is not None:
+        return found
+    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
+    backend = backend or backend_name()
+    if backend == "jax" and jax is not None:
+        return int(jax.process_index()), int(jax.process_count())
+    if backend == "torch" and torch is not None:
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return int(distributed.get_rank()), int(distributed.get_world_size())
+    return 0, 1
+
+
+def _read_cluster(resolver: Any) -> tuple[int, int] | None:
+    cluster = resolver.cluster_spec()
+    counts = {job: cluster.num_tasks(job) for job in cluster.jobs if job in ("chief", "worker")}
+    if not counts or resolver.task_type not in counts:
+        return None
+    # A "chief" comes before the workers; without one, worker 0 is the chief.
+    before = counts.get("chief", 0) if resolver.task_type == "worker" else 0
+    return before + int(resolver.task_id), sum(counts.values())
+
+
+def count_replicas(model: Any, backend: str | None = None) -> int:
+    """Number of devices that share every batch."""
+    replicas = attempt(lambda: int(model.distribute_strategy.num_replicas_in_sync))
+    if replicas is None and (backend or backend_name()) == "torch":
+        replicas = read_worker(model, backend)[1]
+    if replicas is None:
+        keras: Any = sys.modules.get("keras")
+        shape = attempt(lambda: keras.distribution.distribution().device_mesh.shape[0])
+        replicas = shape if isinstance(shape, int) else 1
+    return max(1, replicas)
+
+
+def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
+    """How many workers contribute their own batch to every step, and how many count examples separately.
+
+    TensorFlow's strategies get the batch of all workers and split it. JAX' workers contribute a batch each, unless
+    Keras splits a dataset for them, and count together. torch's contribute a batch each and count only their own.
+    """
+    if workers == 1 or backend not in ("jax", "torch"):
+        return 1, 1
+    keras: Any = sys.modules.get("keras")
+    splits = backend == "jax" and attempt(lambda: keras.distribution.distribution().auto_shard_dataset)
+    return 1 if splits else workers, workers if backend == "torch" else 1
+
+
+def count_framework_gpus(backend: str | None = None) -> int | None:
+    """GPUs that the framework uses in this process."""
+    name = backend or backend_name() or ""
+    framework: Any = sys.modules.get(name)
+    counts: dict[str, Callable[[], int]] = {
+        "tensorflow": lambda: len(framework.config.list_logical_devices("GPU")),
+        "jax": lambda: sum(device.platform == "gpu" for device in framework.local_devices()),
+        # Keras and most loops place a model on one device; other GPUs stay idle without a distributed launch.
+        "torch": lambda: int(bool(framework.cuda.is_available())),
+    }
+    return attempt(counts[name]) if name in counts and framework is not None else None
+
+
+def read_peak_gpu_memory(backend: str | None = None) -> int | None:
+    """The peak memory of the framework on one GPU so far, in bytes."""
+    if not count_framework_gpus(backend):
+        return None
+    name = backend or backend_name() or ""
+    framework: Any = sys.modules.get(name)
+    peaks: dict[str, Callable[[], int]] = {
+        "tensorflow": lambda: int(framework.config.experimental.get_memory_info("GPU:0")["peak"]),
+        "jax": lambda: max(int(d.memory_stats()["peak_bytes_in_use"]) for d in framework.local_devices()),
+        "torch": lambda: int(framework.cuda.max_memory_allocated()),
+    }
+    return attempt(peaks[name])
+
+
+def synchronize_devices(model: Any = None) -> None:
+    """Wait until the device has finished all work; torch's device too, whichever backend Keras uses."""
+    jax, torch, tensorflow = (sys.modules.get(name) for name in ("jax", "torch", "tensorflow"))
+    name = backend_name()
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    if name == "jax" and jax is not None:
+        pending = getattr(model, "_jax_state", None) or [a for a in jax.live_arrays() if not a.is_deleted()]
+        jax.block_until_ready(pending)
+    elif name == "tensorflow" and tensorflow is not None:
+        tensorflow.test.experimental.sync_devices()
+
+
+# -- model and data ----------------------------------------------------------------------------------------------------
+
+
 def name_model(model: Any) -> str | None:
     """The model's name, without the number that Keras adds when a program builds the same kind of model again."""
     name = getattr(model, "name", None)
@@ -165,7 +293,7 @@ def name_model(model: Any) -> str | None:
 
 
 def count_parameters(model: Any) -> int | None:
-    """How many parameters the model has, or None before it is built."""
+    """The number of parameters, or None before the model is built."""
     if not getattr(model, "built", False) or not hasattr(model, "count_params"):
         return None
     return int(model.count_params())
@@ -184,149 +312,33 @@ def describe_structure(model: Any) -> str | None:
     return None if not layers else hashlib.sha256(repr(layers).encode()).hexdigest()[:16]
 
 
-def read_versions() -> dict[str, str]:
-    """Versions of Python and of the frameworks that are loaded."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        version = getattr(sys.modules.get(package), "__version__", None)
-        if isinstance(version, str):
-            found[package] = version[:100]
-    return found
-
-
-def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:
-    """Index of this process among the workers of a distributed training, and their number; the chief has 0."""
-    resolver = attempt(lambda: model.distribute_strategy.cluster_resolver)
-    if resolver is not None:
-        found = attempt(lambda: _read_cluster(resolver))
-        if found is not None:
-            return found
-    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
-    backend = backend or backend_name()
-    if backend == "jax" and jax is not None:
-        return int(jax.process_index()), int(jax.process_count())
-    if backend == "torch" and torch is not None:
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            return int(distributed.get_rank()), int(distributed.get_world_size())
-    return 0, 1
-
-
-def count_workers_here(workers: int) -> int | None:
-    """How many of the workers share this machine, or None if unknown; torchrun sets it."""
-    count = attempt(lambda: int(os.environ["LOCAL_WORLD_SIZE"]))
-    return count if count is not None and 1 <= count <= workers else None
-
-
-def _read_cluster(resolver: Any) -> tuple[int, int] | None:
-    cluster = resolver.cluster_spec()
-    counts = {job: cluster.num_tasks(job) for job in cluster.jobs if job in ("chief", "worker")}
-    if not counts or resolver.task_type not in counts:
-        return None
-    # A "chief" comes before the workers; without one, worker 0 is the chief.
-    before = counts.get("chief", 0) if resolver.task_type == "worker" else 0
-    return before + int(resolver.task_id), sum(counts.values())
-
-
-def count_replicas(model: Any, backend: str | None = None) -> int:
-    """Over how many devices every batch is spread."""
-    replicas = attempt(lambda: int(model.distribute_strategy.num_replicas_in_sync))
-    if replicas is None and (backend or backend_name()) == "torch":
-        replicas = read_worker(model, backend)[1]
-    if replicas is None:
-        keras = sys.modules.get("keras")
-        distribution = attempt(lambda: keras.distribution.distribution()) if keras is not None else None
-        shape = attempt(lambda: distribution.device_mesh.shape[0]) if distribution is not None else None
-        replicas = shape if isinstance(shape, int) else 1
-    return max(1, replicas)
-
-
-def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
-    """How many workers bring a batch of their own to every step, and how many count examples each for itself.
-
-    TensorFlow's strategies are given the batch of all workers and split it. JAX' workers bring a batch each, unless
-    Keras splits a dataset for them, and count together. torch's bring a batch each and count it alone.
-    """
-    if workers == 1 or backend not in ("jax", "torch"):
-        return 1, 1
-    keras = sys.modules.get("keras")
-    splits = backend == "jax" and attempt(lambda: keras.distribution.distribution().auto_shard_dataset)  # type: ignore[union-attr]
-    return 1 if splits else workers, workers if backend == "torch" else 1
-
-
-def count_framework_gpus(backend: str | None = None) -> int | None:
-    """GPUs that the framework uses in this process, or None where it does not report them."""
-    name = backend or backend_name()
-    framework = sys.modules.get(name or "")
-    if framework is None:
-        return None
-    if name == "tensorflow":
-        return attempt(lambda: len(framework.config.list_logical_devices("GPU")))
-    if name == "jax":
-        return attempt(lambda: sum(device.platform == "gpu" for device in framework.local_devices()))
-    if name == "torch":
-        # Keras and most loops place a model on one device; other GPUs stay idle without a distributed launch.
-        return attempt(lambda: 1 if framework.cuda.is_available() else 0)
-    return None
-
-
-def read_peak_gpu_memory(backend: str | None = None) -> int | None:
-    """The most memory that the framework has held on one GPU so far, in bytes."""
-    if not count_framework_gpus(backend):
-        return None
-    name = backend or backend_name()
-    framework: Any = sys.modules.get(name or "")
-    peaks: dict[str, Callable[[], int]] = {
-        "tensorflow": lambda: int(framework.config.experimental.get_memory_info("GPU:0")["peak"]),
-        "jax": lambda: max(int(d.memory_stats()["peak_bytes_in_use"]) for d in framework.local_devices()),
-        "torch": lambda: int(framework.cuda.max_memory_allocated()),
-    }
-    return attempt(peaks[name]) if name in peaks else None
-
-
-def synchronize_devices(model: Any = None) -> None:
-    """Wait until the device has finished all work; torch's device too, whichever backend Keras uses."""
-    jax, torch, tensorflow = (sys.modules.get(name) for name in ("jax", "torch", "tensorflow"))
-    name = backend_name()
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    if name == "jax" and jax is not None:
-        pending = getattr(model, "_jax_state", None) or [a for a in jax.live_arrays() if not a.is_deleted()]
-        jax.block_until_ready(pending)
-    elif name == "tensorflow" and tensorflow is not None:
-        tensorflow.test.experimental.sync_devices()
-
-
 def count_examples(model: Any, *, steps: int | None = None) -> int | None:
-    """Examples that the model has seen since its metrics were last reset, ``steps`` ago if that is known.
+    """Examples that the model has seen since its metrics were last reset, ``steps`` ago if known.
 
     Keras weighs each batch's loss by its number of examples, so its running mean of the loss has counted them.
-    None when the model keeps no such count (a training step of its own), or when it may have counted batches.
+    None when the model keeps no such count (a custom training step), or may have counted batches.
     """
-    tracker = getattr(model, "_loss_tracker", None)
-    count = getattr(tracker, "count", None)
-    if count is None:
-        return None
-    value = attempt(lambda: float(_read_variable(model, count)))
+    count = getattr(getattr(model, "_loss_tracker", None), "count", None)
+    value = None if count is None else attempt(lambda: float(_read_variable(model, count)))
     if value is None or not value > (steps or 0) or value != int(value):
         return None
     return int(value)
 
 
-def count_validation_batches(model: Any) -> int | None:
-    """Batches in the validation that ``fit`` is running, where its data has a known length."""
-    batches = attempt(lambda: model._eval_epoch_iterator.num_batches)
-    return batches if isinstance(batches, int) and batches > 0 else None
-
-
 def _read_variable(model: Any, variable: Any) -> Any:
-    # On JAX, values inside an epoch live in the trainer's state: asking the variable would force a costly sync.
+    # On JAX, values inside an epoch live in the trainer's state: reading the variable would force a costly sync.
     state = getattr(model, "_jax_state", None)
     if state and not getattr(model, "_jax_state_synced", True):
         for own, value in zip(model.metrics_variables, state["metrics_variables"], strict=True):
             if own is variable:
                 return value
     return variable.numpy() if hasattr(variable, "numpy") else variable.value
+
+
+def count_validation_batches(model: Any) -> int | None:
+    """Batches in the validation that ``fit`` is running, where its data has a known length."""
+    batches = attempt(lambda: model._eval_epoch_iterator.num_batches)
+    return batches if isinstance(batches, int) and batches > 0 else None
 
 
 def length_of(data: Any) -> int | None:
@@ -337,79 +349,56 @@ def length_of(data: Any) -> int | None:
         return None
 
 
-def attempt(ask: Callable[[], Answer]) -> Answer | None:
-    """The result of ``ask``, or None where this version of the framework does not provide it."""
-    try:
-        return ask()
-    except (AttributeError, TypeError, ValueError, KeyError, IndexError, RuntimeError):
-        return None
+# -- cloud -------------------------------------------------------------------------------------------------------------
 
 
-# Instance type, region and cloud of this machine, each with its source; nothing is guessed.
-#
-# Sources in this order, until known: the caller, the environment (``VMSELECT_INSTANCE_TYPE``, ``VMSELECT_REGION``),
-# the
-# firmware's facts on disk (DMI), and the cloud's metadata service. The service is queried only when the firmware
-# identifies a cloud, so that no other machine ever sends a packet.
+def locate(*, instance_type: str | None = None, region: str | None = None) -> Placement:
+    """Instance type, region and cloud of this machine, each with its source.
 
+    The sources, in this order: the caller, the environment variables ``VMSELECT_INSTANCE_TYPE`` and
+    ``VMSELECT_REGION``, the firmware (DMI), and the cloud's metadata service. The service is queried only if the
+    firmware identifies a cloud, so that no other machine sends a packet.
 
-DMI_FOLDER = Path("/sys/class/dmi/id")
-METADATA_URL = "http://169.254.169.254"
-"""The same address on AWS, Azure and Google Cloud."""
-TIMEOUT_SECONDS = 1.0
-AZURE_ASSET_TAG = "7783-7084-3265-9085-8269-3286-77"
-"""Identifies an Azure VM among Hyper-V machines."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_EC2_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
-
-
-def locate(
-    *,
-    instance_type: str | None = None,
-    region: str | None = None,
-    environment: Mapping[str, str] | None = None,
-    dmi_folder: Path | None = None,
-    metadata_url: str | None = None,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-) -> Placement:
-    """Where this machine stands, as far as it can be known.
-
-    >>> locate(instance_type="g4dn.xlarge", region="us-east-1", dmi_folder=Path("nowhere")).instance_type.source
+    >>> locate(instance_type="g4dn.xlarge", region="us-east-1").instance_type.source
     'argument'
     """
-    variables = os.environ if environment is None else environment
-    kind = _given(instance_type, "argument") or _given(variables.get("VMSELECT_INSTANCE_TYPE"), "environment")
-    place = _given(region, "argument") or _given(variables.get("VMSELECT_REGION"), "environment")
-    firmware = read_dmi(DMI_FOLDER if dmi_folder is None else dmi_folder)
+    kind = _given(instance_type, "argument") or _given(os.environ.get("VMSELECT_INSTANCE_TYPE"), "environment")
+    place = _given(region, "argument") or _given(os.environ.get("VMSELECT_REGION"), "environment")
+    firmware = read_dmi()
     cloud = name_cloud(firmware)
     if kind is None and cloud == "aws" and _EC2_TYPE.fullmatch(firmware.get("product_name", "")):
         kind = Fact(value=firmware["product_name"], source="dmi")
     if cloud is not None and (kind is None or place is None):
-        answers = ask_metadata(
-            cloud, url=METADATA_URL if metadata_url is None else metadata_url, timeout_seconds=timeout_seconds
-        )
-        kind = kind or _learnt(answers.get("instance_type"))
-        place = place or _learnt(answers.get("region"))
-    return Placement(
-        instance_type=kind, region=place, provider=Fact(value=cloud, source="dmi") if cloud is not None else None
-    )
+        # What answers at that address is not trusted to be a name.
+        names = {
+            fact: Fact(value=value, source="metadata")
+            for fact, value in query_metadata(cloud).items()
+            if isinstance(value, str) and _NAME.fullmatch(value)
+        }
+        kind, place = kind or names.get("instance_type"), place or names.get("region")
+    provider = Fact(value=cloud, source="dmi") if cloud is not None else None
+    return Placement(instance_type=kind, region=place, provider=provider)
 
 
-def read_dmi(folder: Path) -> dict[str, str]:
-    """The firmware's facts that identify a cloud; empty where there are none."""
+def _given(value: str | None, source: str) -> Fact | None:
+    text = (value or "").strip()
+    return Fact.model_validate({"value": text[:200], "source": source}) if text else None
+
+
+def read_dmi() -> dict[str, str]:
+    """The firmware's facts that identify a cloud; absent in containers and on other systems."""
     facts: dict[str, str] = {}
     for name in ("sys_vendor", "bios_vendor", "bios_version", "product_name", "chassis_asset_tag"):
         try:
-            with (folder / name).open(encoding="utf-8", errors="replace") as file:
+            with (DMI_FOLDER / name).open(encoding="utf-8", errors="replace") as file:
                 facts[name] = file.read(1_000).strip()
         except OSError:
-            continue  # absent in containers and on other systems
+            continue
     return facts
 
 
 def name_cloud(firmware: Mapping[str, str]) -> str | None:
-    """The cloud that the firmware's facts belong to: aws, azure, gcp, or None."""
+    """The cloud with these facts in its firmware: aws, azure, gcp, or None."""
     if firmware.get("sys_vendor") == "Amazon EC2" or "amazon" in firmware.get("bios_version", "").lower():
         return "aws"  # the second holds for the older Xen machines
     if firmware.get("chassis_asset_tag") == AZURE_ASSET_TAG:
@@ -419,84 +408,62 @@ def name_cloud(firmware: Mapping[str, str]) -> str | None:
     return None
 
 
-def ask_metadata(cloud: str, *, url: str, timeout_seconds: float) -> dict[str, str]:
-    """This machine in the cloud's metadata service, queried for at most ``timeout_seconds`` altogether."""
-    answers: dict[str, str] = {}
+def query_metadata(cloud: str) -> dict[str, Any]:
+    """The answers of the cloud's metadata service, queried for at most a second altogether."""
+    answers: dict[str, Any] = {}
 
-    def ask() -> None:
+    def query() -> None:
         try:
-            _ASK[cloud](_Service(url, timeout_seconds), answers)
+            for fact, answer in _METADATA[cloud](_request):
+                answers[fact] = answer
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
-            return  # no service, or not the expected answer: what was received so far is kept
+            return  # no service, or an unexpected answer: earlier answers are kept
 
-    # A socket's timeout holds for each read; a thread holds for all of them together.
-    asking = threading.Thread(target=ask, name="vmselect-metadata", daemon=True)
-    asking.start()
-    asking.join(timeout_seconds)
+    # The timeout of a socket applies to each read; joining a thread limits all of them together.
+    thread = threading.Thread(target=query, name="vmselect-metadata", daemon=True)
+    thread.start()
+    thread.join(METADATA_SECONDS)
     return dict(answers)
 
 
-class _Service:
-    """One metadata service: plain requests to one host, no proxy, no redirect."""
-
-    def __init__(self, url: str, timeout_seconds: float) -> None:
-        self._host = urlsplit(url).netloc
-        self._timeout_seconds = timeout_seconds
-
-    def request(self, method: str, path: str, headers: Mapping[str, str]) -> str:
-        connection = http.client.HTTPConnection(self._host, timeout=self._timeout_seconds)
-        try:
-            connection.request(method, path, headers=dict(headers))
-            response = connection.getresponse()
-            if response.status != 200:
-                raise ValueError(f"status {response.status}")
-            return response.read(100_000).decode("utf-8").strip()
-        finally:
-            connection.close()
+def _request(path: str, headers: Mapping[str, str], method: str = "GET") -> str:
+    """A plain request to the metadata service, without proxy or redirect."""
+    connection = http.client.HTTPConnection(urlsplit(METADATA_URL).netloc, timeout=METADATA_SECONDS)
+    try:
+        connection.request(method, path, headers=dict(headers))
+        response = connection.getresponse()
+        if response.status != 200:
+            raise ValueError(f"status {response.status}")
+        return response.read(100_000).decode("utf-8").strip()
+    finally:
+        connection.close()
 
 
-def _ask_aws(service: _Service, answers: dict[str, str]) -> None:
-    token = service.request("PUT", "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})
+def _query_aws(request: Callable[..., str]) -> Iterator[tuple[str, Any]]:
+    token = request("/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, "PUT")
     headers = {"X-aws-ec2-metadata-token": token}
-    answers["instance_type"] = service.request("GET", "/latest/meta-data/instance-type", headers)
-    answers["region"] = service.request("GET", "/latest/meta-data/placement/region", headers)
+    yield "instance_type", request("/latest/meta-data/instance-type", headers)
+    yield "region", request("/latest/meta-data/placement/region", headers)
 
 
-def _ask_azure(service: _Service, answers: dict[str, str]) -> None:
-    path = "/metadata/instance/compute?api-version=2021-02-01"
-    machine = json.loads(service.request("GET", path, {"Metadata": "true"}))
-    answers["instance_type"] = machine["vmSize"]
-    answers["region"] = machine["location"]
+def _query_azure(request: Callable[..., str]) -> Iterator[tuple[str, Any]]:
+    machine = json.loads(request("/metadata/instance/compute?api-version=2021-02-01", {"Metadata": "true"}))
+    yield "instance_type", machine["vmSize"]
+    yield "region", machine["location"]
 
 
-def _ask_gcp(service: _Service, answers: dict[str, str]) -> None:
+def _query_gcp(request: Callable[..., str]) -> Iterator[tuple[str, Any]]:
     headers = {"Metadata-Flavor": "Google"}
-    root = "/computeMetadata/v1/instance/"
     # The answers read "projects/1234/machineTypes/n1-standard-4" and "projects/1234/zones/us-central1-a".
-    answers["instance_type"] = service.request("GET", root + "machine-type", headers).rpartition("/")[2]
-    zone = service.request("GET", root + "zone", headers).rpartition("/")[2]
-    answers["region"] = zone.rpartition("-")[0]
+    yield "instance_type", request("/computeMetadata/v1/instance/machine-type", headers).rpartition("/")[2]
+    zone = request("/computeMetadata/v1/instance/zone", headers).rpartition("/")[2]
+    yield "region", zone.rpartition("-")[0]
 
 
-_ASK: Mapping[str, Callable[[_Service, dict[str, str]], None]] = {"aws": _ask_aws, "azure": _ask_azure, "gcp": _ask_gcp}
+_METADATA = {"aws": _query_aws, "azure": _query_azure, "gcp": _query_gcp}
 
 
-def _given(value: str | None, source: str) -> Fact | None:
-    text = (value or "").strip()
-    return Fact.model_validate({"value": text[:200], "source": source}) if text else None
-
-
-def _learnt(value: object) -> Fact | None:
-    # Whatever answers at that address is not trusted to be a name.
-    if isinstance(value, str) and _NAME.fullmatch(value):
-        return Fact(value=value, source="metadata")
-    return None
-
-
-# When a program began: where initialization is counted from.
-
-
-InitSource = Literal["process start", "mark_start"]
+# -- start of the process ----------------------------------------------------------------------------------------------
 
 _marked_ns: int | None = None
 _marked_before: int | None = None
@@ -505,10 +472,10 @@ _token: tuple[int, str] | None = None
 
 
 def mark_start() -> None:
-    """Mark where the program's own work begins, so that initialization is counted from this line.
+    """Mark where the program's own work begins, so that initialization counts from this line.
 
     Needed where the start of the process is not the start of the program (in a notebook), or where a process trains
-    more than once. It holds for the next training.
+    more than once. It applies to the next training.
 
     >>> mark_start()
     """
@@ -517,7 +484,7 @@ def mark_start() -> None:
 
 
 def take_initialization() -> tuple[float, InitSource] | None:
-    """Seconds of initialization until now and where they were counted from; None where that cannot be known.
+    """Seconds of initialization until now and where they count from; None if unknown.
 
     Only the first training of a process began with the process, so this also counts the training that begins.
     """
@@ -534,44 +501,36 @@ def take_initialization() -> tuple[float, InitSource] | None:
 
 
 def give_back_initialization() -> None:
-    """What began was not a training: the next one gets the initialization time and the number."""
+    """Undo :func:`take_initialization` after what turned out not to be a training."""
     global _marked_ns, _fits
     _marked_ns, _fits = _marked_before, max(0, _fits - 1)
 
 
 def number_fit() -> tuple[int, str]:
-    """The number of the training that began last in this process, and a name for the process that no other has."""
+    """The number of the training that began last in this process, and a unique name of the process."""
     global _token
-    if _token is None or _token[0] != os.getpid():  # a child made by fork is another process
+    if _token is None or _token[0] != os.getpid():  # a forked child is another process
         _token = os.getpid(), secrets.token_hex(4)
     return max(1, _fits), f"{_token[0]}-{_token[1]}"
 
 
 def in_notebook() -> bool:
     """Whether the program runs interactively: a notebook, IPython, or Python's own prompt."""
-    ipython = sys.modules.get("IPython")
-    shell = getattr(ipython, "get_ipython", None)
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return hasattr(sys, "ps1") or (shell is not None and shell() is not None)
 
 
-def process_age_seconds(stat: Path = Path("/proc/self/stat"), *, ticks_per_second: int | None = None) -> float | None:
-    """Seconds since this process was created, or None where the system does not report it.
+def process_age_seconds(stat: Path = Path("/proc/self/stat")) -> float | None:
+    """Seconds since this process was created.
 
-    On Linux the kernel's own count is used: it is exact to 10 ms, while a start time derived from the wall clock can
-    be a whole second off.
+    On Linux the kernel's own count is exact to 10 ms, while a start time by the wall clock can be a second off.
     """
     try:
         # The command's name may hold spaces and brackets: count the fields after its last bracket.
-        fields = stat.read_text().rpartition(")")[2].split()
-        started = int(fields[19]) / (ticks_per_second or os.sysconf("SC_CLK_TCK"))
+        started = int(stat.read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
     except (OSError, IndexError, ValueError, AttributeError):
-        return _age_by_wall_clock()
-
-
-def _age_by_wall_clock() -> float | None:
-    import psutil
-
+        import psutil
     try:
         return max(0.0, time.time() - float(psutil.Process().create_time()))
     except psutil.Error:
