@@ -1,20 +1,18 @@
-"""Which records are repetitions of one another, which can be compared, and which were mixed up: the only definition.
+"""Which records are repetitions of one another, and which can be compared.
 
-Three questions, one table of conditions (:data:`CONDITIONS`). Unknown values agree with everything.
+* :func:`group_repetitions` groups records by instance type, provider, batch size, workers, nodes and varied factors.
+* :func:`check_repetitions` checks that the records of a group agree in all of :data:`CONDITIONS`.
+* :func:`check_comparable` checks that groups trained the same task. Other software gives a finding.
+* :func:`distinct` removes copies of a record.
 
-* **Is it the same machine estimate?** Records of one machine type, provider, batch size, number of workers and nodes
-  and values of the varied factors belong together (:func:`group_repetitions`).
-* **Are they repetitions?** Within a group everything in the table must be the same (:func:`check_repetitions`).
-* **Can groups be compared?** What was trained must be the same, or the numbers mean nothing (:func:`check_comparable`);
-  where only the software differs, or validation was not seen of all, they can be compared, and a finding says so.
-
-The same measurement given twice, or copied to another file, is one measurement (:func:`distinct`).
+Unknown values agree with everything.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from vmselect._checks import list_items, show
@@ -27,21 +25,21 @@ from vmselect.units import list_some
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 KNOWN_FACTORS = frozenset({"instance_type", "machine", "provider", "region", "market", "batch_size", "nodes"})
-"""Factors that a record tells by itself; the others are part of what makes a machine estimate."""
+"""Factors that a record holds in other fields; all others are part of its identity."""
 
 
 class Condition(NamedTuple):
-    """Something that should agree: its name, how to read it, and what it means when it does not.
+    """A value that should agree between records: its name, how to read it, and a remedy where it differs.
 
     Conditions of the ``task`` define what was trained, of the ``software`` with what, and of the ``run`` how. A caller
-    who passes one of ``given`` sets it for all records, so that it need not agree.
+    who passes one of the arguments ``given`` sets the value for all records, so that it need not agree.
     """
 
     name: str
     read: Callable[[Profile], Any]
     part: str
     given: frozenset[str] = frozenset()
-    remedy: str = "Rank them apart."
+    remedy: str = "Rank them separately."
 
 
 DATA = frozenset({"examples", "steps_per_epoch"})
@@ -49,37 +47,32 @@ VALIDATION = frozenset({"validation_examples"})
 
 
 def _validates(profile: Profile) -> bool:
-    """Whether the training is known to validate; a probe may have ended before it did."""
+    """Whether the training is known to validate; a probe may have ended earlier."""
     setup = profile.setup
     return bool(profile.timeline.validations or setup.validation_examples or setup.validation_steps)
 
 
-def _validation_steps(profile: Profile) -> int | None:
-    return profile.setup.validation_steps
+def _task(
+    name: str, field: str, given: frozenset[str] = frozenset(), remedy: str = "Rank them separately."
+) -> Condition:
+    return Condition(name, attrgetter(f"setup.{field}"), "task", given, remedy)
+
+
+def _run(name: str, field: str) -> Condition:
+    remedy = f"Exclude the profiles whose setup.{field} is not that of your training."
+    return Condition(name, attrgetter(f"setup.{field}"), "run", remedy=remedy)
 
 
 CONDITIONS: tuple[Condition, ...] = (
-    Condition("model", lambda p: p.model, "task", remedy="Choose one with model=, or rank them apart."),
-    Condition("number of parameters", lambda p: p.setup.parameters, "task"),
-    Condition(
-        "structure of the model",
-        lambda p: p.setup.structure,
-        "task",
-        remedy="They are different fits of a program (frozen and tuned, say): rank one with fit=, or estimate each.",
-    ),
-    Condition(
-        "number of training examples",
-        lambda p: p.setup.examples,
-        "task",
-        DATA,
-        "Rank them apart, or pass examples= if only the amount of data differs.",
-    ),
-    Condition(
+    _task("model", "model", remedy="Choose one with model=, or rank them separately."),
+    _task("number of parameters", "parameters"),
+    _task("structure of the model", "structure", remedy="Rank one fit of the program with fit=, or estimate each."),
+    _task("number of training examples", "examples", DATA, "Rank them separately, or pass examples=."),
+    _task(
         "number of validation examples",
-        lambda p: p.setup.validation_examples,
-        "task",
+        "validation_examples",
         VALIDATION,
-        "Rank them apart, or pass validation_examples= to bring them to one size.",
+        "Rank them separately, or pass validation_examples=.",
     ),
     Condition(
         "number of epochs between validations",
@@ -87,48 +80,27 @@ CONDITIONS: tuple[Condition, ...] = (
         "task",
         remedy="Probe with the same validation_freq.",
     ),
-    Condition(
+    _task(
         "number of validations within an epoch",
-        lambda p: p.setup.validations_per_epoch,
-        "task",
+        "validations_per_epoch",
         remedy="Probe with the same interval between validations.",
     ),
-    Condition("backend", lambda p: p.environment.backend, "software"),
-    Condition("precision", lambda p: p.environment.precision, "software"),
-    Condition("jit", lambda p: p.environment.jit, "software"),
-    Condition("steps per epoch", lambda p: p.setup.steps_per_epoch, "run", DATA),
-    Condition("validation steps", _validation_steps, "run", VALIDATION),
-    Condition("steps per execution", lambda p: p.setup.steps_per_execution, "run"),
+    Condition("backend", attrgetter("environment.backend"), "software"),
+    Condition("precision", attrgetter("environment.precision"), "software"),
+    Condition("jit", attrgetter("environment.jit"), "software"),
+    Condition("steps per epoch", attrgetter("setup.steps_per_epoch"), "run", DATA),
+    Condition("validation steps", attrgetter("setup.validation_steps"), "run", VALIDATION),
+    Condition("steps per execution", attrgetter("setup.steps_per_execution"), "run"),
     Condition("replicas", lambda p: p.environment.replicas if p.outcome != "given" else None, "run"),
-    Condition(
-        "tuning of the input by itself",
-        lambda p: p.setup.self_tuning_input,
-        "run",
-        remedy="Leave out the files made the way you will not train; their setup.self_tuning_input tells.",
-    ),
-    Condition(
-        "input going on through all epochs",
-        lambda p: p.setup.continuous_input,
-        "run",
-        remedy="Leave out the files made the way you will not train; their setup.continuous_input tells.",
-    ),
-    Condition(
-        "way of saving",
-        lambda p: p.setup.saving,
-        "run",
-        remedy="Leave out the files made the way you will not train; their setup.saving tells.",
-    ),
-    Condition(
-        "number of batches between saves",
-        lambda p: p.setup.save_freq,
-        "run",
-        remedy="Leave out the files made the way you will not train; their setup.save_freq tells.",
-    ),
+    _run("autotuning of the input", "self_tuning_input"),
+    _run("input that continues through all epochs", "continuous_input"),
+    _run("way of saving", "saving"),
+    _run("number of batches between saves", "save_freq"),
 )
 
 
 class Identity(NamedTuple):
-    """What makes a machine estimate: records that share it are measurements of the same thing."""
+    """The key of a machine estimate: records that share it are repetitions."""
 
     instance_type: str | None
     provider: str | None
@@ -139,7 +111,7 @@ class Identity(NamedTuple):
 
 
 def distinct(records: Iterable[AnyRecord]) -> list[AnyRecord]:
-    """Each measurement once, in the order given.
+    """Each record once, in the order given.
 
     >>> profile = Profile.from_times(iteration_seconds=0.1)
     >>> len(distinct([profile, profile]))
@@ -154,9 +126,7 @@ def distinct(records: Iterable[AnyRecord]) -> list[AnyRecord]:
 def read_records(
     given: Any, model: type[AnyRecord], *, error: type[VmselectError] | None = ArgumentError
 ) -> list[AnyRecord]:
-    """One record or several, each measurement once, all of the kind of ``model``.
-
-    Where there is none ``error`` is raised, unless that is None.
+    """One record or several, each once, all of the kind of ``model``. ``error`` is raised where there is none.
 
     >>> len(read_records(Profile.from_times(iteration_seconds=0.1), Profile))
     1
@@ -166,14 +136,14 @@ def read_records(
     for one in records:
         if not isinstance(one, model):
             loader = "load_profiles" if model is Profile else "load_records"
-            raise ArgumentError(f"{show(one)} is no {noun}. Read files first, with vmselect.{loader}(...).")
+            raise ArgumentError(f"{show(one)} is not a {noun}. Load files with vmselect.{loader}(...).")
     if not records and error is not None:
         raise error(f"There are no {noun}s. Give at least one.")
     return distinct(records)
 
 
 def identify(profile: Profile) -> Identity:
-    """What ``profile`` is a measurement of."""
+    """The identity of ``profile``."""
     varied = {name: value for name, value in profile.factors.items() if name not in KNOWN_FACTORS}
     nodes = count_nodes(profile)
     return Identity(
@@ -187,10 +157,7 @@ def identify(profile: Profile) -> Identity:
 
 
 def count_nodes(profile: Profile) -> int:
-    """Machines that trained together: the factor ``nodes`` where it was varied, else as many as the workers need.
-
-    Where it is not known how many workers share a machine, each has its own.
-    """
+    """Machines that trained together: the factor ``nodes``, else by the workers, one per machine where unknown."""
     nodes, environment = profile.factors.get("nodes"), profile.environment
     if isinstance(nodes, int | float) and nodes >= 1:
         return int(nodes)
@@ -198,9 +165,9 @@ def count_nodes(profile: Profile) -> int:
 
 
 def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profile]]:
-    """Profiles by what they measure, each once, oldest first; whether they agree is another question.
+    """Profiles by identity, each once, oldest first.
 
-    A profile that does not name its provider joins those that do, where only one provider has the rest in common.
+    A profile without a provider joins the group that differs in the provider only, if there is one such group.
     """
     groups: dict[Identity, list[Profile]] = {}
     for profile in sorted(distinct(profiles), key=lambda p: (p.created, p.id)):
@@ -220,33 +187,28 @@ def check_repetitions(
 ) -> tuple[Finding, ...]:
     """Raise ``error`` unless the profiles are repetitions of one setup on one machine.
 
-    ``given`` names what the caller says about the workload. A finding says where validation was seen of some only.
+    ``given`` names the workload arguments of the caller. A finding reports validation that only some profiles have.
     """
     if len(profiles) == 1:
         return ()
-    first = profiles[0]
-    for what, found in _identities(profiles):
-        raise error(
-            f"{first.title}: its {len(profiles)} profiles are no repetitions of one setup; they differ in {what} "
-            f"({found}). Estimate or rank the setups apart."
-        )
+    problem = f"{profiles[0].title}: its {len(profiles)} profiles are not repetitions; they differ in"
+    keys = [identify(profile) for profile in profiles]
+    for field in Identity._fields:
+        values = {getattr(key, field) for key in keys} - {None}
+        if len(values) > 1:
+            found = "; ".join(sorted(map(str, values)))
+            raise error(f"{problem} {field.replace('_', ' ')} ({found}). Estimate or rank them separately.")
     for condition in CONDITIONS:
         values = _distinct_values(profiles, condition.read)
         if len(values) > 1 and condition.given.isdisjoint(given):
-            raise error(
-                f"{first.title}: its {len(profiles)} profiles are no repetitions of one setup; they differ in the "
-                f"{condition.name} ({list_values(values)}). {condition.remedy}"
-            )
+            raise error(f"{problem} the {condition.name} ({list_values(values)}). {condition.remedy}")
     return _find_unvalidated(profiles, given)
 
 
 def check_comparable(
     profiles: Sequence[Profile], *, given: Collection[str] = (), error: type[VmselectError] = RankingError
 ) -> tuple[Finding, ...]:
-    """Raise ``error`` where different things were trained.
-
-    Findings say where only the software differs, or validation was seen of some and not of others.
-    """
+    """Raise ``error`` where different tasks were trained. Findings report other software or missing validation."""
     findings = []
     for condition in CONDITIONS:
         values = _distinct_values(profiles, condition.read)
@@ -254,25 +216,34 @@ def check_comparable(
             continue
         if condition.part == "task":
             raise error(
-                f"The profiles differ in the {condition.name} ({list_values(values)}), so their times cannot be "
-                f"compared. {condition.remedy}"
+                f"The profiles differ in the {condition.name} ({list_values(values)}), so they cannot be compared. "
+                f"{condition.remedy}"
             )
         findings.append(
             Finding(
                 "software-differs",
                 f"The machines were measured with different {condition.name} ({list_values(values)}).",
-                f"Probe them with the same {condition.name} if the machines themselves are to be compared.",
+                f"Probe them with the same {condition.name} to compare the machines.",
             )
         )
-    if DATA.isdisjoint(given):
-        _check_steps(profiles, lambda p: p.steps_per_epoch, "steps per epoch", "train", "examples", error)
-    if VALIDATION.isdisjoint(given):
-        _check_steps(profiles, _validation_steps, "validation steps", "validate", "validation_examples", error)
+    for arguments, field, option in (
+        (DATA, "steps_per_epoch", "examples"),
+        (VALIDATION, "validation_steps", "validation_examples"),
+    ):
+        for size in {profile.batch_size for profile in profiles} if arguments.isdisjoint(given) else ():
+            same_size = [profile for profile in profiles if profile.batch_size == size]
+            steps = _distinct_values(same_size, attrgetter(f"setup.{field}"))
+            # One step more or less is the smaller last batch, kept or dropped.
+            if steps and max(steps) - min(steps) > 1:
+                raise error(
+                    f"The profiles at batch size {size or 'unknown'} differ in {field.replace('_', ' ')} "
+                    f"({list_values(steps)}), so their data differ. Rank them separately, or pass {option}=."
+                )
     return (*findings, *_find_unvalidated(profiles, given))
 
 
 def list_values(values: Iterable[Any], *, most: int = 4) -> str:
-    """Values for a message: the first few, in order.
+    """Values for a message: the first few, sorted.
 
     >>> list_values([3, 1, 2]), list_values(range(9))
     ('1, 2, 3', '0, 1, 2, 3 and 5 more')
@@ -282,51 +253,17 @@ def list_values(values: Iterable[Any], *, most: int = 4) -> str:
 
 
 def _find_unvalidated(profiles: Sequence[Profile], given: Collection[str]) -> tuple[Finding, ...]:
-    """Profiles without validation among others with it: their trainings have none, or were not seen that far."""
+    """Profiles without validation among others with it: a training without validation, or a probe that ended early."""
     if not VALIDATION.isdisjoint(given):
         return ()
-    # Whole epochs that were given hold theirs, and a training that ran out of memory has no time.
+    # Given epochs include their validation, and a training that ran out of memory has no time.
     timed = [p for p in profiles if p.outcome != "out_of_memory" and not (p.outcome == "given" and p.timeline.epochs)]
     without = {profile.title for profile in timed if not _validates(profile)}
     if not without or not any(map(_validates, timed)):
         return ()
-    return (
-        Finding(
-            "validation-differs",
-            f"Some profiles hold validations and others none ({list_values(without)}), so their times are not those of "
-            "one training.",
-            "Probe all with validation data, or pass validation_examples= to count the same for all (0 counts none).",
-        ),
-    )
-
-
-def _check_steps(
-    profiles: Sequence[Profile],
-    read: Callable[[Profile], float | None],
-    name: str,
-    verb: str,
-    option: str,
-    error: type[VmselectError],
-) -> None:
-    """Refuse equal batch sizes with different numbers of steps: they mean different data."""
-    for size in {profile.batch_size for profile in profiles}:
-        steps = _distinct_values([profile for profile in profiles if profile.batch_size == size], read)
-        # One step more or less is the smaller last batch, kept or dropped.
-        if steps and max(steps) - min(steps) > 1:
-            raise error(
-                f"At batch size {size or 'unknown'} the profiles have different numbers of {name} "
-                f"({list_values(steps)}), so they did not {verb} on the same data. Rank them apart, or pass {option}= "
-                "to bring them to one size."
-            )
-
-
-def _identities(profiles: Sequence[Profile]) -> Iterable[tuple[str, str]]:
-    """What of their identity differs, with the values; unknown ones agree with everything."""
-    keys = [identify(profile) for profile in profiles]
-    for field in Identity._fields:
-        values = {getattr(key, field) for key in keys} - {None}
-        if len(values) > 1:
-            yield field.replace("_", " "), "; ".join(sorted(map(str, values)))
+    message = f"Some profiles have validations and others have none ({list_values(without)})."
+    remedy = "Probe all with validation data, or pass validation_examples= for all (0 for none)."
+    return (Finding("validation-differs", message, remedy),)
 
 
 def _distinct_values(profiles: Sequence[Profile], read: Callable[[Profile], Any]) -> list[Any]:

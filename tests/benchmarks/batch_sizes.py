@@ -97,12 +97,12 @@ def predict_all(setups: Setups, probes: Probes, *, beyond: bool) -> Iterator[tup
 def choose(folder: Path) -> None:
     """The narrowest widths with which both sources are covered as promised, over two probes and three, in half one."""
     sources = {name: halves[0] for name, halves in read_setups(folder).items() if name != "Zeus"}
-    for beyond, wide, hinges in ((False, "BETWEEN_PER_OCTAVE", HINGES), (True, "BEYOND_PER_OCTAVE", (0.0,))):
+    for beyond, wide, hinges in ((False, "INTERPOLATION_WIDTH", HINGES), (True, "EXTRAPOLATION_WIDTH", (0.0,))):
         best: tuple[float, float, float] | None = None
         for hinge in hinges:
             for per_octave in PER_OCTAVE:
                 setattr(batch_sizes, wide, per_octave)
-                batch_sizes.HINGE_BETWEEN = hinge
+                batch_sizes.HINGE_SHARE = hinge
                 covered, width = [], []
                 for setups in sources.values():
                     results = [np.array(list(predict_all(setups, some, beyond=beyond))) for some in (two, three)]

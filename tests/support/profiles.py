@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import vmselect as vs
-from vmselect.records import Epoch, Profile, Step, Steps
+from vmselect.records import Environment, Epoch, Profile, Setup, Step, Steps, Timeline
 
 PARTS = ("setup", "timeline", "environment")
 
@@ -90,3 +90,20 @@ def _build(given: Mapping[str, Any]) -> Profile:
         part = getattr(made, name)
         own[name] = type(part)(**{**dict(part), **given.get(name, {})})
     return Profile(**{**dict(made), **own})
+
+
+def probed(
+    *,
+    environment: Mapping[str, Any] | None = None,
+    timeline: Mapping[str, Any] | None = None,
+    usage: Any = None,
+    **setup: Any,
+) -> Profile:
+    """A profile that contains the given fields only, as a probe writes it. Other names are fields of its setup."""
+    return Profile(
+        outcome="stopped",
+        setup=Setup(**setup),
+        timeline=Timeline(**(timeline or {})),
+        environment=Environment(**(environment or {})),
+        usage=usage,
+    )

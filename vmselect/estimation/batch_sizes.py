@@ -1,12 +1,10 @@
-"""Times at batch sizes that were not probed, from those that were.
+"""Times at batch sizes that were not probed, interpolated or extrapolated from other sizes.
 
-The time of a step is affine in the batch size: a part that is always paid and a part per example, neither of them
-negative. Between two probed sizes the straight line through them is used (so with three or more the fit is
-piecewise); up to twice the largest, or down to half the smallest, the nearest line is continued and the result
-flagged; beyond that nothing is said. Where a step grows by more than the batch does, the line would need a negative
-fixed part: the machine does something else at the larger size (memory that runs short), so the sizes below it are
-taken in proportion to the smaller one. A third size nearby tells how far the line bends, and so how wide the interval
-must be. The numbers behind this stand in docs/validation/methodology-1-experiments.md.
+The time of a step is affine in the batch size, with a fixed part and a part per example that are not negative. Between
+two probed sizes the line through them is used. From half the smallest to twice the largest size the nearest line is
+extrapolated with a finding. Farther sizes are errors. Where a step grows faster than the batch, the fixed part would be
+negative (for example because memory runs short), so times are in proportion to the smaller size. A third size shows the
+curvature, which widens the interval. See docs/validation/methodology-1-experiments.md.
 """
 
 from __future__ import annotations
@@ -27,30 +25,22 @@ from vmselect.grouping import check_comparable, identify, list_values
 from vmselect.records import Profile
 
 REACH = 2.0
-"""How far beyond the probed sizes a time is still given, as a factor."""
+"""Times are extrapolated by at most this factor beyond the probed sizes."""
 
-BETWEEN_PER_OCTAVE = 0.05
-"""Relative half-width (confidence 0.9) between two sizes, per doubling from one to the other..."""
+INTERPOLATION_WIDTH, HINGE_SHARE, EXTRAPOLATION_WIDTH = 0.05, 0.75, 0.31
+"""Relative half-widths at confidence 0.9. Interpolation: per doubling from one size to the other, and below the line
+this share of the distance to a time that is constant up to some size and then in proportion to it. Extrapolation: per
+doubling from the nearest size. Chosen on one half of the setups of PROFET and gavel as the narrowest that cover 90 % of
+both (``tests/benchmarks/batch_sizes.py --choose``)."""
 
-HINGE_BETWEEN = 0.75
-"""...and on top, below the line, this share of the way to what it would be if a machine were either full or not:
-constant up to some size, in proportion to it from there..."""
-
-BEYOND_PER_OCTAVE = 0.31
-"""...and beyond all sizes, per doubling from the nearest. How far a third size lies from the line through two others,
-and how much *less* time a larger batch took than a smaller, counts in full. Chosen on one half of the setups of PROFET
-and of gavel, by a grid (``tests/benchmarks/batch_sizes.py --choose``): the narrowest that covers 90 % of both. The
-other halves and Zeus' epoch times are for the report (docs/validation/methodology-1-experiments.md)."""
-
-BATCHES = ("steady_iterations", "partial_batch")
-"""The terms that make up the passing of the training data."""
+TRAINING_TERMS = ("steady_iterations", "partial_batch")
 
 Source = Literal["measured", "interpolated", "extrapolated"]
 
 
 @dataclass(frozen=True)
-class TimeAt:
-    """A time at one batch size: ``value`` with relative half-widths ``below`` and ``above`` it, and its ``source``."""
+class StepTime:
+    """The time of a step at a batch size, with relative half-widths ``below`` and ``above`` the value."""
 
     value: float
     below: float
@@ -58,8 +48,8 @@ class TimeAt:
     source: Source
 
 
-def interpolate_time(times: Mapping[int, float], batch_size: int) -> TimeAt:
-    """The time of a step at ``batch_size`` from ``times``, batch size to time, of at least two sizes.
+def interpolate_time(times: Mapping[int, float], batch_size: int) -> StepTime:
+    """The time of a step at ``batch_size`` from the ``times`` at two or more sizes.
 
     >>> interpolate_time({16: 1.0, 64: 2.5}, 32).value
     1.5
@@ -67,43 +57,43 @@ def interpolate_time(times: Mapping[int, float], batch_size: int) -> TimeAt:
     'extrapolated'
     """
     if batch_size in times:
-        return TimeAt(times[batch_size], 0.0, 0.0, "measured")
+        return StepTime(times[batch_size], 0.0, 0.0, "measured")
     sizes = sorted(times)
     if len(sizes) < 2:
         raise EstimateError(
-            f"Batch size {batch_size} was not probed, and one other size ({sizes[0]}) does not tell how time depends "
-            f"on it. Probe at {batch_size}, or at two sizes around it."
+            f"Batch size {batch_size} was not probed, and one other size ({sizes[0]}) is not enough. Probe at "
+            f"{batch_size}, or at two sizes around it."
         )
     lower, upper = sizes[0] / REACH, sizes[-1] * REACH
     if not lower <= batch_size <= upper:
         raise EstimateError(
-            f"Batch size {batch_size} lies too far from those probed ({sizes[0]} to {sizes[-1]}): times are given from "
+            f"Batch size {batch_size} is too far from those probed ({sizes[0]} to {sizes[-1]}), which allow sizes from "
             f"{math.ceil(lower)} to {upper:.0f}. Probe at {batch_size}."
         )
-    smaller, larger = neighbours(sizes, batch_size)
+    smaller, larger = neighbors(sizes, batch_size)
     rise = (times[larger] - times[smaller]) / (larger - smaller)
     odd = math.hypot(_curvature(times, smaller, larger), max(0.0, _over(times[smaller], times[larger])))
     if smaller < batch_size < larger:
         line = times[smaller] + rise * (batch_size - smaller)
         value = min(line, times[smaller] * batch_size / smaller)
         hinge = min(value, max(times[smaller], times[larger] * batch_size / larger))
-        width = math.hypot(BETWEEN_PER_OCTAVE * math.log2(larger / smaller), odd)
-        below = math.hypot(width, HINGE_BETWEEN * _over(value, hinge) * hinge / value if value > 0 else 0.0)
-        return TimeAt(value, below, math.hypot(width, _over(line, value)), "interpolated")
+        width = math.hypot(INTERPOLATION_WIDTH * math.log2(larger / smaller), odd)
+        below = math.hypot(width, HINGE_SHARE * _over(value, hinge) * hinge / value if value > 0 else 0.0)
+        return StepTime(value, below, math.hypot(width, _over(line, value)), "interpolated")
     near = smaller if batch_size < smaller else larger
     slope = min(max(rise, 0.0), times[near] / near)  # neither part of the affine time is negative
     value = times[near] + slope * (batch_size - near)
-    width = math.hypot(BEYOND_PER_OCTAVE * abs(math.log2(batch_size / near)), odd)
-    return TimeAt(value, width, width, "extrapolated")
+    width = math.hypot(EXTRAPOLATION_WIDTH * abs(math.log2(batch_size / near)), odd)
+    return StepTime(value, width, width, "extrapolated")
 
 
 def _over(value: float, base: float) -> float:
-    """By what share of ``base`` the value is larger."""
+    """The relative excess of the value over ``base``."""
     return value / base - 1 if base > 0 else 0.0
 
 
 def _curvature(times: Mapping[int, float], smaller: int, larger: int) -> float:
-    """How far a third size lies from the line through two: the middle one of them, as a share of its time."""
+    """The largest relative distance of the middle of three sizes from the line through the others."""
     bends = [0.0]
     for third in times.keys() - {smaller, larger}:
         low, middle, high = sorted((smaller, larger, third))
@@ -112,36 +102,36 @@ def _curvature(times: Mapping[int, float], smaller: int, larger: int) -> float:
     return max(bends)
 
 
-def neighbours(sizes: Sequence[int], batch_size: int) -> tuple[int, int]:
-    """The two of ``sizes`` (ascending, at least two) around ``batch_size``, or the two nearest to it."""
+def neighbors(sizes: Sequence[int], batch_size: int) -> tuple[int, int]:
+    """The two of ``sizes`` (ascending) around ``batch_size``, or the two nearest to it."""
     index = min(max(bisect_left(sizes, batch_size), 1), len(sizes) - 1)
     return sizes[index - 1], sizes[index]
 
 
-def fit_along(
+def fit_other_batch_size(
     groups: Mapping[int, Sequence[Profile]],
     workload: Workload,
     batch_size: int,
     *,
     fit: Callable[[Sequence[Profile], Workload], RuntimeModel],
 ) -> RuntimeModel:
-    """The runtime of a training at ``batch_size`` from repetitions at other sizes, with ``fit`` for each of those.
-
-    A size beyond twice the largest or half the smallest that was probed is refused.
-    """
+    """The runtime of a training at ``batch_size`` from repetitions at other sizes, each fitted by ``fit``."""
     every = [profile for group in groups.values() for profile in group]
     machine = every[0].instance_type or "unknown machine"
     try:
-        interpolate_time(dict.fromkeys(groups, 0.0), batch_size)  # refuses what cannot be told, before any fit
+        interpolate_time(dict.fromkeys(groups, 0.0), batch_size)  # raises before any fit
     except EstimateError as impossible:
         raise EstimateError(f"{machine}: {impossible}") from None
     if workload.validation_steps is not None:
         raise EstimateError(
-            f"{machine}: batch size {batch_size} was not probed, so a number of validation batches of that size says "
-            "nothing about those that were. Pass validation_examples= instead of validation_steps."
+            f"{machine}: validation_steps is ambiguous, because batch size {batch_size} was not probed. Pass "
+            "validation_examples= instead."
         )
-    near = {size: groups[size] for size in _nearest(sorted(groups), batch_size)}
-    # What the caller says holds at the size asked for; at the sizes measured only the data are the same.
+    around = neighbors(sorted(groups), batch_size)
+    # The nearest third size shows the curvature.
+    others = sorted(set(groups) - set(around), key=lambda size: abs(math.log2(size / batch_size)))
+    near = {size: groups[size] for size in (*around, *others[:1])}
+    # The arguments hold at the requested size. At the measured sizes only the data are the same.
     data = Workload(
         examples=workload.examples,
         validation_examples=workload.validation_examples,
@@ -153,64 +143,48 @@ def fit_along(
     return _blend(models, at, wanted, batch_size, machine, steps_per_epoch=workload.steps_per_epoch)
 
 
-def _nearest(sizes: Sequence[int], batch_size: int) -> list[int]:
-    """The neighbours of ``batch_size``, and the one more that is next to it, which tells whether their line bends."""
-    around = neighbours(sizes, batch_size)
-    others = sorted(set(sizes) - set(around), key=lambda size: abs(math.log2(size / batch_size)))
-    return [*around, *others[:1]]
-
-
 def group_by_batch_size(
     profiles: Sequence[Profile], batch_size: int, *, given: Collection[str] = ()
 ) -> dict[int, list[Profile]]:
-    """Usable profiles by batch size; raises where memory forbids ``batch_size`` or nothing is known of any size.
+    """Usable profiles by batch size; an error if memory is too small for ``batch_size`` or no size is known.
 
-    Where that size was not probed, the others must make one line.
-
-    ``given`` names what the caller says about the workload.
+    If that size was not probed, the profiles must not differ in software or validation. ``given`` names the workload
+    arguments of the caller.
     """
     machines = {identify(profile)._replace(batch_size=None, provider=None) for profile in profiles}
     if len(machines) > 1:
         names = list_values({machine.instance_type or "unknown machine" for machine in machines})
-        raise EstimateError(
-            f"Times of several machines, or of one under several conditions ({names}), do not make one line. Pass the "
-            "profiles of one."
-        )
+        raise EstimateError(f"The profiles are of several machines or factors ({names}). Pass those of one.")
     machine = profiles[0].instance_type or "unknown machine"
     differences = check_comparable(profiles, given=given, error=EstimateError)
     too_large = [p.batch_size for p in profiles if p.outcome == "out_of_memory" and p.batch_size]
     if too_large and batch_size >= min(too_large):
         raise EstimateError(
-            f"{machine}, batch {batch_size}: a training with batch size {min(too_large)} ran out of memory there. Use "
-            "a smaller batch size."
+            f"{machine}, batch {batch_size}: a training with batch size {min(too_large)} ran out of memory. Use a "
+            "smaller batch size."
         )
     groups: dict[int, list[Profile]] = {}
     for profile in profiles:
         if profile.outcome != "out_of_memory" and profile.batch_size:
             groups.setdefault(profile.batch_size, []).append(profile)
     if not groups:
-        raise EstimateError(
-            f"{machine}: no profile with a known batch size was given. Probe, or pass batch_size= to the probe."
-        )
-    for differs in differences if batch_size not in groups else ():
-        raise EstimateError(f"{machine}: {differs.message} Such times do not make one line. {differs.remedy}")
+        raise EstimateError(f"{machine}: no profile has a known batch size. Pass batch_size= to the probe.")
+    if differences and batch_size not in groups:
+        raise EstimateError(f"{machine}: {differences[0].message} {differences[0].remedy}")
     return dict(sorted(groups.items()))
 
 
 def _count_steps(
     steps: Mapping[int, float | None], batch_size: int, examples: int | None, profiles: Sequence[Profile]
 ) -> tuple[Mapping[int, float], float]:
-    """Steps per epoch at every size measured, and at ``batch_size``.
-
-    Where the true counts are not known, one over the size serves as well.
-    """
+    """Steps per epoch at every measured size and at ``batch_size``, or one over the size where they are unknown."""
     known = {size: count for size, count in steps.items() if count is not None}
     if len(known) < len(steps):
         return {size: 1 / size for size in steps}, 1 / batch_size
     examples = examples or next((p.setup.examples for p in profiles if p.setup.examples), None)
     if examples is None:
         whole = all(float(count).is_integer() for count in known.values())
-        # Every count is rounded up, so the smallest product is nearest to the number of examples.
+        # Counts are rounded up, so the smallest product is nearest to the number of examples.
         product = min(count * size for size, count in known.items())
         return known, math.ceil(product / batch_size) if whole else product / batch_size
     # Inputs that drop the remainder have fewer steps than a rounded-up count.
@@ -227,34 +201,36 @@ def _blend(
     *,
     steps_per_epoch: float | None = None,
 ) -> RuntimeModel:
-    """The model at ``batch_size``: steps and validation batches along the line, all else in between by distance.
+    """The model at ``batch_size``: times of batches by :func:`interpolate_time`, all others linearly.
 
-    The first two of ``models`` are the neighbours; ``steps`` are those of an epoch at their sizes, ``wanted`` those at
+    The first two of ``models`` are the neighbors. ``steps`` are those of an epoch at their sizes, ``wanted`` those at
     ``batch_size``.
     """
     (smaller, here), (larger, there) = itertools.islice(models.items(), 2)
     weight = min(max((batch_size - smaller) / (larger - smaller), 0.0), 1.0)
 
-    def along(first: float, second: float) -> float:
-        """A time that the batch size hardly changes: by distance between the neighbours, never extended."""
+    def mix(first: float, second: float) -> float:
         return (1 - weight) * first + weight * second
 
-    def passing(read: Callable[[RuntimeModel], float], batches: float) -> TimeAt:
-        """A time to pass over the same data, batch by batch."""
+    def time_batches(read: Callable[[RuntimeModel], float], batches: float) -> StepTime:
         found = interpolate_time({size: read(model) / steps[size] for size, model in models.items()}, batch_size)
         return replace(found, value=found.value * batches)
 
-    training = passing(lambda model: sum(_coefficients(model, name)[1] for name in BATCHES), steps_per_epoch or wanted)
+    zero = (0.0, 0.0)
+    training = time_batches(
+        lambda model: sum(model.terms.get(name, zero)[1] for name in TRAINING_TERMS), steps_per_epoch or wanted
+    )
     terms: dict[str, tuple[float, float]] = {}
     for name in dict.fromkeys([*here.terms, *there.terms]):
-        once, per_epoch = map(along, _coefficients(here, name), _coefficients(there, name))
+        once, per_epoch = map(mix, here.terms.get(name, zero), there.terms.get(name, zero))
         terms[name] = (once, per_epoch)
-    # Whether a smaller last batch remains depends on the size, so its seconds are part of the line.
+    # Whether there is a smaller last batch depends on the size, so the line includes its seconds.
     for name, per_epoch in (("partial_batch", 0.0), ("steady_iterations", training.value)):
-        terms[name] = (terms.get(name, (0.0, 0.0))[0], per_epoch)
-    validation = passing(lambda model: model.validation_seconds, wanted).value
-    first_extra = along(*(m.first_validation_seconds - m.validation_seconds for m in (here, there)))
-    scale = _normal_quantile(here.confidence) / _normal_quantile(0.9)
+        terms[name] = (terms.get(name, zero)[0], per_epoch)
+    validation = time_batches(lambda model: model.validation_seconds, wanted).value
+    first_extra = mix(*(m.first_validation_seconds - m.validation_seconds for m in (here, there)))
+    quantile = NormalDist().inv_cdf
+    scale = quantile(0.5 + here.confidence / 2) / quantile(0.95)
     epoch = training.value + validation / here.validation_freq
     return RuntimeModel(
         title=f"{machine}, batch {batch_size}",
@@ -266,33 +242,20 @@ def _blend(
         validation_freq=here.validation_freq,
         low=_widen(here.low, there.low, scale * training.below * epoch),
         high=_widen(here.high, there.high, scale * training.above * epoch),
-        idle_seconds=along(here.idle_seconds, there.idle_seconds),
+        idle_seconds=mix(here.idle_seconds, there.idle_seconds),
         findings=(
             *dict.fromkeys([*here.findings, *there.findings]),
-            _explain((smaller, larger), batch_size, machine, training.source),
+            Finding(
+                f"batch-size-{training.source}",
+                f"{machine}: the time at batch size {batch_size} is {training.source} from {smaller} and {larger}.",
+                f"Probe at batch size {batch_size}.",
+                "info" if training.source == "interpolated" else "warning",
+            ),
         ),
     )
 
 
-def _coefficients(model: RuntimeModel, name: str) -> tuple[float, float]:
-    return model.terms.get(name, (0.0, 0.0))
-
-
-def _normal_quantile(confidence: float) -> float:
-    return NormalDist().inv_cdf(0.5 + confidence / 2)
-
-
 def _widen(first: Quadratic, second: Quadratic, per_epoch: float) -> Quadratic:
-    """The wider of the neighbours' intervals, and on top what the batch size adds."""
+    """The wider of the neighbors' intervals, widened for the batch size."""
     a, b, c = map(max, first, second)
     return a, b, c + per_epoch**2
-
-
-def _explain(around: Sequence[int], batch_size: int, machine: str, source: Source) -> Finding:
-    sizes = ", ".join(str(size) for size in around)
-    remedy = f"Probe at batch size {batch_size} to be sure."
-    if source == "interpolated":
-        message = f"{machine}: the time at batch size {batch_size} is interpolated between probes at {sizes}."
-        return Finding("batch-size-interpolated", message, remedy, "info")
-    message = f"{machine}: the time at batch size {batch_size} is extrapolated beyond probes at {sizes}."
-    return Finding("batch-size-extrapolated", message, remedy)

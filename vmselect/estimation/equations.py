@@ -1,8 +1,8 @@
 """The dissertation's equations for the time of a training, as pure functions.
 
 Source: E. M. Malta, *Selecting Efficient Virtual Machines for Training Deep Learning Models on the Cloud*, MSc
-dissertation, UNICAMP, 2021. The number in each docstring is the number printed there. All times are seconds; the
-functions neither round nor bound, so they also take numpy arrays and fractional ``iterations_per_epoch``.
+dissertation, UNICAMP, 2021, with its numbers of equations. All times are seconds. The functions also accept numpy
+arrays and fractional ``iterations_per_epoch``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Given = ParamSpec("Given")
 
 
 def _of_numbers(equation: Callable[Given, float]) -> Callable[Given, float]:
-    """Say in our words when something was given that cannot be computed with."""
+    """Raise ArgumentError for arguments that are not numbers."""
 
     @functools.wraps(equation)
     def compute(*given: Given.args, **named: Given.kwargs) -> float:
@@ -91,10 +91,9 @@ def iteration_runtime_without_validation(
     iterations_per_epoch: float,
     epochs: float,
 ) -> float:
-    """Equation 5.4: as equation 5.3, where validation takes no time worth counting.
+    """Equation 5.4: equation 5.3 without validation.
 
-    The first iteration takes the place of one ordinary iteration. As printed, the dissertation's sum counts that
-    place twice, which makes it one ordinary iteration longer.
+    The first iteration replaces one ordinary iteration. The sum as printed counts that one twice.
 
     >>> iteration_runtime_without_validation(1.0, 5.0, 0.5, 10, 4)
     25.5

@@ -1,4 +1,4 @@
-"""The dissertation's methods, for comparison: its equations on the readings that it used, without an interval."""
+"""The methods of the dissertation: its equations on the readings that it used, without an interval."""
 
 from __future__ import annotations
 
@@ -30,17 +30,12 @@ def fit_epochs(profiles: Sequence[Profile], workload: Workload, *, confidence: f
 def fit_iterations(
     profiles: Sequence[Profile], workload: Workload, *, confidence: float, validates: bool, mean: bool
 ) -> RuntimeModel:
-    """The model of equation 5.3, or of 5.4 where nothing ``validates``; iterations by the second, or by a ``mean``."""
-    steps = workload.steps_per_epoch
+    """The model of equation 5.3, or of 5.4 without validation, by the second iteration or the ``mean`` of several."""
     times = _average([_iteration_times(profile, mean=mean) for profile in profiles])
-    if steps is None:
-        raise EstimateError(
-            f"{profiles[0].title}: the number of steps per epoch is not known. Pass steps_per_epoch=, or examples= "
-            "with batch_size=."
-        )
+    steps = workload.require_steps(profiles[0].title)
 
     def runtime(init: float, first: float, later: float, epochs: float) -> float:
-        # How often a training validates is its own affair, so the model adds validations to the equation's iterations.
+        # The model adds validations itself, because they may occur every few epochs only.
         if validates:
             return equations.iteration_runtime(init, first, later, steps, 0.0, 0.0, epochs)
         return equations.iteration_runtime_without_validation(init, first, later, steps, epochs)
@@ -64,9 +59,9 @@ def _model(
     *,
     confidence: float,
 ) -> RuntimeModel:
-    """The model of an equation, ``runtime``, which takes three ``times`` and a number of epochs and is linear in each.
+    """The model of the equation ``runtime``, which is linear in three ``times`` and in the number of epochs.
 
-    The times are initialization, first and later epoch or iteration; ``validations`` the first and later ones.
+    The times are initialization, first and later epoch or iteration; ``validations`` are the first and later one.
     """
     terms = {}
     for term, name in enumerate(("initialization", "first_iteration", "steady_iterations")):
@@ -86,23 +81,21 @@ def _model(
 
 
 def _epoch_times(profile: Profile) -> tuple[float, float, float]:
-    """Initialization, first epoch and mean later epoch, each with its validation and the way to it."""
+    """Initialization, first epoch and mean later epoch, including validation and boundary."""
     timeline = profile.timeline
     whole = whole_epochs(profile)
     if len(whole) < 2:
         raise EstimateError(
-            f"{profile.title}: it holds {len(whole)} whole epochs and equation 5.1 needs two. Probe with "
+            f"{profile.title}: it has {len(whole)} whole epochs, and equation 5.1 needs two. Probe with "
             'EpochProbe, or use method="robust".'
         )
-    inside = profile.outcome == "given"
     validations: dict[int, float] = {}
-    for passes in [] if inside else group_validations(profile):
+    for passes in group_validations(profile) if profile.outcome != "given" else ():  # given epochs include them
         epoch = passes[0].epoch
         validations[epoch] = validations.get(epoch, 0.0) + math.fsum(one.seconds for one in passes)
     boundaries = {one.epoch + 1: one.seconds for one in timeline.boundaries if not one.final}
     seconds = [e.seconds + validations.get(e.epoch, 0.0) + boundaries.get(e.epoch, 0.0) for e in whole]
-    init = (timeline.init_seconds or 0.0) + (timeline.fit_to_first_batch_seconds or 0.0)
-    return init, seconds[0], math.fsum(seconds[1:]) / len(seconds[1:])
+    return timeline.startup_seconds or 0.0, seconds[0], math.fsum(seconds[1:]) / len(seconds[1:])
 
 
 def _iteration_times(profile: Profile, *, mean: bool) -> tuple[float, float, float]:
@@ -111,20 +104,19 @@ def _iteration_times(profile: Profile, *, mean: bool) -> tuple[float, float, flo
     rows = timeline.steps.rows
     if not rows:
         raise EstimateError(
-            f'{profile.title}: it holds whole epochs and no single step. Use method="malta-epoch" or "robust", or '
-            "probe with IterationProbe."
+            f'{profile.title}: it has whole epochs and no steps. Use method="malta-epoch" or "robust", or probe with '
+            "IterationProbe."
         )
     first = rows[0].each if rows[0].label == "first" else None
     after = rows[1:] if first is not None else rows
     if not after:
-        raise EstimateError(f"{profile.title}: it holds one step and the equations need a second. Probe more steps.")
+        raise EstimateError(f"{profile.title}: it has one step, and the equations need two. Probe more steps.")
     chosen = after[:9] if mean else after[:1]
     ordinary = math.fsum(step.seconds for step in chosen) / sum(step.covers for step in chosen)
-    init = (timeline.init_seconds or 0.0) + (timeline.fit_to_first_batch_seconds or 0.0)
-    return init, first if first is not None else ordinary, ordinary
+    return timeline.startup_seconds or 0.0, first if first is not None else ordinary, ordinary
 
 
 def _validation_times(profile: Profile) -> tuple[float, float]:
-    """First and second validation; the first for both where there was one, and nothing where there was none."""
+    """First and second validation: the first for both where there is one, zeros where there is none."""
     seconds = [math.fsum(one.seconds for one in epoch) for epoch in group_validations(profile)[:2]] or [0.0]
     return seconds[0], seconds[-1]

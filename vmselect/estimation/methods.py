@@ -1,4 +1,4 @@
-"""Every method by name. A new one is a file with a function of this shape, and a line here."""
+"""Estimates from profiles, by every method. A new method needs a module with a ``Method`` and a line in ``METHODS``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from vmselect._checks import check_choice, check_count, check_seconds, check_share, is_number, list_items, show
 from vmselect.errors import ArgumentError, EstimateError
-from vmselect.estimation.batch_sizes import fit_along, group_by_batch_size
+from vmselect.estimation.batch_sizes import fit_other_batch_size, group_by_batch_size
 from vmselect.estimation.malta import fit_epochs, fit_iterations
 from vmselect.estimation.robust import fit_robust
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
@@ -18,12 +18,15 @@ from vmselect.estimation.workload import Workload
 from vmselect.grouping import check_repetitions, read_records
 from vmselect.records import Profile
 
+Profiles: TypeAlias = Profile | Iterable[Profile]
+Phase: TypeAlias = tuple[int, Profile | float]
+
 
 class Method(Protocol):
-    """From repetitions of one setup to the runtime of ``workload``, in which all that is known is filled in."""
+    """Fits the runtime of ``workload`` from repetitions of one setup, or raises EstimateError."""
 
     def __call__(self, profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
-        """The model; an :class:`~vmselect.errors.EstimateError` where the profiles cannot tell."""
+        """The model."""
         ...
 
 
@@ -41,105 +44,6 @@ METHODS: Mapping[str, Method] = {
 iteration."""
 
 
-# Recipes that change during the run: progressive resizing, growing batches.
-
-
-ONCE = ("boot", "initialization")
-"""Terms that the whole training spends once, however many phases it has."""
-
-
-def estimate_phases(
-    base: RuntimeModel,
-    phases: Sequence[tuple[int, Profile | float]],
-    *,
-    fit_phase: Callable[[Profile], RuntimeModel],
-    epochs: int | None,
-) -> RuntimeEstimate:
-    """The sum over phases, each (epochs, profile of that phase) or (epochs, factor on the epochs of ``base``).
-
-    A phase with a profile of its own compiles anew, so it pays its own first iteration and first validation; a factor
-    scales what an ordinary epoch takes. Half-widths add up in full: phases share the machine and its drift.
-    """
-    title = base.title
-    pairs = _read_pairs(phases, title)
-    lengths = [check_count(f"{title}: the epochs of a phase", length) for length, _ in pairs]
-    if epochs is not None and check_count(f"{title}: epochs", epochs) != sum(lengths):
-        raise ArgumentError(f"{title}: phases hold {sum(lengths)} epochs, not epochs={epochs}. Leave epochs out.")
-    total = {name: base.terms[name][0] for name in ONCE if name in base.terms}
-    low = high = 0.0
-    findings = list(base.findings)
-    for number, (length, what) in enumerate(zip(lengths, (what for _, what in pairs), strict=True)):
-        if isinstance(what, Profile):
-            own = fit_phase(what)
-            part = own.at(length)
-            terms = dict(part.terms)
-            down, up = part.seconds - part.low, part.high - part.seconds
-            findings += [finding for finding in own.findings if finding not in findings]
-        else:
-            factor = _check_factor(what, title)
-            terms, down, up = _scaled(base, length, factor, opening=number == 0)
-        for name, seconds in terms.items():
-            if name in ONCE:
-                continue
-            total[name] = total.get(name, 0.0) + seconds
-        low, high = low + down, high + up
-    seconds = math.fsum(total.values())
-    return RuntimeEstimate(
-        seconds=seconds,
-        low=max(0.0, seconds - low),
-        high=seconds + high,
-        terms={name: total[name] for name in TERMS if total.get(name)},
-        method=base.method,
-        confidence=base.confidence,
-        epochs=sum(lengths),
-        title=title,
-        findings=tuple(findings),
-    )
-
-
-def _read_pairs(phases: Any, title: str) -> list[tuple[Any, Any]]:
-    wanted = "Give (epochs, profile) or (epochs, factor) pairs."
-    if isinstance(phases, (str, bytes)) or not isinstance(phases, Iterable):
-        raise ArgumentError(f"{title}: phases is {show(phases)}. {wanted}")
-    pairs = list_items(phases)
-    if not pairs:
-        raise ArgumentError(f"{title}: phases is empty. {wanted}")
-    for pair in pairs:
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise ArgumentError(f"{title}: {show(pair)} is no phase. {wanted}")
-    return [(length, what) for length, what in pairs]
-
-
-def _check_factor(factor: Any, title: str) -> float:
-    if not is_number(factor) or factor <= 0:
-        raise ArgumentError(f"{title}: {show(factor)} describes no phase. Give a profile, or a factor above zero.")
-    return float(factor)
-
-
-def _scaled(model: RuntimeModel, epochs: int, factor: float, *, opening: bool) -> tuple[dict[str, float], float, float]:
-    """Terms of ``epochs`` ordinary epochs, each taking ``factor`` times as long, and their half-widths."""
-    alone = model.at(epochs)
-    scaled = dict(alone.terms)
-    for name, (fixed, per_epoch) in model.terms.items():
-        scaled[name] = fixed * opening + per_epoch * epochs * factor
-    validations = epochs // model.validation_freq
-    if opening and validations:
-        compiling = model.first_validation_seconds - model.validation_seconds
-        scaled["first_validation"] = max(0.0, compiling) + model.validation_seconds * factor
-        validations -= 1
-    else:
-        scaled.pop("first_validation", None)
-    scaled["later_validations"] = model.validation_seconds * factor * validations
-    return scaled, (alone.seconds - alone.low) * max(1.0, factor), (alone.high - alone.seconds) * max(1.0, factor)
-
-
-# From profiles to a runtime: one function for a number of epochs, one for all numbers of epochs at once.
-
-
-Profiles: TypeAlias = Profile | Iterable[Profile]
-Phase: TypeAlias = tuple[int, Profile | float]
-
-
 def fit_runtime(
     profiles: Profiles,
     *,
@@ -152,10 +56,7 @@ def fit_runtime(
     confidence: float = 0.9,
     boot_seconds: float = 0.0,
 ) -> RuntimeModel:
-    """The runtime of a training for every number of epochs: the only way from profiles to a model.
-
-    ``profiles`` are one profile, repetitions of one setup, or with ``batch_size`` profiles of one machine at several
-    batch sizes, of which the one asked for need not be among. The arguments are those of :func:`estimate`.
+    """The runtime of a training for every number of epochs. The arguments are those of :func:`estimate`.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(steps_per_epoch=100, first_iteration_seconds=2.0,
@@ -175,19 +76,19 @@ def fit_runtime(
         "steps_per_epoch": steps_per_epoch,
     }
     try:
-        wanted = Workload.saying(workload, fields)
+        wanted = Workload.merge(workload, fields)
     except ArgumentError as wrong:
         raise ArgumentError(f"{title}: {wrong}") from None
 
-    def fit(some: Sequence[Profile], said: Workload) -> RuntimeModel:
+    def fit(some: Sequence[Profile], given: Workload) -> RuntimeModel:
         _check_usable(some)
-        doubts = check_repetitions(some, given=said.given)
+        warnings = check_repetitions(some, given=given.given)
         models = [
-            METHODS[method](repeated, Workload.of(repeated[0], **said.given), confidence=confidence)
+            METHODS[method](repeated, Workload.of(repeated[0], **given.given), confidence=confidence)
             for repeated in ([some, *([one] for one in some)] if len(some) > 1 else [some])
         ]
         model, *alone = (replace(model, method=method).with_boot(boot_seconds) for model in models)
-        model = replace(model, findings=(*model.findings, *doubts))
+        model = replace(model, findings=(*model.findings, *warnings))
         return replace(model, repetitions=tuple(alone)) if model.has_interval else model
 
     size = wanted.batch_size
@@ -196,7 +97,7 @@ def fit_runtime(
     groups = group_by_batch_size(measured, size, given=wanted.given)
     if size in groups:
         return fit(groups[size], wanted)
-    return fit_along(groups, wanted, size, fit=fit)
+    return fit_other_batch_size(groups, wanted, size, fit=fit)
 
 
 def estimate(
@@ -213,13 +114,13 @@ def estimate(
     phases: Sequence[Phase] | None = None,
     boot_seconds: float = 0.0,
 ) -> RuntimeEstimate:
-    """Seconds that a training of ``epochs`` epochs takes, with an interval and where the time goes.
+    """Estimate the seconds of a training of ``epochs`` epochs, with an interval and by term.
 
-    ``profile`` is one profile, or a list of repetitions of the same setup, which are merged. With ``batch_size`` the
-    list may also hold profiles of the same machine at other batch sizes, from which the time at this one is told.
-    ``examples``, ``validation_examples`` and ``steps_per_epoch``, or a ``workload``, say where the training differs
-    from what was probed. ``phases`` describes a recipe that changes during the run: a list of (epochs, profile of that
-    phase), or (epochs, factor on the time of ``profile``'s epochs). ``boot_seconds`` adds the start of the machine.
+    ``profile`` is one profile or a list of repetitions of one setup. With ``batch_size`` the list may contain profiles
+    of the machine at other batch sizes, between which the time is interpolated. ``examples``, ``validation_examples``
+    and ``steps_per_epoch``, or a ``workload``, replace values of the profile. ``phases`` describes a training that
+    changes during the run: a list of (epochs, profile of that phase), or (epochs, factor on the time of an epoch of
+    ``profile``). ``boot_seconds`` adds the start of the machine.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="p3.2xlarge", batch_size=256, steps_per_epoch=159,
@@ -251,31 +152,111 @@ def estimate(
         machines = {found.instance_type for found in (*measured, one)} - {None}
         if len(machines) > 1:
             raise EstimateError(
-                f"The phases were measured on different machines ({', '.join(sorted(map(str, machines)))}), so they "
-                "are no single training. Estimate each machine by itself, with profiles of its own for every phase."
+                f"The phases were measured on different machines ({', '.join(sorted(map(str, machines)))}). Estimate "
+                "each machine with its own profiles."
             )
-        # A phase has its own batch size and thus its own number of steps; the data and their validation stay the same.
-        said = Workload.saying(workload, {"examples": examples, "validation_examples": validation_examples})
-        if said.validation_steps is not None and one.batch_size != measured[0].batch_size:
+        # A phase has its own batch size and number of steps; the data and their validation stay the same.
+        given = Workload.merge(workload, {"examples": examples, "validation_examples": validation_examples})
+        if given.validation_steps is not None and one.batch_size != measured[0].batch_size:
             raise EstimateError(
-                f"{one.title}: the phases have different batch sizes, so one number of validation batches is not the "
-                "same validation. Pass validation_examples= instead of validation_steps."
+                f"{one.title}: validation_steps is ambiguous for phases of different batch sizes. Pass "
+                "validation_examples= instead."
             )
-        data = replace(said, steps_per_epoch=None, batch_size=None, partial_batch=None)
+        data = replace(given, steps_per_epoch=None, batch_size=None, partial_batch=None)
         return fit_runtime(one, workload=data, method=method, confidence=confidence)
 
-    return estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs)
+    return _estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs)
 
 
 def _check_usable(profiles: Sequence[Profile]) -> None:
     for one in profiles:
         if one.outcome == "out_of_memory":
             raise EstimateError(
-                f"{one.title}: the training ran out of memory there, so there is no time to predict. Leave the profile "
-                "out, or probe with a smaller batch size."
+                f"{one.title}: the training ran out of memory. Exclude the profile, or probe with a smaller batch size."
             )
-        if one.environment.dispatch == "threaded" and one.probe != "epoch":  # whole epochs are waited for
+        if one.environment.dispatch == "threaded" and one.probe != "epoch":  # Keras waits for whole epochs
             raise EstimateError(
-                f"{one.title}: Keras ran the probe's hooks on other threads, so its step times are not usable. Probe "
-                "again with the probe in a list: callbacks=[probe]."
+                f"{one.title}: Keras ran the probe's hooks on worker threads, so its step times are wrong. Probe again "
+                "with the probe in a list: callbacks=[probe]."
             )
+
+
+ONCE = ("boot", "initialization")
+"""Terms that a training has once, however many phases it has."""
+
+
+def _estimate_phases(
+    base: RuntimeModel,
+    phases: Sequence[Phase],
+    *,
+    fit_phase: Callable[[Profile], RuntimeModel],
+    epochs: int | None,
+) -> RuntimeEstimate:
+    """The sum over phases, each (epochs, profile of that phase) or (epochs, factor on the epochs of ``base``).
+
+    A phase with a profile compiles again, so it has its own first iteration and first validation. Half-widths add up in
+    full, because phases share the machine and its drift.
+    """
+    title = base.title
+    checked = _check_phases(phases, title)
+    every = sum(count for count, _ in checked)
+    if epochs is not None and check_count(f"{title}: epochs", epochs) != every:
+        raise ArgumentError(f"{title}: phases has {every} epochs, not epochs={epochs}. Omit epochs.")
+    total = {name: base.terms[name][0] for name in ONCE if name in base.terms}
+    low = high = 0.0
+    findings = list(base.findings)
+    for number, (count, what) in enumerate(checked):
+        model = fit_phase(what) if isinstance(what, Profile) else base
+        part = model.at(count)
+        terms, factor = dict(part.terms), 1.0
+        if not isinstance(what, Profile):
+            terms, factor = _scale_terms(base, part, what, first=number == 0), max(1.0, what)
+        findings += [finding for finding in model.findings if finding not in findings]
+        for name, seconds in terms.items():
+            if name not in ONCE:
+                total[name] = total.get(name, 0.0) + seconds
+        low, high = low + (part.seconds - part.low) * factor, high + (part.high - part.seconds) * factor
+    seconds = math.fsum(total.values())
+    return RuntimeEstimate(
+        seconds=seconds,
+        low=max(0.0, seconds - low),
+        high=seconds + high,
+        terms={name: total[name] for name in TERMS if total.get(name)},
+        method=base.method,
+        confidence=base.confidence,
+        epochs=every,
+        title=title,
+        findings=tuple(findings),
+    )
+
+
+def _check_phases(phases: Any, title: str) -> list[Phase]:
+    wanted = "Give pairs: (epochs, profile) or (epochs, factor above zero)."
+    checked: list[Phase] = []
+    for phase in [phases] if isinstance(phases, (str, bytes)) else list_items(phases):
+        if not isinstance(phase, (tuple, list)) or len(phase) != 2:
+            raise ArgumentError(f"{title}: {show(phase)} is not a phase. {wanted}")
+        count, what = phase
+        if not isinstance(what, Profile) and (not is_number(what) or what <= 0):
+            raise ArgumentError(f"{title}: {show(what)} is not a profile or factor. {wanted}")
+        count = check_count(f"{title}: the epochs of a phase", count)
+        checked.append((count, what if isinstance(what, Profile) else float(what)))
+    if not checked:
+        raise ArgumentError(f"{title}: phases is empty. {wanted}")
+    return checked
+
+
+def _scale_terms(model: RuntimeModel, part: RuntimeEstimate, factor: float, *, first: bool) -> dict[str, float]:
+    """Terms of the epochs of ``part``, each taking ``factor`` times as long."""
+    scaled = dict(part.terms)
+    for name, (fixed, per_epoch) in model.terms.items():
+        scaled[name] = fixed * first + per_epoch * part.epochs * factor
+    validations = part.epochs // model.validation_freq
+    if first and validations:
+        compiling = model.first_validation_seconds - model.validation_seconds
+        scaled["first_validation"] = max(0.0, compiling) + model.validation_seconds * factor
+        validations -= 1
+    else:
+        scaled.pop("first_validation", None)
+    scaled["later_validations"] = model.validation_seconds * factor * validations
+    return scaled

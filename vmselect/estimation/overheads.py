@@ -1,4 +1,4 @@
-"""What an epoch spends besides ordinary steps and validation: its boundary, and a smaller last batch."""
+"""Overheads of an epoch besides steps and validation: boundaries, a smaller last batch, pauses and checkpoints."""
 
 from __future__ import annotations
 
@@ -22,24 +22,37 @@ from vmselect.estimation.workload import Workload
 from vmselect.records import Pause, Profile
 
 BOUNDARY_SPREAD = 0.25
-"""Relative spread of the time between epochs, before any was seen."""
+"""Prior relative spread of boundaries."""
 
 LONE_BOUNDARY_STEPS = 128.0
-"""A boundary seen once counts for no more steps than this: longer ones were stalls more often than not."""
+"""A single boundary counts as at most this many steps: longer ones were mostly stalls."""
 
 TRUNCATED_BOUNDARY = 0.3
-"""How much longer, as a share of what was seen, the boundary of a whole epoch may be than that of one cut short."""
+"""How much longer, relatively, the boundary of a complete epoch may be than that of one cut short."""
 
 STALL_RECURS = 0.3
-"""Share of what was cut off that the high end allows to recur at every boundary."""
+"""Share of the part beyond that limit that the high end includes for every boundary."""
+
+FULL_PAUSE = 2.0
+"""A pause that is longer than this many times any other of its run was a collection of the whole heap."""
+
+FULL_RECURS = 0.3
+"""Share of the observed rate of collections of the whole heap that the high end includes. Assumed."""
+
+SEEN_TWICE = 2
+"""Checkpoints by batches that occur this often in a probe are part of its mean step."""
+
+SELDOM, SELDOM_SHARE = 10.0, 0.5
+"""A first epoch end this many times as long as later ones may be a checkpoint that recurs. The high end then includes
+it for this share of epochs, because the second epoch had none."""
 
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Seconds that wrap up every epoch, end it, and open every later one; of the first of these; and what comes once.
+    """Seconds of the parts of boundaries, and those that occur once.
 
-    ``shortened`` says that what was seen is not believed to recur in full; ``waiting`` comes on top, after every epoch,
-    or ``last_waiting`` when the training ends.
+    ``shortened`` is True where a single long boundary counts in part. ``waiting`` is added after every epoch, and
+    ``last_waiting`` at the end of the training.
     """
 
     wrap_up: Level = NOTHING
@@ -55,7 +68,7 @@ class Boundaries:
 
 @dataclass(frozen=True)
 class PartialBatch:
-    """Seconds of the smaller last batch of every epoch, and of compiling for it once."""
+    """Seconds of the smaller last batch of every epoch, and of its compilation once."""
 
     each: Level = NOTHING
     once: Level = NOTHING
@@ -69,12 +82,11 @@ def time_boundaries(
     epoch_seconds: Sequence[tuple[float, float]],
     confidence: float,
 ) -> Boundaries:
-    """Boundaries from those that were seen. The first wrap-up is kept apart, as the first step and validation are.
+    """Boundaries from the recorded ones. Recorded waits for the autotuner are replaced by those of complete epochs.
 
-    ``epoch_seconds`` are those of steps and validation, each with the share of epochs that take so long: on them it
-    depends how long a self-tuning input waits. What was seen of such waits is replaced by those of whole epochs.
+    ``epoch_seconds`` are those of steps and validation, each with its share of epochs. They determine the waits.
     """
-    # After a whole epoch of unknown length a wait cannot be told from the rest, and stands in what was seen.
+    # After a complete epoch of unknown length, a wait cannot be separated from the rest of the boundary.
     mixed = any(not o.cut_short and o.pipeline_seconds is None for o in readings.openings + readings.first_openings)
     tunes = bool(profile.setup.self_tuning_input) and not mixed
     goes_on = bool(profile.setup.continuous_input)
@@ -96,29 +108,24 @@ def time_boundaries(
 
     wrap_up = find(readings.later_wrap_ups)
     if readings.first_wrap_ups and not readings.later_wrap_ups:
-        # All of it may be what frameworks compile to sum up an epoch, or none of it.
+        # All of it or none of it may be compilation.
         wrap_up = replace(wrap_up, half_width_above=max(readings.first_wrap_ups))
     ending = find(readings.later_endings)
     if readings.first_endings and not readings.later_endings:
-        # A first save can take a hundred times as long as later ones, or just as long.
+        # A first save can take a hundred times as long as later ones, or the same time.
         half = max(readings.first_endings) / 2
         ending = Level(half, half, half, 0.0)
-    if profile.setup.saving == "best":  # every epoch counts as a best one, and perhaps none is after the first
+    if profile.setup.saving == "best":  # every epoch counts as the best so far, but perhaps none is
         ending = replace(ending, half_width_below=max(ending.half_width_below, ending.value))
     seen, beyond = [lost(one) for one in readings.openings], 0.0
     if len(seen) == 1 and readings.unit == "step" and not readings.first_openings:
         limit = LONE_BOUNDARY_STEPS * step.value
         beyond, seen = max(0.0, seen[0] - limit), [min(seen[0], limit)]
     opening = find(seen)
-    once = (
-        wrap_up.stall
-        + ending.stall
-        + opening.stall
-        + beyond
-        + (statistics.median(readings.finals) if readings.finals else 0.0)
-    )
+    final = statistics.median(readings.finals) if readings.finals else 0.0
+    once = wrap_up.stall + ending.stall + opening.stall + beyond + final
     if readings.first_openings:
-        # Never so far below that a training of one epoch would gain time.
+        # The sum stays positive, or a training of one epoch would gain time.
         once += max(-once, statistics.fmean(lost(one) for one in readings.first_openings) - opening.value)
     longer = TRUNCATED_BOUNDARY * opening.value if readings.truncated_boundaries else 0.0
     waiting = last_waiting = NO_WAITING
@@ -145,13 +152,13 @@ def time_boundaries(
 def time_partial_batch(
     profile: Profile, readings: Readings, workload: Workload, *, step: Level, first: Level, confidence: float
 ) -> PartialBatch:
-    """The smaller last batch from those that were seen, or from the ordinary step."""
+    """The smaller last batch from recorded ones, or from the ordinary step."""
     if readings.unit == "epoch" or not workload.partial_batch:
         return PartialBatch()
     if readings.later_partials:
         each = locate(readings.later_partials, prior_spread=BOUNDARY_SPREAD, unseen=False, confidence=confidence)
     else:
-        # Step time is affine in the batch size. Its fixed part is unknown: take the middle, and all of it as interval.
+        # Step time is affine in the batch size with an unknown fixed part: the middle, and all of it as interval.
         share = workload.partial_batch / workload.batch_size if workload.batch_size else 1.0
         half = step.value * (1 - share) / 2
         each = Level(step.value * (1 + share) / 2, half, half, 0.0)
@@ -164,36 +171,22 @@ def time_partial_batch(
     return PartialBatch(each)
 
 
-# Pauses inside steps whose cause is known: counted by how they recur, apart from the steps they fell into.
-#
-# Python's collector looks through young objects often and shortly, and through all objects seldom and long: again
-# only
-# once their number has grown by a quarter. While a framework is being set up that happens; in a training that goes
-# on,
-# the heap no longer grows. So pauses over the whole heap count once, and the others at their rate; so do those within
-# the
-# very first step, where compiling makes many objects. Where a record does not tell them apart, the one pause that is
-# far
-# longer than all others is taken for one over the whole heap.
-
-
-FULL_PAUSE = 2.0
-"""A pause is taken for one over the whole heap when it is longer than this many times any other of its run."""
-
-FULL_RECURS = 0.3
-"""Share of the rate at which a probe saw pauses over the whole heap that the high end allows to go on: assumed."""
-
-
 @dataclass(frozen=True)
 class Pauses:
-    """Seconds of pauses that ``each`` step takes on average, and of those that come ``once``."""
+    """Seconds of pauses that ``each`` step has on average, and of those that occur ``once``."""
 
     each: Level = NOTHING
     once: float = 0.0
 
 
 def time_pauses(readings: Readings) -> Pauses:
-    """What pauses add, from those that were seen among the steps of all repetitions."""
+    """Pauses from those recorded in all repetitions.
+
+    Python's garbage collector examines young objects often and the whole heap rarely, and only after the heap has grown
+    by a quarter, as it does while a framework starts. So collections of the whole heap and those in the very first
+    step, which compiles, count once, and others at their rate. In records that do not distinguish them, a pause far
+    longer than all others is one of the whole heap.
+    """
     full, others = [], []
     first = 0.0
     for run in readings.pauses:
@@ -211,7 +204,7 @@ def time_pauses(readings: Readings) -> Pauses:
         return Pauses()
     rate = math.fsum(others) / readings.steps_seen
     again = FULL_RECURS * math.fsum(full) / readings.steps_seen
-    # Few pauses tell their rate badly: by the square root of their number.
+    # The relative error of a rate is one over the square root of the number of pauses.
     half = rate / math.sqrt(len(others)) if others else 0.0
     once = (first + math.fsum(full)) / len(readings.pauses)
     return Pauses(Level(rate, half, math.hypot(half, again), 0.0), once)
@@ -221,27 +214,12 @@ def _in_first_step(pause: Pause) -> bool:
     return pause.epoch == pause.batch == 0
 
 
-# Saves of the model that a short probe does not see: no part of the estimate, but the interval allows for them.
-
-
-SEEN_TWICE = 2
-"""Saves by batches that fit so often into what was probed are in the mean of its steps."""
-
-SELDOM = 10.0
-"""How many times as long as any later one the first end of an epoch must be to be taken for a save that comes only now
-and then..."""
-
-SELDOM_SHARE = 0.5
-"""...and the share of epochs for which the high end then allows one: the second epoch had none."""
-
-
 @dataclass(frozen=True)
 class Saves:
-    """Saves that are not counted: ``per_epoch`` by batches, and perhaps some after a few of the epochs.
+    """Checkpoints that only the high end includes: ``per_epoch`` by batches, and perhaps some after a few epochs.
 
-    ``by_batches`` says that there are such saves, even where their number is not known. ``longest`` is the longest that
-    callbacks worked at the end of an epoch, or that a step stood out by; 0 where no save was seen. ``now_and_then`` is
-    what an epoch takes on average if what came after the first one comes again.
+    ``by_batches`` is True where there are checkpoints by batches, of a possibly unknown number. ``longest`` is the
+    longest recorded checkpoint, or 0. ``now_and_then`` are mean seconds per epoch if the first epoch end recurs.
     """
 
     by_batches: bool = False
@@ -251,20 +229,20 @@ class Saves:
 
     @property
     def seconds(self) -> float:
-        """Seconds an epoch that the high end allows for."""
+        """Seconds per epoch that the high end includes."""
         return self.per_epoch * self.longest + self.now_and_then
 
 
 def find_unseen_saves(profile: Profile, readings: Readings, *, step: Level, steps_per_epoch: float) -> Saves:
-    """What of the saves that callbacks announce, or that the first epoch showed, steps and boundaries do not hold."""
-    if readings.unit == "epoch":  # saves are part of whole epochs
+    """Checkpoints that the recorded steps and boundaries do not contain."""
+    if readings.unit == "epoch":  # whole epochs include them
         return Saves()
     setup = profile.setup
     first, later = max(readings.first_endings, default=0.0), max(readings.later_endings, default=0.0)
-    # The first save of Keras' own callbacks is slow once, so it says nothing about later ones.
+    # The first save of Keras' callbacks is slow once, so it does not count.
     seldom = bool(readings.later_endings) and setup.saving is None and first > SELDOM * later
     longest = max(first, later, step.stall)
-    if setup.saving == "batches" and longest <= step.value:  # nothing that was seen can have been a save
+    if setup.saving == "batches" and longest <= step.value:  # no checkpoint was recorded
         longest = 0.0
     saves = Saves(longest=longest, now_and_then=SELDOM_SHARE * first if seldom else 0.0)
     if setup.save_freq is None:

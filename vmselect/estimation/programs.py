@@ -1,9 +1,9 @@
-"""A program with several trainings: each fit by itself, and what they take together."""
+"""Estimates of programs with several trainings: each fit, and their sum."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -18,14 +18,14 @@ from vmselect.records import Profile
 from vmselect.units import format_seconds, list_all, printable
 
 EXCLUDED_FIT = "fit-excluded"
-"""The code of the finding that a sum lacks a fit."""
+"""Code of the finding about a fit that a sum does not include."""
 
 
 @dataclass(frozen=True)
 class FitEstimate:
-    """One training of a program, or ``times`` equal ones in a row, and what they take together.
+    """One training of a program, or ``times`` equal ones in a row, and the estimate of their sum.
 
-    ``number`` is the place of the first of them in the order of the program.
+    ``number`` is the position of the first in the order of the program.
     """
 
     number: int
@@ -39,9 +39,9 @@ class FitEstimate:
 
 @dataclass(frozen=True)
 class FitsEstimate:
-    """All trainings of a program on one machine: each of ``fits``, and their sum between ``low`` and ``high``.
+    """All trainings of a program on one machine, and their sum between ``low`` and ``high``.
 
-    ``excluded`` are the numbers of those that could not be estimated, which the sum lacks.
+    ``excluded`` are the numbers of fits that could not be estimated and are not part of the sum.
 
     >>> from vmselect import Profile
     >>> frozen = Profile.from_times(instance_type="a", steps_per_epoch=10, iteration_seconds=[0.1] * 5)
@@ -63,8 +63,8 @@ class FitsEstimate:
     def __str__(self) -> str:
         count = sum(fit.times for fit in self.fits)
         times = f"{format_seconds(self.seconds)} ({format_seconds(self.low)} to {format_seconds(self.high)})"
-        lacking = f", without fit {list_all(self.excluded)}" if self.excluded else ""
-        return printable(f"{self.title}: {count} fit{'s' * (count != 1)} in {times}{lacking}")
+        without = f", without fit {list_all(self.excluded)}" if self.excluded else ""
+        return printable(f"{self.title}: {count} fit{'s' * (count != 1)} in {times}{without}")
 
     def _repr_html_(self) -> str:
         rows = ""
@@ -86,22 +86,22 @@ class FitsEstimate:
 
 
 def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: Any) -> FitsEstimate:
-    """What the trainings of one program take, in its order, on the one machine where it was probed.
+    """Estimate the trainings of one program on the machine where it was probed.
 
-    Without ``epochs`` every fit has the epochs that its program gave it. Several runs of the program are repetitions:
-    its second fit is compared with the second fit of the others. Equal fits in a row, a loop, are shown as one
-    training. Errors of fits on one machine go together, so their half-widths add up in full. A fit that cannot be
-    estimated is left out of the sum, and a finding says so. ``options`` are those of :func:`~vmselect.estimate`.
+    Without ``epochs`` every fit has the epochs of its program. Several runs of the program are repetitions, matched by
+    the number of the fit. Equal fits in a row are joined. Half-widths add up in full, because errors on one machine are
+    correlated. A fit that cannot be estimated is excluded with a finding. ``options`` are those of
+    :func:`~vmselect.estimate`.
     """
     maybe(check_count, "epochs", epochs)
     measured = read_records(profiles, Profile)
     machines = {machine_of(one) for one in measured}
     if len(machines) > 1:
         raise EstimateError(
-            f"The fits come from {len(machines)} different machines or setups, so they are no single program. "
-            "Estimate each machine by itself."
+            f"The fits are of {len(machines)} different machines or setups, not of one program. Estimate each machine "
+            "separately."
         )
-    said = options.get("batch_size") or getattr(options.get("workload"), "batch_size", None)
+    batch_size = options.get("batch_size") or getattr(options.get("workload"), "batch_size", None)
     fits: list[FitEstimate] = []
     excluded: dict[int, EstimateError] = {}
     before: object = None
@@ -110,7 +110,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         count = epochs or epochs_of(same[0])
         try:
             predicted = fit_runtime(same, **options).at(count)
-        except EstimateError as wrong:  # the others can be told all the same
+        except EstimateError as wrong:
             excluded[number] = wrong
             continue
         one = FitEstimate(
@@ -118,7 +118,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
             times=1,
             name=same[0].fit.name if same[0].fit else None,
             model=same[0].model,
-            batch_size=said or same[0].batch_size,
+            batch_size=batch_size or same[0].batch_size,
             repetitions=len(same),
             estimate=predicted,
         )
@@ -131,10 +131,8 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
     if not fits:
         raise next(iter(excluded.values()))
     parts = [fit.estimate for fit in fits]
-    lacking = (
-        Finding(
-            EXCLUDED_FIT, f"The sum lacks fit {number}. {wrong}", "Measure that fit again, or add its time by hand."
-        )
+    without = (
+        Finding(EXCLUDED_FIT, f"The sum does not include fit {number}. {wrong}", "Probe that fit again.")
         for number, wrong in excluded.items()
     )
     return FitsEstimate(
@@ -144,7 +142,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         low=math.fsum(part.low for part in parts),
         high=math.fsum(part.high for part in parts),
         confidence=parts[0].confidence,
-        findings=(*dict.fromkeys(finding for part in parts for finding in part.findings), *lacking),
+        findings=(*dict.fromkeys(finding for part in parts for finding in part.findings), *without),
         excluded=tuple(excluded),
     )
 
@@ -152,7 +150,8 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
 def order_fits(profiles: Iterable[Profile]) -> list[list[Profile]]:
     """The fits of a program in its order, each with its repetitions in other runs of the program."""
     numbered: dict[object, list[Profile]] = {}
-    for position, profile in enumerate(sorted(profiles, key=_place)):
+    ordered = sorted(profiles, key=lambda one: (one.fit.number if one.fit else 0, one.created))
+    for position, profile in enumerate(ordered):
         numbered.setdefault(profile.fit.number if profile.fit else ("given", position), []).append(profile)
     return list(numbered.values())
 
@@ -160,11 +159,11 @@ def order_fits(profiles: Iterable[Profile]) -> list[list[Profile]]:
 def split_programs(
     profiles: Iterable[Profile], *, across_sizes: bool = False
 ) -> tuple[list[list[Profile]], list[Profile]]:
-    """The programs with several fits, each with all its runs, oldest first; and the profiles that are of none.
+    """The programs with several fits, each with all its runs, oldest first; and the other profiles.
 
-    Two runs on a machine are of one program where the fits that both have agree in batch size and structure. With
-    ``across_sizes`` they need not agree in size, and a run over several sizes is no program, but measures one training
-    at each of them. In a notebook cells are run again and again, so what they leave is no program either.
+    Two runs on a machine belong to one program if their common fits agree in batch size and structure. With
+    ``across_sizes`` the size may differ, and a run over several sizes is one training at several sizes instead of a
+    program. Fits in a notebook are no program, because cells are run repeatedly.
     """
     every = sorted(distinct(profiles), key=lambda one: one.created)
     runs: dict[object, list[Profile]] = {}
@@ -172,7 +171,7 @@ def split_programs(
         if one.fit is not None and not one.environment.notebook:
             runs.setdefault((machine_of(one), one.fit.process), []).append(one)
     programs: list[list[Profile]] = []
-    for run in sorted(runs.values(), key=len, reverse=True):  # one that ended early joins one that went on
+    for run in sorted(runs.values(), key=len, reverse=True):  # a shorter run joins a longer one
         same = [program for program in programs if _agree(program, run, across_sizes=across_sizes)]
         sizes = {one.batch_size for one in run} - {None}
         if same:
@@ -184,55 +183,38 @@ def split_programs(
 
 
 def machine_of(profile: Profile) -> Identity:
-    """Where a profile was measured: the identity of its machine estimate without the batch size."""
+    """The identity of a profile without its batch size."""
     return identify(profile)._replace(batch_size=None)
 
 
 def _agree(program: Sequence[Profile], run: Sequence[Profile], *, across_sizes: bool) -> bool:
-    """Whether a run may be one of this program; what is not known agrees with everything."""
+    """Whether a run may be one of this program; unknown values agree with everything."""
     known, new = _by_number(program), _by_number(run)
     pairs = [(known[number], new[number]) for number in known.keys() & new.keys()]
-
-    def differ(read: Callable[[Profile], object]) -> bool:
-        return any(len({read(one), read(other)} - {None}) > 1 for one, other in pairs)
-
-    return (
-        bool(pairs)
-        and machine_of(program[0]) == machine_of(run[0])
-        and not differ(lambda one: one.model)
-        and not differ(lambda one: one.setup.structure)
-        and (across_sizes or not differ(lambda one: one.batch_size))
-    )
+    fields = ("model", "structure") if across_sizes else ("model", "structure", "batch_size")
+    differ = any(len({getattr(p.setup, f) for p in pair} - {None}) > 1 for pair in pairs for f in fields)
+    return bool(pairs) and machine_of(program[0]) == machine_of(run[0]) and not differ
 
 
 def _by_number(run: Sequence[Profile]) -> dict[int, Profile]:
-    """The fits of a run by their number, of several runs those of the first."""
+    """The fits by number, those of the first run."""
     return {one.fit.number: one for one in reversed(run) if one.fit is not None}
 
 
-def _place(profile: Profile) -> tuple[int, Any]:
-    # Those of one moment stay in the order in which they were given.
-    return (profile.fit.number if profile.fit else 0), profile.created
-
-
 def epochs_of(profile: Profile) -> int:
-    """The epochs that the program gave this training."""
+    """The epochs of this training in its program."""
     setup = profile.setup
     if setup.epochs is None:
-        raise ArgumentError(
-            f"{profile.title}: the program does not say how many epochs it trains. Pass epochs= (on the command line "
-            "--epochs)."
-        )
+        raise ArgumentError(f"{profile.title}: the number of epochs is unknown. Pass epochs= (--epochs).")
     return max(1, setup.epochs - setup.initial_epoch)
 
 
 def _kind(profile: Profile, epochs: int) -> object:
-    """What two fits of a program have in common where one is the other over again."""
+    """A key that equal fits of a program share, or None if that is unknown."""
     setup = profile.setup
-    name = profile.fit.name if profile.fit else None
     if profile.fit is None or setup.structure is None:
         return None
-    return setup.model, setup.structure, setup.batch_size, setup.steps_per_epoch, epochs, name
+    return setup.model, setup.structure, setup.batch_size, setup.steps_per_epoch, epochs, profile.fit.name
 
 
 def _join(fit: FitEstimate, other: FitEstimate) -> FitEstimate:

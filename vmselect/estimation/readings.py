@@ -1,4 +1,4 @@
-"""What profiles of the same setup say, sorted by what each reading measures."""
+"""Readings of profiles of one setup, sorted by what each of them measures."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import NamedTuple
 from vmselect.records import Epoch, Pause, Profile, Validation
 
 FIRST_RUN_SECONDS = 0.12
-"""How long a step of TensorFlow that has just been compiled runs beyond an ordinary one. Chosen on six probes of
-scripts (``tests/benchmarks/corpus.py``) that waited after their first epoch: there the next wake-up was nearer."""
+"""How much longer than an ordinary step a TensorFlow step runs that has just been compiled. Chosen on six probes of
+scripts (``tests/benchmarks/corpus.py``) that waited after their first epoch."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """The way into an epoch: what lies before its first step, and that step with the steps that it covers.
+    """The opening of an epoch: the time before its first step, and that step with the steps that it covers.
 
-    ``pipeline_seconds`` is how long the input of the epoch before had been running by then, None where not known.
+    ``pipeline_seconds`` is how long the input of the previous epoch had been running, None where unknown.
     """
 
     before_seconds: float
@@ -30,7 +30,7 @@ class Opening:
 
 
 class Block(NamedTuple):
-    """Readings in order: seconds, and the steps that each of them covers."""
+    """Readings in order: seconds, and the steps that each covers."""
 
     seconds: list[float]
     covers: list[int]
@@ -40,12 +40,11 @@ class Block(NamedTuple):
 class Readings:
     """Readings of one setup, over all its repetitions.
 
-    ``blocks`` holds the steady readings per repetition and epoch. In profiles of whole epochs the unit is the epoch,
-    and ``unit`` says so. A boundary has three parts: the wrap-up of an epoch,
-    before its validation; its ending, in which other callbacks work; and the opening of the next one. ``finals`` come
-    after the last epoch. Where the parts were not told apart, an opening holds them all; ``first_openings`` are those
-    that others followed. ``pauses`` are, per repetition, those with a known cause, among ``steps_seen`` steps.
-    Validations stand together by epoch: ``first_validations`` are those of the first one, and what came once.
+    ``unit`` is "step" or "epoch". ``blocks`` holds the steady readings per repetition and epoch. A boundary has three
+    parts: the wrap-up of an epoch before its validation, its ending with the work of other callbacks, and the opening
+    of the next one. Where the parts were not recorded, an opening contains them all, and ``first_openings`` are those
+    that others followed. ``finals`` come after the last epoch. ``pauses`` are those of each repetition, among
+    ``steps_seen`` steps. Validations are grouped by epoch; ``first_validations`` also contain those that occur once.
     """
 
     unit: str = "step"
@@ -84,13 +83,13 @@ class Readings:
 
 
 def collect(profiles: Sequence[Profile]) -> Readings:
-    """Sort the readings of repetitions by what they measure."""
+    """The readings of repetitions, sorted by what they measure."""
     readings = Readings(unit="epoch" if all(_only_epochs(profile) for profile in profiles) else "step")
     in_parts = all(_boundaries_in_parts(profile) for profile in profiles)
     for profile in profiles:
         timeline = profile.timeline
-        if timeline.init_seconds is not None or timeline.fit_to_first_batch_seconds is not None:
-            readings.init.append((timeline.init_seconds or 0.0) + (timeline.fit_to_first_batch_seconds or 0.0))
+        if timeline.startup_seconds is not None:
+            readings.init.append(timeline.startup_seconds)
         if readings.unit == "epoch":
             _collect_epochs(profile, readings)
         else:
@@ -106,11 +105,10 @@ def collect(profiles: Sequence[Profile]) -> Readings:
 
 
 def group_validations(profile: Profile) -> list[list[Validation]]:
-    """Validations by epoch: a program may pass over several sets of data after each.
+    """Validations by epoch; a program may validate on several data sets.
 
-    Where it is known how often a validation comes in an epoch, each stands by itself. What only the last epoch has, a
-    test when all is done, comes once: it is put with the first. A last epoch that was interrupted between two of its
-    sets tells nothing.
+    With a known number of validations per epoch, each is a group. A validation that only the last epoch has, such as a
+    final test, occurs once and is put with the first. An interrupted last epoch with fewer validations is excluded.
     """
     seen = profile.timeline.validations
     if profile.setup.validations_per_epoch is not None:
@@ -126,9 +124,9 @@ def group_validations(profile: Profile) -> list[list[Validation]]:
 
 
 def whole_epochs(profile: Profile) -> list[Epoch]:
-    """The epochs that were seen to their end, each with the pauses that lay in it.
+    """The complete epochs, each including its pauses.
 
-    Where steps were watched, and in older files of whole epochs, pauses were taken out; others hold them and list none.
+    Profiles of steps and older files of epochs list pauses separately; others include them and list none.
     """
     paused: dict[int, float] = {}
     for pause in profile.timeline.pauses:
@@ -141,14 +139,14 @@ def whole_epochs(profile: Profile) -> list[Epoch]:
 
 
 def _only_epochs(profile: Profile) -> bool:
-    """Whole epochs are all there is, or they were given and say more than a few given steps."""
+    """Whether to use whole epochs: there are no steps, or epochs were given, which are more accurate."""
     timeline = profile.timeline
     whole = [epoch for epoch in timeline.epochs if epoch.complete]
     return bool(whole) and (not len(timeline.steps) or profile.outcome == "given")
 
 
 def epochs_include_validation(profile: Profile, unit: str) -> bool:
-    """Whether the readings are whole epochs with their validation in them, as they are when they were given."""
+    """Whether the readings are whole epochs that include their validation, as given ones do."""
     return unit == "epoch" and profile.outcome == "given"
 
 
@@ -163,24 +161,22 @@ def _collect_epochs(profile: Profile, readings: Readings) -> None:
         if boundary.final:
             readings.finals.append(boundary.seconds)
         else:
-            # The wrap-up belongs to the life of the input, and whatever of it is known is a part of the boundary.
-            wrap_up = boundary.before_validation_seconds or 0.0
             length = lengths.get(boundary.epoch)
-            readings.openings.append(
-                Opening(boundary.seconds, pipeline_seconds=None if length is None else length + wrap_up)
-            )
+            # The input lives until after the wrap-up.
+            lived = None if length is None else length + (boundary.before_validation_seconds or 0.0)
+            readings.openings.append(Opening(boundary.seconds, pipeline_seconds=lived))
 
 
 def _pipeline_seconds(profile: Profile) -> dict[int, float]:
-    """By epoch, from its first batch to the end of its validation, as far as that was measured.
+    """Recorded seconds by epoch from its first batch to the end of its validation.
 
-    TensorFlow asks for the very first batch when it has compiled the step, and then runs it for the first time.
+    TensorFlow requests the very first batch after it has compiled the step, so compilation is subtracted.
     """
     if profile.outcome == "given":
         return {}
     timeline = profile.timeline
     lengths = {epoch.epoch: epoch.seconds for epoch in timeline.epochs}
-    # The labels as written: this median only separates compiling from running, and old estimates stay the same.
+    # The labels of the file include warm-up that is detected today. Another median would change old estimates.
     columns = zip(timeline.steps.seconds, timeline.steps.covers, timeline.steps.label, strict=True)
     steady = [seconds / covers for seconds, covers, label in columns if label == "steady"]
     if profile.environment.backend == "tensorflow" and steady:
@@ -216,7 +212,7 @@ def _collect_steps(profile: Profile, readings: Readings) -> None:
 
 
 def _epoch_aggregates(profile: Profile, *, partials: bool) -> Block:
-    """Whole epochs as one reading each, where single steps were too many to keep."""
+    """One reading per complete epoch, where not all steps were kept."""
     covers = profile.setup.steps_per_execution
     rows = Block([], [])
     for epoch in profile.timeline.epochs[1:]:
@@ -232,9 +228,9 @@ def _epoch_aggregates(profile: Profile, *, partials: bool) -> Block:
 
 
 def _boundaries_in_parts(profile: Profile) -> bool:
-    """Whether every boundary says what lies before validation, and means the same by it.
+    """Whether every boundary has the time before validation, with the same meaning.
 
-    With a validation only every few epochs it does not: what callbacks do lies before the end of the others.
+    With a validation every few epochs, the time in the other epochs includes the work of callbacks.
     """
     known = [boundary.before_validation_seconds is not None for boundary in profile.timeline.boundaries]
     return all(known) and profile.setup.validation_freq == 1
@@ -243,9 +239,9 @@ def _boundaries_in_parts(profile: Profile) -> bool:
 def _collect_boundaries(profile: Profile, readings: Readings, *, in_parts: bool) -> None:
     timeline = profile.timeline
     opened = {step.epoch: (step.seconds, step.covers) for step in timeline.steps.labelled("opening")}
-    by_number: dict[int, Epoch] = {epoch.epoch: epoch for epoch in timeline.epochs}
+    recorded = {epoch.epoch: epoch.opening_seconds for epoch in timeline.epochs}
     lengths = _pipeline_seconds(profile)
-    several = len([boundary for boundary in timeline.boundaries if not boundary.final]) > 1
+    several = sum(not boundary.final for boundary in timeline.boundaries) > 1
     for number, boundary in enumerate(timeline.boundaries):
         wrap_up = min(boundary.before_validation_seconds or 0.0, boundary.seconds) if in_parts else 0.0
         if in_parts:
@@ -259,12 +255,9 @@ def _collect_boundaries(profile: Profile, readings: Readings, *, in_parts: bool)
             readings.finals.append(rest)
             continue
         following = boundary.epoch + 1
-        if following in opened:
-            opening, covers = opened[following]
-        elif following in by_number and by_number[following].opening_seconds is not None:
-            opening, covers = by_number[following].opening_seconds or 0.0, profile.setup.steps_per_execution
-        else:
-            opening, covers = 0.0, 0
+        opening, covers = opened.get(following, (0.0, 0))
+        if following not in opened and (first := recorded.get(following)) is not None:
+            opening, covers = first, profile.setup.steps_per_execution
         apart = several and number == 0 and not in_parts
         length = lengths.get(boundary.epoch)
         pipeline = None if length is None else length + wrap_up + ending

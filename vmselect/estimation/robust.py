@@ -1,6 +1,6 @@
-"""The default method: equation 5.3's structure, each term estimated so that one odd reading cannot spoil it.
+"""The default method: the structure of equation 5.3, with terms that are robust against single outliers.
 
-How each number below was chosen is written in docs/explanation/runtime-equations.md.
+docs/explanation/runtime-equations.md explains how the constants were chosen.
 """
 
 from __future__ import annotations
@@ -14,26 +14,23 @@ from operator import truediv
 from vmselect.errors import EstimateError
 from vmselect.estimation.overheads import find_unseen_saves, time_boundaries, time_partial_batch, time_pauses
 from vmselect.estimation.readings import Readings, collect
-from vmselect.estimation.runtime import RuntimeModel, Spread
+from vmselect.estimation.runtime import HalfWidths, RuntimeModel
 from vmselect.estimation.statistics import Level, find_drift, locate, predict_once, quantile
 from vmselect.estimation.validation import time_validations
 from vmselect.estimation.warnings import find_warnings
 from vmselect.estimation.workload import Workload
 from vmselect.records import Profile
 
-DRIFT_FASTER, DRIFT_SLOWER = 0.03, 0.06
-"""Relative standard deviations of a machine's speed over a run that are assumed before any was seen: machines slow down
-(heat, neighbours) more easily than they speed up..."""
-
-DRIFT_BLOCKS = 4.0
-"""...and how many blocks of readings that assumption counts for."""
+DRIFT_FASTER, DRIFT_SLOWER, DRIFT_BLOCKS = 0.03, 0.06, 4.0
+"""Prior relative standard deviations of a machine's speed over a run, and the number of blocks that they count for.
+Machines slow down (heat, other tenants) more easily than they speed up."""
 
 EPOCH_SPREAD = EPOCH_DRIFT = 0.03
-"""Relative spread and drift of whole epochs, before any was seen: much has averaged out in them."""
+"""Prior relative spread and drift of whole epochs."""
 
-EPOCH_STALL, FEWEST_EPOCHS = 0.05, 3
-"""The only whole epoch that took longer than the others by more than this share counts once, if so many were seen.
-Chosen on epochs of MLPerf v0.7 and v1.1."""
+EPOCH_STALL, MIN_EPOCHS = 0.05, 3
+"""A lone epoch that is this share longer than the others counts once, if there are this many. Chosen on MLPerf v0.7
+and v1.1."""
 
 
 def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
@@ -74,32 +71,32 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
             between + idle.value,
         ),
     }
-    spread = Spread()
-    spread.add_level(init, once=1.0)
-    spread.add_level(first, once=1.0)
-    spread.add_level(step, once=-readings.first_units, per_epoch=full)
-    spread.add_noise(quantile(confidence, 30.0) * step.noise, per_epoch=full)
-    spread.add_level(pauses.each, per_epoch=full)
-    spread.add_level(partial.each, per_epoch=1.0)
-    spread.add_level(partial.once, once=1.0)
-    spread.add_level(boundaries.first_wrap_up, once=1.0)
-    spread.add_level(boundaries.wrap_up, once=-1.0, per_epoch=1.0)
-    spread.add_level(boundaries.first_ending, once=1.0)
-    spread.add_level(boundaries.ending, once=-1.0, per_epoch=1.0)
-    spread.add_level(boundaries.opening, once=-1.0, per_epoch=1.0)
-    spread.add_level(idle, per_epoch=1.0)
-    spread.add_noise(quantile(confidence, 30.0) * idle.noise, per_epoch=1.0)
-    spread.add_sides(last_idle.value, boundaries.last_waiting.longest - last_idle.value, once=1.0)
-    spread.add_sides(0.0, saves.seconds, per_epoch=1.0)
-    spread.add_level(validation.first, once=1.0)
-    spread.add_level(validation.later, once=-1.0, per_epoch=1.0 / freq)
+    widths = HalfWidths()
+    widths.add_level(init, once=1.0)
+    widths.add_level(first, once=1.0)
+    widths.add_level(step, once=-readings.first_units, per_epoch=full)
+    widths.add_noise(quantile(confidence, 30.0) * step.noise, per_epoch=full)
+    widths.add_level(pauses.each, per_epoch=full)
+    widths.add_level(partial.each, per_epoch=1.0)
+    widths.add_level(partial.once, once=1.0)
+    widths.add_level(boundaries.first_wrap_up, once=1.0)
+    widths.add_level(boundaries.wrap_up, once=-1.0, per_epoch=1.0)
+    widths.add_level(boundaries.first_ending, once=1.0)
+    widths.add_level(boundaries.ending, once=-1.0, per_epoch=1.0)
+    widths.add_level(boundaries.opening, once=-1.0, per_epoch=1.0)
+    widths.add_level(idle, per_epoch=1.0)
+    widths.add_noise(quantile(confidence, 30.0) * idle.noise, per_epoch=1.0)
+    widths.add_sides(last_idle.value, boundaries.last_waiting.longest - last_idle.value, once=1.0)
+    widths.add_sides(0.0, saves.seconds, per_epoch=1.0)
+    widths.add_level(validation.first, once=1.0)
+    widths.add_level(validation.later, once=-1.0, per_epoch=1.0 / freq)
     moving = inside + between
     priors = (DRIFT_FASTER, DRIFT_SLOWER) if readings.unit == "step" else (EPOCH_DRIFT, EPOCH_DRIFT)
     rates = [math.fsum(block.seconds) / sum(block.covers) for block in readings.blocks if len(block.seconds) > 2]
     runs = max(1, len(readings.first))
     within_run = find_drift([*map(truediv, *readings.steady)]) if readings.unit == "step" else 0.0
     faster, slower = (_drift(rates, prior, within_run, runs, confidence) * moving for prior in priors)
-    spread.add_sides(faster, slower, per_epoch=1.0)
+    widths.add_sides(faster, slower, per_epoch=1.0)
     return RuntimeModel(
         title=title,
         method="robust",
@@ -108,8 +105,8 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
         first_validation_seconds=validation.first.value,
         validation_seconds=validation.later.value,
         validation_freq=freq,
-        low=spread.low,
-        high=spread.high,
+        low=widths.low,
+        high=widths.high,
         idle_seconds=idle.value,
         findings=(
             *validation.findings,
@@ -119,15 +116,10 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
 
 
 def _units_per_epoch(profiles: Sequence[Profile], workload: Workload, unit: str) -> float:
-    """Steps per epoch; where epochs were measured, the epochs of that size that one epoch of the workload makes."""
+    """Steps per epoch, or the size of an epoch of the workload relative to a measured epoch."""
     title = profiles[0].title
     if unit == "step":
-        if workload.steps_per_epoch is None:
-            raise EstimateError(
-                f"{title}: the number of steps per epoch is not known. Pass steps_per_epoch=, or examples= with "
-                "batch_size=."
-            )
-        return workload.steps_per_epoch
+        return workload.require_steps(title)
     setup = profiles[0].setup
     wanted, measured = workload.steps_per_epoch, Workload.of(profiles[0]).steps_per_epoch
     if wanted is not None and measured is not None:
@@ -136,38 +128,34 @@ def _units_per_epoch(profiles: Sequence[Profile], workload: Workload, unit: str)
         return workload.examples / setup.examples
     if workload.examples or wanted:
         raise EstimateError(
-            f"{title}: it holds whole epochs of unknown size, which cannot be scaled to another one. Leave examples= "
-            "and steps_per_epoch= out, or probe steps with IterationProbe."
+            f"{title}: it has whole epochs of unknown size, which cannot be scaled. Omit examples= and "
+            "steps_per_epoch=, or probe steps with IterationProbe."
         )
     return 1.0
 
 
 def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: float) -> Level:
     steady = readings.steady
-    if not steady.seconds and readings.unit == "epoch":
-        # One epoch, the first: all there is. Its compilation cannot be told from its steps.
-        return locate(readings.first, confidence=confidence)
     if readings.unit == "epoch":
+        if not steady.seconds:  # only the first epoch, which includes compilation
+            return locate(readings.first, confidence=confidence)
         return locate(
             steady.seconds,
             prior_spread=EPOCH_SPREAD,
             stall=EPOCH_STALL,
-            doubtful=EPOCH_STALL,
-            fewest=FEWEST_EPOCHS,
+            uncertain=EPOCH_STALL,
+            min_readings=MIN_EPOCHS,
             unseen=False,
             confidence=confidence,
         )
     if not steady.seconds:
-        raise EstimateError(
-            f"{profiles[0].title}: it holds no steady step. Probe more steps (IterationProbe(steps=20)) on enough data "
-            "for them."
-        )
+        raise EstimateError(f"{profiles[0].title}: it has no steady step. Probe more steps (steps=20) on enough data.")
     return locate(steady.seconds, units=steady.covers, confidence=confidence)
 
 
 def _first_iteration(readings: Readings, step: Level, units: float, confidence: float) -> Level:
-    """The first step, and what the warm-up steps after it took beyond steady ones."""
-    reach = max(0, int(units) - 1)  # a workload of shorter epochs than were probed has fewer warm-up steps
+    """The first step, and the excess of the warm-up steps over steady ones."""
+    reach = max(0, int(units) - 1)  # epochs shorter than those probed have fewer warm-up steps
     extra = [
         math.fsum(seconds - step.value * covers for seconds, covers in islice(zip(*warm, strict=True), reach))
         for warm in readings.warmup
@@ -179,13 +167,13 @@ def _first_iteration(readings: Readings, step: Level, units: float, confidence: 
 
 
 def _drift(rates: Sequence[float], prior: float, within_run: float, runs: int, confidence: float) -> float:
-    """Relative half-width for a machine whose speed over the whole run is not that of the probe.
+    """Relative half-width for the difference between the speed in the probe and in the whole run.
 
-    ``rates`` are seconds per step of the epochs that the probes recorded in ``runs`` runs. ``within_run`` is the drift
-    within seconds; it is assumed to be as large from one run to the next.
+    ``rates`` are seconds per step of the epochs in ``runs`` runs. ``within_run`` is the drift within a probe, which is
+    assumed between runs too.
     """
     squares, freedom = DRIFT_BLOCKS * prior**2, DRIFT_BLOCKS
-    if len(rates) > 1 and (centre := statistics.median(rates)) > 0:
-        squares += math.fsum((rate / centre - 1) ** 2 for rate in rates)
+    if len(rates) > 1 and (center := statistics.median(rates)) > 0:
+        squares += math.fsum((rate / center - 1) ** 2 for rate in rates)
         freedom += len(rates) - 1
     return quantile(confidence, freedom) * math.sqrt((squares / freedom + within_run**2) * (1 + 1 / runs) / 2)

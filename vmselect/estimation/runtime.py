@@ -1,4 +1,4 @@
-"""The answer: how long a training takes, by term and with an interval, as a closed form in the number of epochs."""
+"""Estimated time of a training by term, with an interval, as a closed form in the number of epochs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TERMS = (
     "epoch_boundaries",
     "model_out",
 )
-"""Every term that an estimate can have, in the order in which they are shown."""
+"""Every term of an estimate, in the order of display."""
 
 Quadratic = tuple[float, float, float]
 """The square of a half-width: ``a + b n + c n**2`` for ``n`` epochs."""
@@ -37,11 +37,10 @@ Quadratic = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """Seconds and interval as a function of the number of epochs: the only place in Python that says how.
+    """Seconds and interval as a function of the number of epochs.
 
-    Every field is a number, or a numpy column with a row per machine (see :meth:`stack`); epochs may be a number, a
-    row for all machines, or a matrix with a row per machine. ``low`` and ``high`` hold the coefficients of the
-    squared half-widths.
+    Every field is a number, or a numpy column with a row per machine (see :meth:`stack`). Epochs may be a number, a row
+    for all machines, or a matrix with a row per machine. ``low`` and ``high`` are the squared half-widths.
 
     >>> ClosedForm(fixed=4.0, epoch=10.0).seconds(5)
     54.0
@@ -59,7 +58,7 @@ class ClosedForm:
 
     @classmethod
     def stack(cls, forms: Sequence[ClosedForm]) -> ClosedForm:
-        """Several machines as one form, a row each."""
+        """Several machines as one form with a row each."""
 
         def column(values: Iterable[float]) -> Any:
             return np.array(list(values), dtype=float).reshape(-1, 1)
@@ -78,7 +77,7 @@ class ClosedForm:
         return self.fixed + self.epoch * epochs + first + later
 
     def interval(self, low_epochs: Any, high_epochs: Any | None = None) -> tuple[Any, Any]:
-        """Low and high end; with two counts, those of the fewest and of the most epochs that it may take."""
+        """Low and high end, for an interval of epochs if two counts are given."""
         high_epochs = low_epochs if high_epochs is None else high_epochs
         low = self.seconds(low_epochs) - half_width(self.low, low_epochs)
         return np.maximum(0.0, low), self.seconds(high_epochs) + half_width(self.high, high_epochs)
@@ -92,9 +91,7 @@ def half_width(square: Any, epochs: Any) -> Any:
 
 @dataclass(frozen=True)
 class RuntimeEstimate:
-    """Seconds that a training takes, between ``low`` and ``high`` with the given confidence.
-
-    ``terms`` says where the time goes; they sum to ``seconds``.
+    """Seconds of a training, between ``low`` and ``high`` at the given confidence. ``terms`` sum to ``seconds``.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="p3.2xlarge", batch_size=256, steps_per_epoch=159,
@@ -103,8 +100,6 @@ class RuntimeEstimate:
     >>> estimate = vs.estimate(profile, epochs=13)
     >>> round(estimate.seconds, 2), round(sum(estimate.terms.values()), 2)
     (272.59, 272.59)
-    >>> estimate.low < estimate.seconds < estimate.high
-    True
     """
 
     seconds: float
@@ -140,16 +135,15 @@ class RuntimeEstimate:
 
 @dataclass(frozen=True)
 class RuntimeModel:
-    """An estimate for every number of epochs ``n >= 1`` at once.
+    """An estimate for every number of epochs ``n >= 1``.
 
-    ``terms`` holds, by name, seconds spent once and seconds per epoch. Validation stands apart, because it happens
-    every ``validation_freq`` epochs: the first one takes ``first_validation_seconds``, every later one
-    ``validation_seconds``. ``low`` and ``high`` are the squares of the half-widths as quadratics in ``n``.
+    ``terms`` maps names to seconds spent once and seconds per epoch. Validation is separate, because it occurs every
+    ``validation_freq`` epochs. ``low`` and ``high`` are the squared half-widths as quadratics in ``n``.
+    ``idle_seconds`` is the part of every epoch in which TensorFlow waits for the autotuner of its input.
 
-    >>> import vmselect as vs
+    >>> from vmselect import Profile
     >>> from vmselect.estimation import fit_runtime
-    >>> profile = vs.Profile.from_times(first_epoch_seconds=14.0, later_epoch_seconds=[10.0, 10.0])
-    >>> model = fit_runtime(profile)
+    >>> model = fit_runtime(Profile.from_times(first_epoch_seconds=14.0, later_epoch_seconds=[10.0, 10.0]))
     >>> model.seconds(1), model.seconds(5)
     (14.0, 54.0)
     """
@@ -165,7 +159,6 @@ class RuntimeModel:
     high: Quadratic = (0.0, 0.0, 0.0)
     findings: tuple[Finding, ...] = ()
     idle_seconds: float = 0.0
-    """Seconds of every epoch, part of ``epoch_boundaries``, in which a self-tuning input keeps the machine waiting."""
     repetitions: tuple[RuntimeModel, ...] = field(default=(), repr=False)
 
     @property
@@ -180,7 +173,7 @@ class RuntimeModel:
 
     @property
     def has_interval(self) -> bool:
-        """Whether the method says how far off it may be."""
+        """Whether the method gives an interval."""
         return any(self.low) or any(self.high)
 
     @cached_property
@@ -206,7 +199,7 @@ class RuntimeModel:
         return float(low), float(high)
 
     def terms_at(self, epochs: float) -> dict[str, float]:
-        """Seconds by name of ``epochs`` epochs, which may be a mean and so no whole number; without empty terms."""
+        """Seconds of ``epochs`` epochs (possibly fractional) by term, without zero terms."""
         parts = {name: fixed + per_epoch * epochs for name, (fixed, per_epoch) in self.terms.items()}
         passes = epochs // self.validation_freq
         if passes >= 1:
@@ -235,7 +228,7 @@ class RuntimeModel:
         )
 
     def coefficients(self) -> dict[str, Any]:
-        """The model as plain numbers, for a page or another program to compute the same seconds."""
+        """The model as plain numbers, for the report page."""
         return {
             "fixed_seconds": self.fixed_seconds,
             "epoch_seconds": self.epoch_seconds,
@@ -248,7 +241,7 @@ class RuntimeModel:
         }
 
     def with_boot(self, boot_seconds: float) -> RuntimeModel:
-        """The same model with the time that the machine takes to start."""
+        """The same model with the boot time of the machine."""
         return replace(self, terms={"boot": (boot_seconds, 0.0), **self.terms}) if boot_seconds else self
 
     def _why_wider(self, epochs: int, width: float) -> tuple[Finding, ...]:
@@ -260,25 +253,21 @@ class RuntimeModel:
         return (
             Finding(
                 "repetitions-disagree",
-                f"{self.title}: {len(totals)} repetitions, {apart} apart, show together what none of them shows alone "
-                "(another speed, or a stall that recurs), so the interval is wider than that of any one.",
-                "Look for what changed between them (other programs, another machine of the same type), or add more.",
+                f"{self.title}: {len(totals)} repetitions differ by {apart}, so the interval is wider than for each.",
+                "Find out what changed between them (other programs, another machine of the type), or add more.",
             ),
         )
 
 
-# Half-widths that add up: the square of an interval's half-width as a quadratic in the number of epochs.
-
-
-class Spread:
+class HalfWidths:
     """Sums of squared half-widths, below and above the estimate, each ``a + b n + c n**2`` for ``n`` epochs.
 
-    Parts are taken as independent, so their squares add.
+    Parts are independent, so their squares add.
 
-    >>> spread = Spread()
-    >>> spread.add_sides(3.0, 4.0, once=1.0)
-    >>> spread.add_sides(2.0, 2.0, per_epoch=2.0)
-    >>> spread.low, spread.high
+    >>> widths = HalfWidths()
+    >>> widths.add_sides(3.0, 4.0, once=1.0)
+    >>> widths.add_sides(2.0, 2.0, per_epoch=2.0)
+    >>> widths.low, widths.high
     ((9.0, 0.0, 16.0), (16.0, 0.0, 16.0))
     """
 
@@ -287,15 +276,15 @@ class Spread:
         self.high: Quadratic = (0.0, 0.0, 0.0)
 
     def add_level(self, level: Level, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
-        """The half-widths of a level, in the same way."""
+        """Add a level that occurs ``once + per_epoch * n`` times."""
         self.add_sides(level.half_width_below, level.half_width_above, once=once, per_epoch=per_epoch)
 
     def add_sides(self, low: float, high: float, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
-        """Half-widths below and above that count ``once + per_epoch * n`` times."""
+        """Add half-widths below and above that occur ``once + per_epoch * n`` times."""
         self.low, self.high = _add(self.low, low, once, per_epoch), _add(self.high, high, once, per_epoch)
 
     def add_noise(self, width: float, *, per_epoch: float) -> None:
-        """The half-width of one reading, of which ``per_epoch * n`` independent ones are yet to come."""
+        """Add the half-width of one reading, of which ``per_epoch * n`` independent ones follow."""
         square = width * width
         self.low, self.high = ((a, b + square * per_epoch, c) for a, b, c in (self.low, self.high))
 

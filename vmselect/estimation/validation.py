@@ -1,4 +1,4 @@
-"""Seconds of the first validation and of every later one, from whole, cut, single or missing validations."""
+"""Seconds of the first and of later validations, from complete, truncated, single or missing validations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vmselect.findings import Finding
 from vmselect.records import Profile, Validation
 
 VALIDATION_SHARE = 0.35
-"""What validating one example costs against training on it, where no validation was measured: other people's runs."""
+"""Time of validating an example relative to training on it, where no validation was measured. From published runs."""
 
-LEAST_READINGS = 5
-"""Batches that a validation must have for a lone stall to be told from the others."""
+MIN_READINGS = 5
+"""Minimum batches of a validation for the detection of a lone stall."""
 
 VALIDATION_SPREAD = 0.15
-"""Relative spread of whole validations, before any was seen."""
+"""Prior relative spread of validations."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ValidationTimes:
 def time_validations(
     profiles: Sequence[Profile], readings: Readings, workload: Workload, *, step: Level, confidence: float
 ) -> ValidationTimes:
-    """The validations of ``workload``, from whatever the profiles saw of them."""
+    """The validations of ``workload``, from those that the profiles contain."""
     profile = profiles[0]
     if workload.validation_examples == 0 and not epochs_include_validation(profile, readings.unit):
         return ValidationTimes(NOTHING, NOTHING)
@@ -51,7 +51,7 @@ def time_validations(
     else:
         later, finding = _later_from_first(profile, readings.first_validations, batches, confidence)
         findings.append(finding)
-    # The first validation is slow in places that never come again, so it counts as it was, whatever it holds.
+    # Stalls of the first validation do not recur, so it counts as recorded.
     firsts = [
         math.fsum(_whole_seconds(v, batches, covers) if v.truncated else v.seconds for v in epoch)
         for epoch in readings.first_validations
@@ -62,25 +62,21 @@ def time_validations(
         extra = later.value * (scale - 1)
         first = Level(max(0.0, first.value + extra), first.half_width_below, first.half_width_above, 0.0)
         later = later.times(scale)
-    return ValidationTimes(*_repeat(first, later, profile.setup.validations_per_epoch or 1.0), tuple(findings))
-
-
-def _repeat(first: Level, later: Level, often: float) -> tuple[Level, Level]:
-    """Where an epoch has several validations: those of the first epoch together, and those of every later one."""
-    if often == 1.0:
-        return first, later
-    more = often - 1
-    together = Level(
-        max(0.0, first.value + more * later.value),
-        math.hypot(first.half_width_below, more * later.half_width_below),
-        math.hypot(first.half_width_above, more * later.half_width_above),
-        0.0,
-    )
-    return together, later.times(often)
+    per_epoch = profile.setup.validations_per_epoch or 1.0
+    if per_epoch != 1.0:
+        more = per_epoch - 1
+        first = Level(
+            max(0.0, first.value + more * later.value),
+            math.hypot(first.half_width_below, more * later.half_width_below),
+            math.hypot(first.half_width_above, more * later.half_width_above),
+            0.0,
+        )
+        later = later.times(per_epoch)
+    return ValidationTimes(first, later, tuple(findings))
 
 
 def _batches(profile: Profile, readings: Readings) -> int | None:
-    """Batches in a whole validation; None where an epoch has several, over whatever data."""
+    """Batches of a complete validation; None where an epoch has several validations."""
     if any(len(epoch) > 1 for epoch in readings.first_validations + readings.later_validations):
         return None
     whole = [one.batches for one in readings.validations if not one.truncated and one.batches]
@@ -95,14 +91,14 @@ def _batches(profile: Profile, readings: Readings) -> int | None:
 
 
 def _whole_seconds(validation: Validation, batches: int | None, covers: int) -> float:
-    """Seconds of a validation had it run to its end and without a lone stall; a reading covers ``covers`` batches."""
+    """Seconds of a validation if it were complete and without a lone stall. A reading covers ``covers`` batches."""
     read = validation.batch_seconds
     if validation.truncated:
         total = batches
     else:
-        total = validation.batches if len(read) >= LEAST_READINGS else None
+        total = validation.batches if len(read) >= MIN_READINGS else None
         if total is not None and math.ceil(total / covers) != len(read):
-            total = None  # not every reading was kept, but their sum is exact
+            total = None  # readings were dropped, but the sum is exact
     if total is None or not read:
         return validation.seconds
     around = max(0.0, validation.seconds - math.fsum(read))
@@ -113,26 +109,21 @@ def _whole_seconds(validation: Validation, batches: int | None, covers: int) -> 
 def _later_from_first(
     profile: Profile, first: Sequence[Sequence[Validation]], batches: int | None, confidence: float
 ) -> tuple[Level, Finding]:
-    """A later validation from the batches of the first one, all but the slow first of them."""
+    """A later validation from the batches of the first one without its slow first batch."""
     tail = [seconds for epoch in first for one in epoch for seconds in one.batch_seconds[1:]]
     if tail and batches:
         later = locate(tail, confidence=confidence).times(batches / profile.setup.steps_per_execution)
-        how = "later ones are taken from its batches after the first"
+        how = "later ones are estimated from its batches after the first"
     else:
         seconds = math.fsum(one.seconds for epoch in first for one in epoch) / len(first)
         later = Level(seconds, 0.7 * seconds, 0.2 * seconds, 0.0)
-        how = "later ones are taken to be as slow, and may be much faster"
-    finding = Finding(
-        "one-validation",
-        f"{profile.title}: only the first validation was seen; {how}.",
-        "Probe with validations=2.",
-        "info",
-    )
-    return later, finding
+        how = "later ones count as much, but may be faster"
+    message = f"{profile.title}: only the first validation was recorded; {how}."
+    return later, Finding("one-validation", message, "Probe with validations=2.", "info")
 
 
 def _scale(profile: Profile, readings: Readings, workload: Workload) -> float:
-    """The workload's validation against the one that was measured: by batches where it says them, else by examples."""
+    """The size of the workload's validation relative to the measured one."""
     if not _differs(profile, workload):
         return 1.0
     examples, steps, measured = workload.validation_examples, workload.validation_steps, profile.setup
@@ -144,21 +135,20 @@ def _scale(profile: Profile, readings: Readings, workload: Workload) -> float:
         return steps / batches
     name = "examples" if workload.validation_steps is None else "steps"
     raise EstimateError(
-        f"{profile.title}: how many {name} its validations had is not known, so they cannot be scaled to "
-        f"{workload.validation_steps or examples}. Leave validation_{name} out, or probe with the validation set of "
-        "the training."
+        f"{profile.title}: the number of validation {name} is unknown, so it cannot be scaled to "
+        f"{workload.validation_steps or examples}. Omit validation_{name}, or probe with the whole validation set."
     )
 
 
 def _differs(profile: Profile, workload: Workload) -> bool:
-    """Whether the workload has validations of another size than the profile."""
+    """Whether the validations of the workload and the profile differ in size."""
     if workload.validation_steps is not None:
         return workload.validation_steps != profile.setup.validation_steps
     return workload.validation_examples not in (None, profile.setup.validation_examples)
 
 
 def _find_within_epochs(profiles: Sequence[Profile]) -> Iterator[Finding]:
-    """Validations between the steps of epochs that were cut short: a whole epoch has more of them than were seen."""
+    """Validations within epochs that were cut short: a complete epoch has more of them."""
     for profile in profiles:
         if profile.probe != "loop" or profile.setup.validations_per_epoch is not None:
             continue
@@ -170,31 +160,30 @@ def _find_within_epochs(profiles: Sequence[Profile]) -> Iterator[Finding]:
         if any(one.epoch in cut for one in profile.timeline.validations):
             yield Finding(
                 "validations-within-epochs",
-                f"{profile.title}: validations come between the steps of an epoch, and epochs were cut short: those "
-                "that a whole one has beyond the ones seen are not part of the estimate.",
-                "Watch whole epochs (stop=False, --watch), or validate once at the end of each.",
+                f"{profile.title}: validations occur within epochs that were cut short, so the estimate has too few.",
+                "Record whole epochs (stop=False, --watch), or validate once at the end of each.",
             )
             return
 
 
 def _assume(profile: Profile, readings: Readings, workload: Workload, step: Level) -> ValidationTimes:
-    """A validation that nobody measured: a stated share of the training time per example."""
+    """A validation that was not measured: a share of the training time per example."""
     if readings.unit == "epoch" and _differs(profile, workload):
         raise EstimateError(
-            f"{profile.title}: its whole epochs do not tell what a validation takes, so it cannot be scaled to another "
-            "size. Leave validation_examples and validation_steps out, or probe steps with IterationProbe."
+            f"{profile.title}: the time of validation within its epochs is unknown, so it cannot be scaled. Omit "
+            "validation_examples and validation_steps, or probe steps with IterationProbe."
         )
     batches: float | None = workload.validation_steps
     if batches is None and workload.validation_examples and workload.batch_size:
         batches = workload.validation_examples / workload.batch_size
-    # What a validation that was cut after one batch took is compilation above all.
+    # A validation that was cut after one batch is mostly compilation.
     compiling = max((one.seconds for epoch in readings.first_validations for one in epoch), default=0.0)
     if readings.unit == "epoch" or (not batches and not compiling):
         return ValidationTimes(NOTHING, NOTHING)
     if not batches:
         finding = Finding(
             "validation-unknown",
-            f"{profile.title}: validations were cut after one batch and their size is not known, so they are left out.",
+            f"{profile.title}: validations were cut after one batch and their size is unknown, so they are excluded.",
             "Pass validation_examples=, or probe with validations=2.",
         )
         return ValidationTimes(Level(compiling, 0.0, compiling, 0.0), NOTHING, (finding,))
@@ -202,8 +191,7 @@ def _assume(profile: Profile, readings: Readings, workload: Workload, step: Leve
     later = Level(seconds, 0.6 * seconds, 1.0 * seconds, 0.0)
     finding = Finding(
         "validation-assumed",
-        f"{profile.title}: no whole validation was measured; each is assumed to cost {VALIDATION_SHARE:.2f} of a "
-        "training step per batch.",
+        f"{profile.title}: no validation was measured; a batch is assumed to take {VALIDATION_SHARE:.2f} of a step.",
         "Probe with validation data and validations=2.",
     )
     return ValidationTimes(

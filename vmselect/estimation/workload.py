@@ -1,4 +1,4 @@
-"""What is to be trained: the numbers that turn seconds per step into seconds per training."""
+"""The size of a training: the numbers that turn seconds per step into seconds per training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vmselect._checks import MOST, check_count, check_number, maybe, show
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.records import Epoch, Profile, Setup
 
-LEAST_COUNTS = {
+MIN_COUNTS = {
     "batch_size": 1,
     "examples": 1,
     "partial_batch": 0,
@@ -23,10 +23,10 @@ LEAST_COUNTS = {
 
 @dataclass(frozen=True)
 class Workload:
-    """The size of a training, as far as the machine does not change it; what is None is as it was probed.
+    """The size of a training. Fields that are None have the values of the profile.
 
-    ``steps_per_epoch`` may be fractional (the dissertation divides examples by batch size and does not round);
-    ``partial_batch`` is the number of examples in a smaller last batch, 0 where there is none.
+    ``steps_per_epoch`` may be fractional (the dissertation divides examples by batch size and does not round).
+    ``partial_batch`` is the number of examples in a smaller last batch, or 0.
 
     >>> Workload.of(examples=1000, batch_size=64).steps_per_epoch
     16
@@ -43,66 +43,53 @@ class Workload:
     validation_freq: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in LEAST_COUNTS.items():
+        for name, least in MIN_COUNTS.items():
             object.__setattr__(self, name, maybe(check_count, name, getattr(self, name), least=least))
-        steps = maybe(check_number, "steps_per_epoch", self.steps_per_epoch, least=1, most=MOST)
-        whole = steps is not None and steps.is_integer()
-        object.__setattr__(self, "steps_per_epoch", int(steps) if steps is not None and whole else steps)
+        if self.steps_per_epoch is not None:
+            steps = check_number("steps_per_epoch", self.steps_per_epoch, least=1, most=MOST)
+            object.__setattr__(self, "steps_per_epoch", int(steps) if steps.is_integer() else steps)
 
     @property
     def given(self) -> dict[str, Any]:
-        """What was said, by name."""
+        """The fields that are not None."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
-    def saying(cls, workload: Workload | None, fields: Mapping[str, Any]) -> Workload:
-        """``workload`` and single ``fields`` as one; a field that both say differently is refused."""
+    def merge(cls, workload: Workload | None, fields: Mapping[str, Any]) -> Workload:
+        """``workload`` combined with single ``fields``, which must not contradict it."""
         if workload is not None and not isinstance(workload, Workload):
             raise ArgumentError(f"workload must be a vmselect.Workload, not {show(workload)}.")
         single = cls(**fields).given
-        said = workload.given if workload else {}
-        for name in single.keys() & said.keys():
-            if single[name] != said[name]:
-                raise ArgumentError(f"{name} is {single[name]}, and {said[name]} in the workload. Say it once.")
-        return cls(**(said | single))
+        given = workload.given if workload else {}
+        for name in single.keys() & given.keys():
+            if single[name] != given[name]:
+                raise ArgumentError(f"{name} is {single[name]}, but {given[name]} in the workload. Pass it once.")
+        return cls(**(given | single))
 
     @classmethod
-    def of(
-        cls,
-        profile: Profile | None = None,
-        *,
-        batch_size: int | None = None,
-        examples: int | None = None,
-        validation_examples: int | None = None,
-        steps_per_epoch: float | None = None,
-        partial_batch: int | None = None,
-        validation_steps: int | None = None,
-        validation_freq: int | None = None,
-    ) -> Workload:
-        """The workload of ``profile``, with what the caller says put over it.
+    def of(cls, profile: Profile | None = None, **fields: Any) -> Workload:
+        """The workload of ``profile``, where ``fields`` replace its values.
 
-        The number of steps is the true one, ``ceil(examples / batch_size)``, unless the probe saw that the input
-        drops the remainder; ``steps_per_epoch`` overrides both.
+        The number of steps is ``ceil(examples / batch_size)``, unless the profile shows that the input drops the
+        remainder. ``steps_per_epoch`` overrides both.
         """
         title = profile.title if profile is not None else "workload"
-        said = cls(
-            steps_per_epoch, batch_size, examples, partial_batch, validation_examples, validation_steps, validation_freq
-        )
+        given = cls(**fields)
         setup = profile.setup if profile is not None else Setup()
-        examples = said.examples
-        if said.batch_size and setup.batch_size and said.batch_size != setup.batch_size:
+        examples = given.examples
+        if given.batch_size and setup.batch_size and given.batch_size != setup.batch_size:
             raise EstimateError(
-                f"{title}: its step times are those of batch size {setup.batch_size}, not {said.batch_size}. Leave "
-                f"batch_size out, or probe with batch size {said.batch_size}."
+                f"{title}: its step times are those of batch size {setup.batch_size}, not {given.batch_size}. Omit "
+                f"batch_size, or probe with batch size {given.batch_size}."
             )
-        batch = said.batch_size or setup.batch_size
-        if examples is not None and batch is None and said.steps_per_epoch is None:
+        batch = given.batch_size or setup.batch_size
+        if examples is not None and batch is None and given.steps_per_epoch is None:
             raise EstimateError(
-                f"{title}: its batch size is not known, so {examples} examples make no number of steps. Pass "
-                "batch_size= or steps_per_epoch= too."
+                f"{title}: its batch size is unknown, so {examples} examples give no number of steps. Pass batch_size= "
+                "or steps_per_epoch= too."
             )
         partial = 0
-        steps = said.steps_per_epoch
+        steps = given.steps_per_epoch
         if steps is not None:
             if batch and examples and math.ceil(examples / batch) == steps:
                 partial = examples % batch
@@ -114,16 +101,24 @@ class Workload:
             steps = max(1, examples // batch)
         else:
             steps, partial = math.ceil(examples / batch), examples % batch
-        same_validation = said.validation_steps is None and said.validation_examples is None
+        same_validation = given.validation_steps is None and given.validation_examples is None
         return cls(
             steps_per_epoch=steps,
             batch_size=batch,
             examples=setup.examples if examples is None else examples,
-            partial_batch=partial if said.partial_batch is None else said.partial_batch,
-            validation_examples=setup.validation_examples if same_validation else said.validation_examples,
-            validation_steps=setup.validation_steps if same_validation else said.validation_steps,
-            validation_freq=said.validation_freq or setup.validation_freq,
+            partial_batch=partial if given.partial_batch is None else given.partial_batch,
+            validation_examples=setup.validation_examples if same_validation else given.validation_examples,
+            validation_steps=setup.validation_steps if same_validation else given.validation_steps,
+            validation_freq=given.validation_freq or setup.validation_freq,
         )
+
+    def require_steps(self, title: str) -> float:
+        """Steps per epoch, or an error if they are unknown."""
+        if self.steps_per_epoch is None:
+            raise EstimateError(
+                f"{title}: the number of steps per epoch is unknown. Pass steps_per_epoch= or examples=."
+            )
+        return self.steps_per_epoch
 
 
 def _drops_remainder(setup: Setup) -> bool:
@@ -133,7 +128,7 @@ def _drops_remainder(setup: Setup) -> bool:
 
 
 def _measured_steps(setup: Setup, epochs: Sequence[Epoch]) -> tuple[float | None, int]:
-    """Steps per epoch and the size of the smaller last batch, as the probe saw them."""
+    """Steps per epoch and the size of the smaller last batch of a profile."""
     partial = setup.partial_batch or 0
     if setup.examples and setup.batch_size:
         counted = math.ceil(setup.examples / setup.batch_size)

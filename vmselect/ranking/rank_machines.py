@@ -76,7 +76,7 @@ def rank(
     fields = {
         "examples": examples, "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch,
     }  # fmt: skip
-    wanted = Workload.saying(workload, fields)
+    wanted = Workload.merge(workload, fields)
     batch_size = wanted.batch_size if batch_size is None else batch_size
     wanted = replace(wanted, batch_size=None)
     settings = Settings.read(

@@ -1,46 +1,30 @@
-"""What cannot be estimated is refused with an error that names the profile and says what to do instead."""
+"""Estimates: arguments, errors, phases, and the methods of the dissertation."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vmselect as vs
+from tests.support.profiles import make_epoch_profile, make_profile
 from vmselect.errors import ArgumentError, EstimateError, VmselectError
-from vmselect.estimation import METHODS, fit_runtime
-from vmselect.records import Validation
+from vmselect.estimation import METHODS, RuntimeModel, fit_runtime
+from vmselect.records import Boundary, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
 
 
 def steps(**changed: Any) -> vs.Profile:
-    times = {
-        "instance_type": "p3.2xlarge",
-        "batch_size": 64,
-        "steps_per_epoch": 100,
-        "first_iteration_seconds": 2.0,
-        "iteration_seconds": [0.1] * 10,
-        "validation_seconds": [1.0, 0.5],
-    }
-    return vs.Profile.from_times(**{**times, **changed})
+    times = {"init_seconds": None, "first_iteration_seconds": 2.0, "validation_seconds": [1.0, 0.5], "model": None}
+    return make_profile(**{"instance_type": "p3.2xlarge", "steps": 10, **times, **changed})
 
 
 def epochs_only(**changed: Any) -> vs.Profile:
-    times = {"instance_type": "p3.2xlarge", "first_epoch_seconds": 9.0, "later_epoch_seconds": [5.0, 5.0]}
-    return vs.Profile.from_times(**{**times, **changed})
-
-
-def out_of_memory() -> vs.Profile:
-    return steps().model_copy(update={"outcome": "out_of_memory"})
-
-
-def without_steady_steps() -> vs.Profile:
-    profile = steps()
-    timeline = profile.timeline.model_copy(update={"steps": type(profile.timeline.steps)()})
-    return profile.model_copy(update={"timeline": timeline})
+    return make_epoch_profile("p3.2xlarge", 9.0, 5.0, 5.0, **{"batch_size": None, **changed})
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
@@ -49,7 +33,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "fractional epochs": (lambda: vs.estimate(steps(), epochs=2.5), "whole number of at least 1"),  # type: ignore[arg-type]
     "endless epochs": (lambda: vs.estimate(steps(), epochs=float("inf")), "whole number"),  # type: ignore[arg-type]
     "text epochs": (lambda: vs.estimate(steps(), epochs="5"), "whole number"),  # type: ignore[arg-type]
-    "no steady step": (lambda: vs.estimate(without_steady_steps(), epochs=5), "Probe more steps"),
+    "no steady step": (lambda: vs.estimate(steps(timeline={"steps": Steps()}), epochs=5), "Probe more steps"),
     "no epochs to 5.1": (lambda: vs.estimate(steps(), epochs=5, method="malta-epoch"), "EpochProbe"),
     "no steps to 5.3": (lambda: vs.estimate(epochs_only(), epochs=5, method="malta-iteration"), "IterationProbe"),
     "no steps to 5.4": (
@@ -57,10 +41,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "IterationProbe",
     ),
     "other batch size": (lambda: vs.estimate(steps(), epochs=5, batch_size=128), "Probe at 128"),
-    "batch sizes that contradict": (lambda: vs.estimate([steps(), steps(batch_size=32)], epochs=5), "apart"),
+    "batch sizes that contradict": (lambda: vs.estimate([steps(), steps(batch_size=32)], epochs=5), "separately"),
     "machines that contradict": (
         lambda: vs.estimate([steps(), steps(instance_type="p2.xlarge")], epochs=5),
-        "apart",
+        "separately",
     ),
     "unknown steps": (lambda: vs.estimate(steps(steps_per_epoch=None), epochs=5), "steps_per_epoch="),
     "more steps than can be counted": (lambda: vs.estimate(steps(), epochs=5, steps_per_epoch=1e19), "from 1 to"),
@@ -72,11 +56,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "epochs of unknown size": (lambda: vs.estimate(epochs_only(batch_size=8), epochs=5, examples=99), "IterationProbe"),
     "validation of unknown size": (
         lambda: vs.estimate(steps(), epochs=5, validation_examples=500),
-        "Leave validation_examples out",
+        "Omit validation_examples",
     ),
     "validation of unknown batches": (
         lambda: vs.estimate(steps(), epochs=5, workload=vs.Workload(validation_steps=50)),
-        "Leave validation_steps out",
+        "Omit validation_steps",
     ),
     "other validation of whole epochs": (
         lambda: vs.estimate(epochs_only(), epochs=5, validation_examples=500, batch_size=64),
@@ -90,12 +74,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: vs.estimate(epochs_only(validation_examples=500), epochs=5, validation_examples=0),
         "IterationProbe",
     ),
-    "out of memory": (lambda: vs.estimate(out_of_memory(), epochs=5), "smaller batch size"),
+    "out of memory": (lambda: vs.estimate(steps(outcome="out_of_memory"), epochs=5), "smaller batch size"),
     "confidence": (lambda: vs.estimate(steps(), epochs=5, confidence=90), "0.5 to 0.999"),
     "boot": (lambda: vs.estimate(steps(), epochs=5, boot_seconds=-1), "at least 0"),
     "fraction of an example": (lambda: vs.estimate(steps(), epochs=5, examples=0.5), "whole number"),  # type: ignore[arg-type]
     "empty phases": (lambda: vs.estimate(steps(), phases=[]), "pairs"),
-    "phases that contradict": (lambda: vs.estimate(steps(), epochs=9, phases=[(3, 1.0), (5, 2.0)]), "Leave epochs out"),
+    "phases that contradict": (lambda: vs.estimate(steps(), epochs=9, phases=[(3, 1.0), (5, 2.0)]), "Omit epochs"),
     "phases of two machines": (
         lambda: vs.estimate(steps(), phases=[(3, 1.0), (2, steps(instance_type="p2.xlarge"))]),
         "different machines",
@@ -105,7 +89,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused_with_the_profile_and_a_remedy(case: str) -> None:
+def test_errors_name_the_profile_and_a_remedy(case: str) -> None:
     ask, remedy = REFUSED[case]
     with pytest.raises(VmselectError) as refused:
         ask()
@@ -134,7 +118,7 @@ WRONG: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda value: str(value)[:12])
-def test_no_argument_raises_anything_outside_the_family(wrong: Any) -> None:
+def test_arguments_raise_own_errors_only(wrong: Any) -> None:
     for name in (
         "epochs", "method", "batch_size", "examples", "validation_examples", "steps_per_epoch", "confidence", "phases",
         "boot_seconds", "workload",
@@ -150,27 +134,23 @@ def test_no_argument_raises_anything_outside_the_family(wrong: Any) -> None:
             vs.Workload(**{name: wrong})
 
 
-def test_a_workload_says_what_its_fields_say() -> None:
+def test_a_workload_equals_its_fields() -> None:
     profile = steps(examples=6_400, validation_examples=640)
     fields = {"examples": 3_200.0, "validation_examples": np.int64(1_280), "batch_size": 64.0}
     assert vs.estimate(profile, epochs=5, workload=vs.Workload(**fields)) == vs.estimate(profile, epochs=5, **fields)  # type: ignore[arg-type]
     rarely = vs.estimate(profile, epochs=6, workload=vs.Workload(validation_freq=3))
     assert rarely.terms["later_validations"] == pytest.approx(0.5)
-    with pytest.raises(ArgumentError, match="Say it once"):
+    with pytest.raises(ArgumentError, match="examples is 99"):
         vs.estimate(profile, epochs=5, examples=99, workload=vs.Workload(examples=98))
 
 
-def test_the_same_measurement_counts_once() -> None:
+def test_copies_of_a_profile_count_once() -> None:
     profile = steps()
     assert vs.estimate([profile, profile], epochs=5) == vs.estimate(profile, epochs=5)
 
 
 def test_trainings_by_different_backends_are_no_repetitions() -> None:
-    profile = steps()
-    other = {
-        name: steps().model_copy(update={"environment": profile.environment.model_copy(update={"backend": name})})
-        for name in ("jax", "tensorflow")
-    }
+    other = {name: steps(environment={"backend": name}) for name in ("jax", "tensorflow")}
     with pytest.raises(EstimateError, match="backend"):
         vs.estimate(list(other.values()), epochs=5)
     with pytest.raises(EstimateError, match="backend"):
@@ -182,7 +162,7 @@ def test_unknown_methods_are_listed() -> None:
         vs.estimate(steps(), epochs=5, method="best")
 
 
-def test_nothing_to_estimate_from() -> None:
+def test_missing_profiles_and_epochs() -> None:
     with pytest.raises(ArgumentError, match="no profiles"):
         vs.estimate([], epochs=5)
     with pytest.raises(ArgumentError, match="epochs="):
@@ -210,7 +190,7 @@ def test_the_dissertations_methods_agree_with_its_equations() -> None:
     }
 
 
-def test_another_data_set_scales_the_terms_that_it_touches() -> None:
+def test_another_data_set_scales_its_terms() -> None:
     profile = steps(examples=6_400, validation_examples=640)
     base = vs.estimate(profile, epochs=10).terms
     bigger = vs.estimate(profile, epochs=10, examples=12_800, validation_examples=1_280).terms
@@ -224,12 +204,10 @@ def test_another_data_set_scales_the_terms_that_it_touches() -> None:
 def test_validations_scale_by_their_batches() -> None:
     def validating(*batches: int | None, **setup: Any) -> vs.Profile:
         found = tuple(Validation(epoch=n, seconds=1.0, batches=count) for n, count in enumerate(batches))
-        profile = steps(validation_examples=640)
-        timeline = profile.timeline.model_copy(update={"validations": found})
-        return profile.model_copy(update={"timeline": timeline, "setup": profile.setup.model_copy(update=setup)})
+        return steps(validation_examples=640, timeline={"validations": found}, setup=setup)
 
-    def later(profile: vs.Profile, **said: Any) -> float:
-        return vs.estimate(profile, epochs=11, workload=vs.Workload(**said)).terms["later_validations"]
+    def later(profile: vs.Profile, **workload: Any) -> float:
+        return vs.estimate(profile, epochs=11, workload=vs.Workload(**workload)).terms["later_validations"]
 
     assert later(validating(10, 10), validation_steps=1_000) == pytest.approx(10 * 100.0)
     assert later(validating(10, 10), validation_steps=20, validation_examples=640) == pytest.approx(10 * 2.0)
@@ -249,14 +227,6 @@ def test_whole_epochs_know_their_own_validation() -> None:
     assert without.seconds == pytest.approx(29.0)
 
 
-def test_steps_are_counted_in_full_unless_the_input_drops_the_remainder() -> None:
-    assert vs.Workload.of(steps(), examples=6_401).steps_per_epoch == 101
-    dropping = steps(examples=6_401, steps_per_epoch=100)
-    dropping = dropping.model_copy(update={"setup": dropping.setup.model_copy(update={"partial_batch": 0})})
-    assert vs.Workload.of(dropping, examples=9_999).steps_per_epoch == 156
-    assert vs.Workload.of(steps(), steps_per_epoch=40_512 / 256).steps_per_epoch == 158.25
-
-
 def test_numbers_of_numpy_are_numbers() -> None:
     ours = vs.estimate(steps(), epochs=3, examples=3_200, validation_examples=0, confidence=0.75, boot_seconds=60.0)
     theirs = vs.estimate(
@@ -268,13 +238,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
         boot_seconds=np.float32(60),
     )
     assert json.dumps(theirs.to_dict()) == json.dumps(ours.to_dict())
-
-
-def test_boot_is_a_term_of_its_own() -> None:
-    plain, booted = (vs.estimate(steps(), epochs=5, boot_seconds=boot) for boot in (0, 90))
-    assert booted.terms["boot"] == 90
-    assert booted.seconds == pytest.approx(plain.seconds + 90)
-    assert booted.low == pytest.approx(plain.low + 90)
 
 
 def test_phases_add_up() -> None:
@@ -291,19 +254,7 @@ def test_phases_add_up() -> None:
     assert doubled.low < doubled.seconds < doubled.high
 
 
-def test_a_phase_is_as_sure_as_its_epochs_or_less() -> None:
-    """Ordinary epochs keep their interval, slower ones stretch it, and faster ones do not shrink it."""
-    whole = vs.estimate(steps(), epochs=10)
-    width = {}
-    for factor in (0.5, 1.0, 3.0):
-        phase = vs.estimate(steps(), phases=[(10, factor)])
-        width[factor] = (phase.seconds - phase.low, phase.high - phase.seconds)
-    assert width[1.0] == pytest.approx((whole.seconds - whole.low, whole.high - whole.seconds))
-    assert width[0.5] == pytest.approx(width[1.0])
-    assert width[3.0] == pytest.approx([3 * side for side in width[1.0]])
-
-
-def test_repetitions_that_disagree_say_so() -> None:
+def test_repetitions_that_disagree_have_a_finding() -> None:
     merged = vs.estimate([steps(), steps(iteration_seconds=[0.3] * 10)], epochs=10)
     assert "repetitions-disagree" in {finding.code for finding in merged.findings}
     assert merged.terms["steady_iterations"] == pytest.approx(0.2 * 999)
@@ -313,3 +264,128 @@ def test_an_estimate_prints_as_a_sentence_and_as_json() -> None:
     estimate = vs.estimate(steps(), epochs=10)
     assert str(estimate).startswith("p3.2xlarge, batch 64: 10 epochs in 1 min")
     assert estimate.to_dict()["terms"]["first_iteration"] == 2.0
+
+
+def test_defaults_of_a_model() -> None:
+    model = RuntimeModel(title="x", method="robust", confidence=0.9, terms={"a": (1.0, 2.0), "b": (10.0, 20.0)})
+    assert (model.low, model.high, model.has_interval) == ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), False)
+    assert (model.first_validation_seconds, model.validation_seconds, model.validation_freq) == (0.0, 0.0, 1)
+    assert (model.idle_seconds, model.repetitions, model.findings) == (0.0, (), ())
+    assert (model.fixed_seconds, model.epoch_seconds, model.seconds(3)) == (11.0, 22.0, 77.0)
+
+
+def epochs_of(
+    seconds: list[float], *, steps: list[int] | None = None, boundaries: tuple[Boundary, ...] = (), **setup: Any
+) -> Profile:
+    counts = steps or [None] * len(seconds)  # type: ignore[list-item]
+    whole = tuple(
+        Epoch(epoch=number, seconds=one, steps=count)
+        for number, (one, count) in enumerate(zip(seconds, counts, strict=True))
+    )
+    return Profile(
+        created=datetime(2026, 1, 1, tzinfo=UTC),
+        outcome="watched",
+        probe="epoch",
+        setup=Setup(**setup),
+        timeline=Timeline(init_seconds=0.0, init_source="given", epochs=whole, boundaries=boundaries),
+    )
+
+
+def test_whole_epochs_scale_with_the_examples() -> None:
+    profile = epochs_of([10.0, 10.0, 10.0], examples=1_000)
+    assert vs.estimate(profile, epochs=5).seconds == pytest.approx(50.0)
+    assert vs.estimate(profile, epochs=5, examples=1_500, batch_size=10).seconds == pytest.approx(75.0)
+    by_steps = epochs_of([10.0, 10.0, 10.0], steps=[100] * 3, batch_size=10)
+    assert vs.estimate(by_steps, epochs=5, steps_per_epoch=50).seconds == pytest.approx(25.0)
+    with pytest.raises(EstimateError, match="whole epochs of unknown size"):
+        vs.estimate(epochs_of([10.0, 10.0, 10.0]), epochs=5, examples=1_500, batch_size=10)
+
+
+STEADY = vs.Profile.from_times(
+    instance_type="x", batch_size=8, steps_per_epoch=100, init_seconds=4.0, first_iteration_seconds=2.0,
+    iteration_seconds=[0.1] * 20, validation_seconds=[1.0, 0.5],
+)  # fmt: skip
+
+
+def test_a_phase_scales_its_epochs_and_nothing_that_comes_once() -> None:
+    two = vs.estimate(STEADY, phases=[(2, 1.0), (3, 0.5)])
+    assert two.terms == pytest.approx(
+        {
+            "initialization": 4.0,
+            "first_iteration": 2.0,
+            "steady_iterations": 199 * 0.1 + 300 * 0.05,
+            "first_validation": 1.0,
+            "later_validations": 0.5 + 3 * 0.25,
+        }
+    )
+    assert (two.seconds, two.epochs) == (pytest.approx(sum(two.terms.values())), 5)
+    slow = vs.estimate(STEADY, phases=[(1, 3.0)])
+    assert slow.terms["first_validation"] == pytest.approx(0.5 + 3 * 0.5)  # it compiles no more slowly
+    assert slow.terms["steady_iterations"] == pytest.approx(-0.1 + 100 * 0.3)
+
+
+def test_half_widths_of_phases_add_in_full_and_never_shrink() -> None:
+    def widths(*phases: tuple[int, float]) -> tuple[float, float]:
+        found = vs.estimate(STEADY, phases=list(phases))
+        return found.seconds - found.low, found.high - found.seconds
+
+    alone = vs.estimate(STEADY, epochs=5)
+    once = (alone.seconds - alone.low, alone.high - alone.seconds)
+    assert widths((5, 1.0)) == pytest.approx(once)
+    assert widths((5, 0.1)) == pytest.approx(once)
+    assert widths((5, 2.0)) == pytest.approx([2 * width for width in once])
+    assert widths((5, 1.0), (5, 2.0)) == pytest.approx([3 * width for width in once])
+
+
+def test_a_phase_with_its_own_profile_compiles_again() -> None:
+    other = STEADY.model_copy(update={"id": "0" * 32})
+    both = vs.estimate(STEADY, phases=[(2, 1.0), (3, other)])
+    first, second = vs.estimate(STEADY, epochs=2), vs.estimate(STEADY, epochs=3)
+    assert both.seconds == pytest.approx(first.seconds + second.seconds - 4.0)  # the program starts once
+    assert both.terms["first_iteration"] == pytest.approx(4.0)
+    assert both.high - both.seconds == pytest.approx(first.high - first.seconds + second.high - second.seconds)
+
+
+def test_which_iterations_the_dissertation_takes() -> None:
+    given = {"steps_per_epoch": 10, "first_iteration_seconds": 100.0, "validation_seconds": [7.0, 3.0, 99.0]}
+    profile = steps(step_seconds=[float(n) for n in range(1, 13)], **given)
+
+    def seconds(method: str) -> float:
+        return vs.estimate(profile, epochs=2, method=method).seconds
+
+    assert seconds("malta-iteration:second") == pytest.approx(100 + 19 * 1 + 7 + 3)
+    assert seconds("malta-iteration:mean-2-10") == pytest.approx(100 + 19 * 5 + 7 + 3)
+    assert seconds("malta-iteration-no-validation:mean-2-10") == pytest.approx(100 + 19 * 5)
+    assert seconds("malta-iteration") == seconds("malta-iteration:second")
+
+
+def test_an_epoch_of_the_dissertation_includes_validation_and_boundary() -> None:
+    ends = (
+        Boundary(epoch=0, seconds=0.5),
+        Boundary(epoch=1, seconds=0.25),
+        Boundary(epoch=2, seconds=9.0, final=True),
+    )
+    profile = epochs_of([10.0, 6.0, 8.0], boundaries=ends)
+    checks = tuple(Validation(epoch=n, seconds=s) for n, s in enumerate((2.0, 1.0, 1.0)))
+    timeline = profile.timeline.model_copy(
+        update={"validations": checks, "init_seconds": 3.0, "fit_to_first_batch_seconds": 1.0}
+    )
+    found = vs.estimate(profile.model_copy(update={"timeline": timeline}), epochs=4, method="malta-epoch")
+    later = ((6.0 + 1.0 + 0.5) + (8.0 + 1.0 + 0.25)) / 2
+    assert found.seconds == pytest.approx(3.0 + 1.0 + 12.0 + 3 * later)
+    test = Validation(epoch=2, seconds=30.0)  # when all is done: once, whichever method adds it up
+    tested = profile.model_copy(update={"timeline": timeline.model_copy(update={"validations": (*checks, test)})})
+    assert vs.estimate(tested, epochs=4, method="malta-epoch").seconds == pytest.approx(found.seconds + 30.0)
+    given = vs.Profile.from_times(first_epoch_seconds=12.0, later_epoch_seconds=[7.0], validation_seconds=[2.0, 1.0])
+    assert vs.estimate(given, epochs=4, method="malta-epoch").seconds == pytest.approx(12.0 + 3 * 7.0)
+
+
+@pytest.mark.parametrize("method", ["robust", "malta-epoch"])
+def test_pauses_that_were_taken_out_of_whole_epochs_are_part_of_them(method: str) -> None:
+    """As in files of an EpochProbe that took them out; one that leaves them in lists none."""
+    profile, whole = epochs_of([10.0, 6.0, 6.0]), epochs_of([13.0, 8.0, 8.0])
+    lengths = ((0, 3.0), (1, 0.5), (1, 1.5), (2, 2.0))
+    pauses = tuple(Pause(cause="garbage collection", epoch=e, batch=0, seconds=s) for e, s in lengths)
+    taken_out = profile.model_copy(update={"timeline": profile.timeline.model_copy(update={"pauses": pauses})})
+    found = vs.estimate(taken_out, epochs=9, method=method)
+    assert found.seconds == pytest.approx(vs.estimate(whole, epochs=9, method=method).seconds)

@@ -1,4 +1,4 @@
-"""Step time across batch sizes: between fine, up to twice flagged, beyond refused, memory respected."""
+"""Times at batch sizes that were not probed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vmselect as vs
+from tests.support.profiles import make_epoch_profile, make_profile
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation import RuntimeModel, fit_runtime
-from vmselect.estimation.batch_sizes import BEYOND_PER_OCTAVE, _count_steps, interpolate_time, neighbours
+from vmselect.estimation.batch_sizes import EXTRAPOLATION_WIDTH, _count_steps, _curvature, interpolate_time
 
 EXAMPLES = 64_000
 
@@ -20,22 +21,25 @@ EXAMPLES = 64_000
 def profile(batch_size: int, seconds: float | None = None, **options: Any) -> vs.Profile:
     """A machine whose step takes 20 ms and 1 ms per example."""
     step = 0.02 + 0.001 * batch_size if seconds is None else seconds
-    given = {"iteration_seconds": [step] * 12, "first_iteration_seconds": 3.0, "init_seconds": 2.0} | options
-    steps = -(-EXAMPLES // batch_size)
-    return vs.Profile.from_times(instance_type="a", batch_size=batch_size, steps_per_epoch=steps, **given)
+    given = {
+        "first_iteration_seconds": 3.0,
+        "init_seconds": 2.0,
+        "steps_per_epoch": -(-EXAMPLES // batch_size),
+    } | options
+    return make_profile("a", step, steps=12, batch_size=batch_size, **given)
 
 
-def fit_runtime_at(profiles: list[vs.Profile], batch_size: int, **options: Any) -> RuntimeModel:
+def fit_at(profiles: list[vs.Profile], batch_size: int, **options: Any) -> RuntimeModel:
     return fit_runtime(profiles, batch_size=batch_size, **options)
 
 
 def out_of_memory(batch_size: int) -> vs.Profile:
-    return profile(batch_size).model_copy(update={"outcome": "out_of_memory"})
+    return profile(batch_size, outcome="out_of_memory")
 
 
-def test_between_two_sizes_an_affine_machine_is_met_exactly() -> None:
-    model = fit_runtime_at([profile(32), profile(128)], 64)
-    truth = fit_runtime_at([profile(64)], 64)
+def test_interpolation_is_exact_for_an_affine_machine() -> None:
+    model = fit_at([profile(32), profile(128)], 64)
+    truth = fit_at([profile(64)], 64)
     for epochs in (1, 5, 50):
         assert model.seconds(epochs) == pytest.approx(truth.seconds(epochs), rel=1e-3)
     assert [f.code for f in model.findings if f.code.startswith("batch-size")] == ["batch-size-interpolated"]
@@ -43,30 +47,17 @@ def test_between_two_sizes_an_affine_machine_is_met_exactly() -> None:
 
 def test_a_size_that_was_probed_is_taken_as_it_is() -> None:
     odd = [profile(32), profile(64, 0.5), profile(128)]
-    assert fit_runtime_at(odd, 64) == fit_runtime_at([profile(64, 0.5)], 64)
-
-
-def test_estimate_and_fit_runtime_are_one_door() -> None:
-    profiles = [profile(32), profile(128)]
-    assert vs.estimate(profiles, epochs=5, batch_size=64.0) == fit_runtime(profiles, batch_size=64).at(5)  # type: ignore[arg-type]
-    longer = fit_runtime(profiles, batch_size=64, steps_per_epoch=2_000)
-    assert longer.epoch_seconds == pytest.approx(2_000 * 0.084)
-
-
-def test_with_three_sizes_the_fit_is_piecewise() -> None:
-    times = {16: 1.0, 64: 1.0, 256: 4.0}
-    assert interpolate_time(times, 32).value == 1.0
-    assert interpolate_time(times, 160).value == pytest.approx(2.5)
+    assert fit_at(odd, 64) == fit_at([profile(64, 0.5)], 64)
 
 
 def test_the_interval_is_wider_than_that_of_a_probed_size() -> None:
-    between = fit_runtime_at([profile(32), profile(128)], 64).at(10)
-    probed = fit_runtime_at([profile(64)], 64).at(10)
+    between = fit_at([profile(32), profile(128)], 64).at(10)
+    probed = fit_at([profile(64)], 64).at(10)
     assert between.high - between.low > probed.high - probed.low
     assert between.low <= probed.seconds <= between.high
 
 
-def test_a_third_size_tells_how_far_the_line_bends() -> None:
+def test_a_third_size_shows_the_curvature() -> None:
     straight = interpolate_time({16: 1.0, 64: 2.5, 128: 4.5}, 32)
     bent = interpolate_time({16: 1.0, 64: 2.5, 128: 9.0}, 32)  # 64 lies 39 % below the line through 16 and 128
     plain = interpolate_time({16: 1.0, 64: 2.5}, 32)
@@ -76,8 +67,8 @@ def test_a_third_size_tells_how_far_the_line_bends() -> None:
     assert bent.above == pytest.approx(math.hypot(plain.above, 1 - 2.5 / line))
     assert bent.below > plain.below
     near, far = (
-        fit_runtime_at([profile(32), profile(128), profile(256)], 64),
-        fit_runtime_at([profile(32), profile(128), profile(256, 1.0)], 64),
+        fit_at([profile(32), profile(128), profile(256)], 64),
+        fit_at([profile(32), profile(128), profile(256, 1.0)], 64),
     )
     assert far.high[2] > near.high[2]
 
@@ -94,13 +85,13 @@ def test_the_low_end_reaches_what_a_machine_that_is_full_or_not_would_take() -> 
 
 
 @pytest.mark.parametrize("wanted", [3, 4, 5, 100, 128])
-def test_beyond_all_sizes_the_interval_grows_with_the_distance(wanted: int) -> None:
+def test_the_interval_of_an_extrapolation_grows_with_the_distance(wanted: int) -> None:
     times = {6: 1.0, 64: 4.0}
     found = interpolate_time(times, wanted)
     near = 6 if wanted < 6 else 64
     assert found.source == "extrapolated"
     assert found.below == found.above
-    assert found.above == pytest.approx(BEYOND_PER_OCTAVE * abs(math.log2(wanted / near)))
+    assert found.above == pytest.approx(EXTRAPOLATION_WIDTH * abs(math.log2(wanted / near)))
     bent = interpolate_time(times | {20: 3.0}, wanted)
     assert bent.above > found.above
 
@@ -109,26 +100,26 @@ def test_a_larger_batch_that_took_less_time_widens_the_interval() -> None:
     assert interpolate_time({16: 1.2, 64: 1.0}, 32).above > 0.2 > interpolate_time({16: 1.0, 64: 1.0}, 32).above
 
 
-def test_up_to_twice_the_largest_is_flagged_and_beyond_refused() -> None:
+def test_extrapolation_reaches_twice_the_largest_size() -> None:
     profiles = [profile(32), profile(128)]
-    assert "batch-size-extrapolated" in {f.code for f in fit_runtime_at(profiles, 256).findings}
-    assert "batch-size-extrapolated" in {f.code for f in fit_runtime_at(profiles, 16).findings}
+    assert "batch-size-extrapolated" in {f.code for f in fit_at(profiles, 256).findings}
+    assert "batch-size-extrapolated" in {f.code for f in fit_at(profiles, 16).findings}
     for size in (257, 15):
         with pytest.raises(EstimateError, match=f"Probe at {size}"):
-            fit_runtime_at(profiles, size)
+            fit_at(profiles, size)
 
 
-def test_one_size_alone_tells_nothing_about_another() -> None:
+def test_one_size_is_not_enough() -> None:
     with pytest.raises(EstimateError, match="one other size"):
-        fit_runtime_at([profile(32), profile(32)], 64)
+        fit_at([profile(32), profile(32)], 64)
 
 
-def test_memory_that_ran_out_is_respected() -> None:
+def test_sizes_that_ran_out_of_memory_are_errors() -> None:
     profiles = [profile(32), profile(128), out_of_memory(200)]
-    assert fit_runtime_at(profiles, 150).epoch_seconds > 0
+    assert fit_at(profiles, 150).epoch_seconds > 0
     for size in (200, 256):
         with pytest.raises(EstimateError, match="ran out of memory"):
-            fit_runtime_at(profiles, size)
+            fit_at(profiles, size)
 
 
 def test_a_step_that_grows_faster_than_its_batch_does_not_spoil_the_sizes_below() -> None:
@@ -140,33 +131,31 @@ def test_a_step_that_grows_faster_than_its_batch_does_not_spoil_the_sizes_below(
 def test_whole_epochs_without_steps_do_as_well() -> None:
     def epochs(batch_size: int) -> vs.Profile:
         seconds = EXAMPLES / batch_size * (0.02 + 0.001 * batch_size)
-        return vs.Profile.from_times(
-            instance_type="a", batch_size=batch_size, first_epoch_seconds=seconds + 5, later_epoch_seconds=[seconds] * 3
-        )
+        return make_epoch_profile("a", seconds + 5, *[seconds] * 3, batch_size=batch_size)
 
-    model = fit_runtime_at([epochs(32), epochs(128)], 64)
+    model = fit_at([epochs(32), epochs(128)], 64)
     assert model.epoch_seconds == pytest.approx(EXAMPLES / 64 * 0.084)
     assert model.seconds(1) == pytest.approx(EXAMPLES / 64 * 0.084 + 5)
 
 
-def test_validation_is_passed_over_in_batches_too() -> None:
+def test_validation_is_interpolated_by_batches() -> None:
     def validated(batch_size: int) -> vs.Profile:
         later = 6_400 / batch_size * (0.01 + 0.0005 * batch_size)
         return profile(batch_size, validation_seconds=[later + 1, later])
 
-    model = fit_runtime_at([validated(32), validated(128)], 64)
+    model = fit_at([validated(32), validated(128)], 64)
     assert model.validation_seconds == pytest.approx(100 * 0.042)
     assert model.first_validation_seconds == pytest.approx(100 * 0.042 + 1)
 
 
 @pytest.mark.parametrize("method", ["malta-iteration", "malta-iteration-no-validation:mean-2-10"])
 def test_the_methods_of_the_dissertation_can_be_interpolated(method: str) -> None:
-    model = fit_runtime_at([profile(32), profile(128)], 64, method=method)
+    model = fit_at([profile(32), profile(128)], 64, method=method)
     assert model.epoch_seconds == pytest.approx(1000 * 0.084)
 
 
 def test_examples_of_another_training_change_the_steps() -> None:
-    model = fit_runtime_at([profile(32), profile(128)], 64, examples=6_400)
+    model = fit_at([profile(32), profile(128)], 64, examples=6_400)
     assert model.epoch_seconds == pytest.approx(100 * 0.084)
 
 
@@ -175,7 +164,7 @@ def test_examples_of_another_training_change_the_steps() -> None:
     [
         ([], 64, ArgumentError),
         (
-            [profile(32), vs.Profile.from_times(instance_type="b", batch_size=64, iteration_seconds=1)],
+            [profile(32), make_profile("b")],
             48,
             EstimateError,
         ),
@@ -183,23 +172,25 @@ def test_examples_of_another_training_change_the_steps() -> None:
         ([profile(32), profile(128)], True, ArgumentError),
     ],
 )
-def test_what_makes_no_line_is_refused(profiles: list[vs.Profile], size: int, error: type[Exception]) -> None:
+def test_profiles_that_form_no_line_are_rejected(profiles: list[vs.Profile], size: int, error: type[Exception]) -> None:
     with pytest.raises(error):
-        fit_runtime_at(profiles, size)
+        fit_at(profiles, size)
 
 
-def test_validation_batches_of_a_size_that_was_not_probed_are_refused() -> None:
+def test_validation_batches_of_a_size_that_was_not_probed_are_rejected() -> None:
     probed = [profile(size, validation_seconds=[1.0, 1.0]) for size in (32, 128)]
     with pytest.raises(EstimateError, match="Pass validation_examples="):
-        fit_runtime_at(probed, 64, workload=vs.Workload(validation_steps=9))
+        fit_at(probed, 64, workload=vs.Workload(validation_steps=9))
 
 
 sizes = st.integers(1, 4096)
+
+
 times = st.dictionaries(sizes, st.floats(1e-6, 1e3), min_size=2, max_size=6)
 
 
 @given(times, sizes)
-def test_an_interpolated_time_is_positive_and_between_its_neighbours(known: dict[int, float], size: int) -> None:
+def test_an_interpolated_time_is_positive_and_between_its_neighbors(known: dict[int, float], size: int) -> None:
     if not min(known) / 2 <= size <= max(known) * 2:
         with pytest.raises(EstimateError):
             interpolate_time(known, size)
@@ -222,63 +213,33 @@ def test_the_order_of_probes_changes_nothing(known: dict[int, float], size: int,
         assert interpolate_time(dict(items), size) == interpolate_time(known, size)
 
 
-@pytest.mark.parametrize(
-    ("size", "around"), [(8, (16, 32)), (16, (16, 32)), (24, (16, 32)), (40, (32, 64)), (64, (32, 64)), (99, (32, 64))]
-)
-def test_the_two_sizes_around_another(size: int, around: tuple[int, int]) -> None:
-    assert neighbours([16, 32, 64], size) == around
-
-
 @pytest.mark.parametrize(("size", "share"), [(32, 0.0), (80, 0.5), (104, 0.75), (20, 0.0), (200, 1.0)])
-def test_what_the_batch_size_hardly_changes_lies_between_by_distance(size: int, share: float) -> None:
+def test_other_terms_are_interpolated_linearly(size: int, share: float) -> None:
     """A start of 2 s at one size and of 6 s at the other; beyond both it is that of the nearer one."""
-    model = fit_runtime_at([profile(32), profile(128, init_seconds=6.0, first_iteration_seconds=7.0)], size)
+    model = fit_at([profile(32), profile(128, init_seconds=6.0, first_iteration_seconds=7.0)], size)
     assert model.terms["initialization"][0] == pytest.approx(2.0 + 4.0 * share)
     assert model.terms["first_iteration"][0] == pytest.approx(3.0 + 4.0 * share)
 
 
-def test_a_term_that_one_of_two_sizes_has_counts_by_distance() -> None:
-    model = fit_runtime_at([profile(32, init_seconds=None), profile(128, init_seconds=4.0)], 80)
+def test_a_term_of_one_size_is_interpolated_with_zero() -> None:
+    model = fit_at([profile(32, init_seconds=None), profile(128, init_seconds=4.0)], 80)
     assert model.terms["initialization"] == (pytest.approx(2.0), 0.0)
-    turned = fit_runtime_at([profile(32, init_seconds=4.0), profile(128, init_seconds=None)], 104)
+    turned = fit_at([profile(32, init_seconds=4.0), profile(128, init_seconds=None)], 104)
     assert turned.terms["initialization"] == (pytest.approx(1.0), 0.0)
 
 
 def test_a_first_validation_compiles_at_any_size() -> None:
     pair = [profile(32, validation_seconds=[5.0, 4.0]), profile(128, validation_seconds=[4.0, 1.0])]
-    model = fit_runtime_at(pair, 80)
+    model = fit_at(pair, 80)
     # 2,000 steps of 2 ms and 500 of 2 ms: as many seconds a batch, and 800 batches.
     assert model.validation_seconds == pytest.approx(1.6)
     assert model.first_validation_seconds == pytest.approx(1.6 + (1.0 + 3.0) / 2)
 
 
-@pytest.mark.parametrize(
-    ("counts", "size", "steps"),
-    [
-        ({32: 32, 128: 8}, 64, 16),  # 1,024 examples, as far as one can tell
-        ({32: 33, 128: 9}, 64, 17),  # from 1,025 to 1,056, and 1,152 at most: the smallest product is nearest
-        ({32: 31.25, 128: 7.8125}, 64, 15.625),  # counts that were not rounded stay so
-    ],
-)
-def test_steps_at_another_size_where_the_examples_are_not_known(
-    counts: dict[int, float], size: int, steps: float
-) -> None:
-    _, found = _count_steps(counts, size, None, [])
-    assert found == pytest.approx(steps)
-
-
-def test_steps_at_another_size_where_the_remainder_is_dropped() -> None:
-    assert _count_steps({32: 31, 128: 7}, 64, 1_000, [])[1] == 15
-    assert _count_steps({32: 32, 128: 8}, 64, 1_000, [])[1] == 16
-    assert _count_steps({32: 31, 128: 7}, 2_000, 1_000, [])[1] == 1
-    unknown = _count_steps({32: None, 128: 8}, 64, 1_000, [])
-    assert unknown == ({32: 1 / 32, 128: 1 / 128}, 1 / 64)
-
-
-def test_a_size_too_far_away_says_how_far_one_can_tell() -> None:
-    with pytest.raises(EstimateError, match=r"\(33 to 100\): times are given from 17 to 200\. Probe at 201\."):
+def test_a_size_too_far_away_names_the_possible_range() -> None:
+    with pytest.raises(EstimateError, match=r"\(33 to 100\).*from 17 to 200\. Probe at 201\."):
         interpolate_time({33: 1.0, 100: 2.0}, 201)
-    with pytest.raises(EstimateError, match=r"those probed \(16 to 64\): times are given from 8 to 128"):
+    with pytest.raises(EstimateError, match=r"\(16 to 64\).*from 8 to 128"):
         interpolate_time({16: 1.0, 32: 2.0, 64: 3.0}, 129)
     assert interpolate_time({33: 1.0, 100: 2.0}, 200).source == "extrapolated"
     assert interpolate_time({33: 1.0, 100: 2.0}, 17).source == "extrapolated"
@@ -287,19 +248,37 @@ def test_a_size_too_far_away_says_how_far_one_can_tell() -> None:
 
 
 def test_steps_that_take_no_time_take_none_at_another_size() -> None:
-    model = fit_runtime_at([profile(32, 0.0), profile(128, 0.0)], 64)
+    model = fit_at([profile(32, 0.0), profile(128, 0.0)], 64)
     assert model.seconds(5) == pytest.approx(5.0)  # the start, and the first step
 
 
 def test_a_size_that_was_probed_needs_no_line_through_others() -> None:
-    """Another size of which no validation was seen is a doubt about a line, and none about this size."""
-
-    def at(batch_size: int, **more: Any) -> vs.Profile:
-        return vs.Profile.from_times(
-            instance_type="a", batch_size=batch_size, steps_per_epoch=100, iteration_seconds=[0.1] * 20, **more
-        )
-
-    both = [at(32, validation_seconds=[2.0, 1.0]), at(128)]
+    """Missing validation at another size matters for interpolation only."""
+    both = [make_profile(batch_size=32, validation_seconds=[2.0, 1.0]), make_profile(batch_size=128)]
     assert vs.estimate(both, epochs=5, batch_size=32).seconds == vs.estimate(both[0], epochs=5).seconds
-    with pytest.raises(vs.errors.EstimateError, match="do not make one line"):
+    with pytest.raises(vs.errors.EstimateError, match="validation"):
         vs.estimate(both, epochs=5, batch_size=64)
+
+
+@pytest.mark.parametrize(
+    ("steps", "size", "examples", "wanted"),
+    [
+        ({16: 7, 64: 2}, 32, 100, 4),
+        ({16: 6, 64: 1}, 32, 100, 3),  # inputs that drop the remainder
+        ({16: 6, 64: 1}, 128, 100, 1),
+        ({16: 7, 64: 2}, 32, None, 4),  # at most 112 examples, by the smaller product
+        ({16: 7, 64: 1}, 32, None, 2),
+        ({16: 6.25, 64: 1.5}, 32, None, 3.0),
+        ({16: 7, 64: None}, 32, 100, 1 / 32),
+    ],
+)
+def test_steps_at_a_size_that_was_not_probed(steps: Any, size: int, examples: int | None, wanted: float) -> None:
+    at, found = _count_steps(steps, size, examples, [])
+    assert found == wanted
+    assert at == (steps if None not in steps.values() else {16: 1 / 16, 64: 1 / 64})
+
+
+def test_how_far_a_third_size_lies_from_the_line() -> None:
+    assert _curvature({16: 1.0, 64: 4.0}, 16, 64) == 0.0
+    assert _curvature({16: 1.0, 32: 3.0, 64: 4.0}, 16, 64) == pytest.approx(0.5)  # the line is at 2
+    assert _curvature({16: 1.0, 32: 1.0, 64: 4.0}, 32, 64) == pytest.approx(0.5)

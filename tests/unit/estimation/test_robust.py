@@ -1,24 +1,21 @@
-"""The robust method on timelines made by hand, where the right answer is known."""
+"""The robust method on profiles with known times."""
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import vmselect as vs
-from vmselect.cli import app
 from vmselect.errors import EstimateError
 from vmselect.estimation import fit_runtime
-from vmselect.estimation.autotune_wait import next_wake_up, split_wait
-from vmselect.estimation.statistics import locate
+from vmselect.estimation.autotune_wait import (
+    split_wait,
+)
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
 from vmselect.records.record import Fact
 from vmselect.records.usage import Summary, Usage
@@ -118,29 +115,6 @@ def test_one_stall_that_never_returns_moves_the_total_by_less_than_a_percent(pla
     assert stalled.seconds == pytest.approx(calm.seconds, rel=0.01)
     assert stalled.high > calm.high, "a stall that may recur belongs in the high end"
     assert "lone-stall" in {finding.code for finding in stalled.findings}
-
-
-def test_recurring_slow_steps_stay_in_the_mean() -> None:
-    assert locate([1.0] * 38 + [3.0] * 2).value == pytest.approx(1.1)
-    assert locate([1.0] * 38 + [11.0] * 2).value == pytest.approx(1.5)
-
-
-@pytest.mark.parametrize("covers", [1, 4])
-def test_of_a_lone_reading_that_may_recur_half_counts_at_its_rate_and_half_once(covers: int) -> None:
-    units = [covers] * 40
-    for excess, recurring in ((1.9, 1.0), (2.1, 0.5), (4.9, 0.5), (5.1, 0.0)):
-        level = locate([1.0 * covers] * 39 + [covers + excess], units=units)
-        assert level.value == pytest.approx(1 + recurring * excess / sum(units))
-        assert level.stall == pytest.approx((1 - recurring) * excess)
-        # Whether all of it recurs, or none: both are within the interval.
-        assert (
-            level.value - level.half_width_below
-            <= 1.0
-            < 1 + excess / sum(units)
-            <= level.value + level.half_width_above
-        )
-    assert locate([1.0] * 38 + [4.0] * 2).value == pytest.approx(1.15), "two of them recur"
-    assert locate([1.0] * 2 + [4.0]).value == pytest.approx(2.0), "three readings tell nothing"
 
 
 def test_random_slow_steps_leave_no_bias_and_the_interval_holds() -> None:
@@ -249,28 +223,6 @@ def test_an_epoch_profile_needs_no_steps() -> None:
     assert estimate.low < estimate.seconds < estimate.high
 
 
-def test_one_given_iteration_has_a_wide_interval_and_says_so() -> None:
-    one = vs.Profile.from_times(steps_per_epoch=100, first_iteration_seconds=1.0, iteration_seconds=0.1)
-    many = vs.Profile.from_times(steps_per_epoch=100, first_iteration_seconds=1.0, iteration_seconds=[0.1] * 20)
-    wide, narrow = (vs.estimate(profile, epochs=10) for profile in (one, many))
-    assert wide.seconds == pytest.approx(narrow.seconds)
-    assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
-    assert "few-readings" in {finding.code for finding in wide.findings}
-
-
-def test_a_watched_recipe_that_changes_says_so() -> None:
-    def whole(seconds: Sequence[float]) -> Profile:
-        return vs.Profile.from_times(first_epoch_seconds=10.0, later_epoch_seconds=list(seconds))
-
-    changing = vs.estimate(whole([5.0, 5.1, 5.0, 9.9, 10.0, 10.1]), epochs=10)
-    constant = vs.estimate(whole([5.0, 5.1, 5.0, 4.9, 5.0, 5.1]), epochs=10)
-    assert "changing-epochs" in {finding.code for finding in changing.findings}
-    assert "changing-epochs" not in {finding.code for finding in constant.findings}
-    # A step of a fifth, in epochs that differ by as much among themselves, is no change.
-    noisy = vs.estimate(whole([4.0, 5.0, 6.0, 5.0, 6.0, 7.0]), epochs=10)
-    assert "changing-epochs" not in {finding.code for finding in noisy.findings}
-
-
 @pytest.mark.parametrize(("readings", "assumed"), [(1, True), (2, False), (3, False)])
 def test_two_batches_of_a_validation_that_was_cut_are_better_than_a_guess(readings: int, assumed: bool) -> None:
     cut = Validation(epoch=0, seconds=0.2 * readings, truncated=True, batch_seconds=(0.2,) * readings)
@@ -352,17 +304,6 @@ def waiting(*, truncated: bool = True, busy: float = 1.0, boundary: float = 0.01
     timeline = profile.timeline.model_copy(update={"cpu_seconds": 50.0 * busy, "wall_seconds": 50.0})
     environment = profile.environment.model_copy(update={"usable_cores": 1})
     return profile.model_copy(update={"timeline": timeline, "environment": environment})
-
-
-def test_check_tells_what_an_estimate_finds_about_the_training_itself(tmp_path: Path) -> None:
-    sleeping, steady = waiting(), waiting(self_tuning_input=False)
-    codes = {}
-    for name, profile in (("sleeping", sleeping), ("steady", steady)):
-        profile.save(tmp_path / f"{name}.json")
-        shown = CliRunner().invoke(app, ["check", str(tmp_path / f"{name}.json"), "--format", "json"])
-        codes[name] = {row["code"]: row["remedy"] for row in json.loads(shown.stdout)}
-    assert "from_tensor_slices((x, y))" in codes["sleeping"].pop("waits-between-epochs")
-    assert codes["sleeping"] == codes["steady"]
 
 
 WAIT = 20.47 - 12.0
@@ -506,15 +447,6 @@ def test_what_pipelines_of_several_devices_waited_is_taken_out_of_what_was_seen(
     assert "long-boundary" not in {f.code for f in seen.findings}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "wake_up"),
-    [(0.011, 0.03), (12.6, 20.47), (20.47, 20.47), (20.48, 40.95), (82.0, 141.91), (1_000, 1_041.91)],
-)
-def test_when_the_thread_wakes_up(seconds: float, wake_up: float) -> None:
-    """At 0.01, 0.03, 0.07 ... 81.91 s, then every minute."""
-    assert next_wake_up(seconds) == pytest.approx(wake_up)
-
-
 def with_parts(profile: Profile, *endings: float, pauses: Sequence[float] = (), boundary: float = 4.0) -> Profile:
     timeline = profile.timeline.model_copy(
         update={
@@ -548,16 +480,6 @@ def test_one_end_of_an_epoch_tells_little_about_later_ones() -> None:
     assert estimate.terms["epoch_boundaries"] == pytest.approx(3.0 + 100 * 1.5)
     assert estimate.high - estimate.seconds > 100 * 1.5
     assert estimate.seconds - estimate.low > 100 * 1.5
-
-
-def test_a_machine_that_changed_its_speed_while_probed_is_named_and_slow_steps_among_others_are_not() -> None:
-    def said(*epochs: Sequence[float]) -> bool:
-        return "changing-speed" in {finding.code for finding in vs.estimate(make(list(epochs)), epochs=10).findings}
-
-    assert said([STEP] * 20, [1.4 * STEP] * 20)
-    assert not said([STEP] * 20, [1.2 * STEP] * 20)
-    assert not said(*[[STEP, STEP, STEP, 3 * STEP] * 5] * 2)
-    assert not said([STEP] * 4, [2 * STEP] * 4)  # too few to tell
 
 
 def test_many_readings_of_a_changing_speed_are_no_surer_than_few() -> None:
@@ -617,11 +539,6 @@ def test_a_lone_slow_epoch_counts_once() -> None:
     assert predict(10.0, 10.0, 10.6) == pytest.approx(12.0 + 99 * 10.0 + 0.6)  # from a twentieth on it is none
     assert predict(10.0, 11.0) == pytest.approx(12.0 + 99 * 10.5)  # which of two is the slow one?
     assert predict(10.0, 10.0, 10.0, 11.0, 11.0) == pytest.approx(12.0 + 99 * 10.4)  # it recurs
-
-
-def test_openings_are_averaged() -> None:
-    profile = make([[STEP] * 20] * 3)
-    assert boundaries_of(profile, (0.0, 0.5), (0.0, 0.3), (0.0, 0.0)) == pytest.approx(9 * 0.4)
 
 
 def test_a_lone_boundary_that_is_very_long_is_not_believed_to_recur() -> None:

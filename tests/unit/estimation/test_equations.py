@@ -11,7 +11,7 @@ import vmselect as vs
 from vmselect import equations
 from vmselect.units import cost_usd
 
-SEEDS = Path(__file__).parents[1] / "data" / "malta"
+SEEDS = Path(__file__).parents[2] / "data" / "malta"
 SEISMIC_EXAMPLES = 40_512
 
 

@@ -23,7 +23,7 @@ from vmselect.estimation.batch_sizes import interpolate_time
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
 from vmselect.records.training import Step
 
-PINNED = Path(__file__).parents[1] / "data" / "estimates" / "numbers.json"
+PINNED = Path(__file__).parents[2] / "data" / "estimates" / "numbers.json"
 SEEDS = range(45)
 
 
@@ -110,8 +110,8 @@ def compute() -> dict[str, Any]:
     for seed in SEEDS:
         profile = make_profile(seed)
         for method in METHODS if seed % 5 == 0 else ["robust"]:
-            for name, said in {"": {}, " more": {"examples": 7_777, "validation_examples": 99}}.items():
-                numbers[f"{seed} {method}{name}"] = answer(profile, method=method, **said)
+            for name, options in {"": {}, " more": {"examples": 7_777, "validation_examples": 99}}.items():
+                numbers[f"{seed} {method}{name}"] = answer(profile, method=method, **options)
         if seed % 2 == 0:
             numbers[f"{seed} repeated"] = answer([profile, repeat(profile, seed)], method="robust")
             numbers[f"{seed} long"] = answer(lengthen(profile), method="robust")
@@ -121,18 +121,18 @@ def compute() -> dict[str, Any]:
         times = [{32: 0.2, 128: 0.5}, {32: 0.2, 64: 0.21, 128: 0.5}, {32: 0.3, 128: 0.2}, {32: 0.1, 128: 9.0}]
         numbers[f"time at {size}"] = [vars(interpolate_time(one, size)) for one in times]
         numbers[f"epochs at {size}"] = list(predict_epochs({32: [10, 12], 128: [20.0]}, size))
-    numbers["looks"] = [next_wake_up(seconds) for seconds in (0.001, 0.02, 3.0, 81.0, 90.0, 500.0)]
+    numbers["wake-ups"] = [next_wake_up(seconds) for seconds in (0.001, 0.02, 3.0, 81.0, 90.0, 500.0)]
     return numbers
 
 
 def repeat(profile: Profile, seed: int) -> Profile:
-    """Another measurement of the same setup, which went otherwise."""
+    """Another profile of the same setup."""
     other = make_profile(seed + 1_000)
     return other.model_copy(update={"setup": profile.setup, "environment": profile.environment})
 
 
 def lengthen(profile: Profile) -> Profile:
-    """The same as if more readings had been made than were kept: whole epochs then tell more."""
+    """The same profile as if not all readings had been kept."""
     timeline = profile.timeline
     steps = timeline.steps.model_copy(update={"readings": timeline.steps.readings + 9})
     epochs = tuple(
@@ -144,11 +144,11 @@ def lengthen(profile: Profile) -> Profile:
     return profile.model_copy(update={"timeline": timeline.model_copy(update={"steps": steps, "epochs": epochs})})
 
 
-def answer(profile: Profile | list[Profile], **said: Any) -> Any:
+def answer(profile: Profile | list[Profile], **options: Any) -> Any:
     try:
-        model = fit_runtime(profile, **said)
+        model = fit_runtime(profile, **options)
     except VmselectError as refused:
-        return str(refused)
+        return type(refused).__name__
     estimates = [model.at(epochs) for epochs in (1, 2, 50)]
     return {
         "seconds": [[one.seconds, one.low, one.high] for one in estimates],

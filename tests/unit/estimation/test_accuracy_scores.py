@@ -10,7 +10,7 @@ import pytest
 import vmselect as vs
 from vmselect.records import Boundary, Epoch, Profile, Setup, Steps, Timeline, Validation
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from accuracy_scores import cut, first_epochs, score
 

@@ -1,0 +1,106 @@
+"""Waits for the autotuner of a tf.data pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.profiles import probed
+from vmselect.estimation.autotune_wait import (
+    WAITS,
+    count_pipelines,
+    expect_share,
+    price_waits,
+    split_wait,
+    weigh_evidence,
+)
+from vmselect.findings import Finding
+from vmselect.records.usage import Summary, Usage
+
+
+@pytest.mark.parametrize(
+    ("waited", "cut_short", "says"),
+    [
+        (None, False, (0.0, 0.0)),
+        (None, True, (0.0, 0.0)),
+        (True, True, (2.0, 0.0)),
+        (False, True, (0.0, 0.0)),
+        (True, False, (1.0, 0.0)),
+        (False, False, (0.0, 1.0)),
+    ],
+)
+def test_what_a_boundary_says_about_waits(waited: bool | None, cut_short: bool, says: tuple[float, float]) -> None:
+    assert weigh_evidence(waited, cut_short=cut_short) == says
+
+
+@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 3), (3, 3), (8, 3)])
+def test_pipelines_of_so_many_devices(replicas: int, pipelines: int) -> None:
+    assert count_pipelines(probed(environment={"replicas": replicas})) == pipelines
+
+
+@pytest.mark.parametrize(
+    ("cpu", "wall", "cores", "sampled", "crowded"),
+    [
+        (5.0, 10.0, 1, None, 0.5),
+        (10.0, 10.0, 2, None, 0.0),
+        (15.0, 10.0, 2, None, 0.5),
+        (20.0, 10.0, 2, None, 1.0),
+        (90.0, 10.0, 2, None, 1.0),
+        (4.0, 10.0, 4, None, 0.0),
+        (None, 10.0, 4, None, 1.0),
+        (4.0, 10.0, None, None, 1.0),
+        (4.0, 10.0, None, 0.25, 0.25),
+        (4.0, 10.0, 4, 0.35, 0.0),
+        (4.0, 10.0, 4, 0.8125, 0.25),
+        (4.0, 10.0, 4, 1.7, 1.0),
+        (4.0, 10.0, 4, 0.0, 0.0),
+    ],
+)
+def test_how_often_a_processor_without_a_free_core_waits(
+    cpu: Any, wall: float, cores: Any, sampled: Any, crowded: float
+) -> None:
+    usage = None
+    if sampled is not None:
+        one = Summary(count=3, seconds=1.0, mean=sampled, maximum=2.0, p50=0.0, p95=0.0)
+        usage = Usage(interval_seconds=1.0, phases={"steady_steps": {"usable_cpu_share": one}})
+    timeline = {"cpu_seconds": cpu, "wall_seconds": wall}
+    profile = probed(timeline=timeline, environment={"usable_cores": cores}, usage=usage)
+    assert expect_share(profile) == pytest.approx(max(0.02, 0.9 * crowded**0.65))
+
+
+def test_what_waits_take_in_all_and_cost() -> None:
+    found = (Finding(WAITS, "It waits.", "Do."), Finding("other", "Other.", "Do."))
+    assert price_waits(found, idle_seconds=0.0, epochs=100) == found
+    waits, other = price_waits(found, idle_seconds=36.0, epochs=100, usd_per_hour=2.5)
+    assert (waits.message, other) == ("It waits. Over 100 epochs that is 1 h, $2.50 of the bill.", found[1])
+    assert price_waits(found, idle_seconds=36.0, epochs=100)[0].message == "It waits. Over 100 epochs that is 1 h."
+
+
+@pytest.mark.parametrize(
+    ("lost", "wait", "waited"),
+    [
+        (0.0, 0.0, False),
+        (0.13, 0.0, False),
+        (0.14, 0.0, None),  # between half of the wait and nine tenths it is unknown
+        (0.24, 0.0, None),
+        (0.26, 0.26, True),
+        (0.50, 0.27, True),  # the rest is other work
+    ],
+)
+def test_what_of_a_boundary_was_a_wait(lost: float, wait: float, waited: bool | None) -> None:
+    # After a second the next wake-up is at 1.27 s.
+    assert split_wait(lost, 1.0) == (pytest.approx(wait), waited)
+
+
+def test_where_the_wait_is_unknown_or_too_short_to_tell() -> None:
+    assert split_wait(5.0, None) == (0.0, None)
+    assert split_wait(0.05, 1.22) == (0.0, None)  # 0.05 s to the next wake-up
+    assert split_wait(0.08, 1.19)[1] is True
+
+
+def test_a_pipeline_may_just_have_missed_a_wake_up() -> None:
+    assert split_wait(2.7, 2.3) == (2.7, True)  # until 5.11 s instead of 2.55 s
+    assert split_wait(1.3, 2.3)[1] is True  # until 2.55 s, and a second of other work
+    assert split_wait(2.0, 2.3) == (0.0, None)  # too long for the one, too short for the other
+    assert split_wait(2.7, 1.6) == (pytest.approx(0.95), True)  # too far from 2.55 s to have missed it

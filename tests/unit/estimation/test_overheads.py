@@ -1,0 +1,192 @@
+"""Boundaries, smaller last batches, pauses, and checkpoints that a probe did not record."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from tests.support.profiles import make_profile, probed
+from vmselect.estimation.overheads import (
+    Pauses,
+    Saves,
+    find_unseen_saves,
+    time_boundaries,
+    time_partial_batch,
+    time_pauses,
+)
+from vmselect.estimation.readings import (
+    Opening,
+    Readings,
+)
+from vmselect.estimation.statistics import (
+    Level,
+    locate,
+    predict_once,
+)
+from vmselect.estimation.workload import Workload
+from vmselect.records import Boundary, Pause, Step, Steps
+
+STEP = Level(0.1, 0.01, 0.02, 0.0)
+
+
+def numbers(level: Level) -> list[float]:
+    return [level.value, level.half_width_below, level.half_width_above, level.noise, level.stall]
+
+
+def boundaries(step: float = 0.125, setup: Any = None, **seen: Any) -> Any:
+    level = Level(step, 0.0, 0.0, 0.0)
+    return time_boundaries(
+        probed(**(setup or {})), Readings(**seen), step=level, epoch_seconds=[(10.0, 1.0)], confidence=0.9
+    )
+
+
+@pytest.mark.parametrize(("seconds", "shortened", "value", "once"), [(16.0, False, 16.0, 0.0), (20.0, True, 16.0, 4.0)])
+def test_a_boundary_seen_once_counts_for_128_steps_at_most(
+    seconds: float, shortened: bool, value: float, once: float
+) -> None:
+    found = boundaries(openings=[Opening(seconds, cut_short=True)])
+    assert (found.shortened, found.opening.value, found.once) == (shortened, value, once)
+    plain = locate([16.0], prior_spread=0.25, unseen=False).half_width_above
+    assert found.opening.half_width_above == pytest.approx(math.hypot(plain, 0.3 * once))
+    longer = boundaries(openings=[Opening(seconds, cut_short=True)], truncated_boundaries=True).opening.half_width_above
+    assert longer == pytest.approx(math.hypot(plain, 0.3 * 16.0, 0.3 * once))
+
+
+def test_only_one_end_or_wrap_up_was_seen() -> None:
+    found = boundaries(first_endings=[4.0, 3.0], first_wrap_ups=[3.0, 2.0])
+    assert numbers(found.ending)[:3] == [2.0, 2.0, 2.0]
+    assert (found.wrap_up.value, found.wrap_up.half_width_above) == (0.0, 3.0)
+    assert (found.first_ending.value, found.first_wrap_up.value) == (3.5, 2.5)
+    best = boundaries(setup={"saving": "best"}, first_endings=[4.0], later_endings=[1.0] * 9).ending
+    assert (best.value, best.half_width_below) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "finals", "once"),
+    [(5.0, [], 3.0), (0.0, [], 0.0), (0.5, [1.0], 0.0), (1.5, [1.0, 2.0, 9.0], 1.5), (5.0, [1.0], 4.0)],
+)
+def test_what_boundaries_cost_once(first: float, finals: list[float], once: float) -> None:
+    openings = [Opening(2.0, cut_short=True)] * 2
+    found = boundaries(openings=openings, first_openings=[Opening(first, cut_short=True)], finals=finals)
+    assert (found.opening.value, found.once) == (2.0, pytest.approx(once))
+
+
+def test_the_first_step_of_an_epoch_counts_beyond_an_ordinary_one() -> None:
+    assert boundaries(openings=[Opening(1.0, 0.5, 2, cut_short=True)]).opening.value == 1.25
+    assert boundaries(openings=[Opening(0.0, 0.1, 2, cut_short=True)]).opening.value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("machine", "seen", "each", "once"),
+    [
+        ({"backend": "tensorflow"}, {}, [0.0625, 0.0375, 0.0375], [0.0, 0.0, 0.0]),
+        ({"backend": "jax"}, {}, [0.0625, 0.0375, 0.0375], [2.6, 1.3, 1.3]),
+        ({"backend": "torch", "jit": True}, {}, [0.0625, 0.0375, 0.0375], [2.6, 1.3, 1.3]),
+        ({"backend": "jax"}, {"first_partials": [1.0625]}, [0.0625, 0.0375, 0.0375], None),
+    ],
+)
+def test_a_smaller_last_batch_that_was_not_seen_again(machine: Any, seen: Any, each: Any, once: Any) -> None:
+    found = time_partial_batch(
+        probed(environment=machine), Readings(first_units=4, **seen), Workload(batch_size=32, partial_batch=8),
+        step=STEP, first=Level(3.0, 0.0, 0.0, 0.0), confidence=0.9,
+    )  # fmt: skip
+    assert numbers(found.each)[:3] == pytest.approx(each)
+    assert numbers(found.once)[:3] == pytest.approx(once or numbers(predict_once([1.0]))[:3])
+
+
+def test_a_smaller_last_batch_of_an_unknown_share_takes_a_whole_step() -> None:
+    found = time_partial_batch(
+        probed(), Readings(), Workload(partial_batch=8), step=STEP, first=STEP, confidence=0.9
+    )  # fmt: skip
+    assert numbers(found.each)[:3] == [0.1, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("first", "saving", "now_and_then"),
+    [(10.0, None, 0.0), (10.5, None, 5.25), (10.5, "best", 0.0)],
+)
+def test_a_first_end_ten_times_as_long_as_any_later_may_be_a_save(
+    first: float, saving: str | None, now_and_then: float
+) -> None:
+    seen = Readings(first_endings=[first], later_endings=[1.0, 0.5])
+    found = find_unseen_saves(probed(saving=saving), seen, step=STEP, steps_per_epoch=50.0)
+    assert found == Saves(longest=first, now_and_then=now_and_then)
+    alone = find_unseen_saves(probed(), Readings(first_endings=[first]), step=STEP, steps_per_epoch=50.0)
+    assert alone == Saves(longest=first)
+
+
+@pytest.mark.parametrize(("steps", "per_epoch"), [(39, 2.5), (40, 0.0), (41, 0.0)])
+def test_saves_that_were_seen_twice_are_in_the_steps(steps: int, per_epoch: float) -> None:
+    timeline = {"steps": Steps.of([Step(0, steps - 1, 1.0, steps, "steady")])}
+    profile = probed(timeline=timeline, saving="batches", save_freq=20)
+    stood_out = Level(0.1, 0.0, 0.0, 0.0, stall=0.7)
+    found = find_unseen_saves(profile, Readings(), step=stood_out, steps_per_epoch=50.0)
+    assert found == Saves(by_batches=per_epoch > 0, per_epoch=per_epoch, longest=0.7)
+    assert find_unseen_saves(profile, Readings(unit="epoch"), step=stood_out, steps_per_epoch=50.0) == Saves()
+    assert Saves(per_epoch=2.5, longest=4.0, now_and_then=1.0).seconds == 11.0
+
+
+@pytest.mark.parametrize(
+    ("ending", "saving", "longest"), [(0.1, "batches", 0.0), (0.11, "batches", 0.11), (0.1, "epochs", 0.1)]
+)
+def test_what_takes_no_longer_than_a_step_is_no_save_by_batches(ending: float, saving: str, longest: float) -> None:
+    seen = Readings(first_endings=[ending], later_endings=[ending])
+    found = find_unseen_saves(probed(saving=saving, save_freq=20), seen, step=STEP, steps_per_epoch=50.0)
+    assert found == Saves(by_batches=True, per_epoch=2.5, longest=longest)
+
+
+def with_endings(*seconds: float, **setup: Any) -> vs.RuntimeEstimate:
+    """An estimate of 20 epochs of 30 steps from 21 steps and these ends of epochs."""
+    ends = tuple(
+        Boundary(epoch=number, seconds=one, before_validation_seconds=0.0, epoch_end_seconds=one)
+        for number, one in enumerate(seconds)
+    )
+    profile = make_profile(steps_per_epoch=30, outcome="stopped", setup=setup, timeline={"boundaries": ends})
+    return vs.estimate(profile, epochs=20)
+
+
+def find_saves(found: vs.RuntimeEstimate) -> list[str]:
+    return [finding.code for finding in found.findings if finding.code.startswith("saves-")]
+
+
+def test_the_high_end_allows_for_saves_by_batches() -> None:
+    plain, found = (with_endings(2.4, 1.0, saving="epochs", save_freq=freq) for freq in (None, 15))
+    assert (found.seconds, found.low) == (plain.seconds, plain.low)
+    wider = (found.high - found.seconds) ** 2 - (plain.high - plain.seconds) ** 2
+    assert wider == pytest.approx((20 * 2 * 2.4) ** 2)  # two saves an epoch, as long as the first one
+    assert find_saves(found) == ["saves-by-batches"]
+
+
+def test_the_high_end_allows_for_saves_every_few_epochs() -> None:
+    plain, found = with_endings(2.4, 0.2, saving="epochs"), with_endings(2.4, 0.2)
+    assert (found.seconds, found.low) == (plain.seconds, plain.low)
+    wider = (found.high - found.seconds) ** 2 - (plain.high - plain.seconds) ** 2
+    assert wider == pytest.approx((20 * 2.4 / 2) ** 2)  # after every second epoch
+    assert find_saves(plain) == []
+    assert with_endings(2.4, 0.2, saving="best").high == pytest.approx(plain.high)  # Keras' first save is slow once
+    assert find_saves(found) == ["saves-now-and-then"]
+
+
+def pause(seconds: float, *, epoch: int = 0, batch: int = 1, whole_heap: bool | None = None) -> Pause:
+    return Pause(cause="garbage collection", epoch=epoch, batch=batch, seconds=seconds, whole_heap=whole_heap)
+
+
+@pytest.mark.parametrize(
+    ("runs", "each", "once"),
+    [
+        ([[pause(2.0)]], [0.0, 0.0, 0.03], 2.0),
+        ([[pause(2.0), pause(1.0)]], [0.15, 0.15 / math.sqrt(2), 0.15 / math.sqrt(2)], 0.0),  # twice is not more
+        ([[pause(2.5), pause(1.0)]], [0.05, 0.05, math.hypot(0.05, 0.0375)], 2.5),
+        ([[pause(4.0, batch=0, whole_heap=False), pause(1.0, whole_heap=False)]], [0.05, 0.05, 0.05], 4.0),
+        ([[pause(4.0, whole_heap=True), pause(1.0, whole_heap=False)], []], [0.05, 0.05, math.hypot(0.05, 0.06)], 2.0),
+        ([[pause(1.0, epoch=1, batch=0, whole_heap=False)]], [0.05, 0.05, 0.05], 0.0),
+    ],
+)
+def test_pauses_by_how_they_recur(runs: Any, each: list[float], once: float) -> None:
+    found = time_pauses(Readings(pauses=runs, steps_seen=20))
+    assert [found.each.value, found.each.half_width_below, found.each.half_width_above] == pytest.approx(each)
+    assert found.once == pytest.approx(once)
+    assert time_pauses(Readings(pauses=runs)) == Pauses()

@@ -1,0 +1,133 @@
+"""Findings about an estimate, on both sides of their thresholds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from tests.support.profiles import make_epoch_profile, probed
+from vmselect.estimation.autotune_wait import (
+    Waiting,
+)
+from vmselect.estimation.overheads import (
+    Boundaries,
+    Saves,
+)
+from vmselect.estimation.readings import (
+    Block,
+    Readings,
+)
+from vmselect.estimation.statistics import (
+    Level,
+)
+from vmselect.estimation.warnings import find_warnings
+
+STEP = Level(0.5, 0.0, 0.0, 0.0)
+
+
+def find_codes(
+    seconds: list[float] | None = None,
+    *,
+    boundaries: Boundaries | None = None,
+    saves: Saves | None = None,
+    step: Level = STEP,
+    unit: str = "step",
+    endings: tuple[float, float] | None = None,
+    **setup: Any,
+) -> list[str]:
+    """Codes of the findings for an epoch of ten seconds."""
+    times = [1.0] * 5 if seconds is None else seconds
+    readings = Readings(unit=unit, blocks=[Block(times, [1] * len(times))])
+    if endings:
+        readings.first_endings, readings.later_endings = [endings[0]], [endings[1]]
+    found = find_warnings(
+        [probed(**setup)],
+        readings,
+        step=step,
+        boundaries=boundaries or Boundaries(),
+        saves=saves or Saves(),
+        epoch_seconds=10.0,
+    )
+    return [finding.code for finding in found]
+
+
+@pytest.mark.parametrize(("count", "found"), [(0, ["few-readings"]), (2, ["few-readings"]), (3, [])])
+def test_three_readings_are_not_few(count: int, found: list[str]) -> None:
+    assert find_codes([1.0] * count) == found
+
+
+def test_a_lone_stall_and_a_long_boundary() -> None:
+    stalled = Level(0.5, 0.0, 0.0, 0.0, stall=3.0)
+    assert find_codes(step=stalled, boundaries=Boundaries(shortened=True)) == ["lone-stall", "long-boundary"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        ([1.0] * 10 + [1.25] * 10, True),
+        ([1.0] * 10 + [1.2] * 10, False),  # 0.2 of 1.1
+        ([1.0] * 10 + [1.25] * 9, False),  # no second part
+        ([1.0] * 12 + [2.0] * 12 + [1.0] * 72, True),  # eight parts of twelve
+        ([4.0] * 10 + [5.0] * 10 + [5.0] * 10, False),  # a fifth is not more than a fifth
+    ],
+)
+def test_a_speed_that_changed_by_more_than_a_fifth(seconds: list[float], told: bool) -> None:
+    assert ("changing-speed" in find_codes(seconds)) is told
+    assert "changing-speed" not in find_codes(seconds, unit="epoch")
+
+
+@pytest.mark.parametrize(("longest", "told"), [(0.5, False), (0.51, True)])
+def test_waits_are_named_from_a_twentieth_of_the_epoch_on(longest: float, told: bool) -> None:
+    waiting = Waiting(Level(0.25, 0.0, 0.0, 0.0), 0.4, longest)
+    assert ("waits-between-epochs" in find_codes(boundaries=Boundaries(waiting=waiting))) is told
+
+
+@pytest.mark.parametrize(
+    ("longest", "epochs", "told"), [(0.5, None, False), (0.51, None, True), (2.0, 4, False), (2.1, 4, True)]
+)
+def test_a_wait_at_the_end_is_named_from_a_twentieth_of_the_training_on(
+    longest: float, epochs: int | None, told: bool
+) -> None:
+    last = Waiting(Level(0.3, 0.0, 0.0, 0.0), 0.4, longest)
+    found = find_codes(boundaries=Boundaries(last_waiting=last), epochs=epochs)
+    assert ("waits-at-the-end" in found) is told
+
+
+@pytest.mark.parametrize(("ending", "told"), [(0.5, False), (0.51, True)])
+def test_saves_of_the_best_are_named_from_a_twentieth_of_the_epoch_on(ending: float, told: bool) -> None:
+    ends = Boundaries(ending=Level(ending, 0.0, 0.0, 0.0))
+    assert ("saves-the-best" in find_codes(boundaries=ends, saving="best")) is told
+    assert not find_codes(boundaries=ends)
+
+
+@pytest.mark.parametrize(
+    "saves", [Saves(by_batches=True, per_epoch=2.5, longest=3.0), Saves(by_batches=True, longest=3.0)]
+)
+@pytest.mark.parametrize("save_freq", [20, None])
+def test_checkpoints_by_batches(saves: Saves, save_freq: int | None) -> None:
+    assert find_codes(saves=saves, saving="batches", save_freq=save_freq) == ["saves-by-batches"]
+
+
+@pytest.mark.parametrize(("now_and_then", "told"), [(0.5, False), (0.51, True)])
+def test_saves_now_and_then_are_named_from_a_twentieth_of_the_epoch_on(now_and_then: float, told: bool) -> None:
+    found = find_codes(saves=Saves(now_and_then=now_and_then), endings=(7.0, 0.25))
+    assert ("saves-now-and-then" in found) is told
+
+
+@pytest.mark.parametrize(
+    ("later", "changes"),
+    [
+        ([10.0, 10.0, 11.1, 11.1], True),
+        ([10.0, 10.0, 10.9, 10.9], False),  # less than a tenth
+        ([10.0, 10.0, 8.9, 8.9], True),
+        ([10.0, 10.0, 12.0], False),  # too few to tell
+        ([9.5, 10.5, 12.0, 11.0], False),  # four times the noise
+        ([9.9, 10.1, 12.0, 12.2], True),
+        ([10.0, 10.0, 10.0, 20.0, 11.4, 11.5, 12.2], True),  # the one in the middle belongs to neither half
+    ],
+)
+def test_a_recipe_that_changes_beyond_the_noise_of_its_epochs(later: list[float], changes: bool) -> None:
+    findings = vs.estimate(make_epoch_profile("a", 20.0, *later), epochs=5).findings
+    assert ("changing-epochs" in [finding.code for finding in findings]) is changes
