@@ -194,9 +194,9 @@ def check_repetitions(
     problem = f"{profiles[0].title}: its {len(profiles)} profiles are not repetitions; they differ in"
     keys = [identify(profile) for profile in profiles]
     for field in Identity._fields:
-        values = {getattr(key, field) for key in keys} - {None}
-        if len(values) > 1:
-            found = "; ".join(sorted(map(str, values)))
+        known = {getattr(key, field) for key in keys} - {None}
+        if len(known) > 1:
+            found = "; ".join(sorted(map(str, known)))
             raise error(f"{problem} {field.replace('_', ' ')} ({found}). Estimate or rank them separately.")
     for condition in CONDITIONS:
         values = _distinct_values(profiles, condition.read)

@@ -484,7 +484,7 @@ def test_a_study_a_workload_and_sizes_between_go_through_rank() -> None:
     longer = rank([pair[0]], workload=vs.Workload(steps_per_epoch=200))
     assert longer.best.seconds == pytest.approx(rank([pair[0]], steps_per_epoch=200).best.seconds)
     assert longer.best.seconds > 1.8 * rank([pair[0]]).best.seconds
-    with pytest.raises(ArgumentError, match="Say it once"):
+    with pytest.raises(ArgumentError, match="in the workload"):
         rank(pair[:1], workload=vs.Workload(examples=5), examples=6)
     with pytest.raises(ArgumentError, match="needs a convergence study"):
         rank(pair[:1], minimum_metric=0.9)
@@ -508,7 +508,7 @@ def test_machines_are_ranked_by_one_fit_of_a_program() -> None:
         return one.model_copy(update={"setup": setup, "fit": fit})
 
     program = [measure(name, number, 0.1 / number) for name in ("small", "big") for number in (1, 2)]
-    with pytest.raises(RankingError, match="rank one with fit="):
+    with pytest.raises(RankingError, match="with fit="):
         rank(program)
     apart = rank([program[1], program[3]]).to_frame().drop(columns="findings")
     for fit in (2, 2.0, "tuned"):

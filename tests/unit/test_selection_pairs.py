@@ -160,7 +160,7 @@ def test_what_is_left_out_is_said_once_and_as_part_of_a_sentence() -> None:
     told = [str(excluded) for excluded in vs.select(given, STUDY, catalog=PRICES).excluded]
     assert told == [
         "g4dn.xlarge, batch 256: the training ran out of memory",
-        "g4dn.xlarge, batch 512: a training with batch size 256 ran out of memory there. Use a smaller batch size",
+        "g4dn.xlarge, batch 512: a training with batch size 256 ran out of memory. Use a smaller batch size",
     ]
     alone = vs.select(profile("my-pc", 128), STUDY, catalog=PRICES)
     assert ".." not in alone.verdict
