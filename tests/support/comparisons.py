@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,17 @@ def profile(
         instance_type=instance_type, batch_size=batch_size, iteration_seconds=[float(s) for s in seconds], **given
     )
     return made.model_copy(update={"factors": dict(factors or {})})
+
+
+def factorial(*names: str, sizes: Sequence[int] = (64, 128), runs: int = 3) -> list[vs.Profile]:
+    """Runs of every machine at every batch size; the factor ``machine`` holds the name."""
+    rng = np.random.default_rng(0)
+    return [
+        profile(rng, level=0.01 * size / 64, instance_type=name, batch_size=size, factors={"machine": name})
+        for name in names
+        for size in sizes
+        for _ in range(runs)
+    ]
 
 
 def autoregressive(rng: np.random.Generator, *, count: int, coefficient: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Reading a page as a file, and one that a browser has opened."""
+"""Reading pages: as a file, and in a browser."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+HOSTILE = "</script><script>alert(1)</script> \"'&\u2028 🚀"
+"""A name that tries to end the script element."""
+
 
 def blocks(page: str) -> dict[str, str]:
-    """What stands in the page's script, its style, and its data."""
+    """Script, style and data of a page."""
     found = re.findall(r"<(script|style)([^>]*)>(.*?)</\1>", page, re.DOTALL)
     return {"data" if "json" in attributes else tag: body for tag, attributes, body in found}
 
 
 def read_policy(page: str) -> dict[str, str]:
-    """The page's content security policy, part by part; its script and its style are those that it allows."""
+    """The parts of the content security policy, which must allow the page's script and style."""
     policy = unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])  # type: ignore[index]
     parts = dict(part.strip().split(" ", 1) for part in policy.split(";"))
     for tag in ("script", "style"):
@@ -38,7 +41,7 @@ def complaints(browser: Any) -> list[str]:
 
 
 def requests(browser: Any) -> list[str]:
-    """Addresses that the page asked for; the browser's own start page asks for things of its own."""
+    """Addresses that the page requested, without those of the browser's start page."""
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
     return [one["request"]["url"] for one in sent if one["documentURL"] == browser.current_url]

@@ -9,9 +9,9 @@ from py_mini_racer import MiniRacer
 
 import vmselect as vs
 from vmselect.report.page import embed_json, read_asset
-from vmselect.report.page_data import page_content
+from vmselect.report.page_data import page_data
 
-COMPUTING = ("numbers", "model", "words", "report")
+COMPUTING = ("numbers", "model", "verdict_text", "report")
 
 
 class Scripts:
@@ -42,7 +42,7 @@ class Scripts:
                 const terms = view.rows.map((row) => Object.fromEntries(termSeconds(row)));
                 return { rows: view.rows, verdict: verdictText(view), left, leaders, terms };
             })()""",
-            payload=page_content(ranking),
+            payload=page_data(ranking),
             changes=changes,
         )
         return dict(found)

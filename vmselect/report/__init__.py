@@ -1,4 +1,4 @@
-"""SHOW: charts as data and then as drawing, the notebook's table, and the report page."""
+"""Charts, tables for notebooks, and self-contained HTML pages."""
 
 from vmselect.report.chart_style import save_chart
 from vmselect.report.notebook import to_html

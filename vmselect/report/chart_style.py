@@ -1,4 +1,4 @@
-"""Common parts of all charts: the optional package altair, the style, files, labels."""
+"""Common parts of all charts: style, units, labels, and writing files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmselect import _files
-from vmselect._checks import show
+from vmselect._checks import check_path, show
 from vmselect._optional import require
 from vmselect.errors import ArgumentError, RankingError
-from vmselect.report.files import check_target
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
@@ -29,6 +28,10 @@ SECONDS_UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (180.0, 1.0, "s"), (10_80
 """Units of time on an axis: largest value below this limit, factor from seconds, name. Above all limits: hours."""
 
 SUFFIXES = (".png", ".svg", ".json", ".html")
+FILE_STARTS = (b"<!doctype html", b"<html", b"<svg", b"\x89png")
+"""First bytes of pages and charts, in lower case. A chart as JSON holds ``VEGA_SCHEMA`` instead."""
+VEGA_SCHEMA = b"vega.github.io/schema"
+MAX_FILE_BYTES = 64 * 2**20
 
 
 def altair() -> Any:
@@ -37,7 +40,7 @@ def altair() -> Any:
 
 
 def axis_unit(largest: float, unit: str) -> tuple[float, str]:
-    """The factor to multiply values by, and the unit that they then have.
+    """The unit of an axis for values up to ``largest``, and the factor from ``unit`` to it.
 
     >>> axis_unit(0.02, "s"), axis_unit(7, "examples/s")
     ((1000.0, 'ms'), (1.0, 'examples/s'))
@@ -57,7 +60,7 @@ def capitalize(text: str, unit: str = "") -> str:
 
 
 def require_some(ranking: Ranking, shown: Sized) -> None:
-    """Refuse to draw nothing."""
+    """Raise an error where there is nothing to draw."""
     if not len(shown):
         raise RankingError(f"There is nothing to draw. {ranking.verdict}")
 
@@ -87,29 +90,40 @@ def draw(
 ) -> Any:
     """The chart of that name of ``subject``; with ``path`` it is also written."""
     if not isinstance(kind, str) or kind not in charts:
-        raise ArgumentError(f"There is no chart {show(kind)}; the charts are: {', '.join(charts)}.")
-    return save_if(charts[kind](subject, **options), path)
-
-
-def save_if(chart: Any, path: str | os.PathLike[str] | None) -> Any:
-    """The chart, which is also written where ``path`` is given."""
+        raise ArgumentError(f"There is no chart {show(kind)}. Choose one of: {', '.join(charts)}.")
+    chart = charts[kind](subject, **options)
     if path is not None:
         save_chart(chart, path)
     return chart
 
 
+def check_target(path: str | os.PathLike[str]) -> Path:
+    """The path of a page or chart to write. Of existing files only pages and charts may be replaced.
+
+    Another file is probably a mistake, such as a list of profiles after an option that takes one file.
+    """
+    target = check_path("path", path)
+    if _files.has_folder(target):
+        raise ArgumentError(f"{target} is a folder. Give the path of a file, such as {target / 'report.html'}.")
+    if _files.has_file(target):
+        old = _files.read_bytes(target, noun="page or chart", limit=MAX_FILE_BYTES, error=ArgumentError)
+        if old and not old[:16].lower().startswith(FILE_STARTS) and VEGA_SCHEMA not in old:
+            raise ArgumentError(f"{target} exists and is neither a page nor a chart. Choose another path.")
+    return target
+
+
 def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
     """Write a chart as PNG, SVG, Vega-Lite JSON or self-contained HTML, by the suffix of ``path``.
 
-    ``scale`` is how many pixels a PNG has for each unit of the drawing.
+    ``scale`` is the number of pixels of a PNG per unit of the drawing.
     """
     target = check_target(path)
     suffix = target.suffix.lower()
     if suffix not in SUFFIXES:
-        raise ArgumentError(f"{target.name} cannot be drawn: a chart is written as one of {', '.join(SUFFIXES)}.")
+        raise ArgumentError(f"{target.name} is not a chart file. Use one of the suffixes {', '.join(SUFFIXES)}.")
     if suffix != ".json":
         require("vl_convert", extra="plots", needed_by=f"A chart as {suffix}")
-    # HTML holds its script, so that the file needs no other host to be drawn.
+    # "inline" embeds the script, so that the HTML file loads nothing.
     options: dict[str, dict[str, Any]] = {".png": {"scale_factor": scale}, ".html": {"inline": True}}
     drawn: Any = io.BytesIO() if suffix == ".png" else io.StringIO()
     chart.save(drawn, format=suffix[1:], **options.get(suffix, {}))

@@ -1,29 +1,228 @@
-"""Charts of a comparison: boxes with every run, differences from the baseline, readings inside runs."""
+"""Charts of comparisons and of effects: first their data, for the page and for Altair, then the Altair drawings.
+
+The data of a chart is a dictionary: ``kind`` (boxes, intervals, lines or series), ``title``, ``lede`` (the text below
+the title), ``label`` (for screen readers), ``axis``, and numbers in the unit of the axis. ``text`` is the tooltip of a
+mark. ``assets/comparison_charts.js`` draws the same data in the page.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from vmselect.comparison.comparison import format_percent, format_value
+from vmselect.comparison.significance import summarize
 from vmselect.errors import ComparisonError
-from vmselect.report.chart_style import ACCENT, PLAIN, SERIES, altair, capitalize, draw, themed
-from vmselect.report.comparison_page import (
-    Plot,
-    boxes_plot,
-    differences_plot,
-    interaction_plots,
-    main_plot,
-    series_plot,
-)
+from vmselect.report.chart_style import ACCENT, PLAIN, SERIES, altair, axis_unit, capitalize, draw, themed
 
 if TYPE_CHECKING:
     from vmselect.comparison import Comparison, Effects
+    from vmselect.comparison.runs import Run
 
+MAX_GROUPS = MAX_ROWS = 60
+MAX_POINTS = 2_000
+MAX_PANELS = 6
+MAX_PAGE_SERIES, MAX_SERIES_CHARTS, MAX_READINGS = 6, 12, 400
 ROW_HEIGHT = 44
-MOST_SERIES_CHARTS = 12
+
+Plot = dict[str, Any]
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def comparison_plots(comparison: Comparison) -> list[Plot]:
+    """The charts of a comparison in the page: every run, differences, and the runs in which the level shifted."""
+    differences = [differences_plot(comparison)] if len(comparison.members) > 1 else []
+    shifted = comparison.shifts[["group", "run"]].drop_duplicates().head(MAX_PAGE_SERIES)
+    series = [series_plot(comparison, group, run) for group, run in shifted.itertuples(index=False)]
+    return [runs_plot(comparison), *differences, *series]
+
+
+def effects_plots(effects: Effects) -> list[Plot]:
+    """The charts of effects in the page: main effects, interactions as lines and as intervals, and every run."""
+    interactions = [_interactions_plot(effects)] if len(effects.interactions) else []
+    return [main_plot(effects), *interaction_plots(effects), *interactions, _cells_plot(effects)]
+
+
+def runs_plot(comparison: Comparison) -> Plot:
+    """Every run of each group, with minimum, quartiles, median and maximum."""
+    noun, by = comparison.metric.noun, ", ".join(comparison.by).replace("_", " ")
+    return _boxes(comparison.members, noun, comparison.metric.unit, label=f"{noun} by {by}, every run a point")
+
+
+def _cells_plot(effects: Effects) -> Plot:
+    cells: dict[str, list[Run]] = {}
+    for position, run in zip(effects.positions, effects.runs.runs, strict=True):
+        levels = [effects.fit.levels[i][at] for i, at in enumerate(position)]
+        cells.setdefault(", ".join(f"{n} = {v}" for n, v in zip(effects.names, levels, strict=True)), []).append(run)
+    noun = effects.metric.noun
+    return _boxes(dict(sorted(cells.items())), noun, effects.metric.unit, label=f"{noun} of every combination")
+
+
+def _boxes(members: Mapping[str, Sequence[Run]], noun: str, unit: str, *, label: str) -> Plot:
+    shown = dict(itertools.islice(members.items(), MAX_GROUPS))
+    runs = [run for some in shown.values() for run in some]
+    factor, named = axis_unit(max(abs(run.value) for run in runs), unit)
+    stride = -(-len(runs) // MAX_POINTS)
+    rows = []
+    for name, some in shown.items():
+        summary = summarize([run.value for run in some])
+        edges = (summary.minimum, summary.quartile_1, summary.median, summary.quartile_3, summary.maximum)
+        points = [
+            {
+                "value": run.value * factor,
+                # A fixed pattern instead of random jitter: the same picture for the same data.
+                "offset": ((i * 7) % 11 - 5) / 11,
+                "text": [name, format_value(run.value, unit), *(part for part in (run.title, run.date) if part)],
+            }
+            for i, run in enumerate(some[::stride])
+        ]
+        rows.append({"name": name, "edges": [edge * factor for edge in edges], "points": points})
+    parts = [f"the first {MAX_GROUPS} of {len(members)} groups"] if len(members) > len(shown) else []
+    parts += [f"every {stride}th of {len(runs):,} runs"] if stride > 1 else []
+    return {
+        "kind": "boxes",
+        "title": "Every run",
+        "lede": "The box is the middle half of the runs, its line the median; the thin line spans minimum to maximum."
+        + (f" Shown: {', '.join(parts)}." if parts else ""),
+        "label": label,
+        "axis": capitalize(noun, named),
+        "rows": rows,
+    }
+
+
+def differences_plot(comparison: Comparison) -> Plot:
+    """The difference of each group from the baseline in percent, with its interval."""
+    plot = _intervals(
+        comparison.groups,
+        lambda row: row["group"],
+        title=f"Against {comparison.baseline}",
+        lede="Bars are intervals. Where a bar reaches 0, these runs show no difference.",
+        label=f"Difference of each group from {comparison.baseline} in percent",
+        axis="Difference, percent",
+    )
+    for row in plot["rows"]:
+        if row["name"] == comparison.baseline:
+            row["text"] = [row["name"], "the baseline"]
+    return plot
+
+
+def main_plot(effects: Effects) -> Plot:
+    """The effect of each level in percent of the average, with its interval."""
+    return _intervals(
+        effects.main,
+        lambda row: f"{row['factor']} = {row['level']}",
+        color_by=lambda row: row["factor"],
+        title="Effect of each level",
+        lede="Against the average over all settings of the other factors. Bars are intervals.",
+        label=f"Effect of each level on the {effects.metric.noun} in percent of the average",
+        axis="Percent of the average",
+    )
+
+
+def _interactions_plot(effects: Effects) -> Plot:
+    return _intervals(
+        effects.interactions,
+        lambda row: f"{row['factor_1']} = {row['level_1']}, {row['factor_2']} = {row['level_2']}",
+        color_by=lambda row: (row["factor_1"], row["factor_2"]),
+        title="Interaction effects",
+        lede="What two levels together add to their separate effects. A bar that reaches 0 shows no interaction.",
+        label="Interaction effect of each combination of two levels, in percent of the average",
+        axis="Percent of the average",
+    )
+
+
+def _intervals(
+    frame: pd.DataFrame,
+    name: Callable[[Mapping[Any, Any]], str],
+    *,
+    color_by: Callable[[Mapping[Any, Any]], Any] = lambda _: None,
+    **texts: str,
+) -> Plot:
+    """A value in percent with its interval per row of ``frame``; rows that are alike in ``color_by`` share a color."""
+    records = frame.head(MAX_ROWS).to_dict("records")
+    colors = list(dict.fromkeys(map(color_by, records)))
+    rows = []
+    for record in records:
+        ends = {key: record[f"percent{suffix}"] for key, suffix in (("value", ""), ("low", "_low"), ("high", "_high"))}
+        rows.append(
+            {
+                "name": name(record),
+                "slot": colors.index(color_by(record)) % len(SERIES),
+                **{key: None if pd.isna(end) else end for key, end in ends.items()},
+                "text": [name(record), format_percent(record)],
+            }
+        )
+    return {"kind": "intervals", **texts, "rows": rows}
+
+
+def interaction_plots(effects: Effects) -> list[Plot]:
+    """For each pair of factors the average of each pair of levels. Lines that are not parallel show an interaction."""
+    cells = effects.cells[effects.cells["count"] > 0]
+    noun, unit = effects.metric.noun, effects.metric.unit
+    plots = []
+    for first, second in itertools.islice(itertools.combinations(effects.names, 2), MAX_PANELS):
+        means = cells.groupby([first, second], sort=False)["mean"].mean()
+        factor, named = axis_unit(float(means.abs().max()), unit)
+        lines: dict[str, list[Plot]] = {}
+        for (level, other), mean in zip(means.index, means, strict=True):
+            name = f"{second} = {other}"
+            point = {"level": str(level), "value": mean * factor, "text": [name, str(level), format_value(mean, unit)]}
+            lines.setdefault(name, []).append(point)
+        plots.append(
+            {
+                "kind": "lines",
+                "narrow": True,
+                "title": f"{first} x {second}",
+                "lede": "",
+                "label": f"Average {noun} by {first} x {second}",
+                "axis": capitalize(noun, named),
+                "factor": first,
+                "levels": list(dict.fromkeys(str(level) for level, _ in means.index)),
+                "lines": [
+                    {"name": name, "slot": slot, "points": points}
+                    for slot, (name, points) in enumerate(itertools.islice(lines.items(), len(SERIES)))
+                ],
+            }
+        )
+    return plots
+
+
+def series_plot(comparison: Comparison, group: str, run: int) -> Plot:
+    """The readings of one run in order, with the median of each part between two level shifts."""
+    noun, unit = comparison.metric.noun, comparison.metric.unit
+    series = pd.Series(comparison.members[group][run - 1].series)
+    shifts = comparison.shifts
+    after = shifts[(shifts["group"] == group) & (shifts["run"] == run)]["after"]
+    part = pd.cut(series.index, [-1, *(int(edge) - 1 for edge in after), len(series)], labels=False)
+    levels = series.groupby(part).transform("median")
+    factor, named = axis_unit(float(series.quantile(0.98)), unit)
+    points = [
+        {
+            "position": i + 1,
+            "value": series[i] * factor,
+            "level": levels[i] * factor,
+            "text": [format_value(series[i], unit), f"reading {i + 1:,}"],
+        }
+        for i in range(0, len(series), -(-len(series) // MAX_READINGS))
+    ]
+    return {
+        "kind": "series",
+        "narrow": True,
+        "title": f"{group}, run {run}",
+        "lede": "The level changed during this run. The line is the median of each part.",
+        "label": f"{noun} of {group}, run {run}, reading by reading",
+        "axis": capitalize(noun, named),
+        "points": points,
+    }
+
+
+# -- drawings ----------------------------------------------------------------------------------------------------------
 
 
 def comparison_chart(
@@ -33,26 +232,16 @@ def comparison_chart(
     return draw(COMPARISON_CHARTS, kind, comparison, path, options)
 
 
-def intervals_chart(plot: Plot, *, title: str, axis: str) -> Any:
-    """A dot and an interval per row, around a line at zero."""
-    alt = altair()
-    data = pd.DataFrame(plot["rows"])
-    y = alt.Y("name:N", title=None, sort=list(data["name"]), axis=alt.Axis(labelLimit=260))
-    color = alt.Color("slot:N", legend=None, scale=alt.Scale(domain=list(range(len(SERIES))), range=list(SERIES)))
-    zero = alt.Chart(pd.DataFrame({"value": [0.0]})).mark_rule(color=PLAIN, strokeDash=[3, 3]).encode(x="value:Q")
-    dots = alt.Chart(data).mark_circle(size=90, opacity=1)
-    rules = alt.Chart(data.dropna(subset=["low", "high"])).mark_rule(strokeWidth=2)
-    layers = [
-        zero,
-        rules.encode(x=alt.X("low:Q", title=axis), x2="high:Q", y=y, color=color),
-        dots.encode(x=alt.X("value:Q", title=axis), y=y, color=color, tooltip=["name:N", "value:Q"]),
-    ]
-    return themed(alt.layer(*layers), title=title, height=max(120, ROW_HEIGHT * len(data)))
+def effects_chart(
+    effects: Effects, kind: str = "main", *, path: str | os.PathLike[str] | None = None, **options: Any
+) -> Any:
+    """The chart of that name; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
+    return draw(EFFECT_CHARTS, kind, effects, path, options)
 
 
-def _boxes(comparison: Comparison) -> Any:
+def _draw_boxes(comparison: Comparison) -> Any:
     alt = altair()
-    plot = boxes_plot(comparison)
+    plot = runs_plot(comparison)
     names = [row["name"] for row in plot["rows"]]
     points = pd.DataFrame(
         [
@@ -78,23 +267,38 @@ def _boxes(comparison: Comparison) -> Any:
     return themed(alt.layer(*layers), title=_title(comparison), height=max(120, ROW_HEIGHT * len(names) + 20))
 
 
-def _differences(comparison: Comparison) -> Any:
-    axis = f"Difference from {comparison.baseline}, percent"
-    return intervals_chart(differences_plot(comparison), title=_title(comparison), axis=axis)
+def _draw_differences(comparison: Comparison) -> Any:
+    return _draw_intervals(differences_plot(comparison), title=_title(comparison))
 
 
-def _series(comparison: Comparison) -> Any:
+def _draw_main(effects: Effects) -> Any:
+    plot = main_plot(effects)
+    return _draw_intervals(plot, title=plot["label"])
+
+
+def _draw_intervals(plot: Plot, *, title: str) -> Any:
     alt = altair()
-    runs = [
-        (group, number)
-        for group, members in comparison.members.items()
-        for number, run in enumerate(members, 1)
-        if run.series
+    data = pd.DataFrame(plot["rows"])
+    y = alt.Y("name:N", title=None, sort=list(data["name"]), axis=alt.Axis(labelLimit=260))
+    color = alt.Color("slot:N", legend=None, scale=alt.Scale(domain=list(range(len(SERIES))), range=list(SERIES)))
+    zero = alt.Chart(pd.DataFrame({"value": [0.0]})).mark_rule(color=PLAIN, strokeDash=[3, 3]).encode(x="value:Q")
+    dots = alt.Chart(data).mark_circle(size=90, opacity=1)
+    rules = alt.Chart(data.dropna(subset=["low", "high"])).mark_rule(strokeWidth=2)
+    layers = [
+        zero,
+        rules.encode(x=alt.X("low:Q", title=plot["axis"]), x2="high:Q", y=y, color=color),
+        dots.encode(x=alt.X("value:Q", title=plot["axis"]), y=y, color=color, tooltip=["name:N", "value:Q"]),
     ]
+    return themed(alt.layer(*layers), title=title, height=max(120, ROW_HEIGHT * len(data)))
+
+
+def _draw_series(comparison: Comparison) -> Any:
+    alt = altair()
+    runs = [(group, i) for group, some in comparison.members.items() for i, run in enumerate(some, 1) if run.series]
     if not runs:
-        raise ComparisonError("These runs hold no single readings, so there is no series to draw. Draw boxes instead.")
+        raise ComparisonError("These runs hold no single readings. Draw boxes instead.")
     charts = []
-    for group, number in runs[:MOST_SERIES_CHARTS]:
+    for group, number in runs[:MAX_SERIES_CHARTS]:
         plot = series_plot(comparison, group, number)
         base = alt.Chart(pd.DataFrame(plot["points"])).encode(x=alt.X("position:Q", title="Reading"))
         y = alt.Y("value:Q", title=plot["axis"], scale=alt.Scale(zero=False))
@@ -104,34 +308,11 @@ def _series(comparison: Comparison) -> Any:
     return alt.vconcat(*charts, title=_title(comparison)).configure_view(stroke=None)
 
 
-def _title(comparison: Comparison) -> str:
-    return capitalize(f"{comparison.metric.noun} by {', '.join(comparison.by).replace('_', ' ')}")
-
-
-COMPARISON_CHARTS: Mapping[str, Callable[..., Any]] = {"boxes": _boxes, "differences": _differences, "series": _series}
-"""Every chart of a comparison."""
-
-
-# Charts of a designed experiment: main effects with intervals, interactions as lines through cell averages.
-
-
-def effects_chart(
-    effects: Effects, kind: str = "main", *, path: str | os.PathLike[str] | None = None, **options: Any
-) -> Any:
-    """The chart of that name; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
-    return draw(EFFECT_CHARTS, kind, effects, path, options)
-
-
-def _main(effects: Effects) -> Any:
-    plot = main_plot(effects)
-    return intervals_chart(plot, title=plot["label"], axis=plot["axis"])
-
-
-def _interactions(effects: Effects) -> Any:
+def _draw_interactions(effects: Effects) -> Any:
     alt = altair()
     plots = interaction_plots(effects)
     if not plots:
-        raise ComparisonError("One factor has no interactions to draw. Draw its main effect instead.")
+        raise ComparisonError("One factor has no interactions. Draw its main effect instead.")
     charts = []
     for plot in plots:
         points = [point | {"line": line["name"]} for line in plot["lines"] for point in line["points"]]
@@ -146,5 +327,9 @@ def _interactions(effects: Effects) -> Any:
     return joined.configure_view(stroke=None).configure_title(anchor="start", color=ACCENT)
 
 
-EFFECT_CHARTS: Mapping[str, Callable[..., Any]] = {"main": _main, "interactions": _interactions}
-"""Every chart of effects."""
+def _title(comparison: Comparison) -> str:
+    return capitalize(f"{comparison.metric.noun} by {', '.join(comparison.by).replace('_', ' ')}")
+
+
+COMPARISON_CHARTS = {"boxes": _draw_boxes, "differences": _draw_differences, "series": _draw_series}
+EFFECT_CHARTS = {"main": _draw_main, "interactions": _draw_interactions}

@@ -1,4 +1,4 @@
-"""A ranking as HTML for a notebook: the verdict and the best rows, without script."""
+"""Rankings, comparisons, effects and scores as HTML without script, for a notebook or a page."""
 
 from __future__ import annotations
 
@@ -18,23 +18,17 @@ if TYPE_CHECKING:
     from vmselect.findings import Finding
     from vmselect.ranking import Ranking, Row
 
-MOST_ROWS = 15
+MAX_CANDIDATES, MAX_TABLE_ROWS = 15, 60
 
 
-def to_html(ranking: Ranking, *, most: int = MOST_ROWS) -> str:
-    """The verdict, a table of the best candidates, what was excluded, and warnings; every name is escaped.
-
-    >>> import vmselect as vs
-    >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=30)
-    >>> "g4dn.xlarge" in to_html(vs.rank(profile, epochs=10))
-    True
-    """
+def to_html(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> str:
+    """The verdict, a table of the best candidates, excluded candidates and warnings."""
     total = len(ranking.assessment.order[ranking.deciding_column])
     if not total:
-        return html_sentence(ranking.verdict)
-    table = html_table([_row(label, row) for label, row in deciding_rows(ranking, most=most)], "Ranking")
+        return _sentence(ranking.verdict)
+    table = _table([_row(label, row) for label, row in deciding_rows(ranking, most=most)], "Ranking")
     shown = f"<p>The best {most} of {total:,} candidates.</p>" if total > most else ""
-    return html_sentence(ranking.verdict) + table + shown + html_list(remarks(ranking))
+    return _sentence(ranking.verdict) + table + shown + _list(remarks(ranking))
 
 
 def _row(label: str, row: Row) -> dict[str, Any]:
@@ -57,14 +51,8 @@ def _row(label: str, row: Row) -> dict[str, Any]:
     }
 
 
-# Comparisons, effects and scores as rows for the command line, and as HTML for a notebook or a page.
-
-
-MAX_TABLE_ROWS = 60
-
-
 def effect_rows(effects: Effects) -> list[dict[str, Any]]:
-    """A row per level: its mean, its effect, and what its factor explains."""
+    """A row per level for a table: its mean, its effect, and the share of variation that its factor explains."""
     return [
         {
             "factor": row["factor"],
@@ -80,7 +68,7 @@ def effect_rows(effects: Effects) -> list[dict[str, Any]]:
 
 
 def scaling_rows(scaling: Scaling) -> list[dict[str, Any]]:
-    """A row per number of workers: time, speed-up, efficiency and cost against one worker."""
+    """A row per number of workers for a table: time, speed-up, efficiency and cost against one worker."""
     return [
         {
             "setup": row.setup,
@@ -99,16 +87,15 @@ def scaling_rows(scaling: Scaling) -> list[dict[str, Any]]:
 
 
 def comparison_html(comparison: Comparison, *, pictures: str = "", verdict: bool = True) -> str:
-    """The verdict, the groups, the pairs that were tested and level shifts; every name is escaped.
+    """The verdict, the groups, the pairs that were tested and level shifts.
 
     ``pictures`` is markup between the verdict and the tables; ``verdict=False`` omits the verdict.
-
-    >>> import vmselect as vs
-    >>> "&lt;b&gt;" in comparison_html(vs.compare({"<b>": [1.0, 2.0], "c": [2.0, 3.0]}))
-    True
     """
     unit = comparison.metric.unit
-    groups = _titled(group_rows(comparison), sd="SD", difference=f"Against {comparison.baseline}")
+    headings = {"sd": "SD", "difference": f"Against {comparison.baseline}"}
+    groups = [
+        {headings.get(name, name.capitalize()): value for name, value in row.items()} for row in group_rows(comparison)
+    ]
     pairs = [
         {
             "Pair": f"{row['first']} : {row['second']}",
@@ -132,19 +119,19 @@ def comparison_html(comparison: Comparison, *, pictures: str = "", verdict: bool
     ]
     return "".join(
         [
-            html_sentence(comparison.verdict) if verdict else "",
+            _sentence(comparison.verdict) if verdict else "",
             pictures,
-            html_table(groups, "Groups"),
+            _table(groups, "Groups"),
             f'<p dir="auto">{escape(str(comparison.test))}</p>',
-            html_table(pairs if len(groups) > 2 else [], "Pairs"),
-            _section("Level shifts inside runs", html_table(shifts, "Level shifts")),
+            _table(pairs if len(groups) > 2 else [], "Pairs"),
+            _section("Level shifts inside runs", _table(shifts, "Level shifts")),
             _findings(comparison.findings),
         ]
     )
 
 
 def effects_html(effects: Effects, *, pictures: str = "", verdict: bool = True) -> str:
-    """The verdict, what each factor explains, the effect of each level and the averages of the cells."""
+    """The verdict, the share of variation of each factor, the effect of each level and the averages of the cells."""
     unit = effects.metric.unit
     factors = [
         {
@@ -170,13 +157,13 @@ def effects_html(effects: Effects, *, pictures: str = "", verdict: bool = True) 
         }
         for row in effects.cells.to_dict("records")
     ]
-    head = html_sentence(effects.verdict) if verdict else ""
-    body = head + pictures + html_table(factors, "Factors") + html_table(main, "Levels")
-    return body + _section("Cells", html_table(cells, "Cells")) + _findings(effects.findings)
+    head = _sentence(effects.verdict) if verdict else ""
+    body = head + pictures + _table(factors, "Factors") + _table(main, "Levels")
+    return body + _section("Cells", _table(cells, "Cells")) + _findings(effects.findings)
 
 
 def scores_html(scores: Scores, *, verdict: bool = True) -> str:
-    """The verdict, candidates by need, and where every number comes from."""
+    """The verdict, the points of each candidate, and the source of every number."""
     table = [
         {name: f"{value:.1f}" if isinstance(value, float) else value for name, value in row.items()}
         for row in scores.table.to_dict("records")
@@ -186,13 +173,9 @@ def scores_html(scores: Scores, *, verdict: bool = True) -> str:
         for row in scores.parts.to_dict("records")
     ]
     excluded = [{"Excluded": name, "Reason": reason} for name, reason in scores.excluded.items()]
-    origins = _section("Where the numbers come from", html_table(parts, "Where the numbers come from"))
-    head = html_sentence(scores.verdict) if verdict else ""
-    return head + html_table(table, "Scores") + origins + html_table(excluded, "Excluded")
-
-
-def _titled(rows: Iterable[Mapping[str, Any]], **headings: str) -> list[dict[str, Any]]:
-    return [{headings.get(name, name.capitalize()): value for name, value in row.items()} for row in rows]
+    origins = _section("Where the numbers come from", _table(parts, "Where the numbers come from"))
+    head = _sentence(scores.verdict) if verdict else ""
+    return head + _table(table, "Scores") + origins + _table(excluded, "Excluded")
 
 
 def _plain(value: Any) -> Any:
@@ -201,8 +184,7 @@ def _plain(value: Any) -> Any:
     return f"{value:.4g}" if isinstance(value, float) else value
 
 
-def html_sentence(text: str) -> str:
-    """A sentence that stands out; every name is escaped."""
+def _sentence(text: str) -> str:
     return f'<p dir="auto"><strong>{escape(text)}</strong></p>'
 
 
@@ -211,17 +193,16 @@ def _section(title: str, body: str) -> str:
 
 
 def _findings(findings: Iterable[Finding]) -> str:
-    items = html_list(map(str, findings))
+    items = _list(map(str, findings))
     return f"<details open><summary>Findings</summary>{items}</details>" if items else ""
 
 
-def html_list(lines: Iterable[str]) -> str:
-    """A list with a line per item, or nothing."""
+def _list(lines: Iterable[str]) -> str:
     items = "".join(f'<li dir="auto">{escape(line)}</li>' for line in lines)
     return f"<ul>{items}</ul>" if items else ""
 
 
-def html_table(rows: Sequence[Mapping[Any, Any]], title: str) -> str:
+def _table(rows: Sequence[Mapping[Any, Any]], title: str) -> str:
     """Rows of text as a table, or nothing; ``title`` is its name for screen readers."""
     if not rows:
         return ""
@@ -232,5 +213,5 @@ def html_table(rows: Sequence[Mapping[Any, Any]], title: str) -> str:
     )
     more = f"<p>and {len(rows) - MAX_TABLE_ROWS} more</p>" if len(rows) > MAX_TABLE_ROWS else ""
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    # A table that is wider than the page scrolls by itself, also with the keyboard.
+    # A table that is wider than the page scrolls, also with the keyboard.
     return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(title)}">{table}</div>{more}'

@@ -1,6 +1,6 @@
-"""The report page: one HTML file that holds its data, its script and its style, and contacts no one.
+"""The report page: one HTML file with its data, script and style, which sends no requests.
 
-:func:`assemble` is what every page of ours is put together by, so that all have one look and one policy.
+:func:`assemble` makes every page, so that all share one style and one content security policy.
 """
 
 from __future__ import annotations
@@ -19,41 +19,35 @@ from typing import TYPE_CHECKING, Any
 import vmselect
 from vmselect import _files
 from vmselect.errors import ArgumentError
-from vmselect.report.files import check_target
-from vmselect.report.page_data import page_content
+from vmselect.report.chart_style import check_target
+from vmselect.report.page_data import page_data
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
 
 SCRIPTS = (
-    "numbers", "model", "words", "elements", "axes", "charts", "verdict", "controls", "table", "sections", "batches",
-    "usage", "report", "tools", "app",
+    "numbers", "model", "verdict_text", "elements", "axes", "ranking_charts", "verdict", "controls", "table",
+    "sections", "batch_sizes", "training_charts", "report", "tools", "app",
 )  # fmt: skip
 """The scripts of a ranking's page, in the order in which they are joined into one."""
 
-# What could end the script element or, as a line separator, break a script in an old browser, becomes an escape that
-# JSON reads back as the same character.
+# Characters that could end the script element, or break a script in an old browser; JSON reads the escapes back.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
 def write_page(ranking: Ranking, path: str | os.PathLike[str]) -> Path:
-    """Write the report page of ``ranking`` to ``path`` and return the path.
-
-    The file appears whole or not at all: it is written beside its final name and then renamed.
-    """
-    target = check_target(path)
-    return _files.write_text(target, render_page(ranking), error=ArgumentError)
+    """Write the report page of ``ranking`` to ``path`` and return the path."""
+    return _files.write_text(check_target(path), render_page(ranking), error=ArgumentError)
 
 
 def render_page(ranking: Ranking) -> str:
     """The report page of ``ranking`` as HTML."""
-    content = page_content(ranking)
     main = read_asset("ranking.html").rstrip()
-    return assemble(content, main=main, scripts=SCRIPTS, first=("ranking", "the ranking"))
+    return assemble(page_data(ranking), main=main, scripts=SCRIPTS, first=("ranking", "the ranking"))
 
 
-def assemble(content: Mapping[str, Any], *, main: str, scripts: Sequence[str], first: tuple[str, str]) -> str:
-    """A page as HTML: ``main`` is its body, ``content`` its data, ``first`` the id and the name of where it begins."""
+def assemble(data: Mapping[str, Any], *, main: str, scripts: Sequence[str], first: tuple[str, str]) -> str:
+    """A page as HTML: ``main`` is its body, ``first`` the id and the name of its first section."""
     style = read_asset("page.css")
     script = '"use strict";\n{\n' + "\n".join(read_asset(f"{name}.js") for name in scripts) + "}\n"
     policy = (
@@ -63,24 +57,24 @@ def assemble(content: Mapping[str, Any], *, main: str, scripts: Sequence[str], f
     return Template(read_asset("page.html")).substitute(
         policy=policy,
         version=vmselect.__version__,
-        title=html.escape(content["page"]["title"]),
+        title=html.escape(data["page"]["title"]),
         first=first[0],
         first_words=first[1],
         main=main,
         style=style,
         script=script,
-        data=embed_json(content),
+        data=embed_json(data),
     )
 
 
 def embed_json(value: Any) -> str:
-    """``value`` as JSON that may stand inside a script element whatever its strings hold.
+    """``value`` as JSON that is safe inside a script element, whatever its strings hold.
 
     >>> embed_json({"name": "</script>"})
     '{"name":"\\\\u003c/script\\\\u003e"}'
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # A lone surrogate cannot be written as UTF-8; a profile with a broken name still deserves its page.
+    # A lone surrogate, as in a broken name, cannot be written as UTF-8.
     return text.translate(_ESCAPES).encode("utf-8", "replace").decode("utf-8")
 
 
@@ -89,5 +83,5 @@ def _digest(text: str) -> str:
 
 
 def read_asset(name: str) -> str:
-    """The text of a file that the page is put together from."""
+    """The text of a file in ``assets``."""
     return resources.files("vmselect.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The data of the report page as plain values: the ranking's payload and the facts beside it."""
+"""The data of the report page: the payload of the ranking, what was measured, and how it was computed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vmselect.comparison.speedup import compare_workers
 from vmselect.grouping import distinct, identify
 from vmselect.ranking import MEASURES, MethodologyCost
-from vmselect.report.training_charts import course_points, step_points, usage_points
+from vmselect.report.training_charts import epoch_curve_points, step_points, usage_points
 from vmselect.units import count_epochs, format_seconds, format_usd
 
 if TYPE_CHECKING:
@@ -22,33 +22,33 @@ METHODS = {
     "malta-iteration": "the dissertation's equation 5.3, from iterations and validations",
     "malta-iteration-no-validation": "the dissertation's equation 5.4, from iterations",
 }
-MOST_CANDIDATES = 10_000
-MOST_STEPS_SHOWN = 600
-MOST_PROFILES_SHOWN = 60
-MOST_SPEEDUPS = 20
-MOST_SAMPLED_SHOWN = 20
+MAX_CANDIDATES = 10_000
+MAX_STEPS = 600
+MAX_PROFILES = 60
+MAX_SPEEDUPS = 20
+MAX_SAMPLED = 20
 
 
-def page_content(ranking: Ranking, *, most: int = MOST_CANDIDATES) -> dict[str, Any]:
-    """The ranking's payload without its rows, which the page computes, and a part named ``page``."""
-    kept = _worth_showing(ranking, most)
-    content = ranking.payload(rows=False, which=kept)
+def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]:
+    """The ranking's payload without rows, which the page computes, and a part named ``page``."""
+    kept = _choose_candidates(ranking, most)
+    data = ranking.payload(rows=False, which=kept)
     subject = _subject(ranking)
-    content["page"] = {
+    data["page"] = {
         "title": f"vmselect report: {' · '.join(subject)}",
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "subject": subject,
         "facts": _facts(ranking),
-        "candidates_left_off": len(ranking.candidates) - len(kept),
+        "omitted_candidates": len(ranking.candidates) - len(kept),
         "steps": _steps(ranking),
         "usage": _usage(ranking),
-        "epoch_curves": course_points(_profiles(ranking), runs=ranking.study.runs if ranking.study else ()),
+        "epoch_curves": epoch_curve_points(_profiles(ranking), runs=ranking.study.runs if ranking.study else ()),
     }
-    return content
+    return data
 
 
-def _worth_showing(ranking: Ranking, most: int) -> list[int]:
-    """Positions of the candidates that the page holds: all, or the cheapest and the fastest of very many."""
+def _choose_candidates(ranking: Ranking, most: int) -> list[int]:
+    """Positions of the candidates that the page holds: all, or of more than ``most`` the cheapest and the fastest."""
     if len(ranking.candidates) <= most:
         return list(range(len(ranking.candidates)))
     kept: set[int] = set()
@@ -73,7 +73,7 @@ def _subject(ranking: Ranking) -> list[str]:
 
 
 def _facts(ranking: Ranking) -> list[list[str]]:
-    """Names and values for the last section: how this was computed."""
+    """Names and values for the section on how this was computed."""
     settings, candidates = ranking.settings, ranking.candidates
     dates = sorted({str(date) for date in candidates.column("date") if date})
     sources = sorted({str(source) for source in candidates.column("source") if source == source and source})
@@ -86,21 +86,20 @@ def _facts(ranking: Ranking) -> list[list[str]]:
         ["Billing", "time × price" if settings.billing == "exact" else "the provider's increment and minimum"],
     ]
     if settings.interruptions:
-        facts.append(
-            ["Spot interruptions", f"expected time is {settings.interruptions.factor:.3g} times the uninterrupted one"]
-        )
+        factor = settings.interruptions.factor
+        facts.append(["Spot interruptions", f"expected time is {factor:.3g} times the uninterrupted one"])
     return [*facts, *_speedups(ranking), *_cost_of_choosing(ranking)]
 
 
 def _speedups(ranking: Ranking) -> list[list[str]]:
-    """What several workers gave against one, where both were measured and the number of epochs is given."""
+    """Speed-up of several workers over one, where both were measured and the number of epochs is given."""
     if not ranking.settings.epochs:
         return []
     epochs = ranking.settings.epochs[-1]
     measured = [one for one in ranking.candidates.machine_estimates if one.records and one.basis == "measured"]
     times = {identify(one.records[0]): (one.runtime.at(epochs), len(one.records)) for one in measured}
     rows = compare_workers(times)
-    return [["Several workers", f"{row}, in {count_epochs(epochs)}"] for row in rows[:MOST_SPEEDUPS]]
+    return [["Several workers", f"{row}, in {count_epochs(epochs)}"] for row in rows[:MAX_SPEEDUPS]]
 
 
 def _cost_of_choosing(ranking: Ranking) -> list[list[str]]:
@@ -110,12 +109,8 @@ def _cost_of_choosing(ranking: Ranking) -> list[list[str]]:
     spent = f"{format_usd(cost.probe_usd)} for {format_seconds(cost.probe_seconds)} of probes"
     if isinstance(cost, MethodologyCost) and cost.study_seconds:
         spent += f" and {format_usd(cost.study_usd)} for {format_seconds(cost.study_seconds)} of the convergence study"
-    return [
-        [
-            "Cost of choosing",
-            f"{spent}, against {format_usd(cost.exhaustive_usd)} for running every candidate to the end",
-        ]
-    ]
+    saved = f"against {format_usd(cost.exhaustive_usd)} for running every candidate to the end"
+    return [["Cost of choosing", f"{spent}, {saved}"]]
 
 
 def _measured(ranking: Ranking) -> str:
@@ -127,12 +122,12 @@ def _measured(ranking: Ranking) -> str:
         parts.append(f"made {_span(days)}")
     if given:
         which = "all" if given == len(profiles) else f"{given} of them"
-        parts.append(f"{which} from times that were measured elsewhere")
+        parts.append(f"{which} imported from other measurements")
     return ", ".join(parts)
 
 
 def _profiles(ranking: Ranking) -> list[Profile]:
-    """What the machine estimates rest on, each once, that of the best first."""
+    """The profiles of the machine estimates, each once, those of the best machine first."""
     machine_estimates = ranking.candidates.machine_estimates
     ranked = ranking.candidates.machine_estimate[ranking.assessment.order[ranking.deciding_column]]
     order = dict.fromkeys([*ranked.tolist(), *range(len(machine_estimates))])
@@ -144,12 +139,12 @@ def _span(days: Sequence[str]) -> str:
 
 
 def _usage(ranking: Ranking) -> list[dict[str, Any]]:
-    """What the machines did, of the first profiles that were sampled."""
+    """Utilization, of the first profiles that were sampled."""
     sampled = [(one.title, one.usage) for one in _profiles(ranking) if one.usage is not None and one.usage.seconds]
-    return [usage_points(title, usage) for title, usage in sampled[:MOST_SAMPLED_SHOWN]]
+    return [usage_points(title, usage) for title, usage in sampled[:MAX_SAMPLED]]
 
 
 def _steps(ranking: Ranking) -> list[dict[str, Any]]:
-    """Step readings of each profile that has some, thinned to what a chart can show."""
+    """Step readings, of the first profiles that have some."""
     measured = [profile for profile in _profiles(ranking) if len(profile.timeline.steps)]
-    return [step_points(profile, most=MOST_STEPS_SHOWN) for profile in measured[:MOST_PROFILES_SHOWN]]
+    return [step_points(profile, most=MAX_STEPS) for profile in measured[:MAX_PROFILES]]

@@ -1,4 +1,7 @@
-"""Time against cost, with intervals and the Pareto front."""
+"""Charts of a ranking: time against cost, against epochs and against batch size, and the terms of the time.
+
+Each chart is two functions: ``*_points`` gives its numbers, ``*_chart`` draws them.
+"""
 
 from __future__ import annotations
 
@@ -26,35 +29,58 @@ from vmselect.report.chart_style import (
     themed,
 )
 from vmselect.report.training_charts import steps_chart, usage_chart
-from vmselect.units import count_epochs, hours
+from vmselect.units import SECONDS_PER_HOUR, count_epochs, hours
 
 if TYPE_CHECKING:
-    from vmselect.ranking import Ranking
+    import numpy.typing as npt
 
-MOST_POINTS = 400
-MOST_NAMES = 12
+    from vmselect.ranking import Ranking, Row, ServingRanking
+
+MAX_POINTS = 400
+MAX_LABELS = 12
+MAX_EPOCH_LINES = MAX_BATCH_LINES = len(SERIES)
+MAX_BARS = 12
+TIME_TITLE, COST_TITLE = "Hours of training", "Cost in USD"
 SIDES = (("left", 7, -10), ("left", 7, 11), ("left", 9, 0), ("right", -9, 0), ("right", -7, -10), ("right", -7, 11))
-"""Where a name may stand beside its point: alignment and offset in pixels, best first."""
+"""Places of a label beside its point: alignment and offset in pixels, best first."""
+
+TERM_COLORS = {
+    "boot": "#8b939d",
+    "data_in": "#2a9d8f",
+    "initialization": "#b6bcc3",
+    "first_iteration": "#d55e00",
+    "steady_iterations": "#0072b2",
+    "partial_batch": "#56a4d8",
+    "first_validation": "#b04e8a",
+    "later_validations": "#d9a3c3",
+    "epoch_boundaries": "#c9a227",
+    "model_out": "#8fcfc6",
+    "interruptions": "#5b6470",
+}
+
+Value = Literal["time", "cost"]
 
 
-def time_cost_points(ranking: Ranking, *, most: int = MOST_POINTS) -> pd.DataFrame:
-    """A row per candidate at the deciding epoch count: hours and dollars with intervals, and what kind of point it is.
+# -- time against cost -------------------------------------------------------------------------------------------------
 
-    ``kind`` is ``best``, ``Pareto front`` or ``other``. The best ``most`` candidates are given.
+
+def time_cost_points(ranking: Ranking, *, most: int = MAX_POINTS) -> pd.DataFrame:
+    """A row per candidate at the deciding epoch count, best first: hours and dollars with intervals.
+
+    ``kind`` is ``best``, ``Pareto front`` or ``other``.
     """
-    columns = [
-        "machine", "rank", "hours", "hours_low", "hours_high",
-        "cost_usd", "cost_low", "cost_high", "usd_per_hour", "kind",
-    ]  # fmt: skip
-    points = [
-        (
-            label, row.rank, hours(row.seconds), hours(row.seconds_low), hours(row.seconds_high),
-            row.cost_usd, row.cost_low, row.cost_high, row.usd_per_hour,
-            "best" if row.rank == 1 else "Pareto front" if row.pareto else "other",
-        )
-        for label, row in deciding_rows(ranking, most=most)
-    ]  # fmt: skip
-    return pd.DataFrame(points, columns=columns)
+    rows = deciding_rows(ranking, most=most)
+    kinds = ["best" if row.rank == 1 else "Pareto front" if row.pareto else "other" for _, row in rows]
+    return _points(rows, "usd_per_hour").assign(kind=kinds)
+
+
+def _points(rows: Iterable[tuple[str, Row]], *more: str) -> pd.DataFrame:
+    """Label, rank, hours and dollars of each row with intervals, and ``more`` of its fields."""
+    fields = ["rank", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", *more]
+    values = [[label, *(getattr(row, field) for field in fields)] for label, row in rows]
+    frame = pd.DataFrame(values, columns=["machine", *fields])
+    frame[["seconds", "seconds_low", "seconds_high"]] /= SECONDS_PER_HOUR
+    return frame.rename(columns=lambda name: name.replace("seconds", "hours"))
 
 
 def time_cost_chart(ranking: Ranking) -> Any:
@@ -66,8 +92,8 @@ def time_cost_chart(ranking: Ranking) -> Any:
     wide = max((_span(data[name]) for name in ("hours", "cost_usd")), default=1.0) > 12
     scale = alt.Scale(type="log", nice=False, padding=24) if wide else alt.Scale(zero=True)
     axis = alt.Axis(tickCount=6)
-    x = alt.X("hours:Q", title="Hours of training", scale=scale, axis=axis)
-    y = alt.Y("cost_usd:Q", title="Cost in USD", scale=scale, axis=axis)
+    x = alt.X("hours:Q", title=TIME_TITLE, scale=scale, axis=axis)
+    y = alt.Y("cost_usd:Q", title=COST_TITLE, scale=scale, axis=axis)
     base = alt.Chart(data).encode(
         color=alt.Color("kind:N", scale=kinds, title=None, legend=alt.Legend(symbolOpacity=1))
     )
@@ -75,26 +101,28 @@ def time_cost_chart(ranking: Ranking) -> Any:
     tooltip = ["machine:N", "rank:Q", "hours:Q", "cost_usd:Q", "usd_per_hour:Q"]
     layers = [
         front.encode(x=x, y=y, order="hours:Q"),
-        base.mark_rule(opacity=0.5).encode(x=alt.X("hours_low:Q", title="Hours of training"), x2="hours_high:Q", y=y),
-        base.mark_rule(opacity=0.5).encode(x=x, y=alt.Y("cost_low:Q", title="Cost in USD"), y2="cost_high:Q"),
+        base.mark_rule(opacity=0.5).encode(x=alt.X("hours_low:Q", title=TIME_TITLE), x2="hours_high:Q", y=y),
+        base.mark_rule(opacity=0.5).encode(x=x, y=alt.Y("cost_low:Q", title=COST_TITLE), y2="cost_high:Q"),
         base.mark_circle(size=80, opacity=1).encode(x=x, y=y, tooltip=tooltip),
     ]
-    named = data.head(MOST_NAMES)
+    named = data.head(MAX_LABELS)
     most = (data["hours_high"].max(), data["cost_high"].max())
     sides = choose_sides(named["hours"], named["cost_usd"], named["machine"], most=most, log=wide)
     for align, dx, dy in SIDES:
         here = named[[side == (align, dx, dy) for side in sides]]
         text = alt.Chart(here).mark_text(align=align, dx=dx, dy=dy, color="#1b1f24")
         layers.append(text.encode(x=x, y=y, text="machine:N"))
-    return themed(alt.layer(*layers), title=f"Time against cost, {_at(ranking)}")
+    count = ranking.settings.decide_at
+    epochs = count_epochs(count) if count else "epochs of the study"
+    return themed(alt.layer(*layers), title=f"Time against cost, {epochs}")
 
 
 def choose_sides(
     x: Iterable[float], y: Iterable[float], texts: Iterable[str], *, most: tuple[float, float], log: bool
 ) -> list[tuple[str, int, int] | None]:
-    """For each point, the side on which its name covers no other name or point, or None where there is none.
+    """For each point, the first of :data:`SIDES` on which its label covers no other label or point, or None.
 
-    ``most`` is how far the axes reach. Names stay right of the vertical one.
+    ``most`` is the largest value on each axis. Labels stay right of the vertical axis.
     """
     across = _pixels(x, WIDTH, most=most[0], log=log)
     up = _pixels(y, HEIGHT, most=most[1], log=log)
@@ -114,27 +142,18 @@ def choose_sides(
 
 
 def _pixels(values: Iterable[float], size: int, *, most: float, log: bool) -> list[float]:
-    """Where values come to lie on an axis of ``size`` pixels, accurate enough to find names that collide."""
+    """Approximate positions of values on an axis of ``size`` pixels."""
     *placed, high = [math.log(max(value, 1e-12)) if log else value for value in (*values, most)]
     low = min(placed, default=0.0) if log else 0.0
     return [size * (value - low) / ((high - low) or 1.0) for value in placed]
 
 
-def _at(ranking: Ranking) -> str:
-    count = ranking.settings.decide_at
-    return count_epochs(count) if count else "epochs of the study"
-
-
 def _span(values: pd.Series[float]) -> float:
-    """How many times the smallest value the largest is."""
+    """The ratio of the largest value to the smallest."""
     return float(values.max() / values.min()) if len(values) and values.min() > 0 else 1.0
 
 
-# Simulated runtime and cost against the number of epochs, with the crossovers.
-
-
-Value = Literal["time", "cost"]
-MAX_EPOCH_LINES = 7
+# -- against epochs ----------------------------------------------------------------------------------------------------
 
 
 def epochs_points(ranking: Ranking, value: Value, *, most: int = MAX_EPOCH_LINES) -> pd.DataFrame:
@@ -144,24 +163,13 @@ def epochs_points(ranking: Ranking, value: Value, *, most: int = MAX_EPOCH_LINES
     """
     counts = _counts(ranking)
     wider = ranking.rerank(epochs=counts, deadline_hours=None, budget_usd=None)
-    spread = wider.assessment.measures[value]
-    unit = hours if value == "time" else float
-    lines = _lines(wider, value, most)
+    interval = wider.assessment.measures[value]
+    per_unit = SECONDS_PER_HOUR if value == "time" else 1.0
+    lines = _lines(wider, interval.value, most)
     named = labels(ranking.candidates, lines)
-    frames = [
-        pd.DataFrame(
-            {
-                "machine": named[i],
-                "epochs": counts,
-                "value": [unit(v) for v in spread.value[i]],
-                "low": [unit(v) for v in spread.low[i]],
-                "high": [unit(v) for v in spread.high[i]],
-            }
-        )
-        for i in lines
-    ]
-    columns = ["machine", "epochs", "value", "low", "high"]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
+    points = {"machine": [named[i] for i in lines for _ in counts], "epochs": [*counts] * len(lines)}
+    numbers = {name: part[lines].ravel() / per_unit for name, part in interval._asdict().items()}
+    return pd.DataFrame({**points, **numbers})
 
 
 def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
@@ -169,7 +177,7 @@ def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
     rows: list[tuple[int, str, float]] = []
     for change in ranking.crossovers(value, up_to=_counts(ranking)[-1]):
         wider = ranking.rerank(epochs=change.epochs, objective=value, deadline_hours=None, budget_usd=None)
-        there = min(wider.rows[:2], key=lambda row: row.score)  # the leader, whichever of the tied is preferred
+        there = min(wider.rows[:2], key=lambda row: row.score)  # the first row may be one that is tied with the leader
         rows.append((change.epochs, there.instance_type, hours(there.seconds) if value == "time" else there.cost_usd))
     return pd.DataFrame(rows, columns=["epochs", "machine", "value"])
 
@@ -179,11 +187,8 @@ def epochs_chart(ranking: Ranking, value: Value) -> Any:
     alt = altair()
     changes, data = crossover_points(ranking, value), epochs_points(ranking, value)
     require_some(ranking, data)
-    title = "Hours of training" if value == "time" else "Cost in USD"
-    names = list(dict.fromkeys(data["machine"]))
-    color = alt.Color(
-        "machine:N", title=None, scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])), legend=None
-    )
+    title = TIME_TITLE if value == "time" else COST_TITLE
+    color = _color(data, legend=None)
     x, y = alt.X("epochs:Q", title="Epochs"), alt.Y("value:Q", title=title)
     ends = data.groupby("machine", sort=False).tail(1)
     leader = ends.nsmallest(1, "value")["machine"]
@@ -219,7 +224,7 @@ def _counts(ranking: Ranking) -> list[int]:
 
 
 def _spread_apart(values: list[float], *, share: float) -> list[float]:
-    """Values moved up until no two are closer than ``share`` of the largest, so that names there can be read."""
+    """Values moved up until no two are closer than ``share`` of the largest, so that labels do not overlap."""
     gap = share * max(values, default=0.0)
     placed, floor = list(values), -gap
     for i in sorted(range(len(values)), key=values.__getitem__):
@@ -227,33 +232,18 @@ def _spread_apart(values: list[float], *, share: float) -> list[float]:
     return placed
 
 
-def _lines(wider: Ranking, value: Value, most: int) -> list[int]:
+def _lines(wider: Ranking, values: npt.NDArray[Any], most: int) -> list[int]:
+    """Positions of the candidates to draw: the leaders, then the best at the middle epoch count."""
     order = wider.assessment.order
-    spread = wider.assessment.measures[value].value
-    leaders = [int(rows[np.argmin(spread[rows, column])]) for column, rows in enumerate(order) if len(rows)]
+    leaders = [int(rows[np.argmin(values[rows, column])]) for column, rows in enumerate(order) if len(rows)]
     decided = [int(i) for i in order[len(order) // 2][: 4 * most]] if order else []
     return list(dict.fromkeys([*leaders, *decided]))[:most]
 
 
-# The best candidates as bars, split by what the time goes into.
+# -- terms -------------------------------------------------------------------------------------------------------------
 
 
-COLORS = {
-    "boot": "#8b939d",
-    "data_in": "#2a9d8f",
-    "initialization": "#b6bcc3",
-    "first_iteration": "#d55e00",
-    "steady_iterations": "#0072b2",
-    "partial_batch": "#56a4d8",
-    "first_validation": "#b04e8a",
-    "later_validations": "#d9a3c3",
-    "epoch_boundaries": "#c9a227",
-    "model_out": "#8fcfc6",
-    "interruptions": "#5b6470",
-}
-
-
-def terms_points(ranking: Ranking, *, most: int = 12) -> pd.DataFrame:
+def terms_points(ranking: Ranking, *, most: int = MAX_BARS) -> pd.DataFrame:
     """A row per candidate and term at the deciding epoch count: machine, rank, term, seconds, hours, cost_usd.
 
     The cost of a term is its share of the candidate's cost.
@@ -272,8 +262,8 @@ def terms_chart(ranking: Ranking) -> Any:
     data = terms_points(ranking)
     require_some(ranking, data)
     by_time = ranking.settings.objective["time"] > ranking.settings.objective["cost"]
-    field, title = ("hours", "Hours of training") if by_time else ("cost_usd", "Cost in USD")
-    shown = [term for term in COLORS if term in set(data["term"])]
+    field, title = ("hours", TIME_TITLE) if by_time else ("cost_usd", COST_TITLE)
+    shown = [term for term in TERM_COLORS if term in set(data["term"])]
     bars = (
         alt.Chart(data)
         .mark_bar()
@@ -281,7 +271,7 @@ def terms_chart(ranking: Ranking) -> Any:
             y=alt.Y("machine:N", title=None, sort=alt.SortField("rank")),
             x=alt.X(f"{field}:Q", title=title, stack=True),
             color=alt.Color(
-                "term:N", title=None, scale=alt.Scale(domain=shown, range=[COLORS[term] for term in shown])
+                "term:N", title=None, scale=alt.Scale(domain=shown, range=[TERM_COLORS[term] for term in shown])
             ),
             order=alt.Order("place:Q"),
             tooltip=["machine:N", "term:N", "seconds:Q", "hours:Q", "cost_usd:Q"],
@@ -292,10 +282,7 @@ def terms_chart(ranking: Ranking) -> Any:
     return themed(bars, title="Where it goes: the best candidates by term", height=28 * rows)
 
 
-# Machine and batch size together: time, cost and metric against the batch size.
-
-
-MAX_BATCH_LINES = len(SERIES)
+# -- against batch size ------------------------------------------------------------------------------------------------
 
 
 def batch_points(ranking: Ranking, *, most: int = MAX_BATCH_LINES) -> pd.DataFrame:
@@ -303,35 +290,20 @@ def batch_points(ranking: Ranking, *, most: int = MAX_BATCH_LINES) -> pd.DataFra
 
     The machines are the first ``most`` in the ranking.
     """
-    column = ranking.deciding_column
-    pairs: dict[tuple[str, int], Any] = {}
-    for i in ranking.assessment.order[column]:
-        row = ranking.row(int(i), column)
-        if row.batch_size is None:
-            continue
-        known = pairs.setdefault((row.instance_type, row.batch_size), row)
-        if row.cost_usd < known.cost_usd:
-            pairs[row.instance_type, row.batch_size] = row
-    machines = list(dict.fromkeys(name for name, _ in pairs))[:most]
-    points = [
-        (
-            name, size, row.epochs, hours(row.seconds), hours(row.seconds_low), hours(row.seconds_high),
-            row.cost_usd, row.cost_low, row.cost_high,
-        )
-        for name in machines
-        for (machine, size), row in sorted(pairs.items(), key=lambda pair: pair[0][1])
-        if machine == name
-    ]  # fmt: skip
-    columns = [
-        "machine", "batch_size", "epochs", "hours", "hours_low", "hours_high", "cost_usd", "cost_low", "cost_high",
-    ]  # fmt: skip
-    return pd.DataFrame(points, columns=columns)
+    rows = [row for row in ranking.deciding_rows if row.batch_size]
+    machines = list(dict.fromkeys(row.instance_type for row in rows))[:most]
+    cheapest: dict[tuple[str, int | None], Row] = {}
+    for row in sorted(rows, key=lambda row: row.cost_usd):
+        if row.instance_type in machines:
+            cheapest.setdefault((row.instance_type, row.batch_size), row)
+    pairs = sorted(cheapest, key=lambda pair: (machines.index(pair[0]), pair[1]))
+    return _points([(pair[0], cheapest[pair]) for pair in pairs], "batch_size", "epochs")
 
 
 def metric_points(ranking: Ranking) -> pd.DataFrame:
     """A row per batch size that the study or a candidate has: the final metric."""
     if ranking.study is None:
-        raise RankingError("A metric by batch size needs a convergence study: make the ranking with vmselect.select.")
+        raise RankingError("This ranking has no convergence study. Make it with vmselect.select.")
     sizes = sorted(
         {
             *ranking.study.batch_sizes,
@@ -349,11 +321,10 @@ def batch_time_chart(ranking: Ranking) -> Any:
     require_some(ranking, data)
     x, color = _batch_axis(data), _color(data)
     lines = alt.Chart(data).encode(x=x, color=color)
-    title = "Hours of training"
     tooltip = ["machine:N", "batch_size:Q", "epochs:Q", "hours:Q", "cost_usd:Q"]
     layers = [
-        lines.mark_rule(opacity=0.5).encode(y=alt.Y("hours_low:Q", title=title), y2="hours_high:Q"),
-        lines.mark_line(point=True).encode(y=alt.Y("hours:Q", title=title), tooltip=tooltip),
+        lines.mark_rule(opacity=0.5).encode(y=alt.Y("hours_low:Q", title=TIME_TITLE), y2="hours_high:Q"),
+        lines.mark_line(point=True).encode(y=alt.Y("hours:Q", title=TIME_TITLE), tooltip=tooltip),
     ]
     return themed(alt.layer(*layers), title="Training time against batch size")
 
@@ -364,8 +335,8 @@ def cost_time_chart(ranking: Ranking) -> Any:
     data = batch_points(ranking)
     require_some(ranking, data)
     zero = alt.Scale(zero=True)
-    x = alt.X("hours:Q", title="Hours of training", scale=zero)
-    y = alt.Y("cost_usd:Q", title="Cost in USD", scale=zero)
+    x = alt.X("hours:Q", title=TIME_TITLE, scale=zero)
+    y = alt.Y("cost_usd:Q", title=COST_TITLE, scale=zero)
     base = alt.Chart(data).encode(x=x, y=y)
     tooltip = ["machine:N", "batch_size:Q", "epochs:Q", "hours:Q", "cost_usd:Q"]
     layers = [
@@ -377,18 +348,18 @@ def cost_time_chart(ranking: Ranking) -> Any:
 
 
 def batch_metric_chart(ranking: Ranking) -> Any:
-    """Draw the final metric against the batch size, with what was demanded of it."""
+    """Draw the final metric against the batch size, with the required one."""
     data = metric_points(ranking)
     require_some(ranking, data)
-    assert ranking.study is not None
+    assert ranking.study is not None  # metric_points has checked it
     alt = altair()
     title = f"Final {ranking.study.monitor}"
     y = alt.Y("metric:Q", title=title, scale=alt.Scale(zero=False))
     line = alt.Chart(data).mark_line(point=True, color=ACCENT)
     layers = [line.encode(x=_batch_axis(data), y=y, tooltip=["batch_size:Q", "metric:Q"])]
-    demanded = ranking.demands.get(ranking.study.monitor)
-    if demanded is not None:
-        rule = alt.Chart(pd.DataFrame({"metric": [demanded]})).mark_rule(color="#8a5300", strokeDash=[5, 4])
+    required = ranking.demands.get(ranking.study.monitor)
+    if required is not None:
+        rule = alt.Chart(pd.DataFrame({"metric": [required]})).mark_rule(color="#8a5300", strokeDash=[5, 4])
         layers.append(rule.encode(y=y))
     return themed(alt.layer(*layers), title=f"{title} against batch size")
 
@@ -400,19 +371,14 @@ def _batch_axis(data: pd.DataFrame) -> Any:
     return alt.X("batch_size:Q", title="Batch size", scale=scale, axis=alt.Axis(values=sizes))
 
 
-def _color(data: pd.DataFrame) -> Any:
+def _color(data: pd.DataFrame, **options: Any) -> Any:
     alt = altair()
     names = list(dict.fromkeys(data["machine"]))
-    return alt.Color(
-        "machine:N",
-        title=None,
-        scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])),
-        legend=alt.Legend(symbolOpacity=1),
-    )
+    scale = alt.Scale(domain=names, range=list(SERIES[: len(names)]))
+    return alt.Color("machine:N", title=None, scale=scale, **{"legend": alt.Legend(symbolOpacity=1), **options})
 
 
-# Charts by name.
-
+# -- charts of a ranking, by name --------------------------------------------------------------------------------------
 
 CHARTS: Mapping[str, Callable[..., Any]] = {
     "time-cost": time_cost_chart,
@@ -439,3 +405,59 @@ def chart(
     'Time against cost, 10 epochs'
     """
     return draw(CHARTS, kind, ranking, path, options)
+
+
+# -- serving -----------------------------------------------------------------------------------------------------------
+
+
+def load_points(ranking: ServingRanking) -> pd.DataFrame:
+    """A row per machine and load: instances, dollars per hour, latency in milliseconds."""
+    rows = [
+        {
+            "service": " · ".join(
+                [row.instance_type, f"batch {row.batch_size}", *([row.market] if row.market != "on_demand" else [])]
+            ),
+            "load": row.load,
+            "instances": row.instances,
+            "hourly_usd": row.hourly_usd,
+            "latency_ms": row.latency_seconds * 1e3,
+        }
+        for row in ranking
+        if row.load is not None
+    ]
+    if not rows:
+        raise RankingError("There is no feasible load to draw. Rank with load=[...] items per second.")
+    return pd.DataFrame(rows).sort_values(["service", "load"], ignore_index=True)
+
+
+def cost_load_chart(ranking: ServingRanking) -> Any:
+    """Dollars per hour against load: a step up for every instance more."""
+    return _draw_load(ranking, "hourly_usd", "Cost, USD per hour", title="Cost against load", interpolate="step-before")
+
+
+def latency_load_chart(ranking: ServingRanking) -> Any:
+    """The chosen percentile of latency against load."""
+    return _draw_load(ranking, "latency_ms", f"p{ranking.percentile:g} latency, ms", title="Latency against load")
+
+
+def _draw_load(ranking: ServingRanking, field: str, axis: str, *, title: str, interpolate: str = "linear") -> Any:
+    alt = altair()
+    points = load_points(ranking)
+    lines = alt.Chart(points).mark_line(point=len(points) <= 200, interpolate=interpolate)
+    drawn = lines.encode(
+        x=alt.X("load:Q", title="Load, items/s"),
+        y=alt.Y(f"{field}:Q", title=axis),
+        color=alt.Color("service:N", title=None, scale=alt.Scale(range=list(SERIES))),
+        tooltip=list(points.columns),
+    )
+    return themed(drawn, title=title)
+
+
+SERVING_CHARTS = {"cost-load": cost_load_chart, "latency-load": latency_load_chart}
+
+
+def serving_chart(
+    ranking: ServingRanking, kind: str = "cost-load", *, path: str | os.PathLike[str] | None = None
+) -> Any:
+    """The chart of that name; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
+    return draw(SERVING_CHARTS, kind, ranking, path, {})

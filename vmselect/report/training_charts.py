@@ -1,16 +1,19 @@
-"""Step times in the order they were measured, warm-up shown."""
+"""Charts of what was measured: step times, utilization over time, and epoch curves.
+
+Each chart is two functions: ``*_points`` gives its numbers, for the page as well, and ``*_chart`` draws them.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from vmselect.errors import RankingError
@@ -23,13 +26,43 @@ if TYPE_CHECKING:
     from vmselect.records.convergence import ConvergenceRun
     from vmselect.records.usage import Phase
 
-COLORS = {"first": "#d55e00", "warmup": "#a67c00", "opening": "#b04e8a", "steady": "#0072b2", "partial": "#5b6470"}
+STEP_COLORS = {
+    "first": "#d55e00",
+    "warmup": "#a67c00",
+    "opening": "#b04e8a",
+    "steady": "#0072b2",
+    "partial": "#5b6470",
+}
+PHASES = {
+    "initialization": ("initialization", "#e9ecef"),
+    "first_step": ("first step", "#fbe3d6"),
+    "steady_steps": ("steady steps", "#ffffff"),
+    "validation": ("validation", "#dcebf7"),
+    "boundary": ("between epochs", "#f3e3ee"),
+    "first_call": ("first call", "#fbe3d6"),
+    "calls": ("calls", "#ffffff"),
+    "upload": ("upload", "#fbe3d6"),
+    "download": ("download", "#dcebf7"),
+}
+"""Name and color of each phase."""
+
+MAX_PAGE_SAMPLES, MAX_CHART_SAMPLES = 200, 1_000
+"""Samples of each quantity in the page, and in a chart."""
+MAX_BANDS = 1_000
+"""More than the phases of a training: its record keeps 240 samples of each phase."""
+SLACK = 1.01
+"""How much more than its share of the time a kept sample may stand for, since thinning may drop the last samples."""
+MAX_LINES, MAX_EPOCHS = len(SERIES), 300
+PANEL_WIDTH, PANEL_HEIGHT = 300, 260
+
+
+# -- step times --------------------------------------------------------------------------------------------------------
 
 
 def step_points(profile: Profile, *, most: int = 2_000) -> dict[str, Any]:
     """Position, seconds per step and label of each kept reading, and the median of the steady ones.
 
-    At most ``most`` readings are given: all that are not steady, and of the steady ones every so many.
+    Of more than ``most`` readings, steady ones are thinned out.
     """
     steps = profile.timeline.steps
     positions = _positions(steps)
@@ -68,15 +101,12 @@ def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
     alt = altair()
     profile = next((one for one in records_of(ranking, instance_type) if len(one.timeline.steps)), None)
     if profile is None:
-        raise RankingError(
-            f"There are no step times of {instance_type or ranking.best.instance_type}: its profile holds whole "
-            "epochs, or it was not measured."
-        )
+        raise RankingError(f"There are no step times of {instance_type or ranking.best.instance_type}.")
     points = step_points(profile)
     data = pd.DataFrame({name: points[name] for name in ("position", "seconds", "label")})
     data["milliseconds"] = data["seconds"] * 1e3
     wide = data["seconds"].max() > 8 * max(data["seconds"].min(), 1e-12)
-    shown = [label for label in COLORS if label in set(data["label"])]
+    shown = [label for label in STEP_COLORS if label in set(data["label"])]
     dots = (
         alt.Chart(data)
         .mark_circle(size=42, opacity=0.8)
@@ -84,7 +114,9 @@ def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
             x=alt.X("position:Q", title="Step"),
             y=alt.Y("milliseconds:Q", title="Milliseconds per step", scale=alt.Scale(type="log" if wide else "linear")),
             color=alt.Color(
-                "label:N", title="Kind of step", scale=alt.Scale(domain=shown, range=[COLORS[label] for label in shown])
+                "label:N",
+                title="Kind of step",
+                scale=alt.Scale(domain=shown, range=[STEP_COLORS[label] for label in shown]),
             ),
             tooltip=["position:Q", "milliseconds:Q", "label:N"],
         )
@@ -97,51 +129,18 @@ def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
     return themed(alt.layer(dots, rule), title=title)
 
 
-# Utilization of a machine while it was measured, with the phases of the training marked.
+# -- utilization -------------------------------------------------------------------------------------------------------
 
 
-PHASES = {
-    "initialization": ("initialization", "#e9ecef"),
-    "first_step": ("first step", "#fbe3d6"),
-    "steady_steps": ("steady steps", "#ffffff"),
-    "validation": ("validation", "#dcebf7"),
-    "boundary": ("between epochs", "#f3e3ee"),
-    "first_call": ("first call", "#fbe3d6"),
-    "calls": ("calls", "#ffffff"),
-    "upload": ("upload", "#fbe3d6"),
-    "download": ("download", "#dcebf7"),
-}
-"""How each phase is called and shaded."""
+def usage_points(title: str, usage: Usage, *, most: int = MAX_PAGE_SAMPLES) -> dict[str, Any]:
+    """Utilization over time: at most ``most`` samples of each quantity, and phases with begin and end.
 
-
-MOST_SAMPLES, MOST_CHART_SAMPLES = 200, 1_000
-"""Samples of each quantity in the page, and in a chart."""
-MOST_BANDS = 1_000
-"""Runs of one phase that it holds: all of a training, since 240 samples of each phase are kept."""
-
-SLACK = 1.01
-"""Of the last samples none may be kept where they are thinned out: the others stand for a little more than a share."""
-
-
-def usage_points(title: str, usage: Usage, *, most: int = MOST_SAMPLES) -> dict[str, Any]:
-    """Utilization over time as plain values: at most ``most`` samples of each quantity, phases with begin and end.
-
-    Every quantity is a share: of the cores that the training may use (all processes, and this training alone), of
+    Every quantity is a share: of the cores that the training may use (by all processes, and by this training), of
     memory, of the GPUs (their mean), and of the time in which a process waited for a disk.
     """
-    stride = -(-len(usage.seconds) // most)
-    quantities = [
-        {
-            "name": name,
-            "points": [
-                [at, round(value, 3)]
-                for at, value in list(zip(usage.seconds, column, strict=True))[::stride]
-                if value is not None
-            ],
-        }
-        for name, column in _shares(usage).items()
-    ]
-    longest = sorted(_phases(usage), key=lambda band: band["begin"] - band["end"])[:MOST_BANDS]
+    shares = _shares(usage).iloc[:: -(-len(usage.seconds) // most)].round(3)
+    quantities = [{"name": name, "points": [list(point) for point in shares[name].dropna().items()]} for name in shares]
+    longest = sorted(_phases(usage), key=lambda band: band["begin"] - band["end"])[:MAX_BANDS]
     return {
         "title": title,
         "interval_seconds": usage.interval_seconds,
@@ -150,34 +149,25 @@ def usage_points(title: str, usage: Usage, *, most: int = MOST_SAMPLES) -> dict[
     }
 
 
-def _shares(usage: Usage) -> Mapping[str, list[float | None]]:
-    cores = usage.limits.cores or 1
-    series = usage.series
-    cards = [column for name, column in series.items() if re.fullmatch(r"gpu\d+_busy_share", name)]
-    whole: dict[str, list[float | None]] = {
-        "processors": list(series.get("usable_cpu_share", ())),
-        "this training": [_capped(value, cores) for value in series.get("process_cores", ())],
-        "memory": [None if free is None else 1 - free for free in series.get("memory_available_share", ())],
-        "GPUs": [_mean(values) for values in zip(*cards, strict=True)] if cards else [],
-        "waiting for disk": list(series.get("io_pressure_share", ())),
+def _shares(usage: Usage) -> pd.DataFrame:
+    """A row per sample and a column per quantity that was sampled."""
+    series = pd.DataFrame(dict(usage.series), index=range(len(usage.seconds)), dtype=float)
+    known = series.reindex(columns=["usable_cpu_share", "process_cores", "memory_available_share", "io_pressure_share"])
+    shares = {
+        "processors": known["usable_cpu_share"],
+        "this training": (known["process_cores"] / (usage.limits.cores or 1)).clip(upper=1.0),
+        "memory": 1 - known["memory_available_share"],
+        "GPUs": series.filter(regex=r"^gpu\d+_busy_share$").mean(axis=1),
+        "waiting for disk": known["io_pressure_share"],
     }
-    return {name: column for name, column in whole.items() if any(value is not None for value in column)}
-
-
-def _capped(value: float | None, cores: int) -> float | None:
-    return None if value is None else min(1.0, value / cores)
-
-
-def _mean(values: tuple[float | None, ...]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    return pd.DataFrame(shares).set_axis(list(usage.seconds)).dropna(axis=1, how="all")
 
 
 def _phases(usage: Usage) -> list[dict[str, Any]]:
-    """Begin and end of each run of samples of one phase; a sample reaches back to the one before, if it can.
+    """Begin and end of each run of samples of one phase.
 
-    Each phase is thinned out for itself. So where a sample stands for less than the time since the one before, what is
-    missing was thinned out: it goes to the phase whose samples could not reach back as far as they stand for.
+    A sample stands for the time since the sample before. Each phase is thinned out separately, so that a kept sample
+    may stand for less than that: the rest belongs to the phase whose kept samples cover too little of its time.
     """
     kept = Counter(usage.phase)
     seen = {phase: max(found.values(), key=lambda one: one.seconds) for phase, found in usage.phases.items() if found}
@@ -195,7 +185,7 @@ def _phases(usage: Usage) -> list[dict[str, Any]]:
     for at, phase in zip(usage.seconds, usage.phase, strict=True):
         begin = before
         reach = SLACK * seen[phase].seconds / kept[phase] if phase in seen else math.inf
-        # Not all samples are equally long.
+        # Samples differ a little in length: ignore small rests.
         if max(owed.values(), default=0.0) > 0 and at - reach - before > usage.interval_seconds / 2:
             begin = round(at - reach, 3)
             missing = max(owed, key=lambda one: owed[one])
@@ -218,9 +208,9 @@ def usage_chart(
     records = records_of(source, instance_type) if isinstance(source, Ranking) else [source]
     sampled = next((record for record in records if record.usage is not None and record.usage.seconds), None)
     if sampled is None or sampled.usage is None:
-        who = records[0].title if records else instance_type or "This machine"
-        raise RankingError(f"{who}: utilization was not sampled. Probe again with sample=1.0.")
-    points = usage_points(sampled.title, sampled.usage, most=MOST_CHART_SAMPLES)
+        who = records[0].title if records else instance_type or "this machine"
+        raise RankingError(f"Utilization of {who} was not sampled. Probe again with sample=1.0.")
+    points = usage_points(sampled.title, sampled.usage, most=MAX_CHART_SAMPLES)
     phases = pd.DataFrame(points["phases"])
     samples = pd.DataFrame(
         [
@@ -229,6 +219,8 @@ def usage_chart(
             for at, share in one["points"]
         ]
     )
+    at = np.searchsorted(phases["end"], samples["seconds"]).clip(max=len(phases) - 1)
+    samples["phase"] = phases["phase"].to_numpy()[at]
     shown = [name for name, _ in PHASES.values() if name in set(phases["phase"])]
     colors = dict(PHASES.values())
     bands = (
@@ -254,21 +246,22 @@ def usage_chart(
             x="seconds:Q",
             y=alt.Y("share:Q", title="In use", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
             color=alt.Color("quantity:N", title="Quantity", scale=alt.Scale(domain=names, range=list(SERIES))),
-            tooltip=["quantity:N", alt.Tooltip("seconds:Q", format=".1f"), alt.Tooltip("share:Q", format=".0%")],
+            tooltip=[
+                "quantity:N",
+                alt.Tooltip("seconds:Q", format=".1f"),
+                alt.Tooltip("share:Q", format=".0%"),
+                "phase:N",
+            ],
         )
     )
     layered = alt.layer(bands, lines).resolve_scale(color="independent")
     return themed(layered, title=f"{points['title']}: utilization")
 
 
-# Epoch curves: the duration of each epoch and the metric after it, for one machine or several.
+# -- epoch curves ------------------------------------------------------------------------------------------------------
 
 
-PANEL_WIDTH, PANEL_HEIGHT = 300, 260
-MOST_LINES, MOST_POINTS = 7, 300
-
-
-def course_points(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = ()) -> dict[str, Any]:
+def epoch_curve_points(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = ()) -> dict[str, Any]:
     """A line per machine: ``times`` with ``[epoch, seconds]``, ``metrics`` with ``[epoch, value]`` of ``metric``.
 
     Times come from complete epochs of trainings, metrics from convergence records and ``runs``. Repetitions on a
@@ -300,17 +293,17 @@ def _lines(points: list[tuple[str, int, float]]) -> list[dict[str, Any]]:
     frame = pd.DataFrame(points, columns=["machine", "epoch", "value"])
     medians = frame.groupby(["machine", "epoch"], sort=False)["value"].median().reset_index()
     lines = []
-    for machine, some in itertools.islice(medians.groupby("machine", sort=False), MOST_LINES):
-        kept = some.sort_values("epoch").iloc[:: -(-len(some) // MOST_POINTS)]
+    for machine, some in itertools.islice(medians.groupby("machine", sort=False), MAX_LINES):
+        kept = some.sort_values("epoch").iloc[:: -(-len(some) // MAX_EPOCHS)]
         pairs = [[int(epoch), float(f"{value:.5g}")] for epoch, value in zip(kept["epoch"], kept["value"], strict=True)]
         lines.append({"name": str(machine), "points": pairs})
     return lines
 
 
-def course_chart(records: Iterable[Record]) -> Any:
-    """Draw :func:`course_points`: seconds of each epoch on the left, the metric after it on the right."""
+def epoch_curves_chart(records: Iterable[Record]) -> Any:
+    """Draw :func:`epoch_curve_points`: seconds of each epoch on the left, the metric after it on the right."""
     alt = altair()
-    points = course_points(records)
+    points = epoch_curve_points(records)
     if not points["times"] and not points["metrics"]:
         raise RankingError("There is no complete epoch to draw. Probe with EpochProbe, or with stop=False.")
     machines = list(dict.fromkeys(line["name"] for name in ("times", "metrics") for line in points[name]))

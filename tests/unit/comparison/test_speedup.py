@@ -15,7 +15,7 @@ import vmselect as vs
 from vmselect.cli import app
 from vmselect.comparison.speedup import SAME_BATCH, SAME_SHARE
 from vmselect.report.chart_style import labels
-from vmselect.report.page_data import page_content
+from vmselect.report.page_data import page_data
 from vmselect.sweeps.run import SweepResult
 
 
@@ -104,7 +104,7 @@ def test_a_sweep_the_command_line_and_the_page_agree(tmp_path: Path) -> None:
     prices = tmp_path / "prices.csv"
     prices.write_text("provider,instance_type,region,market,usd_per_hour\ndesk,m,here,on_demand,6\n")
     catalog = vs.Catalog.load(prices)
-    facts = dict(map(tuple, page_content(vs.rank(records, epochs=50, catalog=catalog))["page"]["facts"]))
+    facts = dict(map(tuple, page_data(vs.rank(records, epochs=50, catalog=catalog))["page"]["facts"]))
     assert facts["Several workers"] == f"{row}, in 50 epochs"
     # Every node costs here, too.
     cost = vs.compare(records, by="nodes", metric="cost", epochs=50, catalog=catalog)
@@ -142,4 +142,4 @@ def test_one_and_eight_workers_of_one_machine_are_two_machine_estimates_at_one_p
     assert [(row.factors.get("workers", 1), row.usd_per_hour) for row in ranking.rows] == [(8, 2.0), (1, 2.0)]
     assert "m (p, r, on_demand), batch 256, workers 8" in str(ranking.best)
     assert sorted(labels(ranking.candidates, (0, 1)).values()) == ["m", "m · workers 8"]
-    assert {one["varied"] for one in page_content(ranking)["candidates"]} == {None, "workers 8"}
+    assert {one["varied"] for one in page_data(ranking)["candidates"]} == {None, "workers 8"}

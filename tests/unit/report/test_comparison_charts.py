@@ -10,54 +10,85 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError, ComparisonError
+from vmselect.report import comparison_charts
+from vmselect.report.comparison_charts import comparison_plots, effects_plots
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
-from comparisons import profile
+from comparisons import factorial
+
+RECORDS = factorial("a", "b")
 
 
-def records() -> list[vs.Profile]:
-    rng = np.random.default_rng(0)
-    return [
-        profile(rng, level=0.01 * size / 64, instance_type=name, batch_size=size, factors={"machine": name})
-        for name in ("a", "b") for size in (64, 128) for _ in range(3)
-    ]  # fmt: skip
+@pytest.fixture(scope="module")
+def effects() -> vs.Effects:
+    return vs.effects(RECORDS, factors=["machine", "batch_size"], metric="step_seconds")
 
 
-@pytest.mark.parametrize("kind", ["boxes", "differences", "series"])
-def test_comparisons_are_drawn(kind: str, tmp_path: Path) -> None:
+def test_boxes_hold_every_run_and_its_summary() -> None:
+    c = vs.compare(RECORDS, by=["instance_type", "batch_size"])
+    boxes, differences = comparison_plots(c)
+    assert [len(row["points"]) for row in boxes["rows"]] == [3, 3, 3, 3]
+    assert boxes["axis"] == "Step time, ms"
+    for row, summary in zip(boxes["rows"], c.groups.to_dict("records"), strict=True):
+        names = ("minimum", "quartile_1", "median", "quartile_3", "maximum")
+        assert row["edges"] == pytest.approx([1e3 * summary[name] for name in names])
+    assert [row["value"] for row in differences["rows"]] == pytest.approx(c.groups["percent"].tolist())
+    assert [row["low"] for row in differences["rows"]][1:] == pytest.approx(c.groups["percent_low"].tolist()[1:])
+    assert differences["rows"][0]["text"] == [c.baseline, "the baseline"]
+
+
+def test_effects_have_intervals_and_lines(effects: vs.Effects) -> None:
+    main, lines, interactions, cells = effects_plots(effects)
+    assert [row["low"] for row in main["rows"]] == pytest.approx(effects.main["percent_low"].tolist())
+    assert [row["slot"] for row in main["rows"]] == [0, 0, 1, 1]
+    assert [len(line["points"]) for line in lines["lines"]] == [2, 2]
+    high = effects.interactions["percent_high"].tolist()
+    assert [row["high"] for row in interactions["rows"]] == pytest.approx(high)
+    assert sum(len(row["points"]) for row in cells["rows"]) == 12
+
+
+def test_a_level_shift_is_drawn() -> None:
+    steps = [0.010, 0.0101, 0.0099] * 20 + [0.020, 0.0201, 0.0199] * 10
+    plots = comparison_plots(vs.compare(vs.Profile.from_times(instance_type="a", iteration_seconds=steps)))
+    assert [plot["kind"] for plot in plots] == ["boxes", "series"]
+    assert {point["level"] for point in plots[1]["points"]} == {10.0, 20.0}
+    assert sum(point["level"] == 20.0 for point in plots[1]["points"]) == 30
+
+
+def test_many_runs_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison_charts, "MAX_GROUPS", 6)
+    monkeypatch.setattr(comparison_charts, "MAX_POINTS", 200)
+    rng = np.random.default_rng(1)
+    boxes = comparison_plots(vs.compare({f"g{i}": rng.random(100).tolist() for i in range(11)}))[0]
+    assert len(boxes["rows"]) == 6
+    assert 100 < sum(len(row["points"]) for row in boxes["rows"]) <= 200 + 6
+    assert "the first 6 of 11 groups" in boxes["lede"]
+
+
+@pytest.mark.parametrize("kind", ["boxes", "differences", "series", "main", "interactions"])
+def test_every_chart_is_drawn(kind: str, effects: vs.Effects, tmp_path: Path) -> None:
     target = tmp_path / f"{kind}.svg"
-    vs.compare(records(), by="instance_type").chart(kind, path=target)
+    drawn = effects if kind in ("main", "interactions") else vs.compare(RECORDS, by="instance_type")
+    drawn.chart(kind, path=target)
     assert "<svg" in target.read_text()
 
 
-@pytest.mark.parametrize("kind", ["main", "interactions"])
-def test_effects_are_drawn(kind: str, tmp_path: Path) -> None:
-    e = vs.effects(records(), factors=["machine", "batch_size"], metric="step_seconds")
-    target = tmp_path / f"{kind}.svg"
-    e.chart(kind, path=target)
-    assert "<svg" in target.read_text()
-
-
-def test_what_cannot_be_drawn_is_said() -> None:
+def test_charts_that_cannot_be_drawn_are_errors() -> None:
     c = vs.compare({"a": [1.0, 2.0], "b": [2.0, 3.0]})
-    with pytest.raises(ArgumentError):
-        c.chart("pie")
+    e = vs.effects([{"a": 1, "v": 1.0}, {"a": 2, "v": 2.0}], factors="a", metric="v")
+    for one in (c, e):
+        with pytest.raises(ArgumentError):
+            one.chart("pie")
     with pytest.raises(ComparisonError):
         c.chart("series")
-    e = vs.effects([{"a": 1, "v": 1.0}, {"a": 2, "v": 2.0}], factors="a", metric="v")
     with pytest.raises(ComparisonError):
         e.chart("interactions")
-    with pytest.raises(ArgumentError):
-        e.chart("pie")
 
 
-def test_notebooks_show_tables_with_escaped_names() -> None:
+def test_notebooks_show_tables_with_escaped_names(effects: vs.Effects) -> None:
     c = vs.compare({"<script>": [1.0, 2.0, 3.0, 4.0], "b": [5.0, 6.0, 7.0, 8.0], "c": [5.0, 6.0, 7.0, 9.0]})
-    html = c._repr_html_()
-    assert "<script>" not in html
-    assert "Cliff" in html
-    e = vs.effects(records(), factors=["machine", "batch_size"], metric="step_seconds")
-    assert "batch_size" in e._repr_html_()
-    scores = vs.Requirements({"cost": 1}).score({"<i>": {"cost": 1.0}})
-    assert "<i>" not in scores._repr_html_()
+    assert "<script>" not in c._repr_html_()
+    assert "Cliff" in c._repr_html_()
+    assert "batch_size" in effects._repr_html_()
+    assert "<i>" not in vs.Requirements({"cost": 1}).score({"<i>": {"cost": 1.0}})._repr_html_()

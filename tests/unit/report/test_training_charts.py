@@ -1,24 +1,36 @@
-"""The charts of a machine's use and of a training's course: the numbers first, then that they draw."""
+"""Charts of what was measured: the numbers first, then that they can be drawn."""
 
+from __future__ import annotations
+
+import sys
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 import vmselect as vs
 from vmselect.errors import RankingError
 from vmselect.probe.sampling import Tally
+from vmselect.records import InputWait
 from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve, StoppingRule
 from vmselect.records.usage import Limits, Usage
-from vmselect.report.page_data import MOST_SAMPLED_SHOWN, page_content
+from vmselect.report import save_chart, to_html
+from vmselect.report.page_data import MAX_SAMPLED, page_data
 from vmselect.report.training_charts import (
-    MOST_BANDS,
-    MOST_SAMPLES,
-    course_chart,
-    course_points,
+    MAX_BANDS,
+    MAX_PAGE_SAMPLES,
+    epoch_curve_points,
+    epoch_curves_chart,
+    step_points,
     usage_chart,
     usage_points,
 )
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+
+from priced import prices
+from profiles import make_epoch_profile, make_profile
 
 USAGE = Usage(
     interval_seconds=1.0,
@@ -33,69 +45,10 @@ USAGE = Usage(
         "gpu1_busy_share": (0.0, 0.3, 0.7, 0.8, 0.5),
     },
 )
+PROFILE = make_epoch_profile("g4dn.xlarge", 40, 30, 31, usage=USAGE)
 
 
-@pytest.fixture
-def profile():
-    made = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=[30, 31])
-    return made.model_copy(update={"usage": USAGE})
-
-
-def test_usage_as_numbers():
-    points = usage_points("m", USAGE)
-    by = {one["name"]: [share for _, share in one["points"]] for one in points["quantities"]}
-    assert by["processors"] == [0.2, 0.6, 0.9, 0.95, 0.7]
-    assert by["this training"] == pytest.approx([0.2, 0.55, 0.9, 1.0])
-    assert by["memory"] == pytest.approx([0.3, 0.4, 0.5, 0.5, 0.5])
-    assert by["GPUs"] == pytest.approx([0.0, 0.2, 0.8, 0.8, 0.5])
-    assert points["phases"] == [
-        {"phase": "initialization", "begin": 0.0, "end": 0.5},
-        {"phase": "first step", "begin": 0.5, "end": 2.0},
-        {"phase": "steady steps", "begin": 2.0, "end": 4.0},
-        {"phase": "validation", "begin": 4.0, "end": 5.0},
-    ]
-
-
-@pytest.mark.parametrize(("steady", "validation"), [(290.0, 10.0), (60.0, 60.0), (30.0, 0.4), (100.0, 200.0)])
-def test_phases_keep_their_share_of_a_long_training(steady, validation):
-    tally, at, lasted = Tally(), 0.0, {"steady steps": 0.0, "validation": 0.0}
-    while at < 10 * 3600:
-        for phase, seconds in (("steady_steps", steady), ("validation", validation)):
-            lasted[phase.replace("_", " ")] += seconds
-            end = at + seconds
-            while at < end:
-                taken = min(1.0, end - at)
-                at += taken
-                tally.add(phase, at, taken, {"usable_cpu_share": 0.5})
-    usage = tally.build(1.0, Limits())
-    bands = usage_points("m", usage)["phases"]
-    drawn = dict.fromkeys(lasted, 0.0)
-    for band in bands:
-        drawn[band["phase"]] += band["end"] - band["begin"]
-    assert drawn == pytest.approx(lasted, rel=0.03)
-    assert all(before["end"] == after["begin"] for before, after in pairwise(bands))
-
-
-def test_usage_draws(profile, tmp_path):
-    from vmselect.report import save_chart
-
-    assert profile.title in usage_chart(profile).to_dict()["title"]
-    assert save_chart(usage_chart(profile), tmp_path / "usage.png").stat().st_size > 1_000
-
-
-def test_usage_of_a_ranking(profile):
-    ranking = vs.rank([profile], epochs=10)
-    assert "g4dn.xlarge" in ranking.chart("usage").to_dict()["title"]
-    with pytest.raises(RankingError):
-        ranking.chart("usage", instance_type="p3.2xlarge")
-
-
-def test_what_was_not_sampled_cannot_be_drawn(profile):
-    with pytest.raises(RankingError):
-        usage_chart(profile.model_copy(update={"usage": None}))
-
-
-def study(instance_type, values, monitor="val_accuracy"):
+def make_study(instance_type: str, values: list[float], monitor: str = "val_accuracy") -> ConvergenceRecord:
     run = ConvergenceRun(
         created=datetime.now(UTC),
         batch_size=64,
@@ -107,37 +60,97 @@ def study(instance_type, values, monitor="val_accuracy"):
     return ConvergenceRecord(runs=(run,))
 
 
-def test_the_course_as_numbers(profile):
-    points = course_points([profile, study("g4dn.xlarge", [0.5, float("nan"), 0.7])])
-    assert points["times"] == [{"name": profile.title, "points": [[1, 40.0], [2, 30.0], [3, 31.0]]}]
-    assert points["metrics"] == [{"name": "g4dn.xlarge, batch 64", "points": [[1, 0.5], [3, 0.7]]}]
-    assert points["metric"] == "val_accuracy"
+def test_steps_keep_the_warm_up_and_thin_the_rest() -> None:
+    profile = make_profile("m", 0.1, steps=999, first_iteration_seconds=9.0)
+    whole, thin = step_points(profile), step_points(profile, most=100)
+    assert whole["position"] == list(range(1, 1001))
+    assert whole["steady_seconds"] == pytest.approx(0.1)
+    assert len(thin["seconds"]) <= 100
+    assert (thin["label"][0], thin["seconds"][0]) == ("first", 9.0)
+    assert thin["readings"] == 1000
 
 
-def test_the_course_draws_what_there_is(profile):
-    assert len(course_chart([profile, study("g4dn.xlarge", [0.5, 0.7])]).to_dict()["hconcat"]) == 2
-    assert len(course_chart([profile]).to_dict()["hconcat"]) == 1
+def test_usage_points_are_shares_and_phases() -> None:
+    points = usage_points("m", USAGE)
+    by = {one["name"]: [share for _, share in one["points"]] for one in points["quantities"]}
+    assert by == {
+        "processors": [0.2, 0.6, 0.9, 0.95, 0.7],
+        "this training": pytest.approx([0.2, 0.55, 0.9, 1.0]),
+        "memory": pytest.approx([0.3, 0.4, 0.5, 0.5, 0.5]),
+        "GPUs": pytest.approx([0.0, 0.2, 0.8, 0.8, 0.5]),
+    }
+    assert points["phases"] == [
+        {"phase": "initialization", "begin": 0.0, "end": 0.5},
+        {"phase": "first step", "begin": 0.5, "end": 2.0},
+        {"phase": "steady steps", "begin": 2.0, "end": 4.0},
+        {"phase": "validation", "begin": 4.0, "end": 5.0},
+    ]
+
+
+@pytest.mark.parametrize(("steady", "validation"), [(290.0, 10.0), (60.0, 60.0), (30.0, 0.4), (100.0, 200.0)])
+def test_phases_keep_their_share_of_a_long_training(steady: float, validation: float) -> None:
+    tally, at, lasted = Tally(), 0.0, {"steady steps": 0.0, "validation": 0.0}
+    while at < 10 * 3600:
+        for phase, seconds in (("steady_steps", steady), ("validation", validation)):
+            lasted[phase.replace("_", " ")] += seconds
+            end = at + seconds
+            while at < end:
+                taken = min(1.0, end - at)
+                at += taken
+                tally.add(phase, at, taken, {"usable_cpu_share": 0.5})  # type: ignore[arg-type]
+    bands = usage_points("m", tally.build(1.0, Limits()))["phases"]
+    drawn = dict.fromkeys(lasted, 0.0)
+    for band in bands:
+        drawn[band["phase"]] += band["end"] - band["begin"]
+    assert drawn == pytest.approx(lasted, rel=0.03)
+    assert all(before["end"] == after["begin"] for before, after in pairwise(bands))
+
+
+def test_usage_is_drawn_of_a_record_and_of_a_ranking(tmp_path: Path) -> None:
+    drawn = usage_chart(PROFILE)
+    assert PROFILE.title in drawn.to_dict()["title"]
+    samples = drawn.layer[1].data
+    assert samples[samples["quantity"] == "memory"]["phase"].tolist() == [
+        "initialization", "first step", "steady steps", "steady steps", "validation",
+    ]  # fmt: skip
+    assert save_chart(drawn, tmp_path / "usage.png").stat().st_size > 1_000
+    ranking = vs.rank([PROFILE], epochs=10)
+    assert "g4dn.xlarge" in ranking.chart("usage").to_dict()["title"]
     with pytest.raises(RankingError):
-        course_chart([])
+        ranking.chart("usage", instance_type="p3.2xlarge")
+    with pytest.raises(RankingError):
+        usage_chart(make_profile())
+    calls = Usage(
+        interval_seconds=1.0, seconds=(1.0, 2.0), phase=("first_call", "calls"), series={"usable_cpu_share": (0.2, 0.9)}
+    )
+    record = vs.InferenceRecord.from_times(instance_type="g5.xlarge", batch_size=32, call_seconds=[0.02] * 9)
+    assert "calls" in str(usage_chart(record.model_copy(update={"usage": calls})).to_dict())
 
 
-# -- in the page -------------------------------------------------------------------------------------------------------
+def test_epoch_curves_are_medians_per_machine_of_the_first_metric() -> None:
+    again = make_epoch_profile("g4dn.xlarge", 44, 32, 31)
+    studies = [
+        make_study("m", [0.5, float("nan"), 0.7]),
+        make_study("m", [0.75, 0.7]),
+        make_study("m", [3.0, 2.0], monitor="val_loss"),
+    ]
+    points = epoch_curve_points([PROFILE, again, *studies])
+    assert points["times"] == [{"name": PROFILE.title, "points": [[1, 42.0], [2, 31.0], [3, 31.0]]}]
+    assert points["metrics"] == [{"name": "m, batch 64", "points": [[1, 0.625], [2, 0.7], [3, 0.7]]}]
+    assert points["metric"] == "val_accuracy"
+    assert len(epoch_curves_chart([PROFILE, *studies]).to_dict()["hconcat"]) == 2
+    assert len(epoch_curves_chart([PROFILE]).to_dict()["hconcat"]) == 1
+    with pytest.raises(RankingError):
+        epoch_curves_chart([])
 
 
-def test_the_page_holds_use_and_course(profile):
-    content = page_content(vs.rank([profile], epochs=10))["page"]
-    (one,) = content["usage"]
-    assert one["title"] == profile.title
-    assert [band["phase"] for band in one["phases"]] == ["initialization", "first step", "steady steps", "validation"]
-    named = {line["name"]: line["points"] for line in one["quantities"]}
-    assert named["processors"] == [[0.5, 0.2], [2.0, 0.6], [3.0, 0.9], [4.0, 0.95], [5.0, 0.7]]
-    assert len(named["this training"]) == 4  # what was not read is left out
-    assert content["epoch_curves"]["times"] == [{"name": profile.title, "points": [[1, 40.0], [2, 30.0], [3, 31.0]]}]
-    assert content["epoch_curves"]["metrics"] == []
+def test_the_page_holds_usage_and_epoch_curves() -> None:
+    page = page_data(vs.rank([PROFILE], epochs=10))["page"]
+    assert page["usage"] == [usage_points(PROFILE.title, USAGE)]
+    assert page["epoch_curves"] == epoch_curve_points([PROFILE])
 
 
-def test_what_the_page_holds_is_bounded(profile):
-    count = 700
+def test_what_the_page_holds_is_bounded() -> None:
     long = Usage(
         interval_seconds=1.0,
         seconds=tuple(float(i + 1) for i in range(4_000)),
@@ -145,51 +158,26 @@ def test_what_the_page_holds_is_bounded(profile):
         series={"usable_cpu_share": (0.5,) * 4_000},
     )
     lines = usage_points("m", long)
-    assert len(lines["quantities"][0]["points"]) <= MOST_SAMPLES
-    assert len(lines["phases"]) <= MOST_BANDS
-    many = [
-        vs.Profile.from_times(instance_type=f"m{i}", first_epoch_seconds=40, later_epoch_seconds=[30.0] * count)
-        for i in range(9)
-    ]
-    course = course_points(many)
-    assert len(course["times"]) == 7
-    assert max(len(line["points"]) for line in course["times"]) <= 300
-    sampled = [one.model_copy(update={"usage": USAGE}) for one in many * 3]
-    offers = [{"provider": "lab", "instance_type": f"m{i}", "region": "r", "usd_per_hour": 1.0} for i in range(9)]
-    catalog = vs.Catalog.embedded("2026-08-22").with_offers(offers)
-    assert len(page_content(vs.rank(sampled, epochs=5, catalog=catalog))["page"]["usage"]) <= MOST_SAMPLED_SHOWN
+    assert len(lines["quantities"][0]["points"]) <= MAX_PAGE_SAMPLES
+    assert len(lines["phases"]) <= MAX_BANDS
+    many = [make_epoch_profile(f"m{i}", 40, *[30.0] * 700, usage=USAGE) for i in range(9)]
+    curves = epoch_curve_points(many)
+    assert len(curves["times"]) == 7
+    assert max(len(line["points"]) for line in curves["times"]) <= 300
+    ranking = vs.rank(many * 3, epochs=5, catalog=prices(*((f"m{i}", 1.0) for i in range(9))))
+    assert len(page_data(ranking)["page"]["usage"]) <= MAX_SAMPLED
 
 
-def test_repetitions_are_one_line_and_the_first_metric_is_drawn(profile):
-    again = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=44, later_epoch_seconds=[32, 31])
-    studies = [study("m", [0.5, 0.7]), study("m", [0.75, 0.7]), study("m", [3.0, 2.0], monitor="val_loss")]
-    points = course_points([profile, again, *studies])
-    assert points["times"][0]["points"] == [[1, 42.0], [2, 31.0], [3, 31.0]]
-    assert points["metrics"][0]["points"] == [[1, 0.625], [2, 0.7]]
-
-
-def test_what_waits_for_data_says_so_beside_the_machine(profile):
-    from vmselect.records import InputWait
-    from vmselect.report import to_html
-
+def test_a_machine_that_waits_for_data_shows_the_bound() -> None:
     wait = InputWait(seconds=7.7, wall_seconds=10.0, steps=20, method="test")
-    on_gpu = profile.environment.model_copy(update={"framework_gpus": 1})
-    timeline = profile.timeline.model_copy(update={"input_wait": wait})
-    waiting = profile.model_copy(update={"timeline": timeline, "environment": on_gpu})
+    waiting = make_epoch_profile(
+        "g4dn.xlarge", 40, 30, timeline={"input_wait": wait}, environment={"framework_gpus": 1}
+    )
     ranking = vs.rank([waiting], epochs=10)
-    bound = "a faster GPU gains at most 1.3x here"
-    assert ranking.best.bound == bound
+    bound = ranking.best.bound
+    assert "1.3x" in bound
     assert bound in str(ranking)
     assert bound in to_html(ranking)
-    payload = page_content(ranking)
-    numbers = payload["candidates"][0]["findings"]
-    assert bound in {payload["findings"][number].get("bound") for number in numbers}
-    assert vs.rank([profile], epochs=10).best.bound == ""
-
-
-def test_a_record_of_calls_draws(tmp_path):
-    calls = Usage(
-        interval_seconds=1.0, seconds=(1.0, 2.0), phase=("first_call", "calls"), series={"usable_cpu_share": (0.2, 0.9)}
-    )
-    record = vs.InferenceRecord.from_times(instance_type="g5.xlarge", batch_size=32, call_seconds=[0.02] * 9)
-    assert "calls" in str(usage_chart(record.model_copy(update={"usage": calls})).to_dict())
+    data = page_data(ranking)
+    assert bound in {data["findings"][number].get("bound") for number in data["candidates"][0]["findings"]}
+    assert vs.rank([PROFILE], epochs=10).best.bound == ""

@@ -199,7 +199,7 @@ score     = Σ weight × value ÷ best value`;
 
 function buildMethod(host, report) {
   const facts = report.facts.map(([term, fact]) => [h("dt", null, term), h("dd", { dir: "auto" }, fact)]);
-  const leftOff = report.payload.page.candidates_left_off;
+  const leftOff = report.payload.page.omitted_candidates;
   if (leftOff) {
     const which = "candidates that are neither among the cheapest nor among the fastest";
     facts.push(h("dt", null, "Not on this page"), h("dd", null, `${formatCount(leftOff)} ${which}`));
