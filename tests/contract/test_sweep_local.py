@@ -1,4 +1,4 @@
-"""Sweeps on this machine: what is promised to users, with trials that misbehave and programs that are killed."""
+"""Sweeps on this machine: documented guarantees, with trials that misbehave and programs that are killed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plan_of(*batch_sizes: int, **given: object) -> vs.Plan:
                    factors={"machine": ["small"], "batch_size": list(batch_sizes)}, **(facts | given))  # type: ignore[arg-type]  # fmt: skip
 
 
-def test_records_come_with_their_factors_and_a_second_call_runs_nothing(work: Path) -> None:
+def test_records_have_their_factors_and_a_second_call_runs_nothing(work: Path) -> None:
     result = vs.sweep(plan_of(64, 256), work / "out", budget_usd=5.0, parallel=2, yes=True)
     assert [(r.instance_type, dict(r.factors)) for r in result.records] == [
         ("small", {"machine": "small", "batch_size": 64}),
@@ -59,7 +59,7 @@ def test_records_come_with_their_factors_and_a_second_call_runs_nothing(work: Pa
     assert {r.batch_size for r in vs.load_profiles(work / "out")} == {64, 256}
 
 
-def test_every_start_is_on_disk_before_it_is_made(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_start_is_in_the_journal_before_it_happens(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from vmselect.sweeps.runners.local import LocalRunner
 
     start = LocalRunner.start
@@ -86,7 +86,7 @@ def test_nothing_starts_unconfirmed_or_above_the_budget(work: Path) -> None:
     assert shown == [pytest.approx(0.1)]
 
 
-def test_a_script_that_fails_is_said_to_and_run_again_when_resumed(work: Path) -> None:
+def test_failed_script_is_reported_and_run_again_on_resume(work: Path) -> None:
     good = (work / "train.py").read_text()
     (work / "train.py").write_text("raise SystemExit(3)")
     result = vs.sweep(plan_of(64), work / "out", yes=True)
@@ -98,7 +98,7 @@ def test_a_script_that_fails_is_said_to_and_run_again_when_resumed(work: Path) -
     assert len(read_state(work / "out").attempts["001"]) == 2
 
 
-def test_commands_run_where_the_sweep_was_started_with_what_the_agreement_says(work: Path) -> None:
+def test_commands_run_in_the_folder_of_the_sweep_with_its_variables(work: Path) -> None:
     (work / "train.py").write_text(
         RECORD + "\nimport json\nopen('seen.json', 'w').write(json.dumps([os.getcwd(), dict(os.environ)]))\n"
     )
@@ -119,12 +119,12 @@ def test_cores_and_threads_are_pinned(work: Path) -> None:
     assert (work / "cores").read_text() == "1 3"
 
 
-def test_values_reach_the_command_as_they_are(work: Path) -> None:
-    (work / "train.py").write_text(RECORD.replace("int(sys.argv[1])", "8") + "\nopen('said', 'w').write(sys.argv[1])")
+def test_values_reach_the_command_unchanged(work: Path) -> None:
+    (work / "train.py").write_text(RECORD.replace("int(sys.argv[1])", "8") + "\nopen('value', 'w').write(sys.argv[1])")
     value = "a 'b' \"c\" $HOME * ~ \\ (d) #e"
     plan = vs.Plan([PYTHON, "train.py", "{value}"], factors={"value": [value]}, minutes=1)
     assert not vs.sweep(plan, work / "out", yes=True).failed
-    assert (work / "said").read_text() == value
+    assert (work / "value").read_text() == value
 
 
 def test_a_lost_worker_ends_the_others_and_fails_the_trial(work: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_lost_worker_ends_the_others_and_fails_the_trial(work: Path) -> None:
     assert "a worker was lost" in result.failed[0].reason
 
 
-def test_workers_are_told_of_each_other_and_every_node_is_priced(work: Path) -> None:
+def test_workers_get_the_addresses_of_all_and_every_node_is_priced(work: Path) -> None:
     (work / "train.py").write_text(
         "import json, os\nrank = os.environ['RANK']\nkeys = ('TF_CONFIG', 'MASTER_ADDR', 'MASTER_PORT', 'WORLD_SIZE',"
         "'JAX_COORDINATOR_ADDRESS', 'JAX_PROCESS_ID')\n"
@@ -150,10 +150,10 @@ def test_workers_are_told_of_each_other_and_every_node_is_priced(work: Path) -> 
     assert plan.to_frame()["worst_usd"][0] == pytest.approx(0.2)
     result = vs.sweep(plan, work / "out", yes=True)
     assert len(result.records) == 1
-    told = [json.loads((work / f"rank{rank}").read_text()) for rank in (0, 1)]
-    assert told[0]["JAX_COORDINATOR_ADDRESS"] == told[1]["JAX_COORDINATOR_ADDRESS"]
-    assert [json.loads(one["TF_CONFIG"])["task"]["index"] for one in told] == [0, 1]
-    assert told[0]["WORLD_SIZE"] == "2"
+    variables = [json.loads((work / f"rank{rank}").read_text()) for rank in (0, 1)]
+    assert variables[0]["JAX_COORDINATOR_ADDRESS"] == variables[1]["JAX_COORDINATOR_ADDRESS"]
+    assert [json.loads(one["TF_CONFIG"])["task"]["index"] for one in variables] == [0, 1]
+    assert variables[0]["WORLD_SIZE"] == "2"
 
 
 def test_two_sweeps_do_not_share_a_folder(work: Path) -> None:
@@ -167,7 +167,7 @@ def test_two_sweeps_do_not_share_a_folder(work: Path) -> None:
         clean(work / "out")
 
 
-def test_half_a_line_in_the_journal_is_passed_over(work: Path) -> None:
+def test_incomplete_line_in_the_journal_is_ignored(work: Path) -> None:
     vs.sweep(plan_of(64), work / "out", yes=True)
     with (work / "out" / "journal.jsonl").open("a") as file:
         file.write('{"event": "gon')
@@ -185,6 +185,7 @@ def test_the_commands_run_show_resume_and_clean(work: Path) -> None:
 
     planned = vmselect("plan", "plan.yaml", "--format", "json")
     assert [row["worst_usd"] for row in json.loads(planned.stdout)] == [pytest.approx(0.1)] * 2
+    assert vmselect("plan", "plan.yaml", "--budget-usd", "0.19").returncode == 1
     assert vmselect("run", "plan.yaml", "out").returncode == 2  # nobody confirmed
     done = vmselect("run", "plan.yaml", "out", "--budget-usd", "5", "--yes", "--format", "json")
     assert done.returncode == 0, done.stderr
@@ -201,6 +202,6 @@ def test_the_commands_run_show_resume_and_clean(work: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_is_killed_nothing_is_left_and_no_record_is_lost(seed: int, tmp_path: Path) -> None:
+def test_after_any_kill_nothing_runs_and_no_record_is_lost(seed: int, tmp_path: Path) -> None:
     tally = run_case(seed, tmp_path, kills=(KILLS[seed % len(KILLS)],))
     assert not tally.violations

@@ -269,10 +269,10 @@ class FakeSky(types.SimpleNamespace):
         return types.SimpleNamespace(**given)
 
     def Task(self, **given: Any) -> Any:
-        task = types.SimpleNamespace(**given, mounts={}, resources=None, envs={})
+        task = types.SimpleNamespace(**given, mounts={}, resources=None, envs={}, secrets={})
         task.set_resources = lambda resources: setattr(task, "resources", resources)
         task.set_file_mounts = task.mounts.update
-        task.update_envs = task.envs.update
+        task.update_envs, task.update_secrets = task.envs.update, task.secrets.update
         return task
 
     def mount(self, task: Any) -> None:
@@ -288,6 +288,7 @@ class FakeSky(types.SimpleNamespace):
             assert down
             self.launches.append(cluster_name)
             self.clusters[cluster_name] = task
+            assert (task.envs, task.secrets) == ({}, {"WANDB_API_KEY": "hush"})
             if self.fail == "launch":
                 raise RuntimeError("no capacity in us-east-1")
             self.mount(task)
@@ -331,7 +332,8 @@ def test_every_launched_cluster_is_terminated(
 
     monkeypatch.setattr(ssh_runner, "copy_folder", copy)
     monkeypatch.setattr(skypilot_runner, "end_remote", lambda *_, **__: "")
-    plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6,
+    monkeypatch.setenv("WANDB_API_KEY", "hush")  # a variable without a value in the plan
+    plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6, environment={"WANDB_API_KEY": None},
                    factors={"instance_type": ["g4dn.xlarge"], "market": ["spot", "on_demand"]})  # fmt: skip
     with pytest.raises(vs.errors.SweepError, match="rents machines"):
         vs.sweep(plan, work / "none", yes=True)
@@ -402,14 +404,14 @@ def test_rented_nodes_find_each_other_and_a_lost_one_fails_the_trial(
     monkeypatch.setitem(sys.modules, "sky", sky)  # type: ignore[arg-type]
     monkeypatch.setattr(skypilot_runner.SkyPilotRunner, "poll_seconds", 0.05)
     monkeypatch.setattr(skypilot_runner, "PORTS", find_low_ports(2))
-    fetched: list[str] = []
+    acts: list[tuple[str, str]] = []
 
     def copy(host: str, remote: str, into: Path, *, seconds: float) -> None:
-        fetched.append(host)
+        acts.append(("copy", host))
         shutil.copytree(remote, into, dirs_exist_ok=True)
 
     monkeypatch.setattr(ssh_runner, "copy_folder", copy)
-    monkeypatch.setattr(skypilot_runner, "end_remote", lambda *_, **__: "")
+    monkeypatch.setattr(skypilot_runner, "end_remote", lambda host, *_, **__: acts.append(("end", host)))
     if loses:
         (several / "train.py").write_text(MEET + LOSE)
     plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6,
@@ -419,7 +421,8 @@ def test_rented_nodes_find_each_other_and_a_lost_one_fails_the_trial(
     start = next(e for e in read_journal(several / "out") if e["event"] == "start")
     name = start["handle"]["cluster"]
     assert start["usd_per_hour"] == pytest.approx(3 * one)
-    assert fetched == [name, f"{name}-worker1", f"{name}-worker2"]
+    hosts = [name, f"{name}-worker1", f"{name}-worker2"]
+    assert acts == [*(("end", host) for host in hosts), *(("copy", host) for host in hosts)]
     assert sky.downs == [name]
     assert len(result.records) == (0 if loses else 1), result.failed
     if loses:

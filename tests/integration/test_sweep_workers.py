@@ -50,7 +50,7 @@ def outputs(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("framework", SCRIPTS)
-def test_the_chief_says_the_same_on_every_framework(framework: str, tmp_path: Path) -> None:
+def test_record_of_the_chief_is_the_same_on_every_framework(framework: str, tmp_path: Path) -> None:
     plan = plan_of(framework, NODES[framework])
     result = vs.sweep(plan, tmp_path / "out", yes=True)
     assert not result.failed, outputs(tmp_path / "out")
@@ -75,7 +75,7 @@ def test_the_chief_says_the_same_on_every_framework(framework: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("framework", "lost"), [("jax", 1), ("torch", 1), ("tensorflow", 1)])
-def test_a_worker_that_is_killed_ends_the_others_and_fails_the_trial(framework: str, lost: int, tmp_path: Path) -> None:
+def test_killed_worker_ends_the_others_and_fails_the_trial(framework: str, lost: int, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     killed: list[float] = []
 
@@ -116,9 +116,9 @@ def test_the_study_is_the_one_that_was_published() -> None:
     plan = vs.Plan.load("study.yaml")
     three = next(trial for trial in plan.trials if trial.nodes == 3)
     assert three.machine.hosts == ("10.0.0.4", "10.0.0.5", "10.0.0.6")
-    said = dict(itertools.pairwise(three.arguments))
-    assert (said["--epochs"], said["--learning-rate"]) == ("5", "0.001")
-    assert 40_000 / int(said["--batch"]) == 1000  # steps an epoch in its log
+    options = dict(itertools.pairwise(three.arguments))
+    assert (options["--epochs"], options["--learning-rate"]) == ("5", "0.001")
+    assert 40_000 / int(options["--batch"]) == 1000  # steps an epoch in its log
 
 
 def write_prices(folder: Path) -> Path:

@@ -77,7 +77,7 @@ def dryrun() -> dict[str, Any]:
 
 
 def _task_of(trial: Trial, work: Path) -> Any:
-    job = Job(trial=trial, token="token", folder=work, work=work, cap_seconds=600.0, environment={})
+    job = Job(trial=trial, token="token", folder=work, work=work, cap_seconds=600.0)
     return make_task(sky, trial, work=work, command=remote_command(job, f"/tmp/{trial.id}"))
 
 

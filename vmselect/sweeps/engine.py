@@ -145,6 +145,11 @@ class Engine:
         """Those of the plan and those that were added."""
         return trials_of(self.plan, self.state)
 
+    @property
+    def unfinished(self) -> list[Trial]:
+        """The trials to start: all but those that are done, running or skipped."""
+        return [trial for trial in self.trials if self.state.status_of(trial.id) in ("queued", "failed")]
+
     def write(self, event: str, **facts: Any) -> None:
         """Write an event to disk, apply it, pass it to the listener; an error there ends the sweep in order."""
         with self._lock:
@@ -189,8 +194,7 @@ class Engine:
 
     def run(self, parallel: int) -> None:
         """Run every trial that has no record yet; on Ctrl-C, end the running trials and keep their records."""
-        wanted = unfinished(self.trials, self.state)  # without those that may still run
-        queue = [trial for trial in self.trials if trial.id in wanted]
+        queue = self.unfinished
         with ThreadPoolExecutor(max_workers=parallel) as pool:
             running: dict[Future[None], Trial] = {}
             try:
@@ -399,9 +403,4 @@ class Engine:
 
     def _job(self, trial: Trial, number: int, token: str) -> Job:
         folder = self.folder / "trials" / trial.id / str(number)
-        return Job(trial, token, folder, self.work, cap_seconds=60 * self.plan.minutes, environment=trial.variables)
-
-
-def unfinished(trials: Iterable[Trial], state: State) -> list[str]:
-    """The trials to start: all but those that are done, running or skipped."""
-    return [t.id for t in trials if state.status_of(t.id) in ("queued", "failed")]
+        return Job(trial, token, folder, self.work, cap_seconds=60 * self.plan.minutes)

@@ -631,10 +631,7 @@ def _check_factor(name: Any, factors: Mapping[str, Any], who: str, where: Where)
 
 def _fits_any(factors: Factors, rules: Sequence[Mapping[str, Any]]) -> bool:
     return any(
-        all(
-            factors[name] in levels if isinstance(levels, list) else factors[name] == levels
-            for name, levels in rule.items()
-        )
+        all(factors[name] in (levels if isinstance(levels, list) else [levels]) for name, levels in rule.items())
         for rule in rules
     )
 

@@ -18,7 +18,7 @@ from vmselect._files import has_file
 from vmselect.errors import ArgumentError, SweepError
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record
-from vmselect.sweeps.engine import Budget, Engine, Listener, load_all, unfinished
+from vmselect.sweeps.engine import Budget, Engine, Listener, load_all
 from vmselect.sweeps.journal import FORMAT, NAME, Journal, State, fold, read_journal, trials_of
 from vmselect.sweeps.plan import Plan, Trial, check_scripts
 from vmselect.sweeps.runners import make_runner
@@ -215,7 +215,7 @@ def sweep(
         count = state.epochs if count is None else count
         state.decide_anew(sure)
         engine.reconcile(adopt=True)  # repeating what a crash interrupted belongs to the confirmed cost
-        to_run = tuple(unfinished(engine.trials, state))
+        to_run = tuple(trial.id for trial in engine.unfinished)
         if engine.runner.rents and budget.limit_usd is None and to_run:
             raise SweepError("This plan rents machines. Set the most that they may cost: budget_usd, --budget-usd.")
         worst_usd = budget.worst_usd(state, to_run)

@@ -150,15 +150,6 @@ class Standing:
     used: Figures | None
 
 
-@dataclass(frozen=True)
-class Bound:
-    """The lowest possible cost of a setting that was not measured, and the measured machine that bounds it."""
-
-    value: float
-    times_faster: float
-    against: str
-
-
 @dataclass
 class Sequential:
     """Orders and skips the trials of one sweep, based on the records so far."""
@@ -187,7 +178,7 @@ class Sequential:
                 ranked.append(((0.0, self._usd_per_tflops(trial)), trial))
                 continue
             bound = None if own else self._bound(trial, price, standings.values())
-            least = own.cost.low if own else bound.value if bound else 0.0
+            least = own.cost.low if own else bound[0] if bound else 0.0
             if least <= leader.cost.high:
                 ranked.append(((2.0 if own else 1.0, least), trial))
                 continue
@@ -195,10 +186,11 @@ class Sequential:
             if bound is None:
                 reason = f"it was measured at {self._format(least, priced)} or more"
             else:
-                times = "no faster" if bound.times_faster == 1 else f"at most {bound.times_faster:.1f} times as fast"
+                _, times, name = bound
+                faster = "no faster than" if times == 1 else f"at most {times:.1f} times as fast as"
                 reason = (
-                    f"by its published figures its steps are {times} than those of {bound.against}, so it costs at "
-                    f"least {self._format(least, priced)}"
+                    f"by its published figures its steps are {faster} those of {name}, so it costs at least "
+                    f"{self._format(least, priced)}"
                 )
             hopeless.append((trial, f"{reason}; {high}"))
         ranked.sort(key=lambda pair: pair[0])
@@ -288,16 +280,15 @@ class Sequential:
         published = self._published(trial)
         return math.inf if published is None else (self.prices[trial.id] or 1.0) / published.single_tflops
 
-    def _bound(self, trial: Trial, price: float, standings: Iterable[Standing]) -> Bound | None:
+    def _bound(self, trial: Trial, price: float, standings: Iterable[Standing]) -> tuple[float, float, str] | None:
+        """The lowest possible cost, how many times faster it is at most, and the measured machine that bounds it."""
         published = self._published(trial)
-        if published is None:
-            return None
         bounds = [
-            Bound(cost_usd(known.steps_seconds / times, price), times, known.name)
+            (cost_usd(known.steps_seconds / times, price), times, known.name)
             for known in standings
-            if known.used is not None and (times := speed_up(known.used, published)) is not None
+            if published and known.used and (times := speed_up(known.used, published)) is not None
         ]
-        return max(bounds, key=lambda bound: bound.value, default=None)
+        return max(bounds, key=lambda bound: bound[0], default=None)
 
     def _format(self, value: float, priced: bool) -> str:
         amount = format_usd(value) if priced else format_seconds(value * 3600)

@@ -1,8 +1,11 @@
-"""Runners: what a trial reserves, what they copy, and their calls of Slurm and SkyPilot."""
+"""Runners: what a trial reserves, what they copy, their calls of Slurm and SkyPilot, and the supervisor."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
+import sys
 import threading
 import types
 from collections.abc import Callable
@@ -14,18 +17,16 @@ import pytest
 import vmselect as vs
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners import local, skypilot, slurm, ssh, supervisor
-from vmselect.sweeps.runners.runner import Job, Runner
+from vmselect.sweeps.runners.runner import SUPERVISOR, Job, Runner, merge_outcomes, read_status
+from vmselect.sweeps.runners.supervisor import worker_environments
 
 
-def job_of(trial: Trial, folder: Path, **given: Any) -> Job:
-    return Job(**({"trial": trial, "token": f"t-{trial.id}", "folder": folder, "work": folder, "cap_seconds": 60.0,
-                   "environment": {}} | given))  # fmt: skip
+def job_of(trial: Trial, folder: Path) -> Job:
+    return Job(trial, f"t-{trial.id}", folder, folder, cap_seconds=60.0)
 
 
 @pytest.mark.parametrize("name", ["local", "ssh"])
-def test_trial_reserves_its_cores_or_hosts_until_it_is_gone(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trial_reserves_its_cores_or_hosts_until_it_is_gone(name, tmp_path, monkeypatch) -> None:
     left: list[int] = [99]
     runner: Runner
     if name == "local":
@@ -48,7 +49,7 @@ def test_trial_reserves_its_cores_or_hosts_until_it_is_gone(
     assert runner.has_room(second)
 
 
-def test_folder_is_copied_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_is_copied_completely_or_not_at_all(tmp_path, monkeypatch) -> None:
     remote, into = tmp_path / "remote", tmp_path / "here"
     (remote / "records").mkdir(parents=True)
     into.mkdir()
@@ -72,7 +73,7 @@ def test_folder_is_copied_completely_or_not_at_all(tmp_path: Path, monkeypatch: 
     ssh.copy_folder("host", str(tmp_path / "missing"), into, seconds=60)
 
 
-def test_slurm_that_does_not_answer_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_that_does_not_answer_is_unknown(monkeypatch) -> None:
     def silent(command: list[str], *, text: str = "") -> str:
         raise vs.errors.SweepError("squeue did not answer")
 
@@ -80,7 +81,7 @@ def test_slurm_that_does_not_answer_is_unknown(monkeypatch: pytest.MonkeyPatch) 
     assert slurm.SlurmRunner().watch({"token": "t", "folder": "f"}).state == "unknown"
 
 
-def test_skypilot_calls_are_retried_and_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skypilot_calls_are_retried_and_limited_in_time(monkeypatch) -> None:
     existing = ["c"]
     sky = types.SimpleNamespace(
         get=lambda request: request(), StatusRefreshMode=types.SimpleNamespace(FORCE="force"),
@@ -108,33 +109,98 @@ def test_skypilot_calls_are_retried_and_limited_in_time(monkeypatch: pytest.Monk
     never.set()
 
 
-def test_processes_on_a_rented_machine_end_before_its_records_are_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order: list[tuple[str, str]] = []
-    monkeypatch.setattr(skypilot, "end_remote", lambda host, *_, **__: order.append(("end", host)))
-    monkeypatch.setattr(skypilot, "fetch_all", lambda hosts, *_, **__: order.append(("fetch", hosts[0])))
-    handle = {"cluster": "c", "far": "/tmp/c", "token": "t", "guards": 2}
-    skypilot.SkyPilotRunner({}).fetch(handle, tmp_path, seconds=60)
-    assert order == [("end", "c"), ("end", "c-worker1"), ("fetch", "c")]
+def run_supervisor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(SUPERVISOR), *arguments], check=False, timeout=60, capture_output=True,
+                          text=True, env={**os.environ, **environment})  # fmt: skip
 
 
-def test_variable_without_a_value_is_a_secret_if_skypilot_has_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_API_KEY", "hush")
-    kept: dict[str, dict[str, str]] = {"envs": {}, "secrets": {}}
+def address(host: str, boot: str = "", port: int = 5000) -> dict[str, Any]:
+    return {"host": host, "boot": boot, "ports": [port, port + 1]}
 
-    def task(**_: Any) -> Any:
-        ignored: dict[str, Any] = {"set_resources": lambda _: None, "set_file_mounts": lambda _: None}
-        return types.SimpleNamespace(**ignored, update_envs=kept["envs"].update, update_secrets=kept["secrets"].update)
 
-    sky = types.SimpleNamespace(
-        Task=task, Resources=lambda **_: None, get=lambda _: (1, None), launch=lambda *_, **__: 1
-    )
-    monkeypatch.setattr(skypilot, "load_sky", lambda: sky)
-    plan = vs.Plan("python t.py", runner="skypilot", factors={"instance_type": ["g5.xlarge"]}, minutes=10,
-                   environment={"WANDB_API_KEY": None})  # fmt: skip
-    runner, job = skypilot.SkyPilotRunner({}), job_of(plan.trials[0], tmp_path, cap_seconds=600.0)
-    assert runner.start(job, runner.announce(job)) == {"job": 1}
-    assert kept == {"envs": {}, "secrets": {"WANDB_API_KEY": "hush"}}
+def test_workers_of_several_machines_get_the_address_of_the_chief() -> None:
+    variables = worker_environments([address("a", "1"), address("b", "2", 6000), address("fd00::3", "3")])
+    assert {one["JAX_COORDINATOR_ADDRESS"] for one in variables} == {"a:5000"}
+    assert {(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in variables} == {("a", "5000")}
+    assert [one["JAX_PROCESS_ID"] for one in variables] == [one["RANK"] for one in variables] == ["0", "1", "2"]
+    assert {one["LOCAL_RANK"] for one in variables} == {"0"}
+    for index, one in enumerate(variables):
+        cluster = json.loads(one["TF_CONFIG"])
+        assert cluster["cluster"]["worker"] == ["a:5001", "b:6001", "[fd00::3]:5001"]
+        assert cluster["task"] == {"type": "worker", "index": index}
+
+
+def test_workers_of_one_machine_use_loopback_and_are_numbered_per_machine() -> None:
+    variables = worker_environments([address("alias-1", "x"), address("alias-2", "x", 6000)])
+    assert [one["MASTER_ADDR"] for one in variables] == ["127.0.0.1"] * 2
+    assert json.loads(variables[0]["TF_CONFIG"])["cluster"]["worker"] == ["127.0.0.1:5001", "127.0.0.1:6001"]
+    mixed = worker_environments([address("a", "1"), address("a", "1"), address("b", "2")])
+    assert [one["LOCAL_RANK"] for one in mixed] == ["0", "1", "0"]
+
+
+GOOD = {"state": "ended", "exit": 0, "why": "exit"}
+KILLED = {"state": "ended", "exit": -9, "why": "exit"}
+STOPPED = {"state": "ended", "exit": -15, "why": "stop"}
+LATE = {"state": "ended", "exit": -15, "why": "cap"}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "state", "code", "why"),
+    [
+        ([GOOD, GOOD], "ended", 0, "exit"),
+        ([GOOD, KILLED], "ended", -9, "worker"),
+        ([STOPPED, KILLED], "ended", -9, "worker"),
+        ([STOPPED, STOPPED], "ended", None, "stop"),
+        ([LATE, STOPPED], "ended", None, "cap"),
+        ([GOOD, {}], "running", None, "worker"),
+        ([GOOD, {"state": "running"}], "running", None, "worker"),
+    ],
+)
+def test_outcomes_of_several_supervisors_are_merged(outcomes, state, code, why) -> None:
+    merged = merge_outcomes(outcomes)
+    assert (merged["state"], merged.get("exit"), merged["why"]) == (state, code, why)
+
+
+def test_status_is_empty_if_no_supervisor_wrote_one(tmp_path) -> None:
+    assert read_status(tmp_path, 3) == {}
+    (tmp_path / "worker-1").mkdir()
+    (tmp_path / "worker-1" / "status.json").write_text(json.dumps(GOOD))
+    assert read_status(tmp_path, 2)["why"] == "worker"
+
+
+@pytest.mark.parametrize(("nodes", "command", "code"), [(1, "exit 3", 1), (1, "exit 0", 0), (None, "exit 3", 0)])
+def test_one_of_several_nodes_exits_as_its_worker_did(nodes, command, code, tmp_path) -> None:
+    worker = {"argv": ["sh", "-c", command], "cwd": ".", "env": {}, "output": "output.txt"}
+    request = {"workers": [worker], "cap_seconds": 60, **({"nodes": nodes} if nodes else {})}
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    assert run_supervisor("run", str(tmp_path), "token", SLURM_PROCID="0").returncode == code
+    assert read_status(tmp_path)["exit"] == int(command[-1])
+
+
+def test_worker_gives_up_if_the_others_do_not_come(tmp_path) -> None:
+    (tmp_path / "request.json").write_text(json.dumps({"nodes": 2, "cap_seconds": 0.3, "workers": [{"env": {}}]}))
+    done = run_supervisor("run", str(tmp_path), "token", SLURM_PROCID="0")
+    assert (done.returncode, "2 workers were planned" in done.stderr) == (1, True)
+    assert run_supervisor().returncode == 2
+
+
+def test_supervisor_prints_the_address_of_its_host() -> None:
+    printed = json.loads(run_supervisor("address").stdout)
+    assert printed["host"]
+    assert len(set(printed["ports"])) == 2
+    assert supervisor.find_address("x")["boot"] == printed["boot"]
+
+
+def test_pipes_of_another_machine_or_boot_identify_no_process() -> None:
+    read, write = os.pipe()
+    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=write)
+    try:
+        pipe = os.readlink(f"/proc/{stranger.pid}/fd/1")  # noqa: PTH115 - a link without a target
+        for identifier in (pipe, f"{pipe}@another-boot"):
+            assert supervisor.find_processes(["token", identifier], supervisors=True) == []
+        assert supervisor.find_processes(["token", pipe + supervisor.THIS_BOOT], supervisors=True) == [stranger.pid]
+    finally:
+        stranger.kill()
+        stranger.communicate()
+        os.close(read)
+        os.close(write)

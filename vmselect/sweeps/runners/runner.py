@@ -37,7 +37,6 @@ class Job:
     work: Path
     """The folder from which the sweep was started."""
     cap_seconds: float
-    environment: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ def make_request(
         target = {"VMSELECT_FOLDER": f"{folder}/worker-{rank}" if rank else f"{folder}/records"}
         made.append(
             {
-                "argv": list(job.trial.arguments), "cwd": work, "env": {**job.environment, **target, **own},
+                "argv": list(job.trial.arguments), "cwd": work, "env": {**job.trial.variables, **target, **own},
                 "cores": list(cores[index]) if cores else [],
                 "output": f"output-{rank}.txt" if rank else "output.txt",
             }
