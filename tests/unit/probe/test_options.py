@@ -66,9 +66,7 @@ def run_loop(**options) -> vs.Profile:
     return p.profile
 
 
-def test_the_environment_says_where_records_go_and_what_was_varied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_sets_folder_and_factors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VMSELECT_FOLDER", str(tmp_path / "records"))
     monkeypatch.setenv("VMSELECT_FACTORS", '{"machine": "small", "image": 224, "lr": 0.5, "aug": true}')
     made = run_loop(factors={"image": 64})
