@@ -1,7 +1,7 @@
-"""Checks of arguments: one rule and one message for each kind of value, one class of errors.
+"""Checks of arguments: one rule and one message for each kind of value.
 
-A number is any real number of Python's or numpy's that is finite, and no truth value; a whole number may be written
-``64.0``. Every check returns the value in its plain form and raises :class:`~vmselect.errors.ArgumentError` otherwise.
+A number is a finite real number of Python or numpy, not a bool; a whole number may be written ``64.0``. Every check
+returns the value in its plain form, or raises :class:`~vmselect.errors.ArgumentError`.
 """
 
 from __future__ import annotations
@@ -15,29 +15,22 @@ from typing import Any, TypeVar
 
 from vmselect.errors import ArgumentError
 
-MOST = 2**53
-"""Whole numbers beyond this are not exact where times are computed."""
+MAX_COUNT = 2**53
+"""Larger whole numbers are not exact as floats."""
 
-LONGEST_NAME = 200
-
-LONGEST_TEXT = 1_000
-"""Characters of a value that is only kept."""
-
-LONGEST_FILE_NAME = 255
-"""Bytes of one name in a path, on every file system in use."""
+MAX_NAME = 200
+MAX_TEXT = 1_000
+MAX_FILE_NAME_BYTES = 255
+"""Length of one name in a path, on common file systems."""
 
 Value = TypeVar("Value")
 
 
 def show(value: object, *, longest: int = 60) -> str:
-    """``value`` as a message shows it: short, on one line, whatever its own text does.
-
-    >>> show("a" * 100)
-    "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...'"
-    """
+    """``value`` for a message: short, printable and on one line."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - the value is the caller's, and so is its repr: any fault in it may surface here
+    except Exception:  # noqa: BLE001 - the repr of a caller's value may raise anything
         text = f"<{type(value).__name__}>"
     if not text.isprintable():
         text = text.encode("ascii", "backslashreplace").decode().replace("\n", " ")
@@ -46,7 +39,7 @@ def show(value: object, *, longest: int = 60) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Whether ``value`` is a finite number and no truth value."""
+    """Whether ``value`` is a finite number and not a bool."""
     if isinstance(value, bool) or type(value).__name__ == "bool" or not isinstance(value, Real):
         return False
     try:
@@ -55,14 +48,10 @@ def is_number(value: object) -> bool:
         return False
 
 
-def check_count(name: str, value: Any, *, least: int = 1, most: int = MOST) -> int:
-    """A whole number from ``least`` to ``most``.
-
-    >>> check_count("batch_size", 64.0)
-    64
-    """
+def check_count(name: str, value: Any, *, least: int = 1, most: int = MAX_COUNT) -> int:
+    """A whole number from ``least`` to ``most``."""
     if not is_number(value) or value != int(value) or not least <= value <= most:
-        bounds = f"of at least {least}" if most == MOST else f"from {least} to {most}"
+        bounds = f"of at least {least}" if most == MAX_COUNT else f"from {least} to {most}"
         raise ArgumentError(f"{name} must be a whole number {bounds}, not {show(value)}.")
     return int(value)
 
@@ -70,11 +59,7 @@ def check_count(name: str, value: Any, *, least: int = 1, most: int = MOST) -> i
 def check_number(
     name: str, value: Any, *, least: float | None = None, most: float | None = None, above: float | None = None
 ) -> float:
-    """A finite number within the bounds: ``least`` and ``most`` belong to them, ``above`` does not.
-
-    >>> check_number("boot_seconds", 3, least=0)
-    3.0
-    """
+    """A finite number from ``least`` to ``most``, and greater than ``above``."""
     fits = is_number(value) and (least is None or value >= least) and (most is None or value <= most)
     if not fits or (above is not None and value <= above):
         parts = [
@@ -99,8 +84,8 @@ def check_share(name: str, value: Any, *, least: float = 0.0, most: float = 1.0)
     return check_number(name, value, least=least, most=most)
 
 
-def check_name(name: str, value: Any, *, longest: int = LONGEST_NAME) -> str:
-    """A text that is neither blank nor too long; blanks around it are taken off."""
+def check_name(name: str, value: Any, *, longest: int = MAX_NAME) -> str:
+    """A text of 1 to ``longest`` characters, without blanks around it."""
     if not isinstance(value, str) or not value.strip() or len(value) > longest or not _is_encodable(value):
         raise ArgumentError(f"{name} must be a name of 1 to {longest} characters, not {show(value)}.")
     return value.strip()
@@ -114,21 +99,20 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """True or False, and nothing that merely looks like it."""
+    """True or False, of Python or numpy, or 1 or 0."""
     if isinstance(value, bool) or (is_number(value) and value in (0, 1)) or type(value).__name__ == "bool":
         return bool(value)
     raise ArgumentError(f"{name} must be True or False, not {show(value)}.")
 
 
 def check_path(name: str, value: Any) -> Path:
-    """A path that a file system can be asked about."""
-    try:
-        text = os.fspath(value)
-    except TypeError:
-        text = None
-    if not isinstance(text, str) or not text or "\0" in text or not _is_encodable(text) or _has_long_part(text):
-        raise ArgumentError(f"{name} must be the path of a file or a folder, not {show(value)}.")
-    return Path(text)
+    """A path that a file system accepts."""
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if isinstance(text, str) and text and "\0" not in text and _is_encodable(text):
+        path = Path(text)
+        if all(len(os.fsencode(part)) <= MAX_FILE_NAME_BYTES for part in path.parts):
+            return path
+    raise ArgumentError(f"{name} must be the path of a file or a folder, not {show(value)}.")
 
 
 def _is_encodable(text: str) -> bool:
@@ -138,10 +122,6 @@ def _is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _has_long_part(path: str) -> bool:
-    return any(len(os.fsencode(part)) > LONGEST_FILE_NAME for part in path.replace(os.sep, "/").split("/"))
 
 
 def check_mapping(name: str, value: Any) -> dict[str, Any]:
@@ -158,7 +138,7 @@ def check_factors(name: str, value: Any) -> dict[str, bool | int | float | str]:
 
 
 def _as_plain(name: str, value: Any) -> bool | int | float | str:
-    if isinstance(value, bool) or (isinstance(value, str) and len(value) <= LONGEST_TEXT and _is_encodable(value)):
+    if isinstance(value, bool) or (isinstance(value, str) and len(value) <= MAX_TEXT and _is_encodable(value)):
         return value
     if not is_number(value):
         raise ArgumentError(f"{name} must be a number, a text, True or False, not {show(value)}.")
@@ -166,42 +146,34 @@ def _as_plain(name: str, value: Any) -> bool | int | float | str:
 
 
 def check_callable(name: str, value: Any) -> Callable[..., Any]:
-    """Something that can be called."""
+    """A function, or any other callable."""
     if not callable(value):
         raise ArgumentError(f"{name} must be a function, not {show(value)}.")
     return value  # type: ignore[no-any-return]
 
 
 def check_indent(value: Any) -> int | None:
-    """How far JSON text is indented: None for one line, else a few blanks."""
+    """The indent of JSON text: None for one line, else up to 16 blanks."""
     return maybe(check_count, "indent", value, least=0, most=16)
 
 
 def maybe(check: Callable[..., Value], name: str, value: Any, **bounds: Any) -> Value | None:
-    """None, or what ``check`` makes of the value."""
+    """None, or the checked value."""
     return None if value is None else check(name, value, **bounds)
 
 
 def list_items(value: Any) -> list[Any]:
-    """What ``value`` holds where it holds several things, else ``value`` alone.
-
-    >>> list_items((5, 6)), list_items(5)
-    ([5, 6], [5])
-    """
+    """The items of an iterable, else ``value`` alone."""
     if not isinstance(value, Iterable):
         return [value]
     try:
         return list(value)
-    except TypeError:  # an array without a dimension is an Iterable that cannot be iterated
+    except TypeError:  # a numpy array without a dimension
         return [value]
 
 
 def several(check: Callable[..., Value], name: str, value: Any, **bounds: Any) -> tuple[Value, ...]:
-    """One value or several, each checked and kept once, in the order given.
-
-    >>> several(check_count, "epochs", 50), several(check_count, "epochs", [5, 10, 5])
-    ((50,), (5, 10))
-    """
+    """One value or several, each checked, without duplicates, in the order given."""
     items = [value] if isinstance(value, (str, bytes, Mapping)) else list_items(value)
     if not items:
         raise ArgumentError(f"{name} is empty. Give at least one value.")

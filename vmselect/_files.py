@@ -1,7 +1,7 @@
-"""Files, whole or not at all: the only place of the package that writes one.
+"""Reading and writing of files; the only module that writes.
 
-A file is written beside its final name, brought to disk, and then renamed, so that a reader sees the old one or the
-new one. What a killed writer left beside is removed by the next one that writes to the folder.
+A file is written under a temporary name in its folder, synchronized, and renamed, so that a reader sees the old file or
+the new one. The next writer in the folder removes temporary files of killed writers.
 """
 
 from __future__ import annotations
@@ -13,33 +13,30 @@ import secrets
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vmselect.errors import CatalogError, ProfileError, VmselectError
 
 ABANDONED_AFTER_SECONDS = 3600.0
-"""A file beside that is this old has no writer any more."""
+"""The age at which a temporary file is taken as abandoned."""
 
 AnyPath = str | os.PathLike[str]
 
-_BESIDE = re.compile(r"\.vmselect-[0-9a-f]{16}\.part")
-_tidied: set[Path] = set()
+_TEMPORARY = re.compile(r"\.vmselect-[0-9a-f]{16}\.part")
+_cleaned: set[Path] = set()
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectError] = ProfileError) -> bytes:
-    """The content of any file; ``noun`` names what it should be. Raises only ``error``.
-
-    Pipes and devices are refused: they may never end.
-    """
+    """The content of a regular file; ``noun`` names its kind in messages. Raises only ``error``."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError(0, "it is no ordinary file")
+                raise OSError(0, "it is not a regular file")
             data = file.read(limit + 1)
     except (OSError, ValueError, TypeError) as cannot:
         raise error(f"{path}: cannot read this {noun}: {_reason(cannot)}. Check the path.") from None
@@ -49,7 +46,7 @@ def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectErro
 
 
 def read_text(path: AnyPath, *, noun: str, limit: int, error: type[VmselectError] = ProfileError) -> str:
-    """The same as text."""
+    """The content of a regular file as text."""
     try:
         return read_bytes(path, noun=noun, limit=limit, error=error).decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -60,35 +57,34 @@ def read_text(path: AnyPath, *, noun: str, limit: int, error: type[VmselectError
 
 
 def write_text(path: AnyPath, text: str, *, error: type[VmselectError] = ProfileError) -> Path:
-    """Put ``text`` at ``path``, in the place of the file that is there, whose permissions stay."""
+    """Write ``text`` to ``path``. An existing file is replaced and keeps its permissions."""
     return write_bytes(path, text.encode("utf-8"), error=error)
 
 
 def write_bytes(path: AnyPath, data: bytes, *, error: type[VmselectError] = ProfileError) -> Path:
-    """The same for bytes. A link is followed to the file that it names; anything but a file is refused."""
+    """Write ``data`` to ``path``, or to the target of a link, as :func:`write_text` does."""
     with writing(path, error=error):
         target = Path(os.path.realpath(path))
-        mode = mode_of(target)
-        with _beside(target.parent, data, mode) as beside:
-            beside.replace(target)
+        with _temporary_file(target.parent, data, mode_of(target)) as temporary:
+            temporary.replace(target)
         sync_folder(target.parent)
     return Path(path)
 
 
 def write_new(folder: Path, stem: str, text: str) -> Path:
-    """Put ``text`` into ``folder`` under an unused name; see :func:`claim_name`."""
+    """Write ``text`` to a new file in ``folder``; see :func:`claim_name`."""
     with writing(folder):
-        with _beside(folder, text.encode("utf-8"), None) as beside:
-            target = claim_name(beside, stem, otherwise=f"{stem}-{secrets.token_hex(4)}")
+        with _temporary_file(folder, text.encode("utf-8"), None) as temporary:
+            target = claim_name(temporary, stem, otherwise=f"{stem}-{secrets.token_hex(4)}")
         sync_folder(folder)
     return target
 
 
 def claim_name(file: Path, stem: str, *, otherwise: str) -> Path:
-    """Give ``file`` the name ``stem`` in its folder, numbered where that is taken; its old name is left to the caller.
+    """Link ``file`` to the name ``stem`` in its folder, with a number if that exists; the caller removes the old name.
 
-    The name is claimed, not looked up: of many writers at once each gets its own. Where the file system has no links
-    a name cannot be claimed, so there the file is moved to ``otherwise``, a stem that no other file can have.
+    A link fails if the name exists, so that concurrent writers get different names. Without links on the file system
+    the file is renamed to the unique stem ``otherwise``.
     """
     for number in itertools.count(1):
         target = file.with_name(f"{stem}{f'-{number}' if number > 1 else ''}.json")
@@ -104,7 +100,7 @@ def claim_name(file: Path, stem: str, *, otherwise: str) -> Path:
 
 @contextmanager
 def writing(path: AnyPath, *, error: type[VmselectError] = ProfileError) -> Iterator[None]:
-    """Turn the system's refusals to write at ``path`` into ``error``."""
+    """Convert errors of the system into ``error``."""
     try:
         yield
     except (OSError, ValueError, TypeError) as cannot:
@@ -117,14 +113,14 @@ def check_writable(path: AnyPath) -> None:
         target = Path(path)
         folder = target if is_folder(target) else Path(os.path.realpath(target)).parent
         mode_of(target)
-        while not folder.exists() and folder != folder.parent:  # what is made later is not made by asking
+        while not folder.exists() and folder != folder.parent:  # a check creates no folders
             folder = folder.parent
-        with _beside(folder, b"", None):
+        with _temporary_file(folder, b"", None):
             pass
 
 
 def mode_of(target: Path) -> int | None:
-    """Permissions of the file that will be replaced; None where there is none yet."""
+    """Permissions of the file to be replaced; None if there is none."""
     try:
         found = target.stat().st_mode
     except FileNotFoundError:
@@ -132,7 +128,7 @@ def mode_of(target: Path) -> int | None:
     if stat.S_ISDIR(found):
         return None
     if not stat.S_ISREG(found):
-        raise OSError(0, "it is no ordinary file")
+        raise OSError(0, "it is not a regular file")
     return stat.S_IMODE(found)
 
 
@@ -142,17 +138,17 @@ def is_folder(path: Path) -> bool:
 
 
 def has_file(path: Path) -> bool:
-    """Whether a file is at ``path``. False where access is refused: the next operation there reports why."""
+    """Whether a file is at ``path``. False where access is refused; the next operation reports the reason."""
     return stat.S_ISREG(_mode(path))
 
 
 def has_folder(path: Path) -> bool:
-    """The same for a folder."""
+    """Whether a folder is at ``path``. False where access is refused."""
     return stat.S_ISDIR(_mode(path))
 
 
 def safe_name(text: str) -> str:
-    """``text`` as part of a file name: nothing that a file system or a shell could take for more than a name."""
+    """``text`` as part of a file name, without characters that are special to file systems or shells."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("._")[:100] or "unnamed"
 
 
@@ -165,11 +161,8 @@ def pricing_folder() -> Path:
     raise CatalogError("The prices that ship with vmselect are missing. Install vmselect again.")
 
 
-# -- inside ------------------------------------------------------------------------------------------------------------
-
-
 def _mode(path: Path) -> int:
-    """The mode of what is at ``path``; 0 for nothing, and where access is refused."""
+    """The mode of the file or folder at ``path``; 0 if there is none, or access is refused."""
     try:
         return path.stat().st_mode
     except (OSError, ValueError):
@@ -177,10 +170,10 @@ def _mode(path: Path) -> int:
 
 
 @contextmanager
-def _beside(folder: Path, data: bytes, mode: int | None) -> Iterator[Path]:
-    """A new file in ``folder`` that holds ``data`` and is gone, or renamed, afterwards."""
+def _temporary_file(folder: Path, data: bytes, mode: int | None) -> Iterator[Path]:
+    """A new file in ``folder`` with the content ``data``, removed at the end unless it was renamed."""
     folder.mkdir(parents=True, exist_ok=True)
-    _tidy(folder)
+    _remove_abandoned(folder)
     path = folder / f".vmselect-{secrets.token_hex(8)}.part"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     handle = os.open(path, flags, 0o666)
@@ -196,34 +189,30 @@ def _beside(folder: Path, data: bytes, mode: int | None) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def _tidy(folder: Path) -> None:
-    """Remove what killed writers left in ``folder``, once per process."""
-    if folder in _tidied:
+def _remove_abandoned(folder: Path) -> None:
+    """Remove temporary files of killed writers from ``folder``, once per process."""
+    if folder in _cleaned:
         return
-    _tidied.add(folder)
+    _cleaned.add(folder)
     oldest = time.time() - ABANDONED_AFTER_SECONDS
     with os.scandir(folder) as entries:
         for entry in entries:
-            if _BESIDE.fullmatch(entry.name):
+            if _TEMPORARY.fullmatch(entry.name):
                 try:
                     if entry.stat(follow_symlinks=False).st_mtime < oldest:
                         Path(entry.path).unlink()
                 except OSError:
-                    continue  # its writer finished just now, or it is another user's
+                    continue  # just renamed, or another user's
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a new name to disk, where the system lets folders be synchronised."""
-    try:
+    """Write a new name to disk, where the system can synchronize folders."""
+    with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _reason(cannot: Exception) -> str:

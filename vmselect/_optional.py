@@ -12,11 +12,7 @@ from vmselect.errors import MissingPackageError
 
 
 def require(module: str, *, extra: str, needed_by: str) -> ModuleType:
-    """Import ``module``, or raise an error that names the extra to install.
-
-    >>> require("json", extra="plots", needed_by="charts").__name__
-    'json'
-    """
+    """Import ``module``, or raise an error that names the extra to install."""
     try:
         return importlib.import_module(module)
     except ImportError as missing:
@@ -27,7 +23,7 @@ def require(module: str, *, extra: str, needed_by: str) -> ModuleType:
 
 
 def load_on_use(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[list[str], Callable[[str], Any]]:
-    """Names that ``package`` offers, by the modules that they come from: all of them, and its ``__getattr__``."""
+    """The names of ``package`` and its ``__getattr__``, from a mapping of modules to their public names."""
     home = {name: module for module, names in homes.items() for name in names}
 
     def load(name: str) -> Any:

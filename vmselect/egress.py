@@ -1,4 +1,4 @@
-"""What clouds charge for data that leave them: dated list prices that ship with the package."""
+"""Prices of clouds for outgoing data: dated list prices that ship with the package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vmselect.errors import ArgumentError, CatalogError
 
 @dataclass(frozen=True)
 class EgressPrice:
-    """The price of a gigabyte (1,000,000,000 bytes) from a provider to the internet, as seen at ``date``."""
+    """The price of a gigabyte (1,000,000,000 bytes) from a provider to the internet, on the day ``date``."""
 
     provider: str
     usd_per_gb: float
@@ -23,7 +23,7 @@ class EgressPrice:
 
 
 def egress_price(provider: str, *, date: str | None = None) -> EgressPrice | None:
-    """The newest price of ``provider``, or the one in force at ``date``; None where none is known.
+    """The newest price of ``provider``, or the newest not later than ``date``; None for an unknown provider.
 
     >>> egress_price("aws").usd_per_gb
     0.09
@@ -33,7 +33,7 @@ def egress_price(provider: str, *, date: str | None = None) -> EgressPrice | Non
     name, day = check_name("provider", provider), maybe(check_name, "date", date)
     found = [price for price in egress_prices() if price.provider == name and (day is None or price.date <= day)]
     if not found and day is not None and egress_price(name) is not None:
-        raise ArgumentError(f"No egress price of {name} is known as early as {day}. Give one, or a later date.")
+        raise ArgumentError(f"No egress price of {name} on {day} is known. Give a price, or a later date.")
     return max(found, key=lambda price: price.date, default=None)
 
 

@@ -7,16 +7,16 @@
      │   └─ PlanError          a sweep's plan cannot be used; ``where`` locates the fault
      ├─ ProfileError           a profile or study file cannot be read, or does not fit its purpose
      ├─ ProbeError             a training could not be measured
-     │   └─ TransferError      files could not be moved, verified or removed
-     ├─ EstimateError          a prediction was asked for that the profile cannot support
+     │   └─ TransferError      files could not be transferred, verified or removed
+     ├─ EstimateError          the profile does not support the estimate
      ├─ CatalogError           a price is missing, or a price file cannot be used
-     │   └─ RefreshError       a provider's price API did not give a usable answer
+     │   └─ RefreshError       a provider's price API gave no usable answer
      ├─ RankingError           the candidates cannot be compared
-     ├─ ComparisonError        groups of records cannot be compared, or hold nothing of what is asked
+     ├─ ComparisonError        groups of records cannot be compared, or lack the metric
      ├─ SweepError             a sweep cannot be started, continued or cleaned up
      └─ MissingPackageError    an optional package is needed for this feature     (also an ImportError)
 
-Catch :class:`VmselectError` to catch them all. Messages state the fact and then the remedy.
+Catch :class:`VmselectError` to catch them all. Messages contain the fact and the remedy.
 """
 
 from vmselect.units import printable_lines
@@ -26,7 +26,7 @@ class VmselectError(Exception):
     """Base of every error raised on purpose."""
 
     def __str__(self) -> str:
-        return printable_lines(super().__str__())  # names of files, machines and models are other people's
+        return printable_lines(super().__str__())  # names of files, machines and models may contain control characters
 
 
 class ArgumentError(VmselectError, ValueError):
@@ -50,11 +50,11 @@ class ProbeError(VmselectError):
 
 
 class TransferError(ProbeError):
-    """Files could not be moved to a store and back, verified, or removed from it."""
+    """Files could not be transferred, verified or removed."""
 
 
 class EstimateError(VmselectError):
-    """A prediction was asked for that the profile cannot support."""
+    """The profile does not support the estimate."""
 
 
 class CatalogError(VmselectError):
@@ -62,7 +62,7 @@ class CatalogError(VmselectError):
 
 
 class RefreshError(CatalogError):
-    """A provider's price API did not give a usable answer."""
+    """A provider's price API gave no usable answer."""
 
 
 class RankingError(VmselectError):
@@ -70,7 +70,7 @@ class RankingError(VmselectError):
 
 
 class ComparisonError(VmselectError):
-    """Groups of records cannot be compared, or hold nothing of what is asked."""
+    """Groups of records cannot be compared, or lack the metric."""
 
 
 class SweepError(VmselectError):

@@ -1,4 +1,4 @@
-"""Seconds, hours, dollars, lists of names: one conversion and one way to print each."""
+"""Conversion and text forms of times, money, memory sizes and lists."""
 
 from __future__ import annotations
 
@@ -6,33 +6,24 @@ import math
 from collections.abc import Sequence
 
 SECONDS_PER_HOUR = 3600.0
-BYTES_PER_MB = 1_000_000
-"""Networks and stores are measured and billed in decimal units."""
+BYTES_PER_MB = 1_000_000  # networks and storage are billed in decimal units
 BYTES_PER_GB = 1_000_000_000
-SMALLEST_DIGITS = 7
-"""Amounts of money that need more digits behind the point are written with an exponent."""
+MAX_USD_DIGITS = 7
+"""Amounts with more decimal places are written with an exponent."""
 
 
 def hours(seconds: float) -> float:
-    """Seconds as hours.
-
-    >>> hours(5400)
-    1.5
-    """
+    """Seconds as hours."""
     return seconds / SECONDS_PER_HOUR
 
 
 def cost_usd(seconds: float, usd_per_hour: float) -> float:
-    """What ``seconds`` of a machine cost at ``usd_per_hour``.
-
-    >>> cost_usd(1800, 3.0)
-    1.5
-    """
+    """The cost of ``seconds`` of a machine at ``usd_per_hour``."""
     return hours(seconds) * usd_per_hour
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration for people, with its unit.
+    """A duration with its unit.
 
     >>> [format_seconds(s) for s in (0.0042, 0.31, 12.3, 95, 5400, 200_000)]
     ['4.2 ms', '310 ms', '12.3 s', '1 min 35 s', '1 h 30 min', '55.6 h']
@@ -55,7 +46,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_usd(usd: float) -> str:
-    """An amount of money, with as many digits as it deserves.
+    """An amount of money with its significant digits.
 
     >>> [format_usd(u) for u in (0.0, 0.000084, 0.00123, 0.26, 12.5, 1234.5)]
     ['$0.00', '$0.000084', '$0.0012', '$0.26', '$12.50', '$1,234.50']
@@ -69,12 +60,12 @@ def format_usd(usd: float) -> str:
             return f"${usd:.2g}"
         brief = f"{usd:.1e}"
         digits = 1 - int(brief.partition("e")[2])
-        return f"${usd:.{digits}f}" if digits <= SMALLEST_DIGITS else f"${brief}"
+        return f"${usd:.{digits}f}" if digits <= MAX_USD_DIGITS else f"${brief}"
     return f"${usd:,.2f}"
 
 
 def format_epochs(epochs: float) -> str:
-    """A number of epochs, which may be a mean and so no whole number.
+    """A number of epochs, or a mean of such numbers.
 
     >>> [format_epochs(n) for n in (50, 18.3333, 12.0, 12_500, 1.04)]
     ['50', '18.3', '12', '12,500', '1']
@@ -83,7 +74,7 @@ def format_epochs(epochs: float) -> str:
 
 
 def count_epochs(epochs: float) -> str:
-    """The same with its noun.
+    """A number of epochs with its noun.
 
     >>> [count_epochs(n) for n in (1, 13.5, 20)]
     ['1 epoch', '13.5 epochs', '20 epochs']
@@ -92,7 +83,7 @@ def count_epochs(epochs: float) -> str:
 
 
 def list_some(names: Sequence[object], most: int) -> str:
-    """The first few, and how many more there are.
+    """The first ``most`` names, and the number of others.
 
     >>> list_some("ab", 3), list_some("abcde", 3)
     ('a, b', 'a, b, c and 2 more')
@@ -102,7 +93,7 @@ def list_some(names: Sequence[object], most: int) -> str:
 
 
 def list_all(names: Sequence[object]) -> str:
-    """All of them, joined by commas and "and".
+    """All names, joined by commas and "and".
 
     >>> list_all("a"), list_all("abc")
     ('a', 'a, b and c')
@@ -112,7 +103,7 @@ def list_all(names: Sequence[object]) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` without the control characters with which a name could command a terminal.
+    """``text`` without control characters, which a terminal would execute.
 
     >>> printable("a\\x1b[31mb")
     'a�[31mb'
@@ -121,11 +112,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same for several lines, which stay apart.
-
-    >>> printable_lines("a\\nb\\x07")
-    'a\\nb�'
-    """
+    """``text`` without control characters other than line breaks."""
     return "\n".join(map(printable, text.split("\n")))
 
 

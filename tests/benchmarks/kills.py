@@ -100,7 +100,7 @@ def tidy_after_an_hour(folder: Path) -> None:
     long_ago = time.time() - 2 * _files.ABANDONED_AFTER_SECONDS
     for path in folder.glob(".vmselect-*.part"):
         os.utime(path, (long_ago, long_ago))
-    _files._tidied.discard(folder)
+    _files._cleaned.discard(folder)
     _files.write_text(folder / "other.txt", "another writer")
     (folder / "other.txt").unlink()
 

@@ -1,4 +1,4 @@
-"""One dialect for what callers give: the same rule and the same family of errors everywhere."""
+"""Checks of arguments: accepted forms, and errors with the name of the argument."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vmselect.errors import ArgumentError
 
 
 class Hostile:
-    """Raises whatever is asked of it."""
+    """Has no text form."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no text")
@@ -28,7 +28,7 @@ NONSENSE: list[Any] = [
 
 
 @pytest.mark.parametrize("value", [64, 64.0, np.int32(64), np.float32(64), np.uint8(64), Fraction(64)])
-def test_a_whole_number_is_one_however_it_is_written(value: Any) -> None:
+def test_whole_numbers_of_any_type(value: Any) -> None:
     count = _checks.check_count("batch_size", value)
     assert count == 64
     assert type(count) is int
@@ -40,7 +40,7 @@ def test_a_whole_number_is_one_however_it_is_written(value: Any) -> None:
     [_checks.check_count, _checks.check_number, _checks.check_seconds, _checks.check_share, _checks.check_mapping],
     ids=lambda check: check.__name__,
 )
-def test_nonsense_is_refused_by_name_and_in_one_family(check: Any, value: Any) -> None:
+def test_invalid_values_are_errors_with_the_name(check: Any, value: Any) -> None:
     if check is _checks.check_mapping and isinstance(value, dict):
         return
     with pytest.raises(ArgumentError, match="steps") as refused:
@@ -50,13 +50,13 @@ def test_nonsense_is_refused_by_name_and_in_one_family(check: Any, value: Any) -
 
 
 @pytest.mark.parametrize("value", [None, 3, b"a", "", "  ", "a" * 201, [], Hostile()], ids=lambda v: type(v).__name__)
-def test_names_are_texts_of_a_sensible_length(value: Any) -> None:
+def test_invalid_names(value: Any) -> None:
     with pytest.raises(ArgumentError, match="monitor"):
         _checks.check_name("monitor", value)
 
 
 @pytest.mark.parametrize("value", [None, 3, b"a", "", "a\0b", [], Hostile()], ids=lambda value: type(value).__name__)
-def test_paths_are_what_a_file_system_can_be_asked_about(value: Any) -> None:
+def test_invalid_paths(value: Any) -> None:
     with pytest.raises(ArgumentError, match="path"):
         _checks.check_path("path", value)
     assert _checks.check_path("path", Path("a")) == Path("a")
@@ -72,35 +72,33 @@ def test_paths_are_what_a_file_system_can_be_asked_about(value: Any) -> None:
         ({}, float("nan"), "finite number"),
     ],
 )
-def test_the_bounds_are_said(bounds: dict[str, float], below: float, words: str) -> None:
-    with pytest.raises(ArgumentError, match=f"must be a {words}, not"):
+def test_messages_contain_the_bounds(bounds: dict[str, float], below: float, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
         _checks.check_number("x", below, **bounds)
 
 
-def test_flags_are_not_guessed() -> None:
-    assert _checks.check_flag("stop", True) is True
-    assert _checks.check_flag("stop", np.False_) is False
-    assert _checks.check_flag("stop", 0) is False
+def test_flags() -> None:
+    assert [_checks.check_flag("stop", value) for value in (True, np.False_, 0)] == [True, False, False]
     for value in ("no", "False", 2, None, [], 0.5):
-        with pytest.raises(ArgumentError, match="True or False"):
+        with pytest.raises(ArgumentError, match="stop"):
             _checks.check_flag("stop", value)
 
 
-def test_a_choice_names_the_choices() -> None:
+def test_choices() -> None:
     assert _checks.check_choice("billing", "exact", ("exact", "provider")) == "exact"
     for value in ("Exact", None, ["exact"], Hostile()):
         with pytest.raises(ArgumentError, match="exact, provider"):
             _checks.check_choice("billing", value, ("exact", "provider"))
 
 
-def test_one_or_several_each_once() -> None:
+def test_one_value_or_several() -> None:
     assert _checks.several(_checks.check_count, "epochs", np.array([5, 10, 5])) == (5, 10)
     assert _checks.maybe(_checks.check_count, "epochs", None) is None
-    with pytest.raises(ArgumentError, match="empty"):
+    with pytest.raises(ArgumentError):
         _checks.several(_checks.check_count, "epochs", [])
 
 
-def test_what_is_shown_is_short_and_printable() -> None:
+def test_values_in_messages_are_short_and_printable() -> None:
     assert _checks.show("\x1b[31mred\n") == r"'\x1b[31mred\n'"
     assert len(_checks.show("a" * 10_000)) < 70
     assert _checks.show(Hostile()) == "<Hostile>"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vmselect._checks import MOST, check_count, check_number, maybe, show
+from vmselect._checks import MAX_COUNT, check_count, check_number, maybe, show
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.records import Epoch, Profile, Setup
 
@@ -46,7 +46,7 @@ class Workload:
         for name, least in MIN_COUNTS.items():
             object.__setattr__(self, name, maybe(check_count, name, getattr(self, name), least=least))
         if self.steps_per_epoch is not None:
-            steps = check_number("steps_per_epoch", self.steps_per_epoch, least=1, most=MOST)
+            steps = check_number("steps_per_epoch", self.steps_per_epoch, least=1, most=MAX_COUNT)
             object.__setattr__(self, "steps_per_epoch", int(steps) if steps.is_integer() else steps)
 
     @property
