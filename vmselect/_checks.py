@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -129,6 +130,17 @@ def check_mapping(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ArgumentError(f"{name} must map names to values, not {show(value)}.")
     return {check_name(f"a name in {name}", key): item for key, item in value.items()}
+
+
+def check_dataclass(name: str, value: Any, kind: type[Value]) -> Value:
+    """An instance of the dataclass ``kind``, or one made from a mapping of its fields."""
+    if isinstance(value, kind):
+        return value
+    try:
+        return kind(**check_mapping(name, value))
+    except TypeError as wrong:
+        names = ", ".join(field.name for field in fields(kind))  # type: ignore[arg-type]
+        raise ArgumentError(f"{name} cannot be read ({wrong}). Its fields are {names}.") from wrong
 
 
 def check_factors(name: str, value: Any) -> dict[str, bool | int | float | str]:

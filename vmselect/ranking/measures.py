@@ -17,6 +17,7 @@ from vmselect import _defaults
 from vmselect._checks import (
     check_choice,
     check_count,
+    check_dataclass,
     check_flag,
     check_name,
     check_number,
@@ -123,7 +124,7 @@ class Settings:
         given["objective"] = read_objective(given["objective"])
         given["markets"] = read_markets(given["markets"])
         given["regions"] = read_regions(given["regions"])
-        given["interruptions"] = Interruptions.read(given["interruptions"])
+        given["interruptions"] = maybe(check_dataclass, "interruptions", given["interruptions"], kind=Interruptions)
         for name in ("deadline_hours", "budget_usd"):
             given[name] = maybe(check_number, name, given[name], above=0)
         check_choice("billing", given["billing"], ("exact", "provider"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from vmselect import _defaults
-from vmselect._checks import check_count, check_name, check_seconds, list_items, maybe, show
+from vmselect._checks import check_count, check_dataclass, check_name, check_seconds, list_items, maybe, show
 from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, RankingError
@@ -112,7 +112,7 @@ def rank(
         machine_estimates, others = measured.at_sizes(settings.batch_sizes, name_others=True)
         excluded = [*excluded, *others]
     if transfer is not None:
-        machine_estimates, unmoved = Transfer.read(transfer).charge(machine_estimates)
+        machine_estimates, unmoved = check_dataclass("transfer", transfer, Transfer).charge(machine_estimates)
         excluded = [*excluded, *unmoved]
     candidates, unpriced = join_offers(machine_estimates, catalog, settings)
     findings = tuple(dict.fromkeys((*findings, *catalog.findings)))

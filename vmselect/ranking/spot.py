@@ -11,9 +11,7 @@ The wait for a new machine is unknown. It is in neither time nor cost.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtri, pdtr, pdtrik
@@ -50,17 +48,6 @@ class Interruptions:
                 f"interruptions: every {self.uptime_seconds / 60:.3g} minutes on average, each costing "
                 f"{self.lost_seconds / 60:.3g} minutes, leave no time for work; checkpoint more often."
             )
-
-    @classmethod
-    def read(cls, given: Interruptions | Mapping[str, Any] | None) -> Interruptions | None:
-        """Accept a mapping with the same names, as it comes from a configuration file."""
-        if given is None or isinstance(given, Interruptions):
-            return given
-        try:
-            return cls(**given)
-        except TypeError as wrong:
-            names = ", ".join(cls.__dataclass_fields__)
-            raise ArgumentError(f"interruptions cannot be read ({wrong}); its names are {names}.") from wrong
 
     @property
     def uptime_seconds(self) -> float:

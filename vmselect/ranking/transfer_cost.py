@@ -6,10 +6,8 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from vmselect._checks import check_mapping, check_number, maybe
-from vmselect.errors import ArgumentError
+from vmselect._checks import check_number, maybe
 from vmselect.grouping import read_records
 from vmselect.ranking.estimates import MachineEstimate
 from vmselect.ranking.rows import Excluded
@@ -47,17 +45,6 @@ class Transfer:
             object.__setattr__(self, name, check_number(name, getattr(self, name), least=0, most=1e9))
         for name in ("download_seconds_per_mb", "upload_seconds_per_mb", "usd_per_gb"):
             object.__setattr__(self, name, maybe(check_number, name, getattr(self, name), least=0))
-
-    @classmethod
-    def read(cls, value: Any) -> Transfer:
-        """A transfer, or a mapping of its fields."""
-        if isinstance(value, cls):
-            return value
-        try:
-            return cls(**check_mapping("transfer", value))
-        except TypeError as wrong:
-            names = ", ".join(cls.__dataclass_fields__)
-            raise ArgumentError(f"transfer cannot be read ({wrong}); its names are {names}.") from wrong
 
     def charge(self, machine_estimates: Iterable[MachineEstimate]) -> tuple[list[MachineEstimate], list[Excluded]]:
         """The machine estimates with the time and cost of moving, and those without a known time."""

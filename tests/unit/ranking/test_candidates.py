@@ -1,0 +1,167 @@
+"""The join of machine estimates with offers, and findings about a measurement at a price."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from tests.support.priced import prices
+from tests.support.profiles import make_epoch_profile, make_profile
+from tests.support.rankings import LAB, probe, rank, rank_epochs
+from vmselect.records import Gpu
+from vmselect.records.usage import Limits, Usage
+
+
+def test_markets_and_regions_filter_offers() -> None:
+    assert {row.market for row in rank()} == {"on_demand"}
+    assert {row.market for row in rank(market=None)} == {"on_demand"}
+    assert {row.market for row in rank(market="all")} == {"on_demand", "spot"}
+    assert {row.market for row in rank(market=["spot"])} == {"spot"}
+    # Without region= a machine is priced where it was measured; a region that is named decides instead.
+    assert {row.region for row in rank()} == {"here"}
+    assert {row.region for row in rank(region="there")} == {"there"}
+    assert {row.region for row in rank(region="all")} == {"here", "there"}
+    assert {row.region for row in rank([probe(region=None)])} == {"here", "there"}
+    assert [e.reason_code for e in rank(region="there").excluded] == ["no_price"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "options", "reason"),
+    [
+        (probe("unheard-of"), {}, "no price of unheard-of"),
+        (probe("big", provider="aws"), {}, "no price of big from aws"),
+        (probe("same", region="moon"), {}, "no price of same in moon, only in here; run `vmselect prices refresh"),
+        (probe("small"), {"region": "moon"}, "only in here, there"),
+        (probe("same"), {"market": "spot"}, "no spot price of same, only on_demand"),
+    ],
+)
+def test_a_machine_without_a_price_is_excluded(profile: vs.Profile, options: dict[str, Any], reason: str) -> None:
+    (excluded,) = rank([profile], **options).excluded
+    assert (excluded.candidate, excluded.reason_code) == (f"{profile.instance_type}, batch 64", "no_price")
+    assert reason in excluded.reason
+
+
+def test_another_market_changes_which_machines_have_no_price() -> None:
+    ranking = rank([probe("small"), probe("same")], market="spot")
+    assert [(e.candidate, e.reason_code) for e in ranking.excluded] == [("same, batch 64", "no_price")]
+    assert not ranking.rerank(market="on_demand").excluded
+    assert not ranking.rerank(market="all").excluded
+    nowhere = ranking.rerank(market="reserved_1y")
+    assert [e.candidate for e in nowhere.excluded] == ["same, batch 64", "small, batch 64"]
+    assert ranking.payload(rows=False)["excluded"] == []
+
+
+def test_retired_types_are_excluded_unless_requested_or_dated() -> None:
+    old, today = [probe("p3.2xlarge", region=None, provider=None)], vs.Catalog.embedded("2026-08-22")
+    assert [e.reason_code for e in rank(old, catalog=today).excluded] == ["retired"]
+    assert rank(old, catalog=today, include_retired=True).best.usd_per_hour > 0
+    assert rank(old, catalog=vs.Catalog.embedded("2021-02-28")).best.usd_per_hour == 3.06
+
+
+def test_old_prices_of_the_ranked_markets_are_a_finding() -> None:
+    offer = {"provider": "lab", "instance_type": "small", "region": "here", "market": "spot", "usd_per_hour": 0.3}
+    ranking = rank([probe("small")], catalog=LAB.with_offers([{**offer, "date": "2021-02-01"}]))
+    for market, old in (("on_demand", False), ("spot", True), ("all", True), (None, False)):
+        assert ("old-prices" in {f.code for f in ranking.rerank(market=market).findings}) == old
+
+
+def test_the_default_catalog_is_used_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vs.Catalog, "default", classmethod(lambda cls: LAB))
+    assert vs.rank(probe(created=datetime(2026, 1, 1, tzinfo=UTC)), epochs=10).best.provider == "lab"
+
+
+# -- findings ----------------------------------------------------------------------------------------------------------
+
+
+def on_gpus(used: int, *names: str, batch_size: int = 640, **environment: Any) -> vs.Profile:
+    gpus = tuple(Gpu(name=name) for name in names)
+    given = {"framework_gpus": used, "replicas": max(1, used), "gpus": gpus} | environment
+    return make_profile("a", 0.1, batch_size=batch_size, environment=given, outcome="stopped")
+
+
+def find(profile: vs.Profile, gpu_count: float, gpu_model: str = "T4") -> dict[str, str]:
+    catalog = prices(("a", 1.0), gpu_count=gpu_count, gpu_model=gpu_model)
+    return {finding.code: finding.message for finding in rank([profile], catalog=catalog).best.findings}
+
+
+@pytest.mark.parametrize(
+    ("used", "sold", "batch_size", "codes"),
+    [
+        (4, 4, 128, set()),  # 32 each
+        (4, 4, 127, {"thin-batch"}),
+        (1, 1, 8, set()),  # one GPU has all of it
+        (3, 4, 128, {"unused-gpus"}),
+        (0, 4, 128, {"unused-gpus"}),
+        (0, 1, 128, {"unused-gpus"}),
+        (0, 8, 128, {"unused-gpus", "thin-batch"}),  # where none is used, all that are paid for count
+        (1, 0.5, 8, set()),
+    ],
+)
+def test_unused_gpus_and_thin_batches_are_findings(used: int, sold: float, batch_size: int, codes: set[str]) -> None:
+    assert set(find(on_gpus(used, batch_size=batch_size), sold)) & {"thin-batch", "unused-gpus"} == codes
+
+
+def test_workers_that_use_some_gpus_of_their_machine_leave_the_others_unused() -> None:
+    found = find(on_gpus(1, workers=2, workers_per_machine=2, replicas=2), 8)
+    assert "trained on 2 of its 8 GPUs" in found["unused-gpus"]
+
+
+@pytest.mark.parametrize(("batch_size", "thin"), [(512, False), (384, True)])
+def test_a_batch_is_spread_over_the_gpus_of_all_nodes(batch_size: int, thin: bool) -> None:
+    found = find(on_gpus(1, batch_size=batch_size, workers=16, workers_per_machine=8, replicas=16), 8)
+    assert ("thin-batch" in found) is thin
+    assert not thin or "over 16 GPUs is 24 examples each" in found["thin-batch"]
+
+
+@pytest.mark.parametrize(
+    ("names", "sold", "model", "contradiction"),
+    [
+        (["Tesla T4"], 1, "T4", None),
+        (["Tesla T4"], 4, "T4", None),  # a container may show fewer
+        (["Tesla T4"], 0.5, "T4", None),
+        (["NVIDIA A10G"], 1, "A10G", None),
+        (["NVIDIA A100-SXM4-80GB"], 1, "A100-80GB", None),
+        (["NVIDIA GeForce 9"], 1, "RTX-PRO-6000", None),  # such names are too short to compare
+        (["Tesla T4"] * 2, 1, "T4", "1 x T4, and the probe found 2 x Tesla T4"),
+        (["Tesla T4"], 1, "A100-80GB", "1 x A100-80GB, and the probe found 1 x Tesla T4"),
+        (["Tesla T4", "Tesla V100"], 2, "T4", "2 x T4, and the probe found 2 x Tesla V100"),
+        (["Tesla T4"], 0, "", "no GPU, and the probe found 1 x Tesla T4"),
+    ],
+)
+def test_other_gpus_than_the_priced_ones_are_a_finding(
+    names: list[str], sold: float, model: str, contradiction: str | None
+) -> None:
+    found = find(on_gpus(len(names), *names), sold, model).get("hardware-contradicts-price")
+    assert (found is None) is (contradiction is None)
+    assert contradiction is None or contradiction in str(found)
+
+
+@pytest.mark.parametrize(
+    ("cores", "allowed", "sold", "contradicts"),
+    [
+        ({"cpu_cores": 64, "usable_cores": 64}, None, 2, True),
+        ({"cpu_cores": 4}, None, 2, True),
+        ({"cpu_cores": 3, "usable_cores": 3}, None, 2, False),
+        ({"cpu_cores": 2, "usable_cores": 2}, None, 64, False),  # a container may show fewer
+        ({"cpu_cores": 64, "usable_cores": 2}, None, 2, False),  # held to two of them
+        ({"cpu_cores": 64, "usable_cores": 64}, 2.0, 2, False),  # a container that may use two of them
+        ({"cpu_cores": 64, "usable_cores": 64}, None, None, False),
+        ({}, None, 2, False),
+    ],
+)
+def test_more_cores_than_the_priced_ones_are_a_finding(
+    cores: dict[str, int], allowed: float | None, sold: int | None, contradicts: bool
+) -> None:
+    usage = Usage(interval_seconds=1.0, limits=Limits(container_cores=allowed))
+    profile = make_epoch_profile("a", 360.0, environment=cores, usage=usage)
+    catalog = prices(("a", 1.0), **({} if sold is None else {"vcpus": sold}))
+    codes = [finding.code for finding in rank_epochs([profile], catalog).best.findings]
+    assert ("hardware-contradicts-price" in codes) is contradicts
+
+
+def test_machines_measured_with_different_software_are_a_finding() -> None:
+    pair = [probe(name, environment={"backend": backend}) for name, backend in (("small", "jax"), ("big", "torch"))]
+    assert "software-differs" in {finding.code for finding in rank(pair).findings}

@@ -1,0 +1,93 @@
+"""Ties, the preferred one of tied candidates, and the Pareto front."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vmselect as vs
+from tests.support.priced import prices
+from tests.support.profiles import make_profile
+from tests.support.rankings import LAB, probe, rank
+from vmselect.ranking.decision import pareto_front
+
+
+def test_one_candidate_is_the_best_one() -> None:
+    ranking = rank(probe())
+    assert (ranking.best.score, ranking.best.pareto, ranking.best.tied_with_best, len(ranking)) == (1.0, True, True, 1)
+    assert ranking.crossovers("cost") == ()
+    assert ranking.settled_from("cost") == 1
+
+
+def test_identical_candidates_are_tied_and_both_on_the_front() -> None:
+    ranking = rank([probe("same"), probe("small")])
+    assert [(row.score, row.tied_with_best, row.pareto) for row in ranking] == [(1.0, True, True)] * 2
+
+
+@pytest.mark.parametrize(("seconds", "tied"), [(0.1001, True), (0.5, False)])
+def test_candidates_are_tied_while_their_intervals_overlap(seconds: float, tied: bool) -> None:
+    ranking = rank([probe("same", 0.1), probe("small", seconds)])
+    assert [row.tied_with_best for row in ranking] == [True, tied]
+
+
+@pytest.mark.parametrize(("price_ratio", "chosen"), [(1.499, "quick"), (1.501, "cheap")])
+def test_of_tied_candidates_the_better_estimate_wins_unless_it_costs_much_more(price_ratio: float, chosen: str) -> None:
+    slower = 1.01
+    catalog = prices(("quick", price_ratio * slower), ("cheap", 1.0))
+    pair = [
+        make_profile(name, seconds, steps=5, steps_per_epoch=1000, init_seconds=0.0, first_iteration_seconds=seconds)
+        for name, seconds in (("quick", 0.1), ("cheap", 0.1 * slower))
+    ]
+    ranking = rank(pair, catalog=catalog, objective="time")
+    assert all(row.tied_with_best for row in ranking)
+    assert ranking.best.instance_type == chosen
+
+
+def test_weighing_every_measure_leaves_nothing_to_prefer() -> None:
+    offers = [
+        {"provider": "lab", "instance_type": name, "region": "here", "usd_per_hour": price}
+        for name, price in (("slow", 1.0), ("fast", 6.05))
+    ]
+    pair, catalog = [probe("slow", 0.6), probe("fast", 0.1)], LAB.with_offers(offers)
+    by_cost = rank(pair, epochs=100, catalog=catalog)
+    slow = next(row for row in by_cost if row.instance_type == "slow")
+    assert (by_cost.best.instance_type, slow.score, slow.rank) == ("fast", 1.0, 2)
+    weighed = rank(pair, epochs=100, catalog=catalog, objective={"cost": 0.99, "time": 0.01})
+    assert weighed.best.score == min(row.score for row in weighed)
+
+
+def test_rounding_puts_no_winner_off_the_front() -> None:
+    catalog = prices(("a", 0.010000000000000002), ("b", 0.01))
+    ranking = rank([probe("a"), probe("b")], catalog=catalog, objective="time", epochs=range(1, 60))
+    assert all(row.pareto for row in ranking if row.rank == 1)
+    # With the prices as they are, some epoch counts distinguish the two and some do not.
+    assert {row.instance_type for row in ranking if row.rank == 1} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cost", "front"),
+    [
+        ([1.0, 1.0], [2.0, 2.0], [True, True]),
+        ([1.0, 2.0], [2.0, 2.0], [True, False]),
+        ([1.0, 1.0], [2.0, 3.0], [True, False]),
+        ([3.0, 2.0, 1.0], [1.0, 2.0, 3.0], [True, True, True]),
+        ([1.0, 2.0, 2.0, 3.0], [3.0, 2.0, 2.0, 2.0], [True, True, True, False]),
+        ([3.0, 1.0, 1.0, 2.0, 1.0, 5.0], [1.0, 4.0, 4.0, 4.0, 5.0, 1.0], [True, True, True, False, False, False]),
+        ([], [], []),
+    ],
+)
+def test_no_point_beats_the_front_in_both(seconds: list[float], cost: list[float], front: list[bool]) -> None:
+    assert pareto_front(np.array(seconds), np.array(cost)).tolist() == front
+
+
+def test_machines_share_the_epochs_of_a_batch_size_so_these_make_no_tie() -> None:
+    study = vs.ConvergenceStudy.from_epochs({64: [5, 30]})
+    first, second = rank([probe("small", 0.1), probe("big", 0.05)], epochs=study, objective="time").rows
+    assert second.seconds_low < first.seconds_high
+    assert not second.tied_with_best
+
+
+def test_batch_sizes_whose_mean_epochs_may_be_alike_are_tied() -> None:
+    study = vs.ConvergenceStudy.from_epochs({256: 10, 512: 11})
+    sizes = [probe(step_seconds=0.001 * size, batch_size=size, steps_per_epoch=40_960 // size) for size in (256, 512)]
+    assert [row.tied_with_best for row in rank(sizes, epochs=study)] == [True, True]

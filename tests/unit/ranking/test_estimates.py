@@ -1,0 +1,265 @@
+"""Machine estimates: merged repetitions, nodes, batch sizes that were not probed, and pairs with a study's epochs."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from tests.support.priced import prices
+from tests.support.profiles import make_epoch_profile, make_profile
+from tests.support.rankings import probe, rank, rank_epochs
+from vmselect.errors import ArgumentError, RankingError
+from vmselect.records import Steps
+
+CATALOG = vs.Catalog.embedded("2026-08-22")
+TWO_DOLLARS = prices(("a", 2.0))
+EXAMPLES = 40_960
+STUDY = vs.ConvergenceStudy.from_epochs(
+    {128: [10, 11], 256: [13, 12], 512: [20, 18]}, metrics={128: 0.98, 256: 0.97, 512: 0.93}
+)
+
+
+def test_repetitions_are_merged_into_one_row() -> None:
+    ranking = rank([probe("small", 0.09), probe("small", 0.11), probe("big", 0.05)])
+    small = next(row for row in ranking if row.instance_type == "small")
+    assert len(ranking) == 2
+    assert small.terms["steady_iterations"] == pytest.approx(0.1 * 999)
+    assert ranking.candidates.machine_estimates[1].repetitions == 2
+    assert len(rank([probe("small"), probe("small", provider=None)])) == 1
+
+
+def test_the_same_measurement_counts_once() -> None:
+    once = probe("small", created=datetime(2026, 1, 1, tzinfo=UTC))
+    assert rank([once, once]).best.seconds_high == rank([once]).best.seconds_high
+
+
+@pytest.mark.parametrize("instance_type", ["small", "big"])
+def test_a_time_with_a_zone_and_one_without_are_ranked_together(instance_type: str) -> None:
+    """Repetitions of one machine, or two machines, in either order; as read from files."""
+    texts = []
+    for name, created in (("small", "2026-01-01T00:00:00Z"), (instance_type, "2026-01-02T00:00:00")):
+        texts.append(json.dumps(json.loads(probe(name).model_dump_json()) | {"created": created}))
+    aware, bare = map(vs.Profile.model_validate_json, texts)
+    for profiles in ([aware, bare], [bare, aware]):
+        assert {row.instance_type for row in rank(profiles).rows} == {"small", instance_type}
+
+
+@pytest.mark.parametrize(
+    ("broken", "code"),
+    [
+        (probe(None), "unknown_instance_type"),
+        (probe("big", outcome="out_of_memory", detail="OOM when allocating"), "out_of_memory"),
+        (probe("big", steps_per_epoch=None, examples=None), "no_estimate"),
+    ],
+)
+def test_a_profile_without_an_estimate_is_excluded(broken: vs.Profile, code: str) -> None:
+    (excluded,) = rank([probe("small"), broken]).excluded
+    assert excluded.reason_code == code
+    assert str(excluded).count("batch 64") == 1
+    assert not excluded.reason.endswith(".")
+    assert ("OOM when allocating" in excluded.reason) is (code == "out_of_memory")
+
+
+def test_batch_sizes_are_measured_or_interpolated() -> None:
+    pair = [probe("small", 0.1 * size / 64, batch_size=size, steps_per_epoch=6400 // size) for size in (64, 256)]
+    (row,) = rank(pair, batch_size=128)
+    assert (row.batch_size, row.basis) == (128, "interpolated")
+    assert [row.batch_size for row in rank(pair, batch_size=64)] == [64]
+    assert [e.reason_code for e in rank(pair, batch_size=64).excluded] == ["other_batch_size"]
+    assert {row.batch_size for row in rank(pair, batch_size="all")} == {64, 256}
+    assert {row.batch_size for row in rank(pair, batch_size=[64, 256])} == {64, 256}
+
+
+def test_one_name_at_two_clouds_is_two_machines() -> None:
+    catalog = prices(("a", 1.0), provider="one").with_offers(
+        [{"provider": "two", "instance_type": "a", "region": "here", "market": "on_demand", "usd_per_hour": 1.0}]
+    )
+    profiles = [
+        make_profile(
+            "a", seconds * size / 32, provider=provider, batch_size=size, examples=6400, steps_per_epoch=None,
+            init_seconds=None, first_iteration_seconds=seconds * size / 32,
+        )
+        for provider, seconds in (("one", 0.1), ("two", 1.0))
+        for size in (32, 128)
+    ]  # fmt: skip
+    rows = {row.provider: row for row in rank(profiles, catalog=catalog, batch_size=64)}
+    assert rows["two"].seconds == pytest.approx(10 * rows["one"].seconds)
+    assert {row.basis for row in rows.values()} == {"interpolated"}
+
+
+@pytest.mark.parametrize(
+    ("workers", "shared", "factors", "nodes", "title"),
+    [
+        (1, None, {}, 1, "a, batch 64"),
+        (3, None, {}, 3, "3 x a, batch 64"),
+        (8, None, {"nodes": 1}, 1, "a, batch 64, workers 8"),
+        (8, 8, {}, 1, "a, batch 64, workers 8"),
+        (16, 8, {}, 2, "2 x a, batch 64, workers 16"),
+        (12, 8, {}, 2, "2 x a, batch 64, workers 12"),
+    ],
+)
+def test_nodes_follow_from_the_workers_and_multiply_the_price(
+    workers: int, shared: int | None, factors: dict[str, int], nodes: int, title: str
+) -> None:
+    """As torchrun starts them: each uses one GPU, and all together those of the machine."""
+    environment = {"workers": workers, "workers_per_machine": shared, "replicas": workers, "framework_gpus": 1}
+    several = make_epoch_profile("a", 360.0, environment=environment, factors=factors, outcome="stopped")
+    ranking = rank_epochs([several], prices(("a", 2.0), gpu_count=shared or 1, gpu_model="T4"))
+    best = ranking.best
+    assert ranking.candidates.machine_estimates[0].title == title
+    assert (best.seconds, best.usd_per_hour, best.factors.get("nodes", 1)) == (3600, 2.0 * nodes, nodes)
+    codes = {finding.code for finding in best.findings}
+    assert "unused-gpus" not in codes
+    assert ("several-machines" in codes) is (nodes > 1)
+
+
+def test_single_iterations_are_recorded_where_there_are_enough_steps() -> None:
+    short = make_profile("a", [1.0], first_iteration_seconds=3.0)
+    first_only = make_profile(
+        "a", [1.0], first_iteration_seconds=3.0, first_epoch_seconds=10.0, later_epoch_seconds=[10.0],
+        timeline={"steps": Steps.of(short.timeline.steps.rows[:1])},
+    )  # fmt: skip
+    both = {"first_iteration": 3.0, "second_iteration": 1.0, "mean_2_10": 1.0}
+    assert rank([short], catalog=TWO_DOLLARS).candidates.machine_estimates[0].iterations == both
+    lone = rank_epochs([first_only], TWO_DOLLARS).candidates.machine_estimates[0]
+    assert lone.iterations == {"first_iteration": 3.0}
+
+
+# -- methodology 1: epochs from a study ------------------------------------------------------------------------------
+
+
+def profile(name: str = "g4dn.xlarge", size: int = 256, per_example: float = 1e-3, **changes: Any) -> vs.Profile:
+    step = 0.02 + per_example * size
+    given = {"batch_size": size, "steps_per_epoch": EXAMPLES // size, "first_iteration_seconds": 2.0, "model": None}
+    return make_profile(name, step, steps=12, **(given | changes))
+
+
+def machines(*sizes: int) -> list[vs.Profile]:
+    speeds = {"g4dn.xlarge": 1e-3, "g5.xlarge": 4e-4}
+    return [profile(name, size, speed) for name, speed in speeds.items() for size in sizes]
+
+
+def select(profiles: Any, study: vs.ConvergenceStudy = STUDY, **options: Any) -> vs.Ranking:
+    return vs.select(profiles, study, **({"catalog": CATALOG} | options))
+
+
+def test_every_pair_is_ranked_with_the_epochs_of_its_batch_size() -> None:
+    selection = select(machines(128, 256, 512))
+    assert len(selection) == 6
+    assert {(row.batch_size, row.epochs) for row in selection} == {(128, 10.5), (256, 12.5), (512, 19)}
+    for row in selection:
+        assert sum(row.terms.values()) == pytest.approx(row.seconds)
+        assert row.seconds_low < row.seconds < row.seconds_high
+    costs = [row.cost_usd for row in selection]
+    assert costs == sorted(costs)
+    assert vs.rank(machines(128, 256, 512), epochs=STUDY, catalog=CATALOG).to_frame().equals(selection.to_frame())
+
+
+def test_the_interval_holds_the_uncertainty_of_times_and_of_epochs() -> None:
+    sure = vs.ConvergenceStudy.from_epochs({256: [13] * 30})
+    unsure = vs.ConvergenceStudy.from_epochs({256: [6, 20]})
+    narrow, wide = (select(profile(), study).best for study in (sure, unsure))
+    assert narrow.seconds == wide.seconds
+    assert wide.seconds_high - wide.seconds_low > narrow.seconds_high - narrow.seconds_low
+    assert narrow.seconds_high > vs.rank(profile(), epochs=13, catalog=CATALOG).best.seconds_high
+
+
+def test_a_size_without_a_probe_is_interpolated() -> None:
+    selection = select(machines(128, 512))
+    found = [row for row in selection if row.batch_size == 256]
+    assert all("batch-size-interpolated" in {f.code for f in row.findings} for row in found)
+    truth = {row.instance_type: row.seconds for row in select(machines(128, 256, 512)) if row.batch_size == 256}
+    assert {row.instance_type: row.seconds for row in found} == pytest.approx(truth, rel=1e-3)
+
+
+def test_a_size_without_a_study_is_interpolated() -> None:
+    study = vs.ConvergenceStudy.from_epochs({128: 10, 512: 20})
+    (row,) = select(machines(256)[:1], study, batch_size=256)
+    assert 10 < row.epochs < 20
+
+
+@pytest.mark.parametrize(("size", "known"), [(63, False), (64, True), (1024, True), (1025, False)])
+def test_epochs_are_known_from_half_the_smallest_size_to_twice_the_largest(size: int, known: bool) -> None:
+    selection = select(machines(64, 128, 512, 1024), batch_size=[256, size])
+    assert (size in selection.batch_sizes) is known
+    reasons = {excluded.reason_code for excluded in selection.excluded if str(size) in excluded.candidate}
+    assert reasons == (set() if known else {"epochs_unknown"})
+
+
+def test_a_size_that_ran_out_of_memory_is_excluded_once_on_that_machine_alone() -> None:
+    failed = profile("g4dn.xlarge", 256, outcome="out_of_memory")
+    selection = select([profile("g4dn.xlarge", 128), failed, *machines(128, 256, 512)[3:]])
+    assert {row.batch_size for row in selection if row.instance_type == "g5.xlarge"} == {128, 256, 512}
+    assert [(e.candidate, e.reason_code) for e in selection.excluded] == [
+        ("g4dn.xlarge, batch 256", "out_of_memory"),
+        ("g4dn.xlarge, batch 512", "no_estimate"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("demand", "sizes"),
+    [(0.97, (128, 256)), (0.9701, (128,)), (0.93, (128, 256, 512)), ({"val_accuracy": 0.965}, (128, 256))],
+)
+def test_the_minimum_metric_excludes_batch_sizes(demand: Any, sizes: tuple[int, ...]) -> None:
+    selection = select(machines(128, 256, 512), minimum_metric=demand)
+    assert selection.batch_sizes == sizes
+    assert {e.reason_code for e in selection.excluded} <= {"below_minimum_metric"}
+    assert set(selection.to_frame()["metric"]) == {STUDY.metric(size) for size in sizes}
+
+
+def test_a_minimum_that_nothing_reaches_leaves_nothing_feasible() -> None:
+    selection = select(machines(128, 256), minimum_metric=0.999)
+    assert not selection
+    with pytest.raises(RankingError, match="below minimum metric"):
+        _ = selection.best
+
+
+def test_metrics_that_should_fall_are_bounded_from_above() -> None:
+    monitored = vs.ConvergenceStudy.from_epochs(
+        {128: 5, 256: 5}, metrics={128: 0.1, 256: 0.3}, monitor="val_loss", mode="min"
+    )
+    assert select(machines(128, 256), monitored, minimum_metric=0.2).batch_sizes == (128,)
+    metrics = ({"val_accuracy": 0.9, "val_mae": run.batch_size / 1000} for run in STUDY.runs)
+    other = vs.ConvergenceStudy.of(
+        [run.model_copy(update={"metrics": found}) for run, found in zip(STUDY.runs, metrics, strict=True)]
+    )
+    assert select(machines(128, 256, 512), other, minimum_metric={"val_mae": 0.2}).batch_sizes == (128,)
+
+
+def test_the_payload_holds_the_study_and_rerank_keeps_it() -> None:
+    selection = select(machines(128, 256), minimum_metric=0.9)
+    plain = json.loads(selection.to_json())
+    assert [row["batch_size"] for row in plain["study"]["sizes"]] == [128, 256, 512]
+    assert (plain["study"]["monitor"], plain["study"]["demands"]) == ("val_accuracy", {"val_accuracy": 0.9})
+    assert plain["machines"][0]["epochs"][0] == 10.5
+    again = selection.rerank(objective="time")
+    assert again.study is STUDY
+    assert again.best.seconds <= selection.best.seconds
+    with pytest.raises(ArgumentError, match="come from the study"):
+        selection.rerank(epochs=5)
+    assert str(STUDY) in str(selection)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        ({"study": {256: 13}}, ArgumentError, "ConvergenceStudy.load"),
+        ({"epochs": 5}, ArgumentError, "epochs"),
+        ({"minimum_metric": {"val_f1": 0.5}}, ArgumentError, "val_f1"),
+        ({"minimum_metric": "high"}, ArgumentError, "minimum_metric"),
+        ({"study": vs.ConvergenceStudy.from_epochs({256: 13}, model="other")}, RankingError, "another model"),
+        ({"study": vs.ConvergenceStudy.from_epochs({8192: 13})}, RankingError, "8192"),
+        ({"batch_size": 5000}, RankingError, "5000"),
+        ({"profiles": profile(outcome="out_of_memory")}, RankingError, "ran out of memory"),
+        ({"batch_size": 0}, ArgumentError, "batch_size"),
+        ({"profiles": []}, RankingError, "no profiles"),
+    ],
+)
+def test_an_invalid_selection_is_refused(change: dict[str, Any], error: type[Exception], match: str) -> None:
+    given: dict[str, Any] = {"profiles": profile(model="mine"), "study": STUDY} | change
+    with pytest.raises(error, match=match):
+        select(given.pop("profiles"), given.pop("study"), **given)

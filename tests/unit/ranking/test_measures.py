@@ -1,0 +1,189 @@
+"""Measures, objectives, limits and settings."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmselect as vs
+from tests.support.priced import prices
+from tests.support.profiles import make_epoch_profile
+from tests.support.rankings import BOTH, LAB, probe, rank, rank_epochs
+from vmselect.errors import ArgumentError
+from vmselect.intervals import Interval
+from vmselect.ranking.measures import MEASURES, Measure, billed_seconds, describe_objective, read_objective, score
+
+HOUR = [make_epoch_profile("a", 360.0)]  # ten epochs are an hour
+TWO_DOLLARS = prices(("a", 2.0))
+
+
+def test_a_new_measure_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    kilowatts = {"small": 0.1, "big": 0.15}
+
+    def use_energy(candidates: Any, _: Any, time: Interval[Any]) -> Interval[Any]:
+        power = candidates.per_machine_estimate(lambda one: kilowatts[one.instance_type]).astype(float)
+        return Interval(*(part / 3600 * power[:, None] for part in time))
+
+    fields = ("energy_kwh", "energy_low", "energy_high")
+    energy = Measure(
+        name="energy", fields=fields, of=use_energy, format=lambda kwh: f"{kwh:.3g} kWh", aim="least energy"
+    )
+    monkeypatch.setitem(MEASURES, "energy", energy)
+    ranking = rank(objective="energy", epochs=[5, 10])
+    assert [row.instance_type for row in ranking.deciding_rows] == ["big", "small"]
+    best = ranking.best
+    assert best.measures["energy"] == pytest.approx(
+        (best.seconds * 0.15 / 3600, best.seconds_low * 0.15 / 3600, best.seconds_high * 0.15 / 3600)
+    )
+    assert "the least energy of 2 candidates" in ranking.verdict
+    assert ranking.to_frame()["energy_kwh"].tolist() == [row.measures["energy"].value for row in ranking]
+    assert json.loads(ranking.to_json())["rows"][0]["measures"]["energy"]["value"] == best.measures["energy"].value
+    assert ranking.relative("energy")[10]["big"] == 1.0
+    assert [change.epochs for change in ranking.crossovers("energy", up_to=50)] == [3]
+    mixed = rank(objective={"cost": 1, "energy": 1})
+    assert describe_objective(mixed.settings.objective) == "0.5 cost + 0.5 energy"
+
+
+def test_objectives_become_weights_that_sum_to_one() -> None:
+    assert dict(read_objective("time")) == {"cost": 0.0, "time": 1.0}
+    assert dict(read_objective({"cost": 3, "time": 1})) == {"cost": 0.75, "time": 0.25}
+    assert dict(read_objective({"time": 2})) == {"cost": 0.0, "time": 1.0}
+
+
+def test_a_score_sums_weighted_ratios_to_the_best() -> None:
+    assert (rank(objective="cost").best.instance_type, rank(objective="time").best.instance_type) == ("small", "big")
+    mixed = rank(objective={"cost": 0.5, "time": 0.5})
+    by_hand = {
+        row.instance_type: 0.5 * row.cost_usd / min(r.cost_usd for r in mixed)
+        + 0.5 * row.seconds / min(r.seconds for r in mixed)
+        for row in mixed
+    }
+    assert {row.instance_type: row.score for row in mixed} == pytest.approx(by_hand)
+
+
+def test_a_free_machine_is_the_reference_of_the_score() -> None:
+    values = {"cost": np.array([0.0, 3.0]), "time": np.array([20.0, 10.0])}
+    best = {"cost": np.array(0.0), "time": np.array(10.0)}
+    assert score({"cost": 1.0, "time": 0.0}, values, best).tolist() == [1.0, math.inf]
+    assert score({"cost": 0.25, "time": 0.75}, values, best).tolist() == [0.25 + 1.5, math.inf]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "increment", "minimum", "billed"),
+    [
+        (1.0, 0, 0, 1.0), (59, 1, 60, 60), (60.5, 1, 60, 61), (61, 60, 0, 120), (61.5, 0, 60, 61.5), (9, 0, 60, 60),
+        (10.2, 0.5, 0, 10.5), (3601, 3600, 60, 7200),
+    ],
+)  # fmt: skip
+def test_billing_rounds_up_to_the_increment_and_the_minimum(
+    seconds: float, increment: float, minimum: float, billed: float
+) -> None:
+    found = billed_seconds(np.array([seconds]), increment=np.array([increment]), minimum=np.array([minimum]))
+    assert found.tolist() == [billed]
+
+
+def test_provider_billing_changes_the_cost_and_not_the_time() -> None:
+    short = [probe("g4dn.xlarge", 0.001, region=None, provider=None)]
+    catalog = vs.Catalog.embedded("2026-08-22")
+    exact, billed = (vs.rank(short, epochs=1, catalog=catalog, billing=how).best for how in ("exact", "provider"))
+    assert exact.seconds == billed.seconds < 60
+    assert billed.cost_usd == pytest.approx(60 / 3600 * billed.usd_per_hour)
+
+
+@pytest.mark.parametrize(("limit", "kept", "broken"), [("deadline_hours", 1.0, 0.999), ("budget_usd", 2.0, 1.999)])
+def test_a_limit_may_be_reached_and_not_passed(limit: str, kept: float, broken: float) -> None:
+    assert rank_epochs(HOUR, TWO_DOLLARS, **{limit: kept}).best.seconds == pytest.approx(3600)
+    assert not rank_epochs(HOUR, TWO_DOLLARS, **{limit: broken})
+
+
+def test_the_reason_names_the_limit_and_of_two_the_deadline() -> None:
+    both = rank_epochs(HOUR, TWO_DOLLARS, deadline_hours=0.5, budget_usd=0.5)
+    (excluded,) = both.excluded
+    assert (excluded.reason_code, excluded.epochs) == ("over_deadline", 10)
+    assert excluded.reason == "10 epochs take 1 h, over the deadline of 30 min"
+    assert both.count_reasons() == {"over_deadline": 1}
+    one = rank_epochs([make_epoch_profile("a", 3600.0)], TWO_DOLLARS, epochs=1, budget_usd=0.5)
+    assert one.excluded[0].reason == "1 epoch costs $2.00, over the budget of $0.50"
+
+
+def test_a_limit_excludes_at_each_epoch_count() -> None:
+    ranking = rank(epochs=[10, 100], deadline_hours=0.2)
+    assert [(e.reason_code, e.epochs) for e in ranking.excluded] == [("over_deadline", 100)]
+    all_over = rank(epochs=[10, 100], deadline_hours=0.001)
+    assert [e.epochs for e in all_over.excluded] == [100, 100, 10, 10]
+    assert [e.epochs for e in all_over.deciding_excluded] == [100, 100]
+
+
+@pytest.mark.parametrize(
+    ("limit", "codes"),
+    [
+        ({"deadline_hours": 3721 / 3600}, set()),
+        ({"deadline_hours": 3719 / 3600}, {"may-miss-deadline"}),
+        ({"budget_usd": 3721 / 1800}, set()),
+        ({"budget_usd": 3719 / 1800}, {"may-exceed-budget"}),
+    ],
+)
+def test_a_limit_within_the_interval_is_a_warning(limit: dict[str, float], codes: set[str]) -> None:
+    moved = {"data_gb": 10, "download_seconds_per_mb": 0.01}  # 100 s, with a half-width of 20 s
+    row = rank_epochs(HOUR, TWO_DOLLARS, transfer=moved, **limit).best
+    assert {f.code for f in row.findings} & {"may-miss-deadline", "may-exceed-budget"} == codes
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    both = [probe("small", batch_size=64), probe("small", batch_size=128)]
+    ranking = rank(
+        both, epochs=np.array([5, 10]), decide_at=np.int64(5), batch_size=np.array([64, 128]),
+        deadline_hours=np.float32(9), budget_usd=np.int64(9),
+    )  # fmt: skip
+    assert (ranking.best.epochs, {row.batch_size for row in ranking}) == (5, {64, 128})
+    assert json.loads(ranking.to_json())["settings"]["decide_at"] == 5
+    assert rank(both, epochs=np.int64(7), batch_size=np.int64(64)).best.epochs == 7
+    assert ranking.rerank(epochs=np.int32(3)).best.epochs == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", None), ("epochs", [None]), ("epochs", 10**400), ("epochs", {5, 10}), ("epochs", "5"),
+        ("epochs", 0), ("epochs", 2.5), ("epochs", [5, True]), ("epochs", []),
+        ("decide_at", True), ("decide_at", "10"), ("decide_at", 7),
+        ("batch_size", 64.5), ("batch_size", []), ("batch_size", "64"), ("batch_size", 0), ("batch_size", [True]),
+        ("objective", None), ("objective", 5), ("objective", ["cost"]), ("objective", "price"), ("objective", {}),
+        ("objective", {"cost": "much"}), ("objective", {"cost": None}), ("objective", {"cost": math.nan}),
+        ("objective", {"cost": math.inf}), ("objective", {"cost": -1, "time": 2}),
+        ("objective", {"cost": 0, "time": 0}), ("objective", {"carbon": 1}),
+        ("deadline_hours", True), ("deadline_hours", "1"), ("deadline_hours", 0), ("budget_usd", math.nan),
+        ("budget_usd", 0), ("market", 5), ("market", "ondemand"), ("region", 5), ("region", []),
+        ("billing", "monthly"), ("confidence", 0.499), ("confidence", 0.9991), ("interruptions", {"rate": 1}),
+        ("catalog", "prices.csv"), ("profiles", None), ("profiles", Path("profiles")), ("profiles", "profiles/"),
+    ],
+)  # fmt: skip
+def test_an_invalid_argument_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(ArgumentError, match=name):
+        vs.rank(**({"profiles": BOTH, "epochs": 10, "catalog": LAB} | {name: value}))
+
+
+def test_the_last_epoch_count_decides_unless_another_is_named() -> None:
+    ranking = rank(epochs=[1, 1000, 1], objective="cost")
+    assert (ranking.best.epochs, ranking.rows[0], len(ranking)) == (1000, ranking.best, 4)
+    assert rank(epochs=[1, 1000], decide_at=1).best.epochs == 1
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.999])
+def test_the_bounds_of_the_confidence_are_allowed(confidence: float) -> None:
+    assert rank(confidence=confidence).settings.confidence == confidence
+
+
+def test_rerank_gives_what_rank_gives() -> None:
+    options: dict[str, Any] = {
+        "epochs": [3, 30], "objective": "time", "market": None, "deadline_hours": 0.1, "billing": "provider",
+        "interruptions": {"per_hour": 1, "checkpoint_minutes": 5},
+    }  # fmt: skip
+    assert json.loads(rank().rerank(**options).to_json()) == json.loads(rank(**options).to_json())
+    with pytest.raises(ArgumentError, match="method"):
+        rank().rerank(method="malta-epoch")

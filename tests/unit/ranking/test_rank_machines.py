@@ -1,0 +1,82 @@
+"""Which profiles ``rank`` takes, and which it refuses to rank together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from tests.support.rankings import LAB, probe, rank
+from vmselect.errors import ArgumentError, RankingError
+from vmselect.records.training import Fit
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"model": "other"}, r"model \(net, other\)"),
+        ({"examples": 12800}, "training examples"),
+        ({"steps_per_epoch": 700}, r"steps per epoch \(100, 700\)"),
+        ({"batch_size": 128, "steps_per_epoch": 50}, r"batch sizes \(64, 128\)"),
+    ],
+)
+def test_profiles_of_different_trainings_are_refused(change: dict[str, Any], match: str) -> None:
+    with pytest.raises(RankingError, match=match):
+        rank([probe("small", examples=6400), probe("big", **({"examples": 6400} | change))])
+
+
+def test_a_given_value_makes_profiles_comparable() -> None:
+    models = [probe("small"), probe("big", model="other")]
+    assert rank(models, model="other").best.instance_type == "big"
+    with pytest.raises(ArgumentError, match="net, other"):
+        rank(models, model="third")
+    assert len(rank([probe("small", examples=6400), probe("big", examples=12800)], examples=6400)) == 2
+    assert len(rank([probe("small"), probe("big", steps_per_epoch=101)])) == 2  # within a batch
+
+
+def test_repetitions_of_different_setups_are_refused() -> None:
+    pair = [probe("small", environment={"precision": precision}) for precision in ("float32", "mixed_float16")]
+    with pytest.raises(RankingError, match="precision"):
+        rank(pair)
+
+
+def test_only_profiles_are_ranked() -> None:
+    with pytest.raises(RankingError, match="no profiles"):
+        rank([])
+    with pytest.raises(ArgumentError, match="load_profiles"):
+        rank(["profiles/"])
+    calls = vs.InferenceRecord.from_times(instance_type="small", call_seconds=[0.1] * 200, batch_size=10)
+    for records in (calls, [calls], [probe(), calls]):
+        with pytest.raises(ArgumentError, match="rank_inference"):
+            vs.rank(records, catalog=LAB)
+
+
+def test_machines_are_ranked_by_one_fit_of_a_program() -> None:
+    def measure(name: str, number: int, step_seconds: float) -> vs.Profile:
+        fit = Fit(number=number, process=f"on {name}", name="tuned" if number == 2 else None)
+        return probe(name, step_seconds, fit=fit, setup={"structure": f"layers of fit {number}"})
+
+    program = [measure(name, number, 0.1 / number) for name in ("small", "big") for number in (1, 2)]
+    with pytest.raises(RankingError, match="fit="):
+        rank(program)
+    alone = rank([program[1], program[3]]).to_frame().drop(columns="findings")
+    for fit in (2, 2.0, "tuned"):
+        assert rank(program, fit=fit).to_frame().drop(columns="findings").equals(alone)
+    with pytest.raises(ArgumentError, match=r"fit 3; the fits are: 1, 2 \(tuned\)"):
+        rank(program, fit=3)
+    with pytest.raises(ArgumentError, match="not known"):
+        rank(fit="tuned")
+
+
+def test_a_workload_is_the_same_as_its_fields() -> None:
+    longer = rank([probe()], workload=vs.Workload(steps_per_epoch=200))
+    assert longer.best.seconds == rank([probe()], steps_per_epoch=200).best.seconds > 1.8 * rank([probe()]).best.seconds
+    assert rank([probe(), probe(batch_size=128)], workload=vs.Workload(batch_size=128)).best.batch_size == 128
+    with pytest.raises(ArgumentError, match="examples"):
+        rank([probe()], workload=vs.Workload(examples=5), examples=6)
+
+
+def test_a_minimum_metric_needs_a_study() -> None:
+    with pytest.raises(ArgumentError, match="needs a convergence study"):
+        rank(minimum_metric=0.9)

@@ -1,0 +1,82 @@
+"""The verdict and the table of a ranking as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from tests.support.priced import prices
+from tests.support.profiles import make_epoch_profile, make_profile
+from tests.support.rankings import probe, rank, rank_epochs
+
+
+def rank_many(count: int, step: float = 1.0, **options: Any) -> vs.Ranking:
+    """Machines m00, m01, ..., each ``step`` dollars more expensive than the one before."""
+    names = [f"m{number:02}" for number in range(count)]
+    catalog = prices(*((name, 1.0 + step * number) for number, name in enumerate(names)))
+    return rank_epochs([make_epoch_profile(name, 360.0) for name in names], catalog, **options)
+
+
+def test_the_text_shows_the_verdict_and_ten_rows_and_counts_the_others() -> None:
+    lines = str(rank_many(12)).splitlines()
+    assert sum(one.split()[:1] in ([str(n)] for n in range(1, 13)) for one in lines) == 10
+    assert "... and 2 more" in lines
+    assert "more" not in str(rank_many(10))
+    assert lines[0].startswith("Rent m00 (lab, here, on_demand), batch 64: 10 epochs in 1 h (1 h to 1 h) for $1.00")
+    assert lines[0].endswith("the lowest cost of 12 candidates.")
+    assert "the only candidate left." in rank_many(1).verdict
+    assert ": 1 epoch in " in str(rank_many(1, epochs=1).best)
+
+
+def test_excluded_candidates_are_counted_and_three_are_named() -> None:
+    text = str(rank_many(12, budget_usd=5.0))
+    assert "Excluded: 7 candidates over budget; see ranking.excluded." in text
+    assert text.count("over the budget of $5.00") == 3
+    assert "Excluded: 1 candidate over budget" in str(rank_many(6, budget_usd=5.0))
+    nothing = rank_many(3, budget_usd=0.5)
+    assert nothing.verdict.startswith("Nothing is feasible: 3 candidates over budget. For one, m00")
+    assert str(nothing) == nothing.verdict
+
+
+def test_a_tie_names_three_rivals_and_counts_the_others() -> None:
+    two = rank_many(2, step=0.0).verdict
+    assert "Within the intervals it is a tie with m01 (lab, here, on_demand), batch 64 ($1.00 in 1 h)." in two
+    assert "more" not in rank_many(4, step=0.0).verdict
+    assert rank_many(6, step=0.0).verdict.endswith(" and 2 more.")
+    assert "tie" not in rank_many(2).verdict
+
+
+def test_the_table_marks_ties_and_the_front() -> None:
+    assert str(rank_many(1)).splitlines()[3].endswith("1.00   pareto")
+    both = str(rank_many(2, step=0.0)).splitlines()
+    assert both[3].endswith("1.00   tie pareto")
+    assert both[4].endswith("1.00   tie pareto")
+
+
+@pytest.mark.parametrize(("price", "ratio"), [(2.0, "2"), (999.4, "999"), (1200.0, "1,200")])
+def test_the_verdict_names_what_the_choice_gives_up(price: float, ratio: str) -> None:
+    """Two machines whose times are tied, of which the slower one is much cheaper."""
+    profiles = [
+        make_profile(name, seconds, steps=5, steps_per_epoch=1000, init_seconds=0.0, first_iteration_seconds=seconds)
+        for name, seconds in (("quick", 0.1), ("cheap", 0.101))
+    ]
+    ranking = rank(profiles, catalog=prices(("quick", price * 1.01), ("cheap", 1.0)), objective="time")
+    assert "tied for the shortest time of 2 candidates. By the estimates alone quick" in ranking.verdict
+    assert "has the shortest time, 16 min 40 s instead of 16 min 50 s, but its cost" in ranking.verdict
+    assert f"its cost is {ratio} times that of the choice" in ranking.verdict
+
+
+def test_mean_epochs_are_rounded() -> None:
+    study = vs.ConvergenceStudy.from_epochs({64: [18, 18, 19]})
+    ranking = rank(probe(), epochs=study)
+    assert ranking.best.epochs == pytest.approx(55 / 3)
+    assert ": 18.3 epochs in " in str(ranking.best)
+    assert ranking.rerank(deadline_hours=1e-5).excluded[0].reason.startswith("18.3 epochs take")
+
+
+def test_the_text_shows_findings_of_the_winner() -> None:
+    text = str(rank([probe("small"), probe("unheard-of")], market="spot"))
+    assert "Excluded: 1 candidate no price" in text
+    assert "Warning: Spot times and costs assume" in text
