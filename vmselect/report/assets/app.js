@@ -1,4 +1,4 @@
-// Puts the page together: one state, one update; everything on screen is a function of the settings.
+// Builds the page. Everything on screen is a function of the settings.
 
 const report = readReport(JSON.parse(dataText));
 const state = { settings: structuredClone(report.initial), view: null };
@@ -51,7 +51,7 @@ update();
 
 onNewWidth(() => change({}));
 
-// For tests and for the curious: the report, the present view, and the ranking at any settings.
+// For tests and other scripts: the report, the current view, and the ranking at any settings.
 window.vmselect = {
   report,
   state,

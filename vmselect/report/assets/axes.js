@@ -1,4 +1,4 @@
-// Scales, ticks and the frame that every chart is drawn in.
+// Scales, ticks, the frame of every chart, labels, and lines with names.
 
 function linearScale([from, to], [start, end]) {
   const span = to - from || 1;
@@ -55,7 +55,7 @@ function countAxis(most, range, count) {
   return { scale: linearScale([0, most], range), ticks: linearTicks(0, most, count), unit: "count" };
 }
 
-/** How many times the smallest value the largest is. */
+/** The ratio of the largest value to the smallest. */
 function spanOf(values) {
   const usable = values.filter((value) => value > 0);
   return usable.length ? Math.max(...usable) / Math.min(...usable) : 1;
@@ -157,4 +157,36 @@ function spreadApart(wanted, gap, [top, bottom]) {
   let ceiling = bottom;
   for (const i of order.reverse()) ceiling = (placed[i] = Math.min(placed[i], ceiling)) - gap;
   return placed;
+}
+
+/**
+ * Lines of {name, slot, points} with a dot at each point, named at their end in at most `most` letters. A point is
+ * {x, y, text}, where text() gives its tooltip; `low` and `high` draw its interval. `steps` joins points by steps.
+ */
+function drawNamedLines({ svg, box }, x, y, lines, { most, steps = false }) {
+  const shown = lines.filter(({ points }) => points.length);
+  const ends = spreadApart(shown.map(({ points }) => y.scale(points.at(-1).y)), 15, [box.top + 4, box.bottom - 2]);
+  shown.forEach(({ name: title, slot, points }, i) => {
+    const few = points.length <= 60;
+    const places = points.map((point) => [x.scale(point.x), y.scale(point.y)]);
+    const path = places.map(([px, py], k) => (k === 0 ? `M${px},${py}` : steps ? `V${py}H${px}` : `L${px},${py}`));
+    const group = s("g", { class: `line c${slot}` }, s("path", { d: path.join(""), class: "stroke" }));
+    points.forEach(({ low, high, text }, k) => {
+      const [cx, cy] = places[k];
+      const interval = { x1: cx, x2: cx, y1: y.scale(low), y2: y.scale(high), class: "leader" };
+      const mark = s("g", null,
+        low === undefined ? null : s("line", interval),
+        s("circle", { cx, cy, r: few ? 4 : 2, class: "dot" }),
+        few ? s("circle", { cx, cy, r: 10, class: "reach" }) : null);
+      group.append(tooltip.attach(mark, text));
+    });
+    if (title) {
+      const [endX, endY] = places.at(-1);
+      group.append(
+        s("line", { x1: endX + 5, x2: box.right + 6, y1: endY, y2: ends[i], class: "leader" }),
+        s("text", { x: box.right + 9, y: ends[i] + 4, class: "label" }, shorten(title, most)),
+      );
+    }
+    svg.append(group);
+  });
 }

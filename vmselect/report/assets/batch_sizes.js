@@ -1,4 +1,4 @@
-// Methodology 1: machine and batch size together. Shown when the ranking was made from a convergence study.
+// Machine and batch size together: shown when the ranking was made from a convergence study.
 
 SECTIONS.splice(1, 0, {
   id: "batches",
@@ -13,28 +13,28 @@ SECTIONS.splice(1, 0, {
     const panels = [panel(), panel(), panel(), panel()];
     host.append(h("div", { class: "pairs" }, panels.map(({ box }) => box)), studyTable(sizes, study.monitor));
     return (view) => {
-      const series = batchSeries(view.rows).slice(0, MOST_LINES);
-      const slotOf = colourSlots(series.map(({ instance_type }) => instance_type));
-      const lines = (value, low, high) => series.map(({ instance_type, rows }) => ({
-        label: instance_type,
+      const series = batchSeries(view.rows).slice(0, MAX_LINES);
+      const slotOf = colorSlots(series.map(({ instance_type }) => instance_type));
+      const lines = ([value, low, high]) => series.map(({ instance_type, rows }) => ({
+        name: instance_type,
         slot: slotOf(instance_type),
         points: rows.map((row) => ({ x: row.candidate.batch_size, y: row[value], low: row[low], high: row[high] })),
       }));
-      const known = (field) => [{ label: "", slot: 0, points: sizes.filter((size) => size[field] !== null).map((size) => ({
+      const known = (field) => [{ name: "", slot: 0, points: sizes.filter((size) => size[field] !== null).map((size) => ({
         x: size.batch_size,
         y: size[field],
         low: size[`${field}_low`] ?? size[field],
         high: size[`${field}_high`] ?? size[field],
       })) }];
-      showBatches(panels[0], "Training time", "seconds", lines("seconds", "seconds_low", "seconds_high"));
-      showBatches(panels[1], "Cost", "usd", lines("cost_usd", "cost_low", "cost_high"));
+      showBatches(panels[0], "Training time", "seconds", lines(TIME.fields));
+      showBatches(panels[1], "Cost", "usd", lines(COST.fields));
       showBatches(panels[2], "Epochs needed", "count", known("epochs"));
       showBatches(panels[3], `Final ${study.monitor}`, "count", known("metric"), study.demands[study.monitor]);
     };
   },
 });
 
-/** Every batch size that was measured or is a candidate, ascending; those that were demanded too much of are among them. */
+/** Every batch size that was measured or is a candidate, ascending, also those below the required metric. */
 function knownSizes({ measured, sizes }) {
   const all = new Map(measured.map((size) => [size.batch_size, { ...size, source: "measured" }]));
   sizes.forEach((size) => all.set(size.batch_size, size));
@@ -54,16 +54,23 @@ function batchSeries(rows) {
   return [...series].map(([instance_type, sizes]) => ({ instance_type, rows: [...sizes.values()].sort(ascending) }));
 }
 
-function showBatches({ title, chart, box }, caption, unit, lines, demanded) {
+function showBatches({ title, chart, box }, caption, unit, lines, required) {
   title.textContent = caption;
   const points = lines.flatMap((line) => line.points);
   box.hidden = points.length === 0;
-  if (points.length) drawBatches(chart, { caption, unit, lines, points, demanded });
+  const format = { seconds: formatSeconds, usd: formatUsd, count: (value) => significant(value, 4) }[unit];
+  for (const { name: machine, points: some } of lines) {
+    for (const point of some) {
+      const value = `${format(point.y)} at batch ${formatCount(point.x)}`;
+      point.text = () => [machine || caption, value, formatRange(point.low, point.high, format)].filter(Boolean);
+    }
+  }
+  if (points.length) drawBatches(chart, { caption, unit, lines, points, required });
 }
 
 /** A value against the batch size, a line per machine, with intervals. */
-function drawBatches(host, { caption, unit, lines, points, demanded }) {
-  const named = lines.some((line) => line.label);
+function drawBatches(host, { caption, unit, lines, points, required }) {
+  const named = lines.some((line) => line.name);
   const narrow = host.clientWidth < 480;
   const right = !named ? 24 : narrow ? 108 : 136;
   const frame = makeFrame(host, {
@@ -75,45 +82,21 @@ function drawBatches(host, { caption, unit, lines, points, demanded }) {
   const sizes = [...new Set(points.map((point) => point.x))].sort((a, b) => a - b);
   const ends = sizes.length > 1 ? [sizes[0], sizes.at(-1)] : [sizes[0] / 2, sizes[0] * 2];
   const x = { scale: logScale(ends, [box.left + 12, box.right - 12]), ticks: thinned(sizes, narrow ? 4 : 7), unit: "count" };
-  const values = points.flatMap((point) => [point.low, point.high]).concat(demanded ?? []);
+  const values = points.flatMap((point) => [point.low, point.high]).concat(required ?? []);
   // A metric moves within a narrow band, which an axis from zero would flatten.
   const flat = unit === "count" && Math.min(...values) > 0.5 * Math.max(...values);
   const from = flat ? 0.98 * Math.min(...values) : 0;
   const y = makeAxis(values, [box.bottom, box.top], { unit, logBeyond: named ? 20 : Infinity, from });
   drawBottomAxis(frame, x, "Batch size");
   drawLeftAxis(frame, y, "");
-  if (demanded !== undefined) {
-    const at = y.scale(demanded);
+  if (required !== undefined) {
+    const at = y.scale(required);
     svg.append(
       s("line", { x1: box.left, x2: box.right, y1: at, y2: at, class: "limit" }),
-      s("text", { x: box.right, y: at - 6, "text-anchor": "end", class: "label" }, "demanded"),
+      s("text", { x: box.right, y: at - 6, "text-anchor": "end", class: "label" }, "required"),
     );
   }
-  const words = { seconds: formatSeconds, usd: formatUsd, count: (value) => significant(value, 4) }[unit];
-  const last = spreadApart(lines.map((line) => y.scale(line.points.at(-1).y)), 15, [box.top + 4, box.bottom - 2]);
-  lines.forEach((line, i) => {
-    const group = s("g", { class: `line c${line.slot}` });
-    const path = line.points.map((point) => `${x.scale(point.x)},${y.scale(point.y)}`).join("L");
-    group.append(s("path", { d: `M${path}`, class: "stroke" }));
-    for (const point of line.points) {
-      const [cx, cy] = [x.scale(point.x), y.scale(point.y)];
-      const mark = s("g", null,
-        s("line", { x1: cx, x2: cx, y1: y.scale(point.low), y2: y.scale(point.high), class: "leader" }),
-        s("circle", { cx, cy, r: 4, class: "dot" }),
-        s("circle", { cx, cy, r: 12, class: "reach" }));
-      const range = () => formatRange(point.low, point.high, words);
-      const lines = () => [line.label || caption, `${words(point.y)} at batch ${formatCount(point.x)}`, range()];
-      group.append(tooltip.attach(mark, () => lines().filter(Boolean)));
-    }
-    if (line.label) {
-      const end = line.points.at(-1);
-      group.append(
-        s("line", { x1: x.scale(end.x) + 5, x2: box.right + 6, y1: y.scale(end.y), y2: last[i], class: "leader" }),
-        s("text", { x: box.right + 9, y: last[i] + 4, class: "label" }, shorten(line.label, narrow ? 14 : 18)),
-      );
-    }
-    svg.append(group);
-  });
+  drawNamedLines(frame, x, y, lines, { most: narrow ? 14 : 18 });
 }
 
 function thinned(values, most) {
@@ -121,7 +104,7 @@ function thinned(values, most) {
   return values.filter((_, i) => i % stride === 0);
 }
 
-/** What the study knows of each batch size, and how. */
+/** Epochs and metric of each batch size, and their source. */
 function studyTable(sizes, monitor) {
   const cell = (text, extra) => h("td", extra ?? null, text);
   const metric = (value) => (value === null ? "unknown" : significant(value, 4));
@@ -132,6 +115,6 @@ function studyTable(sizes, monitor) {
     cell([formatEpochs(size.epochs), h("span", { class: "sub" }, range(size))]),
     cell(metric(size.metric)),
     cell(name(size.source), { class: "text" })));
-  const from = h("th", { scope: "col", class: "text" }, "Known from");
+  const from = h("th", { scope: "col", class: "text" }, "Source");
   return h("div", { class: "scroll" }, h("table", null, h("thead", null, h("tr", null, head, from)), h("tbody", null, body)));
 }

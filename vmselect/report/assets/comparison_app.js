@@ -1,4 +1,4 @@
-// The page of comparisons: text and tables are in the file already; only the charts are drawn.
+// The page of comparisons: text and tables are in the file, only the charts are drawn.
 
 const content = JSON.parse(dataText);
 
@@ -14,5 +14,5 @@ buildTools(content.page.subject);
 drawAll();
 onNewWidth(drawAll);
 
-// For tests and for the curious.
+// For tests and other scripts.
 window.vmselect = { content };

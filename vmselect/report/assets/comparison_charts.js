@@ -1,4 +1,4 @@
-// Comparison charts. Python provides the numbers, in the unit of the axis, and the tooltips: see plots.py.
+// Comparison charts. comparison_charts.py provides the numbers, in the unit of the axis, and the tooltips.
 
 const PLOTS = { boxes: drawBoxes, intervals: drawIntervals, lines: drawLines, series: drawSeries };
 const ROW = { wide: 40, narrow: 58 };
@@ -97,21 +97,11 @@ function drawLines(host, plot) {
     svg.append(s("text", { x: at(level), y: box.bottom + 20, "text-anchor": "middle" }, shorten(level, most)));
   });
   svg.append(s("line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, class: "axis base" }));
-  const ends = spreadApart(plot.lines.map(({ points }) => y.scale(points.at(-1).value)), 15, [box.top + 4, box.bottom - 2]);
-  plot.lines.forEach(({ name: title, slot, points }, i) => {
-    const group = s("g", { class: `line c${slot}` });
-    const last = points.at(-1);
-    group.append(
-      s("path", { d: `M${points.map(({ level, value }) => `${at(level)},${y.scale(value)}`).join("L")}`, class: "stroke" }),
-      s("line", { x1: at(last.level) + 6, x2: box.right + 2, y1: y.scale(last.value), y2: ends[i], class: "leader" }),
-      s("text", { x: box.right + 6, y: ends[i] + 4, class: "label" }, shorten(title, narrow ? 16 : 21)),
-    );
-    for (const { level, value, text } of points) {
-      const dot = s("circle", { cx: at(level), cy: y.scale(value), r: 5, class: "dot" });
-      group.append(tooltip.attach(dot, () => text));
-    }
-    svg.append(group);
-  });
+  const lines = plot.lines.map(({ points, ...line }) => ({
+    ...line,
+    points: points.map(({ level, value, text }) => ({ x: level, y: value, text: () => text })),
+  }));
+  drawNamedLines(frame, { scale: at }, y, lines, { most: narrow ? 16 : 21 });
 }
 
 function drawSeries(host, plot) {

@@ -1,4 +1,4 @@
-// The controls: what the reader may change, and nothing else. Each change re-ranks.
+// The controls. Each change ranks again.
 
 /** Fill the form; `change(settings)` is called with what changed. Returns a function that shows given settings. */
 function buildControls(form, { markets, initial, epochsFixed, change, reset }) {

@@ -1,5 +1,5 @@
-// The decision, without drawing: the formulas of vmselect.ranking in the browser, so that the numbers are the same.
-// docs/reference/ranking.md writes them down once for both.
+// The ranking, without drawing: the formulas of vmselect.ranking in the browser, with the same results.
+// docs/reference/ranking.md documents them.
 
 /** Seconds of a training of n epochs that nothing interrupts. */
 function workSeconds(model, n) {
@@ -65,7 +65,7 @@ function costOf(candidate, seconds, billing) {
 }
 
 /**
- * What can be minimised and limited, as in vmselect/ranking/measures.py: `of` makes the value of a time in seconds.
+ * What can be minimized and limited, as in vmselect/ranking/measures.py: `of` makes the value of a time in seconds.
  * Another measure is another entry here.
  */
 const MEASURES = [
@@ -99,14 +99,14 @@ function evaluate(candidate, settings, count = settings.epochs) {
   return row;
 }
 
-/** One measure alone, without its interval: quick enough to ask of thousands at many epoch counts. */
+/** One measure without its interval: fast enough for thousands of candidates at many epoch counts. */
 function expected(candidate, settings, field, count) {
   const interrupted = settings.interruptions && candidate.market === "spot";
   const seconds = workSeconds(candidate.model, count) * (interrupted ? settings.interruptions.factor : 1);
   return MEASURES.find(({ fields }) => fields[0] === field).of(candidate, seconds, settings);
 }
 
-/** What each part of a row's time is: name to seconds. */
+/** The terms of a row's time: name to seconds. */
 function termSeconds(row) {
   const { model } = row.candidate;
   const passes = Math.floor(row.epochs / model.validation_freq);
@@ -118,8 +118,8 @@ function termSeconds(row) {
 }
 
 /**
- * Rows in order, best first; everyone in the market; those that break a limit, with the reason; who is not sold; and
- * who is out of the question whatever the settings.
+ * Rows, best first; `everyone` in the market; candidates excluded by a limit; machines without a price in the market;
+ * and candidates that are excluded at any settings.
  */
 function rank(candidates, settings, alwaysExcluded = []) {
   const everyone = candidates
@@ -169,8 +169,8 @@ function compare(a, b) {
 }
 
 /**
- * Of those that the intervals do not distinguish, the first that no other beats by much on a measure that the objective
- * does not weigh comes first. Only those on the Pareto front are asked.
+ * Of the tied candidates on the Pareto front, the first that no other beats by much on a measure without weight comes
+ * first.
  */
 function preferAmongTied(rows, { weights }) {
   const others = MEASURES.filter(({ name }) => !weights[name]).map(({ fields: [field] }) => field);
@@ -240,17 +240,17 @@ function markFront(rows) {
   }
 }
 
-const LOOKED_AT = 200_000;
+const MAX_EVALUATIONS = 200_000;
 
 /**
  * Who leads as the epochs grow from 1 to `most`: runs of {candidate, from, to} by `field`.
  * Where values are lines in the epochs, a leader at two counts leads between them, and halving finds every change.
- * Validating every few epochs and rounding up a bill make steps: then as many counts as can be are looked at one by one.
+ * Validating every few epochs and rounding up a bill make steps: then the first counts are evaluated one by one.
  */
 function findLeaders(candidates, settings, field, most) {
   if (!candidates.length) return [];
   const straight = settings.billing === "exact" && candidates.every(({ model }) => model.validation_freq === 1);
-  const early = straight ? 1 : Math.min(most, Math.max(1, Math.floor(LOOKED_AT / candidates.length)));
+  const early = straight ? 1 : Math.min(most, Math.max(1, Math.floor(MAX_EVALUATIONS / candidates.length)));
   const leader = (n) => {
     let [best, lowest] = [candidates[0], Infinity];
     for (const candidate of candidates) {

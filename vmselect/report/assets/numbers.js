@@ -1,4 +1,4 @@
-// How numbers are printed: the same words as vmselect/units.py, so that page, terminal and notebook agree; and long names.
+// Numbers as text, formatted as by vmselect/units.py, and shortened names.
 
 const SECONDS_PER_HOUR = 3600;
 

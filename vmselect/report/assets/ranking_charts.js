@@ -1,8 +1,8 @@
 // The charts. Each takes rows that the model has computed and draws them; none computes a decision.
 
-const MOST_POINTS = 400;
-const MOST_LINES = 7;
-const MOST_BARS = 10;
+const MAX_POINTS = 400;
+const MAX_LINES = 7;
+const MAX_BARS = 10;
 const LINE = 13; // pixels from one line of a label to the next
 
 function machine(row) {
@@ -31,7 +31,7 @@ function drawTimeCost(host, rows, settings) {
     label: `Time against cost of ${rows.length} candidates`,
     margin: { left: 56, right: 24, top: 30, bottom: 46 },
   });
-  const shown = rows.filter((row, i) => i < MOST_POINTS || row.pareto);
+  const shown = rows.filter((row, i) => i < MAX_POINTS || row.pareto);
   const { svg, box } = frame;
   const times = shown.flatMap((row) => [row.seconds, row.seconds_high]);
   const costs = shown.flatMap((row) => [row.cost_usd, row.cost_high]);
@@ -88,8 +88,8 @@ function drawLimits({ svg, box }, x, y, { deadline_hours, budget_usd }) {
 
 const slots = new Map();
 
-/** A colour for each line, kept from one drawing to the next as long as the line is there. */
-function colourSlots(candidates) {
+/** A color for each line, kept from one drawing to the next as long as the line is there. */
+function colorSlots(candidates) {
   for (const known of [...slots.keys()]) if (!candidates.includes(known)) slots.delete(known);
   for (const candidate of candidates) {
     const taken = new Set(slots.values());
@@ -169,7 +169,7 @@ function sampleCounts(most, count) {
 
 /** The best candidates as bars, split by what the time (or the money) goes into. */
 function drawTerms(host, rows, field, terms) {
-  const shown = rows.slice(0, MOST_BARS);
+  const shown = rows.slice(0, MAX_BARS);
   const narrow = host.clientWidth < 480;
   const step = narrow ? 46 : 32;
   const frame = makeFrame(host, {

@@ -42,7 +42,7 @@ function readCandidate(given, payload) {
     studied: machine.epochs
       ? { value, low, high, meanHalfWidth: sizeOf(payload.study, given.batch_size).mean_half_width }
       : null,
-    metric: metricWords(payload.study, given.batch_size),
+    metric: metricText(payload.study, given.batch_size),
     minimum_seconds: given.billing_minimum_seconds,
     increment_seconds: given.billing_increment_seconds,
     price_date: given.date,
@@ -52,24 +52,24 @@ function readCandidate(given, payload) {
   };
 }
 
-/** What the study knows of a batch size. */
+/** Epochs and metric of a batch size. */
 function sizeOf(study, batchSize) {
   return study.sizes.find((size) => size.batch_size === batchSize);
 }
 
-/** The study's metric at a batch size in words, where there is one. */
-function metricWords(study, batchSize) {
+/** The study's metric at a batch size as text, or null. */
+function metricText(study, batchSize) {
   const metric = (study && sizeOf(study, batchSize)?.metric) ?? null;
   return metric === null ? null : `${study.monitor} ${significant(metric, 4)}`;
 }
 
-const TELLING = {
+const NAMING_FIELDS = {
   batch_size: (value) => `batch ${value}`, varied: String, region: String, service: String, provider: String,
 };
 
 /** Short names: the machine first, the market always, and between them the other fields in which these candidates differ. */
 function nameCandidates(candidates) {
-  const varying = Object.entries(TELLING).filter(([field]) => new Set(candidates.map((one) => one[field])).size > 1);
+  const varying = Object.entries(NAMING_FIELDS).filter(([field]) => new Set(candidates.map((one) => one[field])).size > 1);
   const counts = new Map();
   candidates.forEach(({ instance_type }) => counts.set(instance_type, (counts.get(instance_type) ?? 0) + 1));
   for (const candidate of candidates) {

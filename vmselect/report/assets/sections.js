@@ -46,7 +46,7 @@ const SECTIONS = [
         const everyone = view.everyone.map((row) => row.candidate);
         const leaders = panels.map(([, field]) => findLeaders(everyone, view.settings, field, most));
         const first = [...leaders.flat(), ...view.rows].map(({ candidate }) => candidate);
-        const drawn = [...new Set(first)].slice(0, MOST_LINES);
+        const drawn = [...new Set(first)].slice(0, MAX_LINES);
         panels.forEach(([panel, field, caption], i) => {
           showEpochs(panel, view, { field, caption, most, drawn, leaders: leaders[i] });
         });
@@ -67,7 +67,7 @@ const SECTIONS = [
         const field = view.settings.weights.time > view.settings.weights.cost ? "seconds" : "cost_usd";
         const what = field === "seconds" ? "time" : "cost";
         lede.textContent = `The ${what} of the best candidates, split by what takes it. The thin bar is the interval.`;
-        const used = new Set(view.rows.slice(0, MOST_BARS).flatMap((row) => [...termSeconds(row).keys()]));
+        const used = new Set(view.rows.slice(0, MAX_BARS).flatMap((row) => [...termSeconds(row).keys()]));
         const terms = report.terms.filter(({ id }) => used.has(id));
         drawTerms(chart, view.rows, field, terms);
         replace(legend, terms.map(({ slot, title }) => h("li", null, h("i", { class: `t${slot}` }), title)));
@@ -143,7 +143,7 @@ function panel() {
 function showEpochs({ title, chart, words }, { settings }, plan) {
   title.textContent = plan.caption;
   const best = plan.leaders.findLast((run) => run.from <= settings.epochs)?.candidate;
-  drawEpochs(chart, plan.drawn, { settings, best, slotOf: colourSlots(plan.drawn), ...plan });
+  drawEpochs(chart, plan.drawn, { settings, best, slotOf: colorSlots(plan.drawn), ...plan });
   replace(words, leaderWords(plan.leaders, plan.field, plan.most));
 }
 

@@ -1,4 +1,4 @@
-// What every page has: what it is about, the theme, printing, its data as a file, and drawing again in another width.
+// Common to all pages: subject, theme, printing, download of the data, and drawing again at another width.
 
 const dataText = document.getElementById("data").textContent;
 const page = (id) => document.getElementById(id);

@@ -83,11 +83,8 @@ function drawUsage(host, one) {
   }
   drawBottomAxis(frame, x, "Since the start of the fit");
   drawLeftAxis(frame, y, "In use");
-  drawNamedLines(frame, x, y, one.quantities, {
-    most: narrow ? 13 : 18,
-    steps: true,
-    text: (title, [at, share]) => [title, `${fixed(100 * share, 0)} % after ${formatSeconds(at)}`, phaseAt(one.phases, at)],
-  });
+  const text = (title, at, share) => [title, `${fixed(100 * share, 0)} % after ${formatSeconds(at)}`, phaseAt(one.phases, at)];
+  drawNamedLines(frame, x, y, asLines(one.quantities, text), { most: narrow ? 13 : 18, steps: true });
 }
 
 function phaseAt(phases, at) {
@@ -110,32 +107,14 @@ function drawEpochCurves(host, { lines, caption, unit }) {
   const y = { scale: linearScale([from, to], [box.bottom, box.top]), ticks: linearTicks(from, to, 5), unit };
   drawBottomAxis(frame, x, "Epoch");
   drawLeftAxis(frame, y, "");
-  const words = unit === "seconds" ? formatSeconds : (value) => significant(value, 4);
-  drawNamedLines(frame, x, y, lines, {
-    most: narrow ? 16 : 21,
-    text: (title, [epoch, value]) => [title, `${words(value)} in epoch ${formatCount(epoch)}`],
-  });
+  const format = unit === "seconds" ? formatSeconds : (value) => significant(value, 4);
+  const text = (title, epoch, value) => [title, `${format(value)} in epoch ${formatCount(epoch)}`];
+  drawNamedLines(frame, x, y, asLines(lines, text), { most: narrow ? 16 : 21 });
 }
 
-/** Lines with a dot at each point, each named at its end; `text` gives the tooltip of a dot. */
-function drawNamedLines({ svg, box }, x, y, lines, { most, text, steps = false }) {
-  const shown = lines.slice(0, MOST_LINES).filter(({ points }) => points.length);
-  const ends = spreadApart(shown.map(({ points }) => y.scale(points.at(-1)[1])), 15, [box.top + 4, box.bottom - 2]);
-  shown.forEach(({ name: title, points }, slot) => {
-    const at = ([px, py]) => [x.scale(px), y.scale(py)];
-    const path = points.map((point, i) => {
-      const [px, py] = at(point);
-      return i === 0 ? `M${px},${py}` : steps ? `V${py}H${px}` : `L${px},${py}`;
-    });
-    const [endX, endY] = at(points.at(-1));
-    const group = s("g", { class: `line c${slot}` },
-      s("path", { d: path.join(""), class: "stroke" }),
-      s("line", { x1: endX, x2: box.right + 6, y1: endY, y2: ends[slot], class: "leader" }),
-      s("text", { x: box.right + 10, y: ends[slot] + 4, class: "label" }, shorten(title, most)));
-    for (const point of points) {
-      const [cx, cy] = at(point);
-      group.append(tooltip.attach(s("circle", { cx, cy, r: points.length > 60 ? 2 : 3, class: "dot" }), () => text(title, point)));
-    }
-    svg.append(group);
-  });
+/** Lines of {name, points: [[x, y], ...]} for drawNamedLines; `text` gives the tooltip of a point. */
+function asLines(lines, text) {
+  return lines.slice(0, MAX_LINES).map(({ name: title, points }, slot) => ({
+    name: title, slot, points: points.map(([x, y]) => ({ x, y, text: () => text(title, x, y) })),
+  }));
 }

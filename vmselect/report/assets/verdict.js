@@ -1,6 +1,7 @@
-// The answer in one sentence, and the three numbers to hold it against.
+// The verdict, notes about it, and three candidates to compare it with.
 
 const STALE_AFTER_DAYS = 90;
+
 /** The verdict as nodes. */
 function verdictNodes(view) {
   return verdictParts(view).map((part) => {
@@ -25,19 +26,19 @@ function asideNodes(view) {
   const tied = rows.filter((row) => row.tied).length;
   if (tied > 1) {
     const which = `the measurements do not distinguish these ${formatCount(tied)}`;
-    note(`Tied means that the intervals overlap: ${which}. Of these, the one is named first that no other beats by much on what the objective leaves aside.`);
+    note(`Tied means that the intervals overlap: ${which}. The first of them is one that no other beats by much on the measures without weight.`);
   }
   return [...notes, h("p", { class: "note print-only" }, settingsWords(settings)), rows.length > 1 ? cards(rows) : null];
 }
 
-/** The controls in words, for paper. */
+/** The settings as text, for print. */
 function settingsWords({ weights, market, deadline_hours, budget_usd }) {
   const deadline = deadline_hours === null ? "no deadline" : `deadline ${formatSeconds(deadline_hours * SECONDS_PER_HOUR)}`;
   const budget = budget_usd === null ? "no budget" : `budget ${formatUsd(budget_usd)}`;
   return `Ranked by ${weightWords(weights)}; ${marketWords(market)}; ${deadline}; ${budget}.`;
 }
 
-/** Prices age while the file lies about: their age is counted from today, not from the day the page was made. */
+/** The age of prices is counted from today, not from the day on which the page was made. */
 function ageWarning(dates, today = new Date()) {
   const oldest = dates.filter(Boolean).sort()[0];
   const days = Math.floor((today - new Date(oldest)) / 86400000);

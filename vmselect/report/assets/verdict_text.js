@@ -1,4 +1,4 @@
-// The answer in words: the same sentence as vmselect/ranking/wording.py. A test holds the two against each other.
+// The verdict as text: the same sentence as vmselect/ranking/text.py. A test compares the two.
 
 const MARKET_NAMES = {
   on_demand: "on demand", spot: "spot", reserved_1y: "reserved for 1 year", reserved_3y: "reserved for 3 years",
@@ -58,7 +58,7 @@ function timesWords(ratio) {
   return ratio < 999.5 ? significant(ratio, 3) : grouped(fixed(ratio, 0));
 }
 
-/** What the candidate with the best score has over the one that is preferred, and what it has against it. */
+/** Advantages and disadvantages of the candidate with the best score against the preferred one. */
 function givenUp(best, leader, aim, { weights }) {
   const [over, against] = [[], []];
   for (const { name, fields: [field], words } of MEASURES) {
