@@ -18,8 +18,8 @@ from vmselect.convergence import ConvergenceRun, ConvergenceStudy, Curve, Stoppi
 from vmselect.errors import ArgumentError, ProbeError, ProfileError
 from vmselect.probe import environment, keras_fit
 from vmselect.probe.keras_callbacks import Logs, PlainCallback
-from vmselect.probe.monitoring import Observation, check_sample, watch_call
 from vmselect.probe.options import Factors, check_factors, choose_path, read_factors
+from vmselect.probe.sampling import Observation, check_sample, watch_call
 from vmselect.records.convergence import as_logged
 from vmselect.records.training import MAX_EPOCHS
 from vmselect.records.usage import Usage

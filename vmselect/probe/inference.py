@@ -16,9 +16,9 @@ from vmselect.probe.exit_hooks import EndWatch, classify
 from vmselect.probe.keras_callbacks import Logs, PlainCallback
 from vmselect.probe.keras_fit import find_call, positive
 from vmselect.probe.load_generator import Batch, CallTally, Clock, Load, Sleep, count_bytes, cut_batches, settle
-from vmselect.probe.monitoring import Observation, check_sample, watch_call
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.recording import MachineFacts, read_facts
+from vmselect.probe.sampling import Observation, check_sample, watch_call
 from vmselect.records.inference import Calls, InferenceRecord, InferenceSetup, Label, subtract_counts
 from vmselect.records.latency_histogram import GROWTH, value_of
 from vmselect.records.warmup import detect_warmup

@@ -20,13 +20,11 @@ from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vmselect.probe.keras_fit import walk_up
-
-if TYPE_CHECKING:
-    from vmselect.probe.timer import StepTimer
-    from vmselect.records.training import InputWait
+from vmselect.probe.timer import StepTimer
+from vmselect.records.training import InputWait
 
 MIN_FETCHED_STEPS = 3
 """With fewer steps the wait is not reported."""
@@ -105,8 +103,6 @@ class FetchClock:
 
     def result(self, method: str) -> InputWait | None:
         """The wait, or None after too few steps."""
-        from vmselect.records.training import InputWait
-
         if self.steps < MIN_FETCHED_STEPS:
             return None
         return InputWait(
@@ -195,8 +191,6 @@ class TensorFlowTrace:
 
     def end(self, steps: int) -> InputWait | None:
         """End the trace after this many steps; returns the wait, or None if unknown."""
-        from vmselect.records.training import InputWait
-
         if self._folder is None:
             return None
         wall = time.perf_counter() - self._began

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from typing import Any, NamedTuple
 
 from vmselect.errors import ArgumentError
+from vmselect.probe.timer import Reservoir
 from vmselect.records.latency_histogram import bucket_of
 
 Clock = Callable[[], int]
@@ -116,8 +117,6 @@ class CallTally:
     """Exact counts, sums and a histogram of all calls of a load, and a bounded sample of them. Thread-safe."""
 
     def __init__(self, *, seed: int = 0) -> None:
-        from vmselect.probe.timer import Reservoir
-
         self._lock = threading.Lock()
         self._sample: Reservoir[Reading] = Reservoir(always=CALLS_ALWAYS, size=CALLS_SAMPLED, seed=seed)
         self.histogram: Counter[int] = Counter()

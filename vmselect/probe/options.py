@@ -17,8 +17,7 @@ from typing import Any
 from vmselect._checks import check_count, check_mapping, check_name, check_path, maybe, show
 from vmselect._checks import check_factors as check_factors
 from vmselect.errors import ArgumentError
-from vmselect.probe.monitoring import check_sample
-from vmselect.probe.sampling import Alarm
+from vmselect.probe.sampling import Alarm, check_sample
 
 Metrics = Mapping[str, float | Callable[[], float]]
 Factors = Mapping[str, bool | int | float | str]

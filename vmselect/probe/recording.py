@@ -23,7 +23,6 @@ from vmselect.errors import ProbeError
 from vmselect.probe import environment
 from vmselect.probe.exit_hooks import EndWatch, classify
 from vmselect.probe.keras_fit import FitFacts, read_fit
-from vmselect.probe.monitoring import Observation
 from vmselect.probe.options import (
     Factors,
     Options,
@@ -33,6 +32,7 @@ from vmselect.probe.options import (
     evaluate_metrics,
     read_factors,
 )
+from vmselect.probe.sampling import Observation
 from vmselect.probe.timer import PauseWatch, StepTimer, build_timeline
 from vmselect.units import format_seconds
 

@@ -1,4 +1,4 @@
-"""Sampling of the machine while something is measured: the thread, its bounded memory, and the alarm.
+"""Observation of a measurement: samples of the machine, the alarm on them, and for trainings the wait for input.
 
 A probe starts and stops the :class:`Sampler` and reports every change of phase. The thread reads once per interval, and
 at the first changes of each phase, so that short phases get samples of their own. The thread ends before the process
@@ -7,25 +7,28 @@ is forked and restarts in the parent afterwards: a child must not inherit half a
 
 from __future__ import annotations
 
+import faulthandler
 import math
 import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any, Protocol
 
-from vmselect._checks import check_seconds, check_share, show
+from vmselect._checks import check_number, check_seconds, check_share, maybe, show
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
+from vmselect.probe.input_wait import FetchClock, TensorFlowTrace, find_epoch_iterator, time_fetches, watch_iterator
+from vmselect.records.training import InputWait
+from vmselect.records.usage import PHASES, Limits, Phase, Summary, Usage
 from vmselect.units import format_seconds
-
-if TYPE_CHECKING:
-    from vmselect.records.usage import Limits, Phase, Summary, Usage
 
 MAX_ROWS_PER_PHASE = 240
 """Four minutes of steady steps second by second; of an hour every sixteenth sample."""
@@ -72,11 +75,11 @@ class Alarm:
         self._above_since: float | None = None
         self._raised = False
 
-    def check(self, now: float, values: Mapping[str, float], limits: Limits | None = None) -> None:
+    def check(self, now: float, values: Mapping[str, float], limits: Limits) -> None:
         """Check a sample that was read at ``now`` seconds since the start."""
         share, who = values.get("usable_cpu_share"), "The processors have"
-        allowed = None if limits is None else limits.container_cores
-        if limits is not None and allowed is not None and (limits.cores is None or allowed < limits.cores):
+        allowed = limits.container_cores
+        if allowed is not None and (limits.cores is None or allowed < limits.cores):
             who = f"The container's {allowed:g} core{' has' if allowed == 1 else 's have'}"
             share = min(1.0, values["process_cores"] / allowed) if "process_cores" in values else None
         if share is None:
@@ -159,8 +162,6 @@ class PhaseTally:
 
     def summaries(self) -> dict[str, Summary]:
         """The summary of every quantity."""
-        from vmselect.records.usage import Summary
-
         found = {}
         for name, sums in self.sums.items():
             kept = sorted(values[name] for _, values in self.rows if name in values) or [sums.maximum]
@@ -191,8 +192,6 @@ class Tally:
 
     def build(self, interval: float, limits: Limits) -> Usage:
         """The usage for a record. Quantities of single cores make no series: a large machine has hundreds."""
-        from vmselect.records.usage import PHASES, Usage
-
         with self._locked():
             rows = sorted(
                 ((at, phase, values) for phase, tally in self._phases.items() for at, values in tally.rows),
@@ -264,7 +263,7 @@ class Sampler:
         self._alarm = alarm
         self._clock = clock
         self._tally = Tally()
-        self._limits: Limits | None = None
+        self._limits = Limits()
         self._result: Usage | None = None
         self._phase: Phase = "initialization"
         self._phase_read: Phase = "initialization"
@@ -281,8 +280,6 @@ class Sampler:
 
     def start(self) -> None:
         """Begin to sample."""
-        from vmselect.records.usage import Limits
-
         self._process = os.getpid()
         self._limits = Limits()
         self._result = None
@@ -314,9 +311,7 @@ class Sampler:
 
     def usage(self) -> Usage:
         """The usage until now."""
-        from vmselect.records.usage import Limits
-
-        return self._result or self._tally.build(self.interval, self._limits or Limits())
+        return self._result or self._tally.build(self.interval, self._limits)
 
     def stop(self) -> Usage | None:
         """Take a last sample, end, and return the usage; None without samples. Later calls change nothing."""
@@ -337,7 +332,6 @@ class Sampler:
     def _open_readers(self) -> None:
         from vmselect.probe.counters import ContainerReader, GpuReader, MachineReader
         from vmselect.probe.environment import usable_cores
-        from vmselect.records.usage import Limits
 
         container = ContainerReader()
         self._limits = Limits(
@@ -428,3 +422,133 @@ def _after_fork_in_parent() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_RUNNING.clear)
+
+
+def check_sample(sample: Any, alarm: Any) -> tuple[float | None, Alarm | None]:
+    """Check the interval in seconds, and the alarm that checks the samples."""
+    interval = maybe(check_number, "sample", sample, least=MIN_SAMPLE_SECONDS, most=3600)
+    if alarm is not None and not isinstance(alarm, Alarm):
+        raise ArgumentError(f"alarm must be a vmselect.Alarm, not {show(alarm)}.")
+    if alarm is not None and interval is None:
+        raise ArgumentError("alarm= needs samples. Set sample= to the seconds between two of them.")
+    return interval, alarm
+
+
+def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None:
+    """A function that returns whether a call of ``name`` above ``frame`` is still running; None without such a call.
+
+    Keras calls no hook when ``fit`` raises, and what keeps the exception (a notebook, a search over settings) keeps all
+    objects of ``fit`` alive. The only sign left is that the thread's stack holds fewer such calls than now. The stack
+    is read from the output of ``faulthandler``, because walking the frames of a running thread from another one
+    (``sys._current_frames``) crashes Python 3.11.7.
+    """
+    calls = 0
+    above: FrameType | None = frame
+    while above is not None:
+        calls += above.f_code.co_name == name
+        above = above.f_back
+    if not calls:
+        return None
+    heading, ending = f" 0x{threading.get_ident():016x} ", f" in {name}"
+
+    def is_running() -> bool:
+        with tempfile.TemporaryFile() as dump:
+            faulthandler.dump_traceback(dump, all_threads=True)
+            dump.seek(0)
+            stacks = dump.read().decode("ascii", "replace").split("\n\n")
+        # A stack that is cut for its length, or not listed at all, may hold the call.
+        mine = next((stack for stack in stacks if heading in stack), "..." if "..." in stacks[-1] else "")
+        lines = mine.splitlines()
+        return sum(line.endswith(ending) for line in lines) >= calls or any(line.strip() == "..." for line in lines)
+
+    return is_running
+
+
+class Observation:
+    """Observes one measurement from its start to :meth:`end`. ``sample=None`` starts, wraps and traces nothing."""
+
+    def __init__(self, sample: float | None, alarm: Alarm | None = None) -> None:
+        self._sampler = None if sample is None else Sampler(sample, alarm=alarm)
+        self._fetches: FetchClock | None = None
+        self._method = "loop"
+        self._undo: Callable[[], None] | None = None
+        self._input_wait: InputWait | None = None
+        self.trace: TensorFlowTrace | None = None
+        """Traces steps where the wait is measured in that way."""
+
+    def start(self, alive: Callable[[], bool] | None = None) -> None:
+        """Begin to sample the machine, and nothing else, at most for as long as ``alive()`` is true."""
+        if self._sampler is not None:
+            self._sampler.alive = alive
+            self._sampler.start()
+
+    def begin(
+        self,
+        *,
+        backend: str | None,
+        frame: FrameType | None,
+        waited_for: bool,
+        alive: Callable[[], bool] | None = None,
+    ) -> None:
+        """Begin to observe the ``fit`` above ``frame``, or without a frame a training that runs while ``alive()``.
+
+        ``waited_for`` states whether the end of every step is waited for.
+        """
+        if self._sampler is None:
+            return
+        if frame is None:
+            self._fetches = FetchClock()
+        elif backend == "tensorflow":
+            self.trace = TensorFlowTrace() if waited_for else None
+        elif waited_for:
+            # Otherwise a device may compute while the next batch is fetched, and nothing waits for that batch.
+            clock = FetchClock()
+            self._undo = watch_iterator(clock, find_epoch_iterator(frame))
+            if self._undo is not None:
+                self._fetches, self._method = clock, "epoch iterator"
+        self.start(alive if frame is None else watch_call(frame))
+
+    def enter(self, phase: Phase) -> None:
+        """Note that ``phase`` begins now."""
+        if self._sampler is not None:
+            self._sampler.enter(phase)
+        if self._fetches is not None and phase not in ("first_step", "steady_steps"):
+            self._fetches.pause()
+
+    def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches of a loop; fetching them is timed."""
+        return iter(batches) if self._fetches is None else self._fetches.watch(batches)
+
+    def time_fetches(self, owner: Any, first: str, last: str) -> None:
+        """Time fetches that last from a call of ``first``, a function of ``owner``, to the end of ``last``."""
+        if self._fetches is not None:
+            self._undo = time_fetches(self._fetches, owner, first, last)
+            self._method = "loop" if self._undo is None else "trainer"
+
+    def fetcher(self) -> Callable[[Iterator[Any]], Any]:
+        """A function that fetches the batches of an epoch from now on, timed where the wait is measured."""
+        if self._fetches is None:
+            return next
+        self._fetches.pause()
+        return self._fetches.fetch
+
+    def end(self) -> None:
+        """Stop observing; later calls change nothing."""
+        if self._fetches is not None:
+            self._input_wait, self._fetches = self._fetches.result(self._method), None
+        if self._undo is not None:
+            self._undo()
+            self._undo = None  # it holds what was watched
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    @property
+    def usage(self) -> Usage | None:
+        """The usage of the machine until now; None if it was not sampled."""
+        usage = None if self._sampler is None else self._sampler.usage()
+        return usage if usage is not None and usage.phases else None
+
+    @property
+    def input_wait(self) -> InputWait | None:
+        """How long steps waited for input; None until known."""
+        return self._input_wait or (None if self.trace is None else self.trace.result)

@@ -15,8 +15,8 @@ from typing import Any
 from vmselect.probe.environment import length_of, synchronize_devices
 from vmselect.probe.file_protection import Scratch
 from vmselect.probe.keras_fit import walk_up
-from vmselect.probe.monitoring import watch_call
 from vmselect.probe.recording import Recording, StepProbe
+from vmselect.probe.sampling import watch_call
 
 FOLDERS = ("_default_root_dir", "dirpath", "_root_dir", "_save_dir")
 """The attributes with the folders of Lightning's trainer, checkpoints and loggers."""

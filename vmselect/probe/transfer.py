@@ -25,9 +25,9 @@ from vmselect._checks import check_count, check_flag, check_name, check_number, 
 from vmselect.egress import egress_price
 from vmselect.errors import ArgumentError, TransferError
 from vmselect.probe.load_generator import run_together
-from vmselect.probe.monitoring import Observation, check_sample
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.recording import read_facts
+from vmselect.probe.sampling import Observation, check_sample
 from vmselect.probe.storage import Address, Content, Storage, read_address
 from vmselect.records.record import new_id
 from vmselect.records.transfer import MAX_FILES, Direction, Label, TransferRecord, TransferSetup

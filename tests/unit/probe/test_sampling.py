@@ -17,6 +17,7 @@ from vmselect.probe import sampling
 from vmselect.probe.sampling import MAX_EARLY_SAMPLES, MAX_ROWS_PER_PHASE, MIN_SAMPLE_SECONDS, Alarm, Sampler, Tally
 from vmselect.records.usage import MAX_SAMPLES, Limits, Usage
 
+NO_LIMITS = Limits()
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
 
@@ -294,7 +295,7 @@ def test_a_sampled_program_forks_and_ends_without_warnings(ending):
 # -- the alarm ---------------------------------------------------------------------------------------------------------
 
 
-def feed(alarm, shares, limits=None, name="usable_cpu_share"):
+def feed(alarm, shares, limits=NO_LIMITS, name="usable_cpu_share"):
     for second, share in enumerate(shares):
         alarm.check(float(second), {} if share is None else {name: share}, limits)
     for thread in threading.enumerate():

@@ -14,7 +14,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError
-from vmselect.probe.monitoring import Observation, watch_call
+from vmselect.probe.sampling import Observation, watch_call
 from vmselect.probe.storage import Storage
 from vmselect.records.usage import Limits, Summary, Usage
 
