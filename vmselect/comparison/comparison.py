@@ -10,11 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+import pandas as pd
 
 from vmselect._checks import check_choice, check_indent, check_number, is_number, list_items, show
 from vmselect._defaults import MARKET
 from vmselect._hooks import hook
+from vmselect.catalog import Catalog
 from vmselect.comparison.level_shifts import MIN_BLOCKS, block_length, block_means, find_shifts
 from vmselect.comparison.metrics import Metric, Terms
 from vmselect.comparison.runs import Run, Runs, collect_runs, unwrap
@@ -33,11 +36,6 @@ from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.units import format_seconds, format_usd, list_all, list_some, printable_lines
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vmselect.catalog import Catalog
 
 UNITS = ("runs", "blocks")
 MAX_GROUPS = 200
@@ -189,8 +187,6 @@ class Comparison(Result):
     @cached_property
     def shifts(self) -> pd.DataFrame:
         """A row for each change of level inside a run: after which reading, from which level to which."""
-        import pandas as pd
-
         rows = [
             {"group": name, "run": number, **vars(shift), "percent": shift.percent}
             for name, runs in self.members.items()
@@ -202,8 +198,6 @@ class Comparison(Result):
     @property
     def points(self) -> pd.DataFrame:
         """A row per run: its group, its value, its name and its date."""
-        import pandas as pd
-
         rows = [(name, run.value, run.title, run.date) for name, runs in self.members.items() for run in runs]
         return pd.DataFrame(rows, columns=["group", "value", "run", "date"])
 
@@ -396,8 +390,6 @@ def _ratio_columns(ratio: Interval[float]) -> dict[str, float]:
 
 def _to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, other_types: Sequence[str]) -> pd.DataFrame:
     """Rows as a table; columns not in ``other_types`` are floats even where all values are missing."""
-    import pandas as pd
-
     frame = pd.DataFrame(rows, columns=list(columns))
     return frame.astype({name: float for name in columns if name not in other_types})
 

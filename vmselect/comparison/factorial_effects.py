@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from vmselect._checks import check_choice, check_number
 from vmselect._defaults import MARKET
 from vmselect._hooks import hook
+from vmselect.catalog import Catalog
 from vmselect.comparison.comparison import Result, plain_rows
 from vmselect.comparison.metrics import Metric, Terms
 from vmselect.comparison.runs import Runs, collect_runs, sort_key
@@ -25,15 +30,7 @@ from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.units import list_all
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    from vmselect.catalog import Catalog
-
-    Floats = NDArray[np.float64]
-
+Floats = NDArray[np.float64]
 Term = tuple[int, ...]
 """Positions of the factors of a term in the model: one for a main effect, two for an interaction."""
 
@@ -88,8 +85,6 @@ class FactorialFit:
         return self._quantile() * self.error / math.sqrt(runs)
 
     def _weights(self, term: Term, which: Sequence[int]) -> Floats:
-        import numpy as np
-
         weights: Floats = np.ones(1)
         for factor, level in zip(term, which, strict=True):
             weights = np.kron(weights, _contrast(len(self.levels[factor]))[level])
@@ -120,54 +115,33 @@ def fit_factorial(
 
     ``rows`` holds the positions of each run's levels, ``values`` the measured values.
     """
-    import numpy as np
+    from scipy.stats import f as f_distribution
 
     outcome = np.asarray(values, dtype=float)
     positions = np.array(rows, dtype=int)
     coded = [_contrast(len(found))[positions[:, factor]] for factor, found in enumerate(levels)]
-    singles: list[Term] = [(factor,) for factor in range(len(levels))]
-    columns = {term: coded[term[0]] for term in singles}
-    if _rank([np.ones((len(outcome), 1)), *columns.values()]) <= sum(c.shape[1] for c in columns.values()):
+    columns: dict[Term, Floats] = {(factor,): part for factor, part in enumerate(coded)}
+    if not _has_full_rank(_design(columns)):
         raise ComparisonError(
             f"The effects of {list_all(names)} cannot be separated: some factors changed only together. Measure more "
             "combinations, or name fewer factors."
         )
-    terms, unestimable = list(singles), []
-    for first, second in itertools.combinations(range(len(levels)), 2):
-        both = np.einsum("ij,ik->ijk", coded[first], coded[second]).reshape(len(outcome), -1)
-        trial = [np.ones((len(outcome), 1)), *columns.values(), both]
-        if _rank(trial) == sum(part.shape[1] for part in trial):
-            columns[first, second] = both
-            terms.append((first, second))
+    unestimable: list[Term] = []
+    for pair in itertools.combinations(range(len(levels)), 2):
+        both = np.einsum("ij,ik->ijk", coded[pair[0]], coded[pair[1]]).reshape(len(outcome), -1)
+        if _has_full_rank(_design({**columns, pair: both})):
+            columns[pair] = both
         else:
-            unestimable.append((first, second))
-    return _solve(outcome, positions, columns, levels, terms, unestimable, confidence)
-
-
-def _solve(
-    outcome: Floats,
-    positions: NDArray[np.int_],
-    columns: dict[Term, Floats],
-    levels: Sequence[Sequence[Any]],
-    terms: Sequence[Term],
-    unestimable: Sequence[Term],
-    confidence: float,
-) -> FactorialFit:
-    import numpy as np
-    from scipy.stats import f as f_distribution
-
-    design = np.hstack([np.ones((len(outcome), 1)), *columns.values()])
+            unestimable.append(pair)
+    design = _design(columns)
     coefficients, left = _least_squares(design, outcome)
-    places, at = {}, 1
-    for term, part in columns.items():
-        places[term] = slice(at, at + part.shape[1])
-        at += part.shape[1]
+    ends = np.cumsum([1, *(part.shape[1] for part in columns.values())])
     squares, freedom, source = _error(outcome, positions, left, len(outcome) - design.shape[1])
     noise = squares / freedom if freedom else math.nan
     total = float(((outcome - outcome.mean()) ** 2).sum())
-    tests = {}
-    for term in terms:
-        without = np.hstack([np.ones((len(outcome), 1)), *(part for name, part in columns.items() if name != term)])
+
+    def test(term: Term) -> TermTest:
+        without = _design({name: part for name, part in columns.items() if name != term}, len(outcome))
         explained = max(0.0, _least_squares(without, outcome)[1] - left)
         degrees = columns[term].shape[1]
         if not freedom:
@@ -177,27 +151,26 @@ def _solve(
         else:
             statistic = explained / degrees / noise
             p_value = float(f_distribution.sf(statistic, degrees, freedom))
-        tests[term] = TermTest(explained / total if total else 0.0, degrees, statistic, p_value)
+        return TermTest(explained / total if total else 0.0, degrees, statistic, p_value)
+
     return FactorialFit(
         levels=tuple(tuple(found) for found in levels),
-        terms=tuple(terms),
+        terms=tuple(columns),
         unestimable=tuple(unestimable),
         coefficients=coefficients,
-        covariance=np.linalg.inv(design.T @ design),
-        places=places,
+        covariance=np.linalg.inv(design.T @ design).astype(np.float64),
+        places={term: slice(*edges) for term, edges in zip(columns, itertools.pairwise(ends), strict=True)},
         average=float(coefficients[0]),
         error=math.sqrt(noise) if freedom else math.nan,
         error_freedom=freedom,
         error_source=source,
         confidence=confidence,
-        tests=tests,
+        tests={term: test(term) for term in columns},
     )
 
 
 def _error(outcome: Floats, positions: NDArray[np.int_], left: float, spare: int) -> tuple[float, int, str]:
     """Sum of squares and degrees of freedom of the error: of repetitions, else of the residuals of the model."""
-    import numpy as np
-
     _, cell = np.unique(positions, axis=0, return_inverse=True)
     cell = cell.reshape(-1)
     means = np.bincount(cell, outcome) / np.bincount(cell)
@@ -211,20 +184,20 @@ def _error(outcome: Floats, positions: NDArray[np.int_], left: float, spare: int
 
 def _contrast(levels: int) -> Floats:
     """A row per level; columns that sum to zero over the levels."""
-    import numpy as np
-
     return np.vstack([np.eye(levels - 1), -np.ones((1, levels - 1))])
 
 
-def _rank(parts: Sequence[Floats]) -> int:
-    import numpy as np
+def _design(columns: Mapping[Term, Floats], runs: int | None = None) -> Floats:
+    """The matrix of a constant and the columns of all terms."""
+    parts = list(columns.values())
+    return np.hstack([np.ones((runs or len(parts[0]), 1)), *parts])
 
-    return int(np.linalg.matrix_rank(np.hstack(parts)))
+
+def _has_full_rank(design: Floats) -> bool:
+    return bool(np.linalg.matrix_rank(design) == design.shape[1])
 
 
 def _least_squares(design: Floats, outcome: Floats) -> tuple[Floats, float]:
-    import numpy as np
-
     coefficients: Floats = np.linalg.lstsq(design, outcome, rcond=None)[0].astype(np.float64)
     rest = outcome - design @ coefficients
     return coefficients, float(rest @ rest)
@@ -315,8 +288,6 @@ class Effects(Result):
     @cached_property
     def cells(self) -> pd.DataFrame:
         """A row per combination of levels: count (0 where there is no run), mean, sd and the interval of the mean."""
-        import pandas as pd
-
         found: dict[tuple[int, ...], list[float]] = {}
         for position, run in zip(self.positions, self.runs.runs, strict=True):
             found.setdefault(position, []).append(run.value)
@@ -340,8 +311,6 @@ class Effects(Result):
     @cached_property
     def main(self) -> pd.DataFrame:
         """A row per level of each factor: count, mean over all settings of the others, difference from the average."""
-        import pandas as pd
-
         rows = []
         for i, name in enumerate(self.names):
             for j, level in enumerate(self.fit.levels[i]):
@@ -354,8 +323,6 @@ class Effects(Result):
     @cached_property
     def interactions(self) -> pd.DataFrame:
         """A row per pair of levels of two factors: the effect of their combination beyond their main effects."""
-        import pandas as pd
-
         rows = []
         for term in self.fit.terms:
             if len(term) != 2:
@@ -381,8 +348,6 @@ class Effects(Result):
         ``p_adjusted`` is corrected for the number of terms (Holm). ``from_level`` to ``to_level`` is the largest
         difference between two levels of a factor, in percent with its interval.
         """
-        import pandas as pd
-
         rows = []
         for term in self.fit.terms:
             test = self.fit.tests[term]

@@ -14,13 +14,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 WINDOW = 5.0
 """Autocorrelation is summed over this many correlation times (Sokal's rule): beyond that it is noise."""
@@ -52,8 +51,6 @@ def correlation_time(values: Sequence[float] | Floats) -> float:
     >>> correlation_time([1.0] * 50 + [2.0] * 50) > 20
     True
     """
-    import numpy as np
-
     series = np.asarray(values, dtype=float)
     count = len(series)
     if count < 3:
@@ -114,8 +111,6 @@ def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift,
     >>> [shift.after for shift in find_shifts([1.0, 1.02, 0.98] * 10 + [1.5, 1.52, 1.48] * 20)]
     [30]
     """
-    import numpy as np
-
     series = np.asarray(values, dtype=float)
     edges = [0, len(series)]
     found: dict[int, float] = {}
@@ -138,7 +133,6 @@ def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift,
 
 def _best_split(series: Floats) -> tuple[int, float]:
     """Where the two parts differ most, and the p value of that difference."""
-    import numpy as np
     from scipy.special import kolmogorov
     from scipy.stats import rankdata
 
@@ -164,8 +158,6 @@ def _cautious_correlation_time(ranks: Floats, rest: Floats) -> float:
     successive readings avoid this: for a first-order process with coefficient c their first correlation is (c - 1) / 2.
     The larger of both estimates counts, plus its standard error.
     """
-    import numpy as np
-
     steps = np.diff(ranks)
     power = float(steps @ steps)
     by_steps = 1 + 2 * float(steps[1:] @ steps[:-1]) / power if power else 0.0

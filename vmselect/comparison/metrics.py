@@ -10,15 +10,15 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from vmselect._checks import check_count, check_name, maybe, show
-from vmselect.errors import ArgumentError, ComparisonError, EstimateError
+from vmselect.catalog import Catalog
+from vmselect.errors import ArgumentError, CatalogError, ComparisonError, EstimateError
+from vmselect.estimation import estimate
 from vmselect.grouping import count_nodes
 from vmselect.records import Profile, Record
-
-if TYPE_CHECKING:
-    from vmselect.catalog import Catalog
+from vmselect.units import cost_usd
 
 Better = Literal["less", "more"]
 Reader = Callable[[Any, "Terms"], "float | None"]
@@ -35,8 +35,6 @@ class Terms:
     region: str | None = None
 
     def __post_init__(self) -> None:
-        from vmselect.catalog import Catalog
-
         checked = {
             "epochs": maybe(check_count, "epochs", self.epochs),
             "market": check_name("market", self.market),
@@ -128,8 +126,6 @@ def _total_seconds(profile: Profile, terms: Terms) -> float | None:
         if profile.total_seconds is None:
             raise ArgumentError("The number of epochs is missing. Pass epochs= to predict a total.")
         return profile.total_seconds
-    from vmselect.estimation import estimate
-
     try:
         return estimate(profile, epochs=terms.epochs).seconds
     except EstimateError:  # a finding lists the runs without a value
@@ -137,10 +133,6 @@ def _total_seconds(profile: Profile, terms: Terms) -> float | None:
 
 
 def _cost_usd(profile: Profile, terms: Terms) -> float | None:
-    from vmselect.catalog import Catalog
-    from vmselect.errors import CatalogError
-    from vmselect.units import cost_usd
-
     if profile.instance_type is None:
         return None
     catalog = terms.catalog or Catalog.default()

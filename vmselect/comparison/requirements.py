@@ -13,7 +13,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+import pandas as pd
+import yaml
 
 from vmselect._checks import (
     check_choice,
@@ -32,9 +35,6 @@ from vmselect.comparison.comparison import Comparison, Result, plain_rows, plain
 from vmselect.comparison.metrics import ALIASES, METRICS, Terms, find_metric, guess_better
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.records import Record
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MAX_ROWS = 1_000
 MAX_FILE_BYTES = 1_000_000
@@ -245,8 +245,6 @@ class Scores(Result):
     @property
     def table(self) -> pd.DataFrame:
         """A row per candidate that meets every must-have: rank, score, and the points of each need."""
-        import pandas as pd
-
         points = {(part.candidate, part.need): part.points for part in self.all_parts}
         rows = [
             {"rank": rank, "candidate": name, "score": score, **{need: points[name, need] for need in self.needs}}
@@ -257,16 +255,12 @@ class Scores(Result):
     @property
     def parts(self) -> pd.DataFrame:
         """A row per candidate and need: the value, its source and date, its grade and its points."""
-        import pandas as pd
-
         rows = [vars(part) | vars(part.fact) for part in self.all_parts]
         return pd.DataFrame(rows, columns=list(PART_COLUMNS))
 
     @property
     def side_by_side(self) -> pd.DataFrame:
         """A row per need: the value of each candidate, and the best of them."""
-        import pandas as pd
-
         rows = []
         for need in self.needs:
             here = [part for part in self.all_parts if part.need == need]
@@ -423,8 +417,6 @@ class Requirements:
         """Read a file of requirements (YAML or JSON); see docs/reference/comparison.md."""
         where = check_path("path", path)
         text = read_text(where, noun="requirements file", limit=MAX_FILE_BYTES, error=ComparisonError)
-        import yaml
-
         try:
             data = yaml.safe_load(text)
         except (yaml.YAMLError, ValueError, RecursionError) as broken:

@@ -12,16 +12,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vmselect.intervals import Interval
 from vmselect.units import list_all
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 RESAMPLES = 9_999
 MIN_FOR_INTERVAL = 3
@@ -58,8 +57,6 @@ def summarize(values: Sequence[float]) -> Summary:
     >>> summarize([1.0, 2.0, 3.0, 4.0]).median
     2.5
     """
-    import numpy as np
-
     data = np.asarray(values, dtype=float)
     low, first, middle, third, high = (float(q) for q in np.quantile(data, [0, 0.25, 0.5, 0.75, 1]))
     return Summary(
@@ -87,8 +84,6 @@ def ratio_of_means(
     >>> round(ratio.value, 3), ratio.low < 2 < ratio.high
     (2.0, True)
     """
-    import numpy as np
-
     one, other = np.asarray(values, dtype=float), np.asarray(base, dtype=float)
     below = float(other.mean())
     if min(one.min(), other.min()) < 0:
@@ -186,8 +181,6 @@ def compare_groups(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: f
     >>> round(result.statistic, 3), round(result.p_value, 4), round(result.exact_p_value, 4)
     (6.818, 0.009, 0.0079)
     """
-    import numpy as np
-
     name = "Kruskal-Wallis"
     reason = too_few(groups, unit=unit, alpha=alpha)
     if reason:
@@ -262,7 +255,6 @@ def cliffs_delta(first: Sequence[float], second: Sequence[float]) -> float:
     >>> cliffs_delta([1, 2], [3, 4]), cliffs_delta([1, 2], [1, 2])
     (-1.0, 0.0)
     """
-    import numpy as np
     from scipy.stats import rankdata
 
     ranks = rankdata(np.concatenate([np.asarray(first, dtype=float), np.asarray(second, dtype=float)]))
@@ -302,8 +294,6 @@ def _mann_whitney(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, fl
 
 def _exact(samples: Sequence[Floats]) -> float | None:
     """The share of arrangements with at least this H, or None where the approximation is safe."""
-    import numpy as np
-
     sizes = [len(sample) for sample in samples]
     if len(samples) == 2:
         one, other = (tuple(sample.tolist()) for sample in samples)

@@ -12,7 +12,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from vmselect._checks import check_count, check_indent, check_name, check_share, maybe
 from vmselect.errors import ComparisonError, EstimateError
@@ -22,9 +24,6 @@ from vmselect.grouping import Identity, check_comparable, group_repetitions, rea
 from vmselect.intervals import Interval
 from vmselect.records import Profile
 from vmselect.units import printable, printable_lines
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SAME_BATCH, SAME_SHARE = "same batch", "same batch per worker"
 
@@ -83,8 +82,6 @@ class Scaling:
     @cached_property
     def table(self) -> pd.DataFrame:
         """A row per setup and number of nodes."""
-        import pandas as pd
-
         return pd.DataFrame([asdict(row) for row in self.rows], columns=[field.name for field in fields(Speedup)])
 
     def payload(self) -> dict[str, Any]:

@@ -38,15 +38,6 @@ def test_five_columns_suffice(write) -> None:
     assert offer.vcpus is None
 
 
-@pytest.mark.parametrize("name", ["all.csv", "all.json"])
-def test_save_round_trips(tmp_path, name) -> None:
-    catalog = vs.Catalog.embedded()
-    path = catalog.save(tmp_path / name)
-    assert vs.Catalog.load(path) == catalog
-    again = vs.Catalog.load(path).save(tmp_path / f"again-{name}")
-    assert again.read_bytes() == path.read_bytes()
-
-
 def test_a_byte_order_mark_blanks_quotes_and_empty_lines_are_fine(write) -> None:
     path = write(
         f'\ufeff{HEADER},note\r\n\r\n aws , "g4dn.xlarge",us-east-1,on_demand,0.4,"a, b"\r\n'.replace(' "g', '"g')

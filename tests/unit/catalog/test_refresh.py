@@ -68,15 +68,6 @@ def test_prices_are_fetched_again_after_six_hours(hours, state) -> None:
     assert (part.state, part.rows) == (state, 4)
 
 
-def test_the_age_of_a_file_in_hours() -> None:
-    assert refresh.age_hours("lab", "home-1") is None
-    run(Cloud())
-    age("home-1", 1800)
-    assert refresh.age_hours("lab", "home-1") == pytest.approx(0.5, abs=0.01)
-    age("home-1", -100)  # a clock was set back
-    assert refresh.age_hours("lab", "home-1") is None
-
-
 @pytest.mark.parametrize(("left", "lost"), [(5, False), (3, False), (2, True)])
 def test_a_market_that_lost_more_than_half_is_a_warning(left, lost) -> None:
     cloud = Cloud(rows=[{"instance_type": f"t{n}"} for n in range(6)])
@@ -114,13 +105,6 @@ def test_at_most_four_regions_of_a_cloud_are_fetched_at_once() -> None:
 def test_all_regions_are_those_that_a_source_lists() -> None:
     assert sorted(part.region for part in run(Cloud(), regions="all").parts) == ["home-1", "home-2"]
     assert sorted(part.region for part in run(Cloud(), regions=None).parts) == ["home-1", "home-2"]
-
-
-def test_all_regions_need_a_source_that_lists_them() -> None:
-    cloud = Cloud()
-    cloud.list_regions = None  # type: ignore[method-assign,assignment]
-    with pytest.raises(ArgumentError):
-        run(cloud, regions="all")
 
 
 def test_a_region_is_asked_for_once_and_by_its_name() -> None:

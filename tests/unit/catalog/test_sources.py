@@ -11,7 +11,6 @@ from vmselect.catalog.snapshots import known_machines
 from vmselect.catalog.sources.aws import _row, describe_machine, parse_ec2_product
 from vmselect.catalog.sources.azure import parse_item
 from vmselect.catalog.sources.gcp import GcpPrices, assemble, collect_parts, read_unit_price
-from vmselect.catalog.sources.http import destination
 from vmselect.errors import RefreshError
 
 
@@ -266,30 +265,6 @@ def test_missing_attributes_of_aws_products() -> None:
 @pytest.mark.parametrize(("unit", "count"), [("Hrs", 1), ("hours", 1), ("Hour", 1), ("Quantity", 0), ("GB-Mo", 0)])
 def test_only_hourly_prices_of_aws_count(unit, count) -> None:
     assert len(list(parse_ec2_product(aws_product(unit=unit), "us-east-1"))) == count
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "3"])
-def test_an_aws_product_of_an_unknown_form_is_an_error(text) -> None:
-    with pytest.raises(RefreshError):
-        list(parse_ec2_product(text, "us-east-1"))
-
-
-@pytest.mark.parametrize(
-    ("url", "place"),
-    [
-        ("https://prices.example/a?b", ("https", "prices.example", 443)),
-        ("http://prices.example:8080/", ("http", "prices.example", 8080)),
-        ("http://prices.example", ("http", "prices.example", 80)),
-    ],
-)
-def test_the_destination_of_an_address(url, place) -> None:
-    assert destination(url) == place
-
-
-@pytest.mark.parametrize("url", ["http://me@host/", "http://host\\@other/", "http://host:99999999/", "no address"])
-def test_an_ambiguous_address_is_an_error(url) -> None:
-    with pytest.raises(RefreshError):
-        destination(url)
 
 
 @pytest.mark.parametrize(

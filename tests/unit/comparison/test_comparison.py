@@ -128,11 +128,6 @@ def test_only_groups_that_differ_from_the_best_count_as_beaten() -> None:
     assert "76.9 % below c" in c.verdict
 
 
-def test_one_record_is_one_group() -> None:
-    c = vs.compare(machines(runs=1)[0])
-    assert (len(c.groups), len(c.pairs), c.test.p_value) == (1, 0, None)
-
-
 def test_equal_values_do_not_differ() -> None:
     c = vs.compare({"a": [1.0] * 5, "b": [1.0] * 5})
     assert (c.test.p_value, c.winner) == (1, None)

@@ -68,19 +68,6 @@ def test_two_levels_equal_a_t_test() -> None:
     assert (2 * e.main.loc[0, ["low", "high"]]).tolist() == pytest.approx(list(known.confidence_interval(0.9)))
 
 
-def test_intervals_have_their_nominal_coverage() -> None:
-    rng = np.random.default_rng(4)
-    hits = 0
-    for _ in range(200):
-        table = [
-            {"m": m, "b": b, "v": 10 + 2 * m + b + rng.standard_normal()}
-            for m in (-1, 1) for b in (-1, 1) for _ in range(3)
-        ]  # fmt: skip
-        row = vs.effects(table, factors=["m", "b"], metric="v").main.iloc[1]
-        hits += row["low"] <= 2 <= row["high"]
-    assert 180 <= hits <= 199  # 190 expected at 95 %
-
-
 def test_on_the_log_scale_an_effect_is_a_percentage() -> None:
     table = [{"cores": c, "batch": b, "seconds": 8 / c * b} for c in (1, 2) for b in (1, 4) for _ in range(2)]
     e = vs.effects(table, factors=["cores", "batch"], metric="seconds", scale="log")
@@ -130,18 +117,6 @@ def test_a_factor_that_was_not_varied_is_found() -> None:
     assert "not-varied" in {finding.code for finding in e.findings}
     with pytest.raises(ComparisonError):
         vs.effects(table, factors=["cloud"], metric="seconds")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"factors": "colour"}, {"factors": []}, {"factors": 3}, {"scale": "cubic"}, {"metric": "beauty"},
-        {"confidence": 1}, {"epochs": -1},
-    ],
-)  # fmt: skip
-def test_wrong_arguments_are_errors(options: dict[str, object]) -> None:
-    with pytest.raises(vs.errors.VmselectError):
-        vs.effects(rows(), **{"factors": ["machine"], "metric": "seconds", **options})
 
 
 def test_the_log_scale_needs_values_above_zero() -> None:
