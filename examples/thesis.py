@@ -50,7 +50,7 @@ def read(name: str, **where: str) -> list[dict[str, str]]:
 def recover_lines(printed: list[dict[str, str]]) -> dict[str, tuple[float, float]]:
     """Intercept and slope of each VM, from printed ratios of time and cost.
 
-    A printed ratio r of VM i at n epochs says r * m = price_i * (a_i + b_i * n), where m is that column's unknown
+    A printed ratio r of VM i at n epochs means r * m = price_i * (a_i + b_i * n), where m is that column's unknown
     smallest value (and the price is 1 in tables of time). All such equations together are linear in a, b and m, up to
     a common scale: the last column of time gets m = 1. Each equation weighs as much as its last printed digit is worth.
     """
@@ -123,7 +123,7 @@ def score(simulated: pd.Series, real: pd.Series) -> Score:
 
 
 def kendall_tau(one: pd.Series, other: pd.Series) -> float:
-    """Kendall's tau-b: pairs in the same order less pairs in opposite order, ties in one of the two left out."""
+    """Kendall's tau-b: pairs in the same order less pairs in opposite order, without ties in one of the two."""
     pairs = list(itertools.combinations(VMS, 2))
     first = np.array([np.sign(one[a] - one[b]) for a, b in pairs])
     second = np.array([np.sign(other[a] - other[b]) for a, b in pairs])
@@ -139,7 +139,7 @@ def ranking_tables() -> dict[tuple[str, int], list[Score]]:
     print(
         "Each VM's line, intercept + slope x epochs, was recovered from the printed ratios by least squares, up to\n"
         f"one scale per table: the fastest VM at the largest epoch count is set to {SCALE_SECONDS:g} s. The columns\n"
-        "that Tables 5.12 and 5.13 head 5/10/20 are those of 10/20/25 epochs. Misprinted cells were left out."
+        "that Tables 5.12 and 5.13 head 5/10/20 are those of 10/20/25 epochs. Misprinted cells are excluded."
     )
     scores: dict[tuple[str, int], list[Score]] = {}
     for application, batch_size, validation in CASES:
@@ -257,7 +257,7 @@ def methodology_1() -> None:
         seconds = {(row["instance_type"], int(row["batch_size"])): float(row["mean_s"]) for row in rows}
         counts = {size: [count] * repetitions for size, count in epochs.items()}
         study = vs.ConvergenceStudy.from_epochs(counts, model=application)
-        # The epochs were counted on the cheapest VM, in whole trainings that took as long as the table says.
+        # The epochs were counted on the cheapest VM, in whole trainings that took the time in the table.
         study = vs.ConvergenceStudy.of(
             run.model_copy(update={"instance_type": VMS[0], "fit_seconds": seconds[VMS[0], run.batch_size]})
             for run in study.runs

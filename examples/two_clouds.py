@@ -43,9 +43,9 @@ def spread(mean: float, deviation: float, median: float, count: int = BATCHES) -
     values = [mean - sign * low] * many + [mean + sign * high] * (count - many)
     # A little ripple, so that no two are equal; then brought to the exact mean and deviation.
     values = [value + deviation * 0.05 * math.sin(number) for number, value in enumerate(values)]
-    centre = sum(values) / count
-    scale = deviation / math.sqrt(sum((value - centre) ** 2 for value in values) / (count - 1))
-    return [mean + (value - centre) * scale for value in values]
+    center = sum(values) / count
+    scale = deviation / math.sqrt(sum((value - center) ** 2 for value in values) / (count - 1))
+    return [mean + (value - center) * scale for value in values]
 
 
 def transfer_records() -> list[vs.TransferRecord]:

@@ -1,4 +1,4 @@
-"""``vmselect select``: exit codes, formats, the page, and what it says when it cannot."""
+"""``vmselect select``: exit codes, formats, the page, and errors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_json_and_csv_hold_every_pair(folders: tuple[str, str]) -> None:
     assert {(row["batch_size"], row["val_accuracy"]) for row in rows} == {("64", "0.98"), ("512", "0.94")}
 
 
-def test_a_minimum_leaves_out_and_too_high_a_one_leaves_nothing(folders: tuple[str, str]) -> None:
+def test_a_minimum_excludes_pairs_and_too_high_a_one_all_of_them(folders: tuple[str, str]) -> None:
     done = select(folders[0], "-s", folders[1], "--minimum-metric", "0.95", "--format", "json")
     assert {row["batch_size"] for row in json.loads(done.stdout)["rows"]} == {64}
     assert select(folders[0], "-s", folders[1], "--minimum-metric", "val_accuracy=0.999").exit_code == 1
@@ -73,14 +73,14 @@ def test_the_page_is_written(folders: tuple[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("--minimum-metric", "high"), "--minimum-metric 'high' cannot be read"),
         (("--minimum-metric", "val_f1=0.5"), "val_f1"),
         (("--study", "nowhere.json"), "nowhere.json: cannot read this convergence study"),
     ],
 )
-def test_what_cannot_be_is_one_message(folders: tuple[str, str], arguments: tuple[str, ...], words: str) -> None:
+def test_an_invalid_argument_is_an_error(folders: tuple[str, str], arguments: tuple[str, ...], message: str) -> None:
     done = select(folders[0], "-s", folders[1], *arguments)
     assert isinstance(done.exception, VmselectError)
-    assert words in str(done.exception)
+    assert message in str(done.exception)

@@ -46,7 +46,7 @@ FIXED = ("regions", "batch_sizes", "method", "confidence", "include_retired")
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """An upper bound of a measure: the setting that holds it, its unit, and the words of its messages."""
+    """An upper bound of a measure: the setting that holds it, its unit, and parts of its messages."""
 
     setting: str
     unit: float
@@ -275,7 +275,7 @@ def _read_decide_at(given: Any, epochs: tuple[int, ...]) -> int | None:
 
 
 def describe_objective(weights: Mapping[str, float]) -> str:
-    """The objective in words, such as "0.7 cost + 0.3 time"."""
+    """The objective as text, such as "0.7 cost + 0.3 time"."""
     weighed = {name: weight for name, weight in weights.items() if weight}
     if len(weighed) == 1:
         return next(iter(weighed))

@@ -96,7 +96,7 @@ def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], 
 
 
 def _mean_capacity(group: Sequence[InferenceRecord]) -> Interval[float]:
-    """Mean capacity of one instance; two standard errors wide, of the repetitions or of the calls of a single one."""
+    """Mean capacity of one instance, plus or minus two standard errors of the repetitions or of one record's calls."""
     rates = [_capacity(record) for record in sorted(group, key=lambda record: record.id)]
     mean = statistics.fmean(rates)
     sample = rates if len(rates) > 1 else group[0].calls.steady_service

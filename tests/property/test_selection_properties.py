@@ -1,4 +1,4 @@
-"""Laws of a selection: more epochs are never cheaper, an excluded size never wins, order changes nothing."""
+"""Of every selection: more epochs are never cheaper, an excluded size never wins, order changes nothing."""
 
 from __future__ import annotations
 
