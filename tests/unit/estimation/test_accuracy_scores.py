@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import vmselect as vs
-from vmselect.records import Boundary, Epoch, Profile, Setup, Steps, Timeline, Validation
+from tests.support.profiles import make_truncated_profile, probed
+from vmselect.records import Boundary, Profile, Validation
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -19,32 +19,17 @@ STEPS, EPOCHS = 50, 5
 
 @pytest.fixture
 def watched() -> Profile:
-    rows = [
-        (epoch, batch, 2.0 if epoch == batch == 0 else 0.1, "steady" if batch else ("opening" if epoch else "first"))
-        for epoch in range(EPOCHS)
-        for batch in range(STEPS)
-    ]
-    epoch, batch, seconds, label = zip(*rows, strict=True)
-    total = sum(seconds) + EPOCHS * 0.5 + (EPOCHS - 1) * 0.2
-    given = vs.Profile.from_times(instance_type="local", iteration_seconds=0.1)
-    timeline = Timeline(
-        steps=Steps(
-            epoch=epoch,
-            batch=batch,
-            seconds=seconds,
-            covers=(1,) * len(rows),
-            label=label,
-            readings=len(rows),
-            steps=len(rows),
-            total_seconds=sum(seconds),
-        ),
-        epochs=tuple(Epoch(epoch=n, seconds=5.0 + (1.9 if n == 0 else 0), steps=STEPS) for n in range(EPOCHS)),
-        validations=tuple(Validation(epoch=n, seconds=0.5) for n in range(EPOCHS)),
-        boundaries=tuple(Boundary(epoch=n, seconds=0.2) for n in range(EPOCHS - 1)),
-        fit_seconds=total,
-    )
-    setup = Setup(steps_per_epoch=STEPS, epochs=EPOCHS, batch_size=8)
-    return given.model_copy(update={"timeline": timeline, "outcome": "watched", "setup": setup, "probe": "iteration"})
+    profile = make_truncated_profile([[0.1] * (STEPS - 1)] * EPOCHS, first=2.0, complete=True)
+    steps = profile.timeline.steps
+    timeline = {
+        "steps": steps,
+        "epochs": profile.timeline.epochs,
+        "validations": tuple(Validation(epoch=n, seconds=0.5) for n in range(EPOCHS)),
+        "boundaries": tuple(Boundary(epoch=n, seconds=0.2) for n in range(EPOCHS - 1)),
+        "fit_seconds": steps.total_seconds + EPOCHS * 0.5 + (EPOCHS - 1) * 0.2,
+    }
+    made = probed(timeline=timeline, steps_per_epoch=STEPS, epochs=EPOCHS, batch_size=8)
+    return made.model_copy(update={"outcome": "watched", "probe": "iteration"})
 
 
 def test_a_cut_profile_holds_two_short_epochs(watched: Profile) -> None:

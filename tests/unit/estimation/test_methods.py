@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vmselect as vs
-from tests.support.profiles import make_epoch_profile, make_profile
+from tests.support.profiles import make_epoch_profile, make_profile, probed
 from vmselect.errors import ArgumentError, EstimateError, VmselectError
-from vmselect.estimation import METHODS, RuntimeModel, fit_runtime
-from vmselect.records import Boundary, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
+from vmselect.estimation import METHODS, fit_runtime
+from vmselect.records import Boundary, Epoch, Pause, Profile, Steps, Validation
 
 
 def steps(**changed: Any) -> vs.Profile:
@@ -27,94 +25,50 @@ def epochs_only(**changed: Any) -> vs.Profile:
     return make_epoch_profile("p3.2xlarge", 9.0, 5.0, 5.0, **{"batch_size": None, **changed})
 
 
-REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "zero epochs": (lambda: vs.estimate(steps(), epochs=0), "whole number of at least 1"),
-    "negative epochs": (lambda: vs.estimate(steps(), epochs=-3), "whole number of at least 1"),
-    "fractional epochs": (lambda: vs.estimate(steps(), epochs=2.5), "whole number of at least 1"),  # type: ignore[arg-type]
-    "endless epochs": (lambda: vs.estimate(steps(), epochs=float("inf")), "whole number"),  # type: ignore[arg-type]
-    "text epochs": (lambda: vs.estimate(steps(), epochs="5"), "whole number"),  # type: ignore[arg-type]
-    "no steady step": (lambda: vs.estimate(steps(timeline={"steps": Steps()}), epochs=5), "Probe more steps"),
-    "no epochs to 5.1": (lambda: vs.estimate(steps(), epochs=5, method="malta-epoch"), "EpochProbe"),
-    "no steps to 5.3": (lambda: vs.estimate(epochs_only(), epochs=5, method="malta-iteration"), "IterationProbe"),
-    "no steps to 5.4": (
-        lambda: vs.estimate(epochs_only(), epochs=5, method="malta-iteration-no-validation"),
-        "IterationProbe",
-    ),
-    "other batch size": (lambda: vs.estimate(steps(), epochs=5, batch_size=128), "Probe at 128"),
-    "batch sizes that contradict": (lambda: vs.estimate([steps(), steps(batch_size=32)], epochs=5), "separately"),
-    "machines that contradict": (
-        lambda: vs.estimate([steps(), steps(instance_type="p2.xlarge")], epochs=5),
-        "separately",
-    ),
-    "unknown steps": (lambda: vs.estimate(steps(steps_per_epoch=None), epochs=5), "steps_per_epoch="),
-    "more steps than can be counted": (lambda: vs.estimate(steps(), epochs=5, steps_per_epoch=1e19), "from 1 to"),
-    "steps without an end": (lambda: vs.estimate(steps(), epochs=5, steps_per_epoch=1e308), "from 1 to"),
-    "examples without batch size": (
-        lambda: vs.estimate(steps(batch_size=None), epochs=5, examples=1000),
-        "batch_size=",
-    ),
-    "epochs of unknown size": (lambda: vs.estimate(epochs_only(batch_size=8), epochs=5, examples=99), "IterationProbe"),
-    "validation of unknown size": (
-        lambda: vs.estimate(steps(), epochs=5, validation_examples=500),
-        "Omit validation_examples",
-    ),
-    "validation of unknown batches": (
-        lambda: vs.estimate(steps(), epochs=5, workload=vs.Workload(validation_steps=50)),
-        "Omit validation_steps",
-    ),
-    "other validation of whole epochs": (
-        lambda: vs.estimate(epochs_only(), epochs=5, validation_examples=500, batch_size=64),
-        "IterationProbe",
-    ),
-    "other validation batches of whole epochs": (
-        lambda: vs.estimate(epochs_only(), epochs=5, workload=vs.Workload(validation_steps=50)),
-        "IterationProbe",
-    ),
-    "no validation in whole epochs": (
-        lambda: vs.estimate(epochs_only(validation_examples=500), epochs=5, validation_examples=0),
-        "IterationProbe",
-    ),
-    "out of memory": (lambda: vs.estimate(steps(outcome="out_of_memory"), epochs=5), "smaller batch size"),
-    "confidence": (lambda: vs.estimate(steps(), epochs=5, confidence=90), "0.5 to 0.999"),
-    "boot": (lambda: vs.estimate(steps(), epochs=5, boot_seconds=-1), "at least 0"),
-    "fraction of an example": (lambda: vs.estimate(steps(), epochs=5, examples=0.5), "whole number"),  # type: ignore[arg-type]
-    "empty phases": (lambda: vs.estimate(steps(), phases=[]), "pairs"),
-    "phases that contradict": (lambda: vs.estimate(steps(), epochs=9, phases=[(3, 1.0), (5, 2.0)]), "Omit epochs"),
-    "phases of two machines": (
-        lambda: vs.estimate(steps(), phases=[(3, 1.0), (2, steps(instance_type="p2.xlarge"))]),
-        "different machines",
-    ),
-    "phase of nothing": (lambda: vs.estimate(steps(), phases=[(3, 0.0)]), "factor above zero"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_errors_name_the_profile_and_a_remedy(case: str) -> None:
-    ask, remedy = REFUSED[case]
-    with pytest.raises(VmselectError) as refused:
-        ask()
-    message = str(refused.value)
-    assert "p3.2xlarge" in message
-    assert remedy in message
+@pytest.mark.parametrize(
+    ("profiles", "options", "remedy"),
+    [
+        (steps(), {"epochs": 0}, "whole number of at least 1"),
+        (steps(), {"epochs": 2.5}, "whole number"),
+        (steps(), {"epochs": float("inf")}, "whole number"),
+        (steps(), {"epochs": "5"}, "whole number"),
+        (steps(), {"examples": 0.5}, "whole number"),
+        (steps(), {"confidence": 90}, "0.5 to 0.999"),
+        (steps(), {"boot_seconds": -1}, "at least 0"),
+        (steps(), {"steps_per_epoch": 1e19}, "from 1 to"),
+        (steps(timeline={"steps": Steps()}), {}, "Probe more steps"),
+        (steps(), {"method": "malta-epoch"}, "EpochProbe"),
+        (epochs_only(), {"method": "malta-iteration"}, "IterationProbe"),
+        (epochs_only(), {"method": "malta-iteration-no-validation"}, "IterationProbe"),
+        (steps(), {"batch_size": 128}, "Probe at 128"),
+        ([steps(), steps(batch_size=32)], {}, "separately"),
+        ([steps(), steps(instance_type="p2.xlarge")], {}, "separately"),
+        (steps(steps_per_epoch=None), {}, "steps_per_epoch="),
+        (steps(steps_per_epoch=None), {"method": "malta-iteration"}, "steps_per_epoch="),
+        (steps(batch_size=None), {"examples": 1000}, "batch_size="),
+        (epochs_only(batch_size=8), {"examples": 99}, "IterationProbe"),
+        (steps(), {"validation_examples": 500}, "Omit validation_examples"),
+        (steps(), {"workload": vs.Workload(validation_steps=50)}, "Omit validation_steps"),
+        (epochs_only(), {"validation_examples": 500, "batch_size": 64}, "IterationProbe"),
+        (epochs_only(), {"workload": vs.Workload(validation_steps=50)}, "IterationProbe"),
+        (epochs_only(validation_examples=500), {"validation_examples": 0}, "IterationProbe"),
+        (steps(outcome="out_of_memory"), {}, "smaller batch size"),
+        (steps(), {"phases": []}, "pairs"),
+        (steps(), {"phases": [(3, 0.0)]}, "factor above zero"),
+        (steps(), {"phases": [(3, 1.0), (5, 2.0)]}, "Omit epochs"),
+        (steps(), {"epochs": None, "phases": [(2, steps(instance_type="p2.xlarge"))]}, "each machine"),
+    ],
+)
+def test_errors_name_the_profile_and_a_remedy(profiles: Any, options: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(VmselectError) as error:
+        vs.estimate(profiles, **{"epochs": 5, **options})
+    assert "p3.2xlarge" in str(error.value)
+    assert remedy in str(error.value)
 
 
 WRONG: tuple[Any, ...] = (
-    None,
-    "",
-    "7",
-    b"7",
-    -1,
-    0,
-    0.5,
-    True,
-    float("nan"),
-    10**400,
-    -(10**400),
-    [],
-    {},
-    object(),
-    (1, 2),
-)
+    None, "", "7", b"7", -1, 0, 0.5, True, float("nan"), 10**400, -(10**400), [], {}, object(), (1, 2),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda value: str(value)[:12])
@@ -142,19 +96,6 @@ def test_a_workload_equals_its_fields() -> None:
     assert rarely.terms["later_validations"] == pytest.approx(0.5)
     with pytest.raises(ArgumentError, match="examples is 99"):
         vs.estimate(profile, epochs=5, examples=99, workload=vs.Workload(examples=98))
-
-
-def test_copies_of_a_profile_count_once() -> None:
-    profile = steps()
-    assert vs.estimate([profile, profile], epochs=5) == vs.estimate(profile, epochs=5)
-
-
-def test_trainings_by_different_backends_are_no_repetitions() -> None:
-    other = {name: steps(environment={"backend": name}) for name in ("jax", "tensorflow")}
-    with pytest.raises(EstimateError, match="backend"):
-        vs.estimate(list(other.values()), epochs=5)
-    with pytest.raises(EstimateError, match="backend"):
-        vs.estimate([other["jax"], steps(batch_size=256), other["tensorflow"]], epochs=5, batch_size=128)
 
 
 def test_unknown_methods_are_listed() -> None:
@@ -266,45 +207,23 @@ def test_an_estimate_prints_as_a_sentence_and_as_json() -> None:
     assert estimate.to_dict()["terms"]["first_iteration"] == 2.0
 
 
-def test_defaults_of_a_model() -> None:
-    model = RuntimeModel(title="x", method="robust", confidence=0.9, terms={"a": (1.0, 2.0), "b": (10.0, 20.0)})
-    assert (model.low, model.high, model.has_interval) == ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), False)
-    assert (model.first_validation_seconds, model.validation_seconds, model.validation_freq) == (0.0, 0.0, 1)
-    assert (model.idle_seconds, model.repetitions, model.findings) == (0.0, (), ())
-    assert (model.fixed_seconds, model.epoch_seconds, model.seconds(3)) == (11.0, 22.0, 77.0)
-
-
-def epochs_of(
-    seconds: list[float], *, steps: list[int] | None = None, boundaries: tuple[Boundary, ...] = (), **setup: Any
-) -> Profile:
-    counts = steps or [None] * len(seconds)  # type: ignore[list-item]
-    whole = tuple(
-        Epoch(epoch=number, seconds=one, steps=count)
-        for number, (one, count) in enumerate(zip(seconds, counts, strict=True))
-    )
-    return Profile(
-        created=datetime(2026, 1, 1, tzinfo=UTC),
-        outcome="watched",
-        probe="epoch",
-        setup=Setup(**setup),
-        timeline=Timeline(init_seconds=0.0, init_source="given", epochs=whole, boundaries=boundaries),
-    )
+def epochs_of(seconds: list[float], *, steps: int | None = None, timeline: Any = None, **setup: Any) -> Profile:
+    """A profile of whole epochs that a probe recorded."""
+    epochs = tuple(Epoch(epoch=number, seconds=one, steps=steps) for number, one in enumerate(seconds))
+    return probed(timeline={"epochs": epochs, **(timeline or {})}, **setup).model_copy(update={"outcome": "watched"})
 
 
 def test_whole_epochs_scale_with_the_examples() -> None:
     profile = epochs_of([10.0, 10.0, 10.0], examples=1_000)
     assert vs.estimate(profile, epochs=5).seconds == pytest.approx(50.0)
     assert vs.estimate(profile, epochs=5, examples=1_500, batch_size=10).seconds == pytest.approx(75.0)
-    by_steps = epochs_of([10.0, 10.0, 10.0], steps=[100] * 3, batch_size=10)
+    by_steps = epochs_of([10.0, 10.0, 10.0], steps=100, batch_size=10)
     assert vs.estimate(by_steps, epochs=5, steps_per_epoch=50).seconds == pytest.approx(25.0)
     with pytest.raises(EstimateError, match="whole epochs of unknown size"):
         vs.estimate(epochs_of([10.0, 10.0, 10.0]), epochs=5, examples=1_500, batch_size=10)
 
 
-STEADY = vs.Profile.from_times(
-    instance_type="x", batch_size=8, steps_per_epoch=100, init_seconds=4.0, first_iteration_seconds=2.0,
-    iteration_seconds=[0.1] * 20, validation_seconds=[1.0, 0.5],
-)  # fmt: skip
+STEADY = steps(init_seconds=4.0, steps=20)
 
 
 def test_a_phase_scales_its_epochs_and_nothing_that_comes_once() -> None:
@@ -360,32 +279,28 @@ def test_which_iterations_the_dissertation_takes() -> None:
 
 
 def test_an_epoch_of_the_dissertation_includes_validation_and_boundary() -> None:
-    ends = (
-        Boundary(epoch=0, seconds=0.5),
-        Boundary(epoch=1, seconds=0.25),
-        Boundary(epoch=2, seconds=9.0, final=True),
-    )
-    profile = epochs_of([10.0, 6.0, 8.0], boundaries=ends)
     checks = tuple(Validation(epoch=n, seconds=s) for n, s in enumerate((2.0, 1.0, 1.0)))
-    timeline = profile.timeline.model_copy(
-        update={"validations": checks, "init_seconds": 3.0, "fit_to_first_batch_seconds": 1.0}
-    )
-    found = vs.estimate(profile.model_copy(update={"timeline": timeline}), epochs=4, method="malta-epoch")
+    timeline = {
+        "boundaries": tuple(Boundary(epoch=n, seconds=s, final=n == 2) for n, s in enumerate((0.5, 0.25, 9.0))),
+        "validations": checks,
+        "init_seconds": 3.0,
+        "init_source": "given",
+        "fit_to_first_batch_seconds": 1.0,
+    }
+    found = vs.estimate(epochs_of([10.0, 6.0, 8.0], timeline=timeline), epochs=4, method="malta-epoch")
     later = ((6.0 + 1.0 + 0.5) + (8.0 + 1.0 + 0.25)) / 2
     assert found.seconds == pytest.approx(3.0 + 1.0 + 12.0 + 3 * later)
-    test = Validation(epoch=2, seconds=30.0)  # when all is done: once, whichever method adds it up
-    tested = profile.model_copy(update={"timeline": timeline.model_copy(update={"validations": (*checks, test)})})
+    timeline["validations"] = (*checks, Validation(epoch=2, seconds=30.0))  # a final test occurs once
+    tested = epochs_of([10.0, 6.0, 8.0], timeline=timeline)
     assert vs.estimate(tested, epochs=4, method="malta-epoch").seconds == pytest.approx(found.seconds + 30.0)
-    given = vs.Profile.from_times(first_epoch_seconds=12.0, later_epoch_seconds=[7.0], validation_seconds=[2.0, 1.0])
+    given = make_epoch_profile("a", 12.0, 7.0, validation_seconds=[2.0, 1.0])
     assert vs.estimate(given, epochs=4, method="malta-epoch").seconds == pytest.approx(12.0 + 3 * 7.0)
 
 
 @pytest.mark.parametrize("method", ["robust", "malta-epoch"])
 def test_pauses_that_were_taken_out_of_whole_epochs_are_part_of_them(method: str) -> None:
-    """As in files of an EpochProbe that took them out; one that leaves them in lists none."""
-    profile, whole = epochs_of([10.0, 6.0, 6.0]), epochs_of([13.0, 8.0, 8.0])
     lengths = ((0, 3.0), (1, 0.5), (1, 1.5), (2, 2.0))
     pauses = tuple(Pause(cause="garbage collection", epoch=e, batch=0, seconds=s) for e, s in lengths)
-    taken_out = profile.model_copy(update={"timeline": profile.timeline.model_copy(update={"pauses": pauses})})
-    found = vs.estimate(taken_out, epochs=9, method=method)
-    assert found.seconds == pytest.approx(vs.estimate(whole, epochs=9, method=method).seconds)
+    found = vs.estimate(epochs_of([10.0, 6.0, 6.0], timeline={"pauses": pauses}), epochs=9, method=method)
+    whole = vs.estimate(epochs_of([13.0, 8.0, 8.0]), epochs=9, method=method)
+    assert found.seconds == pytest.approx(whole.seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def test_two_different_fits_are_each_estimated_and_added_up() -> None:
     assert str(both).startswith("p3.2xlarge: 2 fits in")
 
 
-def test_a_loop_of_equal_fits_is_one_training_as_often_as_it_was_run() -> None:
+def test_equal_fits_in_a_row_are_joined() -> None:
     loop = estimate_fits([profile(0.1, number) for number in range(1, 6)])
     (fit,) = loop.fits
     assert (fit.number, fit.times) == (1, 5)
@@ -82,7 +83,7 @@ def test_named_fits_and_given_epochs() -> None:
     assert json.loads(json.dumps(both.to_dict()))["fits"][1]["name"] == "tuned"
 
 
-def test_unknown_epochs_are_asked_for() -> None:
+def test_unknown_epochs_are_an_error() -> None:
     with pytest.raises(vs.errors.ArgumentError, match="--epochs"):
         estimate_fits(profile(0.1, 1, epochs=None))
 
@@ -101,8 +102,8 @@ def test_one_fit_that_cannot_be_estimated_does_not_hide_the_others() -> None:
     assert [fit.number for fit in others.fits] == [1, 3]
     assert others.seconds == pytest.approx(sum(fit.estimate.seconds for fit in others.fits))
     assert others.excluded == (2,)
-    (lacking,) = [finding.message for finding in others.findings if finding.code == "fit-excluded"]
-    assert "fit 2. p3.2xlarge, batch 32" in lacking
+    (excluded,) = [finding.message for finding in others.findings if finding.code == "fit-excluded"]
+    assert "fit 2. p3.2xlarge, batch 32" in excluded
     assert str(others).endswith(", without fit 2")
     assert json.loads(json.dumps(others.to_dict()))["excluded"] == [2]
     page = others._repr_html_()
@@ -110,13 +111,13 @@ def test_one_fit_that_cannot_be_estimated_does_not_hide_the_others() -> None:
     assert "<tr><td>3</td>" in page
 
 
-def test_a_workload_says_the_batch_size_as_an_option_does() -> None:
+def test_the_batch_size_of_a_workload_is_used() -> None:
     runs = [*two_phases(32, "1-a", 0.1), *two_phases(64, "2-b", 0.2)]
     for said in ({"batch_size": 64}, {"workload": vs.Workload(batch_size=64)}):
         assert [fit.batch_size for fit in estimate_fits(runs, **said).fits] == [64, 64]
 
 
-def test_a_program_of_which_no_fit_can_be_estimated_is_refused() -> None:
+def test_a_program_without_an_estimable_fit_is_an_error() -> None:
     with pytest.raises(vs.errors.EstimateError, match="out of memory"):
         estimate_fits([out_of_memory(1), out_of_memory(2)])
 
@@ -132,9 +133,14 @@ def save(folder: Path, *profiles: vs.Profile) -> None:
         one.save(folder / f"{number}.json")
 
 
+def estimate_rows(folder: Path, profiles: Iterable[vs.Profile], *options: object) -> list[dict[str, Any]]:
+    """The rows that the command prints for these profiles."""
+    save(folder, *profiles)
+    return json.loads(run(folder, *options, "--format", "json"))
+
+
 def test_the_command_shows_each_fit_and_their_sum(tmp_path: Path) -> None:
-    save(tmp_path, profile(0.1, 1), profile(0.1, 2), profile(0.5, 3, structure="whole", epochs=4))
-    rows = json.loads(run(tmp_path, "--format", "json"))
+    rows = estimate_rows(tmp_path, [profile(0.1, 1), profile(0.1, 2), profile(0.5, 3, structure="whole", epochs=4)])
     assert [(row["fit"], row["fits"], row["epochs"]) for row in rows] == [(1, 2, 10), (3, 1, 4), ("all", 3, None)]
     for name in ("seconds", "low", "high"):
         assert rows[-1][name] == pytest.approx(sum(row[name] for row in rows[:-1]))
@@ -142,8 +148,7 @@ def test_the_command_shows_each_fit_and_their_sum(tmp_path: Path) -> None:
 
 
 def test_without_epochs_the_command_takes_those_of_the_program(tmp_path: Path) -> None:
-    save(tmp_path, profile(0.1, 1))
-    (row,) = json.loads(run(tmp_path, "--format", "json"))
+    (row,) = estimate_rows(tmp_path, [profile(0.1, 1)])
     assert row["epochs"] == 10
     assert "fit" not in row
 
@@ -157,7 +162,7 @@ def test_one_machine_that_cannot_be_estimated_does_not_hide_the_other(tmp_path: 
     assert "ran out of memory" in result.stderr
 
 
-def test_the_command_shows_the_other_fits_and_says_which_one_is_lacking(tmp_path: Path) -> None:
+def test_the_command_shows_the_other_fits_and_names_the_excluded_one(tmp_path: Path) -> None:
     save(tmp_path, profile(0.1, 1), out_of_memory(2), profile(0.5, 3, structure="whole", epochs=4))
     result = CliRunner().invoke(app, [str(tmp_path), "--format", "json"])
     assert result.exit_code == 2
@@ -183,8 +188,7 @@ def two_phases(batch_size: int, process: str, step: float) -> list[vs.Profile]:
 
 def test_a_program_at_two_batch_sizes_is_two_programs(tmp_path: Path) -> None:
     runs = [*two_phases(32, "1-a", 0.1), *two_phases(64, "2-b", 0.2), *two_phases(64, "3-c", 0.2)]
-    save(tmp_path, *runs, profile(0.1, 1, process="4-d", structure="other"))
-    rows = json.loads(run(tmp_path, "--format", "json"))
+    rows = estimate_rows(tmp_path, [*runs, profile(0.1, 1, process="4-d", structure="other")])
     assert [(row["batch_size"], row["fit"], row["repetitions"]) for row in rows if row["fit"]] == [
         (32, 1, 1), (32, 2, 1), (32, "all", None), (64, 1, 2), (64, 2, 2), (64, "all", None),
     ]  # fmt: skip
@@ -192,8 +196,7 @@ def test_a_program_at_two_batch_sizes_is_two_programs(tmp_path: Path) -> None:
 
 
 def test_a_run_that_ended_early_is_one_of_the_program(tmp_path: Path) -> None:
-    save(tmp_path, profile(0.1, 1, process="2-b"), *two_phases(32, "1-a", 0.1))
-    rows = json.loads(run(tmp_path, "--format", "json"))
+    rows = estimate_rows(tmp_path, [profile(0.1, 1, process="2-b"), *two_phases(32, "1-a", 0.1)])
     assert [(row["fit"], row["repetitions"]) for row in rows] == [(1, 2), (2, 1), ("all", None)]
 
 
@@ -202,14 +205,12 @@ def test_a_training_of_another_model_is_not_one_of_the_program(tmp_path: Path) -
         made = profile(0.1, number, process=process)
         return made.model_copy(update={"setup": made.setup.model_copy(update={"structure": None, "model": model})})
 
-    save(tmp_path, of("vae", 1, "1-a"), of("gan", 2, "1-a"), of("bert", 1, "2-b"))
-    rows = json.loads(run(tmp_path, "--format", "json"))
+    rows = estimate_rows(tmp_path, [of("vae", 1, "1-a"), of("gan", 2, "1-a"), of("bert", 1, "2-b")])
     assert [(row["fit"], row["model"]) for row in rows] == [(1, "vae"), (2, "gan"), ("all", None), (None, "bert")]
 
 
 def test_two_records_of_one_fit_are_no_program(tmp_path: Path) -> None:
-    save(tmp_path, profile(0.1, 1), profile(0.1, 1))
-    (row,) = json.loads(run(tmp_path, "--format", "json"))
+    (row,) = estimate_rows(tmp_path, [profile(0.1, 1), profile(0.1, 1)])
     assert row["repetitions"] == 2
 
 
@@ -229,7 +230,7 @@ def test_a_loop_at_a_batch_size_that_was_asked_for_is_all_its_fits(tmp_path: Pat
     assert [(row["fit"], row["fits"]) for row in rows] == [(1, 5), ("all", 5)]
 
 
-def test_a_program_over_several_batch_sizes_tells_the_time_between_them(tmp_path: Path) -> None:
+def test_a_program_over_several_batch_sizes_is_interpolated(tmp_path: Path) -> None:
     save(tmp_path, profile(0.1, 1, batch_size=32), profile(0.2, 2, batch_size=64))
     (row,) = json.loads(run(tmp_path, "--batch-size", 48, "--steps-per-epoch", 100, "--format", "json"))
     assert row["batch_size"] == 48
@@ -249,11 +250,10 @@ def test_phases_on_the_command_line(tmp_path: Path) -> None:
     assert "10:1.5" in str(wrong.exception)
 
 
-def test_a_number_of_validation_batches_is_not_carried_over_to_phases_of_another_batch_size() -> None:
+def test_validation_steps_are_ambiguous_for_phases_of_other_batch_sizes() -> None:
     def at(batch_size: int) -> vs.Profile:
-        made = vs.Profile.from_times(instance_type="a", batch_size=batch_size, steps_per_epoch=100,
-                                     iteration_seconds=[0.1] * 20, validation_seconds=[2.0, 1.0])  # fmt: skip
-        return made.model_copy(update={"setup": made.setup.model_copy(update={"validation_steps": 3200 // batch_size})})
+        setup = {"validation_steps": 3200 // batch_size}
+        return make_profile(batch_size=batch_size, validation_seconds=[2.0, 1.0], setup=setup)
 
     small, large, said = at(64), at(128), vs.Workload(validation_steps=50)
     with pytest.raises(vs.errors.EstimateError, match="validation_examples="):
