@@ -31,6 +31,15 @@ def warnings_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "warning"))
 
 
+def table_html(rows: Iterable[Iterable[object]], head: Iterable[str] = ()) -> str:
+    """A table for a notebook, escaped."""
+    lines = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>"] if head else []
+    for row in rows:
+        cells = (f'<td style="text-align:left"><bdi>{escape(str(value))}</bdi></td>' for value in row)
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return f"<table>{''.join(lines)}</table>"
+
+
 def findings_html(findings: Iterable[Finding]) -> str:
     """Findings as a list for a notebook, escaped; nothing where there is none."""
     items = "".join(f"<li>{escape(str(finding))}</li>" for finding in findings)

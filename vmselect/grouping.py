@@ -111,12 +111,7 @@ class Identity(NamedTuple):
 
 
 def distinct(records: Iterable[AnyRecord]) -> list[AnyRecord]:
-    """Each record once, in the order given.
-
-    >>> profile = Profile.from_times(iteration_seconds=0.1)
-    >>> len(distinct([profile, profile]))
-    1
-    """
+    """Each record once, in the order given."""
     first: dict[str, AnyRecord] = {}
     for record in records:
         first.setdefault(record.id, record)
@@ -126,11 +121,7 @@ def distinct(records: Iterable[AnyRecord]) -> list[AnyRecord]:
 def read_records(
     given: Any, model: type[AnyRecord], *, error: type[VmselectError] | None = ArgumentError
 ) -> list[AnyRecord]:
-    """One record or several, each once, all of the kind of ``model``. ``error`` is raised where there is none.
-
-    >>> len(read_records(Profile.from_times(iteration_seconds=0.1), Profile))
-    1
-    """
+    """One record or several, each once, all of the kind of ``model``. ``error`` is raised where there is none."""
     noun = next(kind.noun for kind in KINDS.values() if kind.model is model)
     records = [given] if isinstance(given, (Record, str, bytes)) else list_items(given)
     for one in records:
@@ -243,11 +234,7 @@ def check_comparable(
 
 
 def list_values(values: Iterable[Any], *, most: int = 4) -> str:
-    """Values for a message: the first few, sorted.
-
-    >>> list_values([3, 1, 2]), list_values(range(9))
-    ('1, 2, 3', '0, 1, 2, 3 and 5 more')
-    """
+    """Values for a message: the first few, sorted."""
     ordered = sorted(values, key=lambda value: (str(type(value)), value))
     return list_some([str(value)[:60] for value in ordered], most)
 

@@ -27,10 +27,6 @@ class Interval(NamedTuple, Generic[Value]):
         """Whether ``value`` lies between the bounds, element by element."""
         return (self.low <= value) & (value <= self.high)
 
-    def overlaps(self, other: Interval[Any]) -> Any:
-        """Whether the two intervals have a point in common, element by element."""
-        return (self.low <= other.high) & (other.low <= self.high)
-
     def take(self, rows: npt.NDArray[np.intp]) -> Interval[Any]:
         """The intervals of the chosen rows of arrays."""
         return Interval(*(part[rows] for part in self))  # type: ignore[index]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from vmselect._checks import check_choice, check_count, check_name, check_number, list_items, maybe, show
 from vmselect.errors import ArgumentError, ProfileError
-from vmselect.findings import Finding, findings_html
+from vmselect.findings import Finding, findings_html, table_html
 from vmselect.intervals import Interval
 from vmselect.records.convergence import MAX_EPOCHS_RUN, ConvergenceRecord, ConvergenceRun, StoppingRule, check_same
 from vmselect.records.store import find_records
@@ -98,12 +98,7 @@ def pool_deviation(epochs: Mapping[int, Sequence[float]]) -> PooledDeviation:
 def predict_epochs(
     epochs: Mapping[int, Sequence[float]], batch_size: int, *, confidence: float = 0.9
 ) -> EpochsEstimate:
-    """Epochs at ``batch_size`` from the repetitions in ``epochs`` (batch size to epochs of each).
-
-    >>> estimate = predict_epochs({256: [13], 1024: [13]}, 512)
-    >>> estimate.source, round(estimate.value, 9)
-    ('interpolated', 13.0)
-    """
+    """Epochs at ``batch_size`` from the repetitions in ``epochs`` (batch size to epochs of each)."""
     confidence = check_number("confidence", confidence, above=0, most=0.9999)
     batch_size = check_count("batch_size", batch_size)
     deviation = pool_deviation(epochs)
@@ -341,13 +336,9 @@ class ConvergenceStudy(ConvergenceRecord):
 
     def _repr_html_(self) -> str:
         rows = self._printable()
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0]) if rows else ""
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(value)}</td>" for value in row.values()) + "</tr>" for row in rows
-        )
         title = html.escape(f"{self.model or 'unnamed model'}, {self.monitor}")
-        table = f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return table + findings_html(self.findings)
+        table = table_html((row.values() for row in rows), rows[0] if rows else ())
+        return f"<p>{title}</p>{table}{findings_html(self.findings)}"
 
     def _printable(self) -> list[dict[str, str]]:
         return [

@@ -92,11 +92,7 @@ def count_pipelines(profile: Profile) -> int:
 
 
 def list_waits(pipeline_seconds: float, pipelines: int) -> list[float]:
-    """Seconds of waiting if none of the pipelines waits, if one does, and so on.
-
-    >>> [round(seconds, 2) for seconds in list_waits(1.0, 3)]
-    [0.0, 0.27, 1.55, 4.11]
-    """
+    """Seconds of waiting if none of the pipelines waits, if one does, and so on."""
     waits, wake_up = [0.0], pipeline_seconds
     for _ in range(pipelines):
         wake_up = next_wake_up(wake_up * (1 + 1e-9))
@@ -105,13 +101,7 @@ def list_waits(pipeline_seconds: float, pipelines: int) -> list[float]:
 
 
 def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: int = 1) -> tuple[float, bool | None]:
-    """The wait within the time lost after an epoch, and whether there was one (None if that is unknown).
-
-    >>> split_wait(0.30, 1.0)[1], split_wait(0.01, 1.0), split_wait(0.01, None), split_wait(1.6, 1.0, pipelines=2)[1]
-    (True, (0.0, False), (0.0, None), True)
-    >>> split_wait(2.7, 2.3)  # not until 2.55 s but until 5.11 s
-    (2.7, True)
-    """
+    """The wait within the time lost after an epoch, and whether there was one (None if that is unknown)."""
     if pipeline_seconds is None:
         return 0.0, None
     # The life of a pipeline is known except for its first batch, so it may just have missed the next wake-up.

@@ -49,13 +49,7 @@ class StepTime:
 
 
 def interpolate_time(times: Mapping[int, float], batch_size: int) -> StepTime:
-    """The time of a step at ``batch_size`` from the ``times`` at two or more sizes.
-
-    >>> interpolate_time({16: 1.0, 64: 2.5}, 32).value
-    1.5
-    >>> interpolate_time({16: 1.0, 64: 2.5}, 128).source
-    'extrapolated'
-    """
+    """The time of a step at ``batch_size`` from the ``times`` at two or more sizes."""
     if batch_size in times:
         return StepTime(times[batch_size], 0.0, 0.0, "measured")
     sizes = sorted(times)

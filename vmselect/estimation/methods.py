@@ -56,14 +56,7 @@ def fit_runtime(
     confidence: float = 0.9,
     boot_seconds: float = 0.0,
 ) -> RuntimeModel:
-    """The runtime of a training for every number of epochs. The arguments are those of :func:`estimate`.
-
-    >>> import vmselect as vs
-    >>> profile = vs.Profile.from_times(steps_per_epoch=100, first_iteration_seconds=2.0,
-    ...     iteration_seconds=[0.1, 0.1, 0.1], init_seconds=1.0)
-    >>> round(fit_runtime(profile).seconds(10), 6)
-    102.9
-    """
+    """The runtime of a training for every number of epochs. The arguments are those of :func:`estimate`."""
     measured = read_records(profiles, Profile)
     title = measured[0].title
     method = check_choice(f"{title}: method", method, tuple(METHODS))

@@ -12,7 +12,7 @@ from vmselect._checks import check_count, maybe
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.methods import Profiles, fit_runtime
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate
-from vmselect.findings import Finding, findings_html
+from vmselect.findings import Finding, findings_html, table_html
 from vmselect.grouping import Identity, distinct, identify, read_records
 from vmselect.records import Profile
 from vmselect.units import format_seconds, list_all, printable
@@ -67,14 +67,11 @@ class FitsEstimate:
         return printable(f"{self.title}: {count} fit{'s' * (count != 1)} in {times}{without}")
 
     def _repr_html_(self) -> str:
-        rows = ""
+        rows = []
         for fit in self.fits:
-            one, name = fit.estimate, escape(fit.name or fit.model or "")
-            rows += f"<tr><td>{fit.number}</td><td><bdi>{name}</bdi></td><td>{fit.times}</td><td>{one.epochs}</td>"
-            rows += "".join(f"<td>{format_seconds(seconds)}</td>" for seconds in (one.seconds, one.low, one.high))
-            rows += "</tr>"
-        head = "".join(f"<th>{name}</th>" for name in ("", "fit", "times", "epochs", "time", "low", "high"))
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+            times = map(format_seconds, (fit.estimate.seconds, fit.estimate.low, fit.estimate.high))
+            rows.append((fit.number, fit.name or fit.model or "", fit.times, fit.estimate.epochs, *times))
+        table = table_html(rows, ("", "fit", "times", "epochs", "time", "low", "high"))
         return f"<p><bdi>{escape(str(self))}</bdi></p>{table}{findings_html(self.findings)}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,11 +12,16 @@ from itertools import islice
 from operator import truediv
 
 from vmselect.errors import EstimateError
-from vmselect.estimation.overheads import find_unseen_saves, time_boundaries, time_partial_batch, time_pauses
+from vmselect.estimation.overheads import (
+    find_unseen_saves,
+    time_boundaries,
+    time_partial_batch,
+    time_pauses,
+    time_validations,
+)
 from vmselect.estimation.readings import Readings, collect
 from vmselect.estimation.runtime import HalfWidths, RuntimeModel
 from vmselect.estimation.statistics import Level, find_drift, locate, predict_once, quantile
-from vmselect.estimation.validation import time_validations
 from vmselect.estimation.warnings import find_warnings
 from vmselect.estimation.workload import Workload
 from vmselect.records import Profile

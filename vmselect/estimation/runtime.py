@@ -14,7 +14,7 @@ import numpy as np
 from vmselect._checks import check_count
 from vmselect.estimation.autotune_wait import price_waits
 from vmselect.estimation.statistics import Level
-from vmselect.findings import Finding, findings_html
+from vmselect.findings import Finding, findings_html, table_html
 from vmselect.units import format_seconds, printable
 
 TERMS = (
@@ -117,14 +117,9 @@ class RuntimeEstimate:
         return printable(f"{self.title}: {self.epochs} epochs in {times} by {self.method}")
 
     def _repr_html_(self) -> str:
-        left, right = 'style="text-align: left"', 'style="text-align: right"'
-        rows = "".join(
-            f"<tr><th {left}>{name.replace('_', ' ')}</th><td {right}>{format_seconds(seconds)}</td>"
-            f"<td {right}>{seconds / self.seconds if self.seconds else 0.0:.0%}</td></tr>"
-            for name, seconds in self.terms.items()
-        )
-        table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
-        return f"<p><bdi>{escape(str(self))}</bdi></p>{table}{findings_html(self.findings)}"
+        total = self.seconds or 1.0
+        rows = ((name.replace("_", " "), format_seconds(s), f"{s / total:.0%}") for name, s in self.terms.items())
+        return f"<p><bdi>{escape(str(self))}</bdi></p>{table_html(rows)}{findings_html(self.findings)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -140,12 +135,6 @@ class RuntimeModel:
     ``terms`` maps names to seconds spent once and seconds per epoch. Validation is separate, because it occurs every
     ``validation_freq`` epochs. ``low`` and ``high`` are the squared half-widths as quadratics in ``n``.
     ``idle_seconds`` is the part of every epoch in which TensorFlow waits for the autotuner of its input.
-
-    >>> from vmselect import Profile
-    >>> from vmselect.estimation import fit_runtime
-    >>> model = fit_runtime(Profile.from_times(first_epoch_seconds=14.0, later_epoch_seconds=[10.0, 10.0]))
-    >>> model.seconds(1), model.seconds(5)
-    (14.0, 54.0)
     """
 
     title: str
@@ -229,11 +218,9 @@ class RuntimeModel:
 
     def coefficients(self) -> dict[str, Any]:
         """The model as plain numbers, for the report page."""
+        names = ("fixed", "epoch", "first_validation", "validation")
         return {
-            "fixed_seconds": self.fixed_seconds,
-            "epoch_seconds": self.epoch_seconds,
-            "first_validation_seconds": self.first_validation_seconds,
-            "validation_seconds": self.validation_seconds,
+            **{f"{name}_seconds": getattr(self, f"{name}_seconds") for name in names},
             "validation_freq": self.validation_freq,
             "low": list(self.low),
             "high": list(self.high),
@@ -263,12 +250,6 @@ class HalfWidths:
     """Sums of squared half-widths, below and above the estimate, each ``a + b n + c n**2`` for ``n`` epochs.
 
     Parts are independent, so their squares add.
-
-    >>> widths = HalfWidths()
-    >>> widths.add_sides(3.0, 4.0, once=1.0)
-    >>> widths.add_sides(2.0, 2.0, per_epoch=2.0)
-    >>> widths.low, widths.high
-    ((9.0, 0.0, 16.0), (16.0, 0.0, 16.0))
     """
 
     def __init__(self) -> None:

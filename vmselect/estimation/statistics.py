@@ -81,9 +81,6 @@ def locate(
 
     With at least ``min_readings``, a lone reading that is ``stall`` ordinary ones too long counts once, and one that is
     ``uncertain`` too long in part. ``unseen`` widens the interval for slow readings too rare to have been recorded.
-
-    >>> round(locate([1.0] * 39 + [11.0]).value, 6), round(locate([1.0] * 38 + [3.0] * 2).value, 6)
-    (1.0, 1.1)
     """
     values = list(seconds)
     weights = [1] * len(values) if units is None else list(units)
@@ -107,11 +104,7 @@ def locate(
 
 
 def predict_once(seconds: Sequence[float], *, confidence: float = 0.9) -> Level:
-    """A time that occurs once per run: its mean over repetitions, with the interval of the next run.
-
-    >>> predict_once([]).value, predict_once([2.0, 4.0]).value
-    (0.0, 3.0)
-    """
+    """A time that occurs once per run: its mean over repetitions, with the interval of the next run."""
     if not seconds:
         return NOTHING
     runs = len(seconds)
@@ -141,11 +134,7 @@ def _take_lone_stall(values: list[float], weights: list[int], stall: float, unce
 
 
 def find_drift(values: Sequence[float]) -> float:
-    """Relative spread between means of neighboring readings, beyond that of independent readings.
-
-    >>> find_drift([1.0, 1.1] * 20), round(find_drift([1.0] * 20 + [1.2] * 20), 2)
-    (0.0, 0.1)
-    """
+    """Relative spread between means of neighboring readings, beyond that of independent readings."""
     size, means = _block_means(values)
     if len(means) < MIN_BLOCKS:
         return 0.0

@@ -33,8 +33,8 @@ class Kind(NamedTuple):
     model: type[Record]
     noun: str
     format: int
-    upgrades: Mapping[int, Upgrade]
-    remedy: str
+    upgrades: Mapping[int, Upgrade] = {}
+    remedy: str = "Load it with vmselect.load_records."
 
 
 def _identified(data: Data) -> Data:
@@ -63,12 +63,8 @@ KINDS: Mapping[str, Kind] = {
         {1: lambda data: {**_identified(data), "format": 2}},
         "Load it with vmselect.ConvergenceStudy.load, or give it to the command line as --study.",
     ),
-    "inference": Kind(
-        inference.InferenceRecord, "inference record", inference.FORMAT, {}, "Load it with vmselect.load_records."
-    ),
-    "transfer": Kind(
-        transfer.TransferRecord, "transfer record", transfer.FORMAT, {}, "Load it with vmselect.load_records."
-    ),
+    "inference": Kind(inference.InferenceRecord, "inference record", inference.FORMAT),
+    "transfer": Kind(transfer.TransferRecord, "transfer record", transfer.FORMAT),
 }
 """The kinds by their name in files."""
 
@@ -93,8 +89,7 @@ def parse_record(text: bytes, *, source: str, kind: str | None = None) -> Record
 
 @functools.cache
 def _adapter() -> TypeAdapter[Record]:
-    models = [known.model for known in KINDS.values()]
-    union: Any = functools.reduce(operator.or_, models)
+    union: Any = functools.reduce(operator.or_, [known.model for known in KINDS.values()])
     return TypeAdapter(Annotated[union, Discriminator("kind")])
 
 
@@ -103,7 +98,8 @@ def _upgrade(text: bytes, invalid: ValidationError, *, source: str, noun: str) -
     try:
         data = from_json(text)
     except ValueError as broken:
-        raise ProfileError(f"{source}: not a {noun}: {_short(broken)}. Restore the file, or probe again.") from None
+        reason = (str(broken).splitlines() or [type(broken).__name__])[0][:200]
+        raise ProfileError(f"{source}: not a {noun}: {reason}. Restore the file, or probe again.") from None
     if not isinstance(data, dict) or not isinstance(data.get("format"), int) or isinstance(data["format"], bool):
         raise ProfileError(f"{source}: not a {noun}: it has no format number. Give a file that vmselect wrote.")
     name = data.get("kind", "training")  # the first profiles name no kind
@@ -133,11 +129,6 @@ def _upgrade(text: bytes, invalid: ValidationError, *, source: str, noun: str) -
 
 def _describe(invalid: ValidationError, noun: str) -> str:
     errors = invalid.errors(include_url=False, include_input=False)
-    first = dict(errors[0])
-    first["loc"] = [part for part in errors[0]["loc"] if part not in KINDS]
+    first = {**errors[0], "loc": [part for part in errors[0]["loc"] if part not in KINDS]}
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"invalid {noun}: {describe_invalid(first)}{more}. Correct the field or probe again."
-
-
-def _short(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -9,7 +9,6 @@ decides.
 
 from __future__ import annotations
 
-import html
 import os
 import re
 import stat
@@ -35,6 +34,7 @@ from vmselect._files import (
     writing,
 )
 from vmselect.errors import ProfileError
+from vmselect.findings import table_html
 from vmselect.records.record import Record
 from vmselect.records.registry import KINDS, parse_record
 from vmselect.records.training import Profile
@@ -68,16 +68,10 @@ class Profiles(list[Profile]):
     def _repr_html_(self) -> str:
         summaries = [profile.summary() for profile in self[:MAX_SHOWN]]
         shown = [name for name in SHOWN_COLUMNS if any(name in row for row in summaries)]
-        left = 'style="text-align:left"'
-        head = "".join(f"<th {left}>{name}</th>" for name in (*shown, "warnings"))
-        body = "".join(
-            "<tr>"
-            + "".join(f"<td {left}><bdi>{html.escape(row.get(name, ''))}</bdi></td>" for name in shown)
-            + f"<td>{sum(finding.severity == 'warning' for finding in one.findings) or ''}</td></tr>"
-            for row, one in zip(summaries, self, strict=False)
-        )
+        warnings = [sum(finding.severity == "warning" for finding in one.findings) for one in self[:MAX_SHOWN]]
+        rows = ([*(row.get(name, "") for name in shown), count] for row, count in zip(summaries, warnings, strict=True))
         more = f"<p>The first {MAX_SHOWN} of {len(self):,} profiles.</p>" if len(self) > MAX_SHOWN else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+        return table_html(rows, (*shown, "warnings")) + more
 
 
 def save_record(record: Record, path: str | os.PathLike[str]) -> Path:

@@ -9,7 +9,6 @@ If the whole fit was watched, their sum is the time the training took.
 
 from __future__ import annotations
 
-import html
 import math
 import os
 import statistics
@@ -22,7 +21,7 @@ from pydantic import Field, model_validator
 
 from vmselect._checks import check_count, check_mapping, check_name, check_number, check_seconds, list_items, maybe
 from vmselect.errors import ArgumentError
-from vmselect.findings import Finding, findings_html
+from vmselect.findings import Finding, findings_html, table_html
 from vmselect.records.record import (
     Count,
     Facts,
@@ -464,12 +463,7 @@ class Profile(Record):
         return "\n".join(lines + [f"! {printable(str(finding))}" for finding in self.findings])
 
     def _repr_html_(self) -> str:
-        left = 'style="text-align:left"'
-        rows = "".join(
-            f"<tr><th {left}>{html.escape(name)}</th><td {left}>{html.escape(value)}</td></tr>"
-            for name, value in self.summary().items()
-        )
-        return f"<table><tbody>{rows}</tbody></table>{findings_html(self.findings)}"
+        return table_html(self.summary().items()) + findings_html(self.findings)
 
 
 def _format(seconds: float | None) -> str | None:

@@ -19,11 +19,6 @@ def detect_warmup(per_step_seconds: Sequence[float]) -> int:
     ``per_step_seconds`` are readings in order, without the very first step. The second half counts as steady. Readings
     before it are warm-up as long as they differ from its median by more than four times its noise and a fifth of its
     level. They may be slower (cold caches) or faster (prefetched input that runs out).
-
-    >>> detect_warmup([0.90, 0.40, 0.11, 0.10, 0.10, 0.11, 0.10, 0.10])
-    2
-    >>> detect_warmup([0.10, 0.11, 0.10, 0.35, 0.10, 0.10])
-    0
     """
     readings = list(per_step_seconds)
     if len(readings) < MIN_READINGS:

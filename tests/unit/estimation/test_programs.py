@@ -106,9 +106,7 @@ def test_one_fit_that_cannot_be_estimated_does_not_hide_the_others() -> None:
     assert "fit 2. p3.2xlarge, batch 32" in excluded
     assert str(others).endswith(", without fit 2")
     assert json.loads(json.dumps(others.to_dict()))["excluded"] == [2]
-    page = others._repr_html_()
-    assert "<tr><td>1</td>" in page
-    assert "<tr><td>3</td>" in page
+    assert others._repr_html_().count("<tr>") == 3
 
 
 def test_the_batch_size_of_a_workload_is_used() -> None:

@@ -185,7 +185,7 @@ def test_a_table_shows_a_hundred_profiles(count: int, rows: int, more: bool) -> 
     assert page.count("<tr>") == 1 + rows
     assert ("<p>The first 100 of 101 profiles.</p>" in page) is more
     warnings = sum(finding.severity == "warning" for finding in EMPTY.findings)
-    assert page.count(f"<td>{warnings}</td>") == rows
+    assert page.count(f"<bdi>{warnings}</bdi>") == rows
 
 
 def test_json_has_lists_of_plain_values_on_one_line() -> None:
