@@ -98,11 +98,7 @@ def describe_bad_number(column: str, value: float) -> str | None:
 
 
 def describe_nearest(name: str, known: Iterable[str]) -> str:
-    """The known names most similar to ``name``, else some of all known names.
-
-    >>> describe_nearest("US-EST-1", ["us-east-1", "eastus", "mars"])
-    'Nearest: us-east-1.'
-    """
+    """The known names most similar to ``name``, else some of all known names."""
     by_lower = {k.lower(): k for k in known if k}
     near = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
     return f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(sorted(by_lower.values())[:12])}."
@@ -122,11 +118,7 @@ _GPU_SIZES_GIB: dict[tuple[str, float], str] = {("A100", 80): "A100-80GB", ("V10
 
 
 def name_gpu(name: str, memory_gib: float | None = None) -> str:
-    """The name of a GPU or accelerator in our table; an unknown name is unchanged.
-
-    >>> name_gpu("Radeon Pro V520"), name_gpu("A100", 80)
-    ('Radeon-Pro-V520', 'A100-80GB')
-    """
+    """The name of a GPU or accelerator in our table; an unknown name is unchanged."""
     known = _GPU_NAMES.get(name.lower(), name.replace(" ", "-"))
     return known if memory_gib is None else _GPU_SIZES_GIB.get((known, memory_gib), known)
 
@@ -219,11 +211,6 @@ class Offer(BaseModel):
                 raise ValueError(reason)
         return self
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The values that identify a price: provider, service, instance type, region, market."""
-        return tuple(getattr(self, column) for column in KEY)
-
     def age_days(self, today: dt.date | None = None) -> int:
         """Days since the date of this price."""
         return age_days(self.date, today)
@@ -240,11 +227,7 @@ def age_days(date: str, today: dt.date | None = None) -> int:
 
 
 def check_day(name: str, value: Any) -> dt.date:
-    """A day from a date, a datetime, or a text such as 2026-08-22.
-
-    >>> check_day("date", "2026-08-22")
-    datetime.date(2026, 8, 22)
-    """
+    """A day from a date, a datetime, or a text such as 2026-08-22."""
     if isinstance(value, dt.datetime) and value == value:  # pandas' NaT is a datetime, but not equal to itself
         return value.date()
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):

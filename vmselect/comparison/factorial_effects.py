@@ -311,34 +311,32 @@ class Effects(Result):
     @cached_property
     def main(self) -> pd.DataFrame:
         """A row per level of each factor: count, mean over all settings of the others, difference from the average."""
-        rows = []
-        for i, name in enumerate(self.names):
-            for j, level in enumerate(self.fit.levels[i]):
-                effect = self.fit.effect((i,), (j,))
-                count = sum(position[i] == j for position in self.positions)
-                mean = self._back(self.fit.average + effect.value)
-                rows.append({"factor": name, "level": level, "count": count, "mean": mean, **self._row((i,), effect)})
+        rows = [
+            {
+                "factor": self.names[i],
+                "level": self.fit.levels[i][j],
+                "mean": self._back(self.fit.average + self.fit.effect((i,), (j,)).value),
+                **self._effect_columns((i,), (j,)),
+            }
+            for i in range(len(self.names))
+            for j in range(len(self.fit.levels[i]))
+        ]
         return pd.DataFrame(rows, columns=["factor", "level", "count", "mean", *EFFECT])
 
     @cached_property
     def interactions(self) -> pd.DataFrame:
         """A row per pair of levels of two factors: the effect of their combination beyond their main effects."""
-        rows = []
-        for term in self.fit.terms:
-            if len(term) != 2:
-                continue
-            first, second = term
-            for j, k in itertools.product(range(len(self.fit.levels[first])), range(len(self.fit.levels[second]))):
-                rows.append(
-                    {
-                        "factor_1": self.names[first],
-                        "level_1": self.fit.levels[first][j],
-                        "factor_2": self.names[second],
-                        "level_2": self.fit.levels[second][k],
-                        "count": sum(p[first] == j and p[second] == k for p in self.positions),
-                        **self._row(term, self.fit.effect(term, (j, k))),
-                    }
-                )
+        rows = [
+            {
+                "factor_1": self.names[i],
+                "level_1": self.fit.levels[i][j],
+                "factor_2": self.names[k],
+                "level_2": self.fit.levels[k][m],
+                **self._effect_columns((i, k), (j, m)),
+            }
+            for i, k in (term for term in self.fit.terms if len(term) == 2)
+            for j, m in itertools.product(range(len(self.fit.levels[i])), range(len(self.fit.levels[k])))
+        ]
         return pd.DataFrame(rows, columns=["factor_1", "level_1", "factor_2", "level_2", "count", *EFFECT])
 
     @cached_property
@@ -383,12 +381,13 @@ class Effects(Result):
         difference = self._back(base + step.value) - self._back(base)
         return {"from_level": levels[high], "to_level": levels[low], "difference": difference, **percents}
 
-    def _row(self, term: tuple[int, ...], effect: Interval[float]) -> dict[str, float]:
-        percent = self._percent(effect, self.fit.average)
+    def _effect_columns(self, term: Term, which: tuple[int, ...]) -> dict[str, float]:
+        """The number of runs at these levels, and the columns of their effect."""
+        effect, test = self.fit.effect(term, which), self.fit.tests[term]
         sides = [self.average * math.expm1(side) for side in effect] if self.scale == "log" else effect
-        test = self.fit.tests[term]
-        numbers = [*sides, *percent, test.p_value, test.share]
-        return dict(zip(EFFECT, numbers, strict=True))
+        numbers = [*sides, *self._percent(effect, self.fit.average), test.p_value, test.share]
+        count = sum(all(position[i] == j for i, j in zip(term, which, strict=True)) for position in self.positions)
+        return {"count": count, **dict(zip(EFFECT, numbers, strict=True))}
 
     def _percent(self, effect: Interval[float], base: float) -> Interval[float]:
         if self.scale == "log":

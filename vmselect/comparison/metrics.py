@@ -242,11 +242,7 @@ LESS = frozenset(
 
 
 def find_metric(name: str, records: Iterable[Record] = (), *, better: str | None = None) -> Metric:
-    """The metric of that name. For a name that is not registered, ``better`` or the name gives the better direction.
-
-    >>> find_metric("step_seconds").better, guess_better("val_accuracy"), guess_better("depth")
-    ('less', 'more', None)
-    """
+    """The metric of that name. For a name that is not registered, ``better`` or the name gives the better direction."""
     given: Any = better
     known = METRICS.get(ALIASES.get(name, name))
     if known is not None:
@@ -262,11 +258,7 @@ def find_metric(name: str, records: Iterable[Record] = (), *, better: str | None
 
 
 def guess_better(name: str) -> Better | None:
-    """Which way is better, inferred from the words of a name; None where they do not show it.
-
-    >>> [guess_better(name) for name in ("val_mape", "mAP50", "accuracy_loss", "tokens_per_second")]
-    ['less', 'more', 'less', 'more']
-    """
+    """Which way is better, inferred from the words of a name; None where they do not show it."""
     if "per_second" in name.lower():
         return "more"
     found = re.findall(r"[a-z0-9]+", name.lower())

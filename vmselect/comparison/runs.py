@@ -78,11 +78,7 @@ class Runs:
 
 
 def name_levels(levels: Levels) -> str:
-    """The name of a group.
-
-    >>> name_levels(("jax", 64))
-    'jax · 64'
-    """
+    """The name of a group."""
     return " · ".join(str(level) for level in levels)
 
 

@@ -59,7 +59,8 @@ class AwsPrices:
             pricing = self._client("pricing", _PRICING_REGION)
             ec2 = self._client("ec2", region)
             progress("instance types")
-            offered = dict(_describe_machines(ec2))
+            described = _pages(ec2.describe_instance_types, "InstanceTypes", MaxResults=100)
+            offered = {info["InstanceType"]: describe_machine(info) for info in described}
             if not offered:
                 raise RefreshError(f"AWS describes no instance type in {region!r}. {self._hint(region)}")
             machines = {**known_machines("aws"), **offered}
@@ -171,11 +172,6 @@ def describe_machine(info: dict[str, Any]) -> Row:
         facts["gpu_memory_gib"] = round(size_mib / 1024)
     facts["gpu_model"] = name_gpu(str(device.get("Name") or "").strip(), facts.get("gpu_memory_gib"))
     return facts
-
-
-def _describe_machines(ec2: Any) -> Iterator[tuple[str, Row]]:
-    for info in _pages(ec2.describe_instance_types, "InstanceTypes", MaxResults=100):
-        yield info["InstanceType"], describe_machine(info)
 
 
 def _spot_prices(ec2: Any) -> dict[str, Any]:
