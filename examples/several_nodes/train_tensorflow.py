@@ -3,7 +3,7 @@
 vmselect sweep run plan.yaml sweep/
 
 Keras 3 cannot train a stock model under this strategy (https://github.com/keras-team/keras/issues/20585, open; tried
-with Keras 3.15.1 and TensorFlow 2.21): it looks at a batch that is spread over workers to find its shapes, and reduces
+with Keras 3.15.1 and TensorFlow 2.21): it reads a batch that is spread over workers to find its shapes, and reduces
 single numbers as if they were lists. :class:`Distributed` gets round both. It may go, and ``keras.Sequential`` take its
 place, with the first Keras that closes that issue.
 """

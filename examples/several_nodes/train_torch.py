@@ -26,7 +26,7 @@ def join_workers() -> tuple[int, int]:
 
 
 def make_loader(examples: int, batch: int, worker: int, workers: int) -> DataLoader:
-    """One worker's part of the data, in batches of its own."""
+    """One worker's part of the data, in its batches."""
     chance = torch.Generator().manual_seed(examples)  # all workers make the same data, and take different parts
     x = torch.randn((examples, FEATURES), generator=chance)
     data = TensorDataset(x, torch.randint(0, CLASSES, (examples,), generator=chance))

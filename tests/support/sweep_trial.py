@@ -1,4 +1,4 @@
-"""A trial that misbehaves as VMSELECT_FACTOR_FAULT says; it uses nothing but the standard library, to start fast."""
+"""A trial that fails as VMSELECT_FACTOR_FAULT names; it uses only the standard library, to start fast."""
 
 import json
 import os

@@ -7,7 +7,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,7 +45,7 @@ class Budget:
     """The prices of all trials and the most that they may cost together."""
 
     plan: Plan
-    prices: Mapping[str, float]
+    prices: dict[str, float]
     limit_usd: float | None = None
 
     def worst_of(self, trial: str) -> float:
@@ -270,16 +270,10 @@ class Engine:
                     continue
                 name = f"{len(self.trials) + 1:0{len(like.id)}d}"
                 repetition = 1 + sum(trial.factors == like.factors for trial in self.trials)
-                self.add_price(name, like.id)
+                self.budget.prices[name] = self.budget.prices[like.id]
                 self.write("add", trial=name, like=like.id, repetition=repetition, why=why)
                 queue.append(self.trials[-1])
         return bool(queue)
-
-    def add_price(self, trial: str, like: str) -> None:
-        """An added repetition costs what the others do."""
-        self.budget = replace(self.budget, prices={**self.budget.prices, trial: self.budget.prices[like]})
-        if self.sequential is not None:
-            self.sequential.prices = self.budget.prices
 
     def _announce(self, trial: Trial) -> Attempt:
         number = len(self.state.attempts.get(trial.id, ())) + 1

@@ -688,6 +688,8 @@ def _read_machine(name: str, properties: Any, runner: str) -> Machine:
         if key not in checks:
             raise PlanError(f"{label} is an unknown property. {_suggest(key, checks)}", (*where, str(key)))
         given["hosts" if key == "host" else key] = _checked(checks[key], label, value, where=where)
+    if runner == "ssh":
+        given.setdefault("hosts", (name,))
     chosen = {key: given.pop(key) for key in list(given) if key in options}
     return Machine(name=name, options=chosen, **given)
 

@@ -22,7 +22,7 @@ from vmselect.sweeps.engine import Budget, Engine, Listener, load_all
 from vmselect.sweeps.journal import FORMAT, NAME, Journal, State, fold, read_journal, trials_of
 from vmselect.sweeps.plan import Plan, Trial, check_scripts
 from vmselect.sweeps.runners import make_runner
-from vmselect.sweeps.runners.runner import Runner, this_machine
+from vmselect.sweeps.runners.runner import this_machine
 from vmselect.units import format_usd, printable_lines
 
 if TYPE_CHECKING:
@@ -279,7 +279,8 @@ def opened(
     if fresh or catalog is not None:
         prices, locations = plan.prices(catalog), plan.locations(catalog)
     if fresh:  # checked first: a bad plan leaves no folder behind
-        _check_trials(plan, make_runner(plan, "new", folder, locations), Path.cwd())
+        check_scripts(plan.trials, Path.cwd())
+        make_runner(plan, "new", folder, locations).check(plan.trials)
         Budget(plan, prices, limit).check(State(folder), [trial.id for trial in plan.trials])
     journal = Journal(folder)
     with journal.opened():
@@ -298,25 +299,20 @@ def opened(
                 f"resume that one: vmselect sweep resume {folder}"
             )
         if catalog is None:  # a catalog's prices hold in its locations
-            prices, locations = state.about["prices"], state.about.get("places", {})
+            prices, locations = dict(state.about["prices"]), state.about.get("places", {})
+        prices |= {name: prices[event["like"]] for name, event in state.added.items()}
         runner = make_runner(plan, state.about["id"], folder, locations)
         work = Path(state.about["work"])
         if not fresh and not changed:
-            _check_trials(plan, runner, work)
+            check_scripts(plan.trials, work)
+            runner.check(plan.trials)
         engine = Engine(
             plan=plan, folder=folder, work=work, journal=journal, state=state, runner=runner, listener=listener,
             budget=Budget(plan, prices, state.budget_usd if limit is None else limit),
         )  # fmt: skip
-        for name, event in state.added.items():
-            engine.add_price(name, event["like"])
         try:
             yield engine
         finally:
             runner.close()
         if engine.listener_error is not None and not isinstance(engine.listener_error, KeyboardInterrupt):
             raise engine.listener_error
-
-
-def _check_trials(plan: Plan, runner: Runner, work: Path) -> None:
-    check_scripts(plan.trials, work)
-    runner.check(plan.trials)

@@ -67,11 +67,10 @@ def figures_of(trial: Trial, catalog: Catalog) -> Figures | None:
         offers = catalog.offers(instance_type=named, market=None)
     except CatalogError:
         return None
-    columns = zip(offers["gpu_model"], offers["gpu_count"], offers["vcpus"], strict=True)
-    facts = {(str(model), float(gpus), float(vcpus)) for model, gpus, vcpus in columns}
-    if len(facts) != 1:  # one name of two clouds, or none at all
+    machines = offers[["gpu_model", "gpu_count", "vcpus"]].drop_duplicates()
+    if len(machines) != 1:  # one name of two clouds, or none at all
         return None
-    model, gpus, vcpus = facts.pop()
+    model, gpus, vcpus = machines.iloc[0]
     specs = gpu_specs()
     if model not in specs.index or not gpus > 0 or not vcpus > 0:
         return None
@@ -92,12 +91,8 @@ def speed_up(measured: Figures, candidate: Figures) -> float | None:
     """
     if measured.vendor != candidate.vendor:
         return None
-    ratios = [
-        candidate.single_tflops / measured.single_tflops,
-        candidate.half_tflops / measured.half_tflops,
-        candidate.memory_gb_per_second / measured.memory_gb_per_second,
-        candidate.vcpus / measured.vcpus,
-    ]
+    names = ("single_tflops", "half_tflops", "memory_gb_per_second", "vcpus")
+    ratios: list[float] = [getattr(candidate, name) / getattr(measured, name) for name in names]
     if candidate.tf32_tflops is not None:
         ratios.append(candidate.tf32_tflops / (measured.tf32_tflops or measured.single_tflops))
     return max(1.0, *ratios)

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from vmselect.errors import PlanError, SweepError
+from vmselect.errors import PlanError
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners import supervisor as supervisor
 from vmselect.sweeps.runners.runner import (
@@ -20,7 +20,6 @@ from vmselect.sweeps.runners.runner import (
     identifiers_of,
     make_request,
     seen_from,
-    supervisor_command,
     this_machine,
 )
 from vmselect.sweeps.runners.supervisor import free_ports, worker_environments
@@ -67,18 +66,13 @@ class LocalRunner(ConnectedRunner):
 
     def start(self, job: Job, handle: Handle) -> Handle:
         """Start the trial under a supervisor and wait until the supervisor reports that it runs."""
-        trial = job.trial
-        try:
-            ports = free_ports(2 * trial.nodes)
-        except OSError as cannot:
-            raise SweepError(f"Trial {trial.id}: this machine has no free ports: {cannot}.") from cannot
+        trial, ports = job.trial, free_ports(2 * job.trial.nodes)
         addresses = [
             {"host": "127.0.0.1", "boot": "here", "ports": ports[2 * i : 2 * i + 2]} for i in range(trial.nodes)
         ]
         workers = [{**own, **limit_threads(trial)} for own in worker_environments(addresses)]
         request = make_request(job, str(job.folder), str(job.work), cores=handle["cores"], workers=workers, listen=True)
-        command = supervisor_command(sys.executable, str(SUPERVISOR.parent), str(job.folder), job.token)
-        connection = Connection(command, request)
+        connection = Connection([sys.executable, str(SUPERVISOR), "run", str(job.folder), job.token], request)
         self.connections[job.token] = [connection]
         started = connection.wait_started()
         return {"pids": started.get("started", []), "pipes": started.get("pipes", [])}

@@ -235,11 +235,6 @@ def make_handle(runner: str, job: Job, **more: Any) -> Handle:
     return {"runner": runner, "token": job.token, "guards": job.trial.nodes, "program": SUPERVISOR.name, **more}
 
 
-def supervisor_command(python: str, programs: str, folder: str, token: str) -> list[str]:
-    """The command that runs the request of ``folder`` with the supervisor in the folder ``programs``."""
-    return [python, f"{programs}/{SUPERVISOR.name}", "run", folder, token]
-
-
 def supervisor_name(handle: Handle) -> str:
     """The file name of the supervisor on the host; handles of earlier versions do not hold it."""
     return str(handle.get("program", "guard.py"))

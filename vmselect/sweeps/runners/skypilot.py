@@ -32,7 +32,6 @@ from vmselect.sweeps.runners.runner import (
     count_supervisors,
     make_handle,
     make_request_file,
-    supervisor_command,
     supervisor_name,
 )
 from vmselect.sweeps.runners.ssh import end_remote, fetch_all
@@ -230,8 +229,8 @@ def make_task(sky: Any, trial: Trial, *, work: Path, command: str, location: str
 
 def remote_command(job: Job, remote: str) -> str:
     """The command that runs the supervisor on every machine."""
-    run = shlex.join(supervisor_command("python3", remote, remote, job.token))
-    return f"mkdir -p {shlex.quote(remote)}/records && {run}"
+    command = ["python3", f"{remote}/{SUPERVISOR.name}", "run", remote, job.token]
+    return f"mkdir -p {shlex.quote(remote)}/records && {shlex.join(command)}"
 
 
 def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: Any) -> Callable[[Any], float]:

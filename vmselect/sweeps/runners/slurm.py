@@ -33,7 +33,6 @@ from vmselect.sweeps.runners.runner import (
     read_status,
     run_program,
     seen_from,
-    supervisor_command,
     supervisor_name,
 )
 from vmselect.sweeps.runners.supervisor import worker_folder
@@ -73,7 +72,7 @@ class SlurmRunner(Runner):
         # The nodes need no vmselect.
         write_text(job.folder / SUPERVISOR.name, SUPERVISOR.read_text(encoding="utf-8"), error=SweepError)
         cores = [f"--cpus-per-task={machine.cores}"] if machine.cores else []
-        command = supervisor_command(machine.python, folder, folder, job.token)
+        command = [machine.python, f"{folder}/{SUPERVISOR.name}", "run", folder, job.token]
         if nodes > 1:  # one that fails ends all
             command = ["srun", f"--ntasks={nodes}", "--ntasks-per-node=1", *cores, "--kill-on-bad-exit=1",
                        f"--output={folder}/slurm-%t.txt", *command]  # fmt: skip

@@ -31,7 +31,6 @@ from vmselect.sweeps.runners.runner import (
     read_json,
     run_program,
     seen_from,
-    supervisor_command,
     supervisor_name,
 )
 from vmselect.sweeps.runners.supervisor import worker_environments, worker_folder
@@ -68,20 +67,20 @@ class SshRunner(ConnectedRunner):
         if shutil.which("ssh") is None:
             raise SweepError("ssh is not on this machine. Install OpenSSH's client.")
         for trial in trials:
-            hosts = hosts_of(trial)
+            name, hosts = trial.machine.name, trial.machine.hosts
             if len(hosts) < trial.nodes:
                 raise PlanError(
-                    f"Trial {trial.id} needs {trial.nodes} nodes, and {trial.machine.name} has {len(hosts)} hosts. "
-                    f"List them: machines: {trial.machine.name}: hosts."
+                    f"Trial {trial.id} needs {trial.nodes} nodes, and {name} has {len(hosts)} hosts. "
+                    f"List them: machines: {name}: hosts."
                 )
 
     def has_room(self, trial: Trial) -> bool:
         """Whether no other trial runs on one of its hosts: two would disturb each other's times."""
-        return self.busy.isdisjoint(hosts_of(trial)[: trial.nodes])
+        return self.busy.isdisjoint(trial.machine.hosts[: trial.nodes])
 
     def announce(self, job: Job) -> Handle:
         """The hosts now reserved for it, its folder there, and the token of all its processes."""
-        hosts = self.reserved[job.token] = list(hosts_of(job.trial)[: job.trial.nodes])
+        hosts = self.reserved[job.token] = list(job.trial.machine.hosts[: job.trial.nodes])
         remote = f"{self._base}/{job.trial.id}-{job.token.rsplit('-', 1)[1]}"
         return make_handle("ssh", job, hosts=hosts, far=remote, base=self._base, python=job.trial.machine.python)
 
@@ -101,7 +100,7 @@ class SshRunner(ConnectedRunner):
             for name, value in job.trial.environment.items():
                 if value is None and name in os.environ:
                     request["workers"][0]["env"][name] = os.environ[name]  # over the connection only: never on a disk
-            command = shlex.join(supervisor_command(python, base, own, job.token))
+            command = shlex.join([python, f"{base}/{SUPERVISOR.name}", "run", own, job.token])
             connections.append(Connection(["ssh", "-T", *OPTIONS, host, command], request))
         pipes = [pipe for connection in connections for pipe in connection.wait_started().get("pipes", [])]
         return {"homes": homes, "pipes": pipes}
@@ -267,11 +266,6 @@ def find_address(host: str, python: str, base: str) -> dict[str, Any]:
         return {**address, "host": found[1] if found else host.rpartition("@")[2]}
     except (ValueError, TypeError) as cannot:
         raise SweepError(f"{host}: its address for other workers is unknown: {cannot}.") from cannot
-
-
-def hosts_of(trial: Trial) -> tuple[str, ...]:
-    """The hosts of the trial's machine; without any, its name is one."""
-    return trial.machine.hosts or (trial.machine.name,)
 
 
 def call(host: str, command: str, *, seconds: float = CALL_SECONDS, **options: Any) -> str:
