@@ -1,4 +1,4 @@
-"""The page of comparisons in a real browser: it draws every run, contacts no one and can be read without a mouse."""
+"""The page of comparisons in a real browser: it draws every run, sends no requests and can be read without a mouse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report page in a real browser: it computes what Python computes, contacts no one and treats names as text."""
+"""The report page in a real browser: it computes what Python computes, sends no requests and treats names as text."""
 
 from __future__ import annotations
 

@@ -10,9 +10,6 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-HOSTILE = "</script><script>alert(1)</script> \"'&\u2028 🚀"
-"""A name that tries to end the script element."""
-
 
 def blocks(page: str) -> dict[str, str]:
     """Script, style and data of a page."""

@@ -118,13 +118,10 @@ def compare(
         if scores.best is None:
             raise typer.Exit(1)
         return
-    frames = [
-        one.groups.assign(metric=one.metric.name, p_value=one.test.p_value, unit=one.metric.unit) for one in compared
-    ]
-    _print(
-        compared, format, csv=[frame.reindex(columns=COLUMNS) for frame in frames],
-        tables=map(group_rows, compared), below=[f"Test: {one.test}" for one in compared],
-    )  # fmt: skip
+    more = [{"metric": one.metric.name, "p_value": one.test.p_value, "unit": one.metric.unit} for one in compared]
+    frames = [one.groups.assign(**extra)[list(COLUMNS)] for one, extra in zip(compared, more, strict=True)]
+    tests = [f"Test: {one.test}" for one in compared]
+    _print(compared, format, csv=frames, tables=map(group_rows, compared), below=tests)
     _write_page(compared, html)
     if all(one.test.p_value is None for one in compared):
         raise typer.Exit(1)

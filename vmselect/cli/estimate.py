@@ -25,7 +25,6 @@ from vmselect.errors import ArgumentError, VmselectError
 from vmselect.units import list_all
 
 if TYPE_CHECKING:
-    from vmselect.estimation import RuntimeEstimate
     from vmselect.findings import Finding
     from vmselect.records import Profile
 
@@ -92,12 +91,10 @@ def estimate(
     readable = [one for one in files if isinstance(one, Profile)]
     for same, is_program in _group(readable, across_sizes=batch_size is not None):
         try:
-            if phase:
-                found = [*_in_phases(same, phase, options)]
-            elif is_program:
+            if is_program and not phase:
                 found = [*_each_fit(same, counts, options)]
             else:
-                found = [*_one_training(same, counts, options)]
+                found = [*_one_training(same, counts, phase, options)]
         except VmselectError as error:
             failed.append(error)
             continue
@@ -117,21 +114,25 @@ def estimate(
         raise typer.Exit(2)
 
 
-def _one_training(same: list[Profile], counts: list[int] | None, options: dict[str, Any]) -> Rows:
-    from vmselect.estimation import fit_runtime
+def _one_training(
+    same: list[Profile], counts: list[int] | None, phases: list[str] | None, options: dict[str, Any]
+) -> Rows:
+    from vmselect.estimation import estimate, fit_runtime
     from vmselect.estimation.programs import epochs_of
 
-    model = fit_runtime(same, **options)
-    for count in counts or [epochs_of(same[0])]:
-        predicted = model.at(count)
-        yield _row(same, options, predicted), predicted.findings
-
-
-def _in_phases(same: list[Profile], phases: list[str], options: dict[str, Any]) -> Rows:
-    from vmselect.estimation import estimate
-
-    predicted = estimate(same, phases=[_read_phase(text) for text in phases], **options)
-    yield _row(same, options, predicted), predicted.findings
+    about = {
+        "instance_type": same[0].instance_type,
+        "batch_size": options["batch_size"] or same[0].batch_size,
+        "model": same[0].model,
+        "repetitions": len(same),
+    }
+    if phases:
+        estimates = [estimate(same, phases=[_read_phase(text) for text in phases], **options)]
+    else:
+        model = fit_runtime(same, **options)
+        estimates = [model.at(count) for count in counts or [epochs_of(same[0])]]
+    for one in estimates:
+        yield about | one.to_dict() | dict(one.terms), one.findings
 
 
 def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, Any]) -> Rows:
@@ -161,16 +162,6 @@ def _warnings(same: list[Profile]) -> Iterable[Finding]:
             if finding.severity == "warning":
                 first.setdefault(finding.code, replace(finding, message=f"{profile.title}: {finding.message}"))
     return first.values()
-
-
-def _row(same: list[Profile], options: dict[str, Any], predicted: RuntimeEstimate) -> dict[str, Any]:
-    about = {
-        "instance_type": same[0].instance_type,
-        "batch_size": options["batch_size"] or same[0].batch_size,
-        "model": same[0].model,
-        "repetitions": len(same),
-    }
-    return about | predicted.to_dict() | dict(predicted.terms)
 
 
 def _read_phase(text: str) -> tuple[int, Profile | float]:

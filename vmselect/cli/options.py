@@ -169,11 +169,7 @@ def read_numbers(text: str, *, option: str) -> list[int]:
 
 
 def read_weights(text: str, *, option: str, single: Callable[[str], Any]) -> Any:
-    """Numbers by name, or a ``single`` value.
-
-    >>> read_weights("cost", option="-o", single=str), read_weights("a=0.7,b=1", option="-o", single=str)
-    ('cost', {'a': 0.7, 'b': 1.0})
-    """
+    """Numbers by name, or a ``single`` value."""
     try:
         if "=" in text:
             return {name.strip(): float(number) for name, number in (part.split("=") for part in text.split(","))}

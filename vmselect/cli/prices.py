@@ -92,18 +92,17 @@ def refresh(
         tasks: dict[tuple[str, str], TaskID] = {}
 
         def follow(part: Progress) -> None:
-            text = " ".join(t for t in (part.provider, part.region, part.state, part.detail) if t)
             key = (part.provider, part.region)
-            if key not in tasks:
-                tasks[key] = bars.add_task(text, total=None)
-            bars.update(tasks[key], description=text)
+            task = tasks[key] if key in tasks else tasks.setdefault(key, bars.add_task("", total=None))
+            text = " ".join(t for t in (*key, part.state, part.detail) if t)
+            bars.update(task, description=text)
             if part.state not in ("waiting", "fetching"):
-                bars.stop_task(tasks[key])
+                bars.stop_task(task)
 
         outcome = refresh_prices(
             provider or None, regions=region or None, max_age_hours=max_age_hours, source=source, progress=follow
         )
-    rows = [{**vars(part)} for part in sorted(outcome.parts, key=lambda p: (p.provider, p.region))]
+    rows = [vars(part) for part in sorted(outcome.parts, key=lambda p: (p.provider, p.region))]
     emit(rows, ("provider", "region", "state", "rows", "detail"), format=format, title=f"Prices in {cache_folder()}")
     print_err(outcome.findings)
     if any(part.state == "failed" for part in outcome.parts):

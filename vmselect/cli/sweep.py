@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
@@ -176,8 +177,8 @@ def clean(
 def _run(plan: Plan, folder: Path, format: Format, **options: Any) -> None:  # noqa: A002
     from vmselect.sweeps import sweep
 
-    signal.signal(signal.SIGTERM, _raise_interrupt)  # stop the trials on SIGTERM, too
-    with View(plan, as_json=format is Format.json) as view:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop the trials as on Ctrl-C
+    with contextlib.closing(View(plan, as_json=format is Format.json)) as view:
         result = sweep(
             plan, folder, confirm=lambda proposal: _confirm(proposal, format), listener=view, ask_stop=view.ask_stop,
             **options,
@@ -232,10 +233,6 @@ def _ask(question: str) -> bool:
     return sys.stdin.isatty() and typer.confirm(question, default=False, err=True)
 
 
-def _raise_interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 EVENTS = {
     "start": "starting",
     "started": "running",
@@ -257,12 +254,6 @@ class View:
         self._began = time.monotonic()
         self._live: Live | None = None
 
-    def __enter__(self) -> View:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
     def __call__(self, state: State, event: Event) -> None:
         """Show one event."""
         self._state = state
@@ -282,7 +273,7 @@ class View:
     def ask_stop(self) -> bool:
         """On Ctrl-C, ask whether to stop the trials; without a terminal they are stopped."""
         running = len(self._state.open_attempts) if self._state else 0
-        self._close()
+        self.close()
         if not sys.stdin.isatty() or not running:
             return True
         try:
@@ -290,7 +281,8 @@ class View:
         except (typer.Abort, KeyboardInterrupt):
             return True
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Remove the table."""
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -51,8 +51,10 @@ def transfer(
     from vmselect.probe.transfer import plan_transfer, probe_transfer
 
     options = read_options(option or [])
-    if clean or everything:
-        _clean(url, options, everything=everything, clean=clean)
+    if everything and not clean:
+        raise ArgumentError("--everything needs --clean.")
+    if clean:
+        _clean(url, options, everything=everything)
         return
     amounts: dict[str, Any] = {
         "megabytes": megabytes, "files": files, "streams": streams, "usd_per_gb": usd_per_gb, "options": options,
@@ -64,13 +66,8 @@ def transfer(
             raise ArgumentError("There is no terminal to ask for confirmation. Add --yes.")
         typer.confirm("Start?", abort=True, err=True)
     record = probe_transfer(url, folder, **amounts, budget_usd=budget_usd, instance_type=instance_type, verbose=0)
-    row = {name: getattr(record, name, None) for name in COLUMNS} | {
-        "url": record.setup.url,
-        "files": record.setup.files,
-        "streams": record.setup.streams,
-        "megabytes": plan.total_bytes / 1e6,
-    }
-    emit([row], COLUMNS, format=format)
+    row = {name: getattr(record, name, getattr(record.setup, name, None)) for name in COLUMNS}
+    emit([row | {"megabytes": plan.total_bytes / 1e6}], COLUMNS, format=format)
     print_err(record.findings)
 
 
@@ -101,11 +98,9 @@ def read_options(pairs: list[str]) -> dict[str, Any]:
     return options
 
 
-def _clean(url: str, options: dict[str, Any], *, everything: bool, clean: bool) -> None:
+def _clean(url: str, options: dict[str, Any], *, everything: bool) -> None:
     from vmselect.probe.transfer import clean_transfers
 
-    if not clean:
-        raise ArgumentError("--everything needs --clean.")
     found = clean_transfers(url, options=options, everything=everything)
     for leftover in found:
         print_err([f"{leftover.name}: removed" if leftover.removed else f"{leftover.name}: kept, {leftover.reason}"])

@@ -40,22 +40,14 @@ def altair() -> Any:
 
 
 def axis_unit(largest: float, unit: str) -> tuple[float, str]:
-    """The unit of an axis for values up to ``largest``, and the factor from ``unit`` to it.
-
-    >>> axis_unit(0.02, "s"), axis_unit(7, "examples/s")
-    ((1000.0, 'ms'), (1.0, 'examples/s'))
-    """
+    """The factor to multiply values up to ``largest`` by, and the unit of the axis that they then have."""
     if unit != "s":
         return 1.0, unit
     return next(((factor, name) for limit, factor, name in SECONDS_UNITS if largest < limit), (1 / 3600, "h"))
 
 
 def capitalize(text: str, unit: str = "") -> str:
-    """``text`` with a capital first letter, followed by its unit; other letters stay as they are.
-
-    >>> capitalize("transfer rate", "MB/s")
-    'Transfer rate, MB/s'
-    """
+    """``text`` with a capital first letter, followed by its unit; other letters stay as they are."""
     return f"{text[:1].upper()}{text[1:]}{f', {unit}' if unit else ''}"
 
 
@@ -83,12 +75,13 @@ def styled(chart: Any) -> Any:
 
 def draw(
     charts: Mapping[str, Callable[..., Any]],
-    kind: str,
     subject: Any,
-    path: str | os.PathLike[str] | None,
-    options: Mapping[str, Any],
+    kind: str,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    **options: Any,
 ) -> Any:
-    """The chart of that name of ``subject``; with ``path`` it is also written."""
+    """The chart of ``subject`` that ``charts`` has under ``kind``; with ``path`` it is also written."""
     if not isinstance(kind, str) or kind not in charts:
         raise ArgumentError(f"There is no chart {show(kind)}. Choose one of: {', '.join(charts)}.")
     chart = charts[kind](subject, **options)

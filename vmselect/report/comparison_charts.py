@@ -8,8 +8,8 @@ mark. ``assets/comparison_charts.js`` draws the same data in the page.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -225,20 +225,6 @@ def series_plot(comparison: Comparison, group: str, run: int) -> Plot:
 # -- drawings ----------------------------------------------------------------------------------------------------------
 
 
-def comparison_chart(
-    comparison: Comparison, kind: str = "boxes", *, path: str | os.PathLike[str] | None = None, **options: Any
-) -> Any:
-    """The chart of that name; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
-    return draw(COMPARISON_CHARTS, kind, comparison, path, options)
-
-
-def effects_chart(
-    effects: Effects, kind: str = "main", *, path: str | os.PathLike[str] | None = None, **options: Any
-) -> Any:
-    """The chart of that name; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
-    return draw(EFFECT_CHARTS, kind, effects, path, options)
-
-
 def _draw_boxes(comparison: Comparison) -> Any:
     alt = altair()
     plot = runs_plot(comparison)
@@ -331,5 +317,7 @@ def _title(comparison: Comparison) -> str:
     return capitalize(f"{comparison.metric.noun} by {', '.join(comparison.by).replace('_', ' ')}")
 
 
-COMPARISON_CHARTS = {"boxes": _draw_boxes, "differences": _draw_differences, "series": _draw_series}
-EFFECT_CHARTS = {"main": _draw_main, "interactions": _draw_interactions}
+comparison_chart = partial(draw, {"boxes": _draw_boxes, "differences": _draw_differences, "series": _draw_series})
+"""Draw a comparison as the kind of chart given."""
+effects_chart = partial(draw, {"main": _draw_main, "interactions": _draw_interactions})
+"""Draw effects as the kind of chart given."""

@@ -68,11 +68,7 @@ def assemble(data: Mapping[str, Any], *, main: str, scripts: Sequence[str], firs
 
 
 def embed_json(value: Any) -> str:
-    """``value`` as JSON that is safe inside a script element, whatever its strings hold.
-
-    >>> embed_json({"name": "</script>"})
-    '{"name":"\\\\u003c/script\\\\u003e"}'
-    """
+    """``value`` as JSON that is safe inside a script element, whatever its strings hold."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # A lone surrogate, as in a broken name, cannot be written as UTF-8.
     return text.translate(_ESCAPES).encode("utf-8", "replace").decode("utf-8")

@@ -397,14 +397,8 @@ CHARTS: Mapping[str, Callable[..., Any]] = {
 def chart(
     ranking: Ranking, kind: str = "time-cost", *, path: str | os.PathLike[str] | None = None, **options: Any
 ) -> Any:
-    """The chart of that name, an Altair chart; with ``path`` it is also written as PNG, SVG, JSON or HTML.
-
-    >>> import vmselect as vs
-    >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40, later_epoch_seconds=30)
-    >>> chart(vs.rank(profile, epochs=10), "time-cost").to_dict()["title"]
-    'Time against cost, 10 epochs'
-    """
-    return draw(CHARTS, kind, ranking, path, options)
+    """The chart of that name, an Altair chart; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
+    return draw(CHARTS, ranking, kind, path=path, **options)
 
 
 # -- serving -----------------------------------------------------------------------------------------------------------
@@ -454,10 +448,5 @@ def _draw_load(ranking: ServingRanking, field: str, axis: str, *, title: str, in
 
 
 SERVING_CHARTS = {"cost-load": cost_load_chart, "latency-load": latency_load_chart}
-
-
-def serving_chart(
-    ranking: ServingRanking, kind: str = "cost-load", *, path: str | os.PathLike[str] | None = None
-) -> Any:
-    """The chart of that name; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
-    return draw(SERVING_CHARTS, kind, ranking, path, {})
+serving_chart = partial(draw, SERVING_CHARTS)
+"""Draw a ranking of services as the kind of chart given."""
