@@ -365,24 +365,24 @@ class GpuReader:
             return None
 
 
-def _query_either(nvml: Any, gpu: Any, names: tuple[str, str], *arguments: Any) -> Any:
+def _query_either(nvml: Any, gpu: Any, name: str, other: str, *arguments: Any) -> Any:
     """The result of a function with two names, of which a driver may know only one."""
     try:
-        return getattr(nvml, names[0])(gpu, *arguments)
+        return getattr(nvml, name)(gpu, *arguments)
     except (AttributeError, nvml.NVMLError) as error:
         if type(error).__name__ in LOST_GPU:
             raise
-    return getattr(nvml, names[1])(gpu, *arguments)
+    return getattr(nvml, other)(gpu, *arguments)
 
 
 def _reasons(nvml: Any, gpu: Any) -> Any:
-    names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-    return _query_either(nvml, gpu, names)
+    current = "nvmlDeviceGetCurrentClocks"
+    return _query_either(nvml, gpu, f"{current}EventReasons", f"{current}ThrottleReasons")
 
 
 def _temperature(nvml: Any, gpu: Any) -> Any:
-    names = ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV")
-    return _query_either(nvml, gpu, names, nvml.NVML_TEMPERATURE_GPU)
+    function = "nvmlDeviceGetTemperature"
+    return _query_either(nvml, gpu, function, f"{function}V", nvml.NVML_TEMPERATURE_GPU)
 
 
 _GPU_QUERIES: dict[str, Callable[[Any, Any], Any]] = {

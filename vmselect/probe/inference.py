@@ -223,7 +223,11 @@ class InferenceProbe(_LoadProbe, PlainCallback):
             self._tally.begin(now)
             self._observation.enter("calls")
         else:
-            self._tally.add(self._calls_seen - 1, self._mark, self._mark, now, Batch(None, self._items(covers), None))
+            size = self.batch_size or self._caller.batch_size
+            items = covers * (size or 1)
+            if size and self._caller.partial_batch and self._steps_seen == self.params.get("steps"):
+                items = max(1, items - size + self._caller.partial_batch)
+            self._tally.add(self._calls_seen - 1, self._mark, self._mark, now, Batch(None, items, None))
         self._mark = now
         self._calls_seen += 1
         if self.calls is not None and self._calls_seen >= self.calls and not self._cut_short:
@@ -258,15 +262,6 @@ class InferenceProbe(_LoadProbe, PlainCallback):
         self._observation.start(None if frame is None else watch_call(frame, source))
         self._observation.enter("first_call")
         self._mark = self.clock()
-
-    def _items(self, covers: int) -> int:
-        size = self.batch_size or self._caller.batch_size
-        if size is None:
-            return covers
-        items = covers * size
-        if self._caller.partial_batch and self._steps_seen == self.params.get("steps"):
-            items -= size - self._caller.partial_batch
-        return max(1, items)
 
     def _end(self, error: BaseException | None, detail: str | None) -> None:
         source, machine, watch = self._source, self._machine, self._watch

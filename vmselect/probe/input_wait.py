@@ -45,13 +45,6 @@ class FetchClock:
 
     The first step after :meth:`pause` opens an epoch. It is excluded, because it starts the pipeline, and the very
     first one compiles.
-
-    >>> ticks = iter([0, 1, 5, 6, 10, 13, 20, 21, 30, 31])
-    >>> clock = FetchClock(clock=lambda: next(ticks))
-    >>> list(clock.watch("abcd"))
-    ['a', 'b', 'c', 'd']
-    >>> clock.waited, clock.taken, clock.steps
-    (5, 25, 3)
     """
 
     def __init__(self, *, clock: Callable[[], int] = time.perf_counter_ns) -> None:

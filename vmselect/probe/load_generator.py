@@ -80,21 +80,19 @@ def cut_batches(inputs: Any, *, batch_size: int | None, calls: int | None = None
         values: Iterable[Any] = (inputs[start : start + size] for start in _repeat(starts, calls))
     else:
         values = _repeat(inputs, calls) if isinstance(inputs, Sequence) else inputs
-    found = (Batch(value, count_items(value, batch_size), count_bytes(value)) for value in values)
-    return itertools.islice(found, calls)
+    return itertools.islice((_make_batch(value, batch_size) for value in values), calls)
 
 
 def _repeat(values: Iterable[Any], calls: int | None) -> Iterable[Any]:
     return values if calls is None else itertools.cycle(values)
 
 
-def count_items(value: Any, batch_size: int | None) -> int:
-    """Items in the input of one call: ``batch_size``, or the length of an array if that is less or the only clue."""
+def _make_batch(value: Any, batch_size: int | None) -> Batch:
+    """The input of one call, with ``batch_size`` items unless it is an array of fewer."""
     shape = getattr(value, "shape", None)
-    length = int(shape[0]) if shape else None
-    if batch_size is None:
-        return length or 1
-    return length if length is not None and 0 < length < batch_size else batch_size
+    length = int(shape[0]) if shape else 0
+    items = min(length or batch_size, batch_size) if batch_size else length or 1
+    return Batch(value, items, count_bytes(value))
 
 
 def count_bytes(value: Any) -> int | None:
@@ -170,14 +168,6 @@ class Load:
     """Calls ``function`` with one batch after another; :meth:`run` returns when the load is over.
 
     ``failures`` are the errors that count as failed calls; any other ends the load and is raised.
-
-    >>> now = [0]
-    >>> def sleep(seconds): now[0] += round(seconds * 1e9)
-    >>> tally = CallTally()
-    >>> Load(lambda value: sleep(0.1), iter([Batch(None, 1, None)] * 5), tally, rate=5.0,
-    ...      clock=lambda: now[0], sleep=sleep).run()
-    >>> [reading.latency_ns // 10**6 for reading in tally.readings()], tally.seconds()
-    ([100, 100, 100, 100, 100], 0.9)
     """
 
     def __init__(

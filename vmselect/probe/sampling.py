@@ -25,6 +25,8 @@ from typing import Any, Protocol
 from vmselect._checks import check_number, check_seconds, check_share, maybe, show
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
+from vmselect.probe.counters import ContainerReader, GpuReader, MachineReader
+from vmselect.probe.environment import usable_cores
 from vmselect.probe.input_wait import FetchClock, TensorFlowTrace, find_epoch_iterator, time_fetches, watch_iterator
 from vmselect.records.training import InputWait
 from vmselect.records.usage import PHASES, Limits, Phase, Summary, Usage
@@ -123,28 +125,12 @@ def _check_notify(notify: Any) -> Callable[[Finding], object] | tuple[str, ...]:
     return tuple(words)
 
 
-class _Sum:
-    """Count, time, weighted sum and maximum of one quantity."""
-
-    __slots__ = ("count", "maximum", "seconds", "weighted")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.seconds = self.weighted = 0.0
-        self.maximum = -math.inf
-
-    def add(self, seconds: float, value: float) -> None:
-        self.count += 1
-        self.seconds += seconds
-        self.weighted += seconds * value
-        self.maximum = max(self.maximum, value)
-
-
 class PhaseTally:
     """Exact sums of one phase, and some of its samples: when there are too many, every second one is dropped."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, _Sum] = {}
+        self.sums: dict[str, tuple[int, float, float, float]] = {}
+        """Of each quantity: count, seconds, sum weighted by seconds, maximum."""
         self.rows: list[tuple[float, Mapping[str, float]]] = []
         self._stride = 1
         self._seen = 0
@@ -152,7 +138,8 @@ class PhaseTally:
     def add(self, at: float, seconds: float, values: Mapping[str, float]) -> None:
         """Add a sample that ended ``at`` and covers ``seconds``."""
         for name, value in values.items():
-            self.sums.setdefault(name, _Sum()).add(seconds, value)
+            count, total, weighted, maximum = self.sums.get(name, (0, 0.0, 0.0, -math.inf))
+            self.sums[name] = (count + 1, total + seconds, weighted + seconds * value, max(maximum, value))
         if self._seen % self._stride == 0:
             self.rows.append((at, values))
             if len(self.rows) > MAX_ROWS_PER_PHASE:
@@ -163,13 +150,13 @@ class PhaseTally:
     def summaries(self) -> dict[str, Summary]:
         """The summary of every quantity."""
         found = {}
-        for name, sums in self.sums.items():
-            kept = sorted(values[name] for _, values in self.rows if name in values) or [sums.maximum]
+        for name, (count, seconds, weighted, maximum) in self.sums.items():
+            kept = sorted(values[name] for _, values in self.rows if name in values) or [maximum]
             found[name] = Summary(
-                count=sums.count,
-                seconds=_round(sums.seconds),
-                mean=_round(sums.weighted / sums.seconds),
-                maximum=_round(sums.maximum),
+                count=count,
+                seconds=_round(seconds),
+                mean=_round(weighted / seconds),
+                maximum=_round(maximum),
                 p50=_round(_percentile(kept, 0.5)),
                 p95=_round(_percentile(kept, 0.95)),
             )
@@ -235,16 +222,7 @@ class Reader(Protocol):
 
 
 class Sampler:
-    """Samples the machine from :meth:`start` to :meth:`stop`, which returns the usage.
-
-    >>> sampler = Sampler(0.1)
-    >>> sampler.start()
-    >>> sampler.enter("steady_steps")
-    >>> _ = sum(range(8_000_000))
-    >>> usage = sampler.stop()
-    >>> usage.interval_seconds
-    0.1
-    """
+    """Samples the machine from :meth:`start` to :meth:`stop`, which returns the usage."""
 
     def __init__(
         self,
@@ -284,7 +262,13 @@ class Sampler:
         self._limits = Limits()
         self._result = None
         if self._given is None:
-            self._open_readers()
+            container = ContainerReader()
+            self._limits = Limits(
+                cores=len(usable_cores()),
+                container_cores=container.cores,
+                container_memory_bytes=container.memory_bytes,
+            )
+            self._readers = (MachineReader(), container, GpuReader())
         else:
             self._readers = self._given
         if self._alarm is not None:
@@ -328,18 +312,6 @@ class Sampler:
             if close is not None:
                 close()
         self._readers = ()
-
-    def _open_readers(self) -> None:
-        from vmselect.probe.counters import ContainerReader, GpuReader, MachineReader
-        from vmselect.probe.environment import usable_cores
-
-        container = ContainerReader()
-        self._limits = Limits(
-            cores=len(usable_cores()),
-            container_cores=container.cores,
-            container_memory_bytes=container.memory_bytes,
-        )
-        self._readers = (MachineReader(), container, GpuReader())
 
     def _start_thread(self) -> None:
         self._ending = False

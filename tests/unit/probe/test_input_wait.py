@@ -13,7 +13,6 @@ from vmselect.probe.input_wait import (
     StepTrace,
     TensorFlowTrace,
     find_epoch_iterator,
-    length_of_union,
     time_fetches,
     watch_iterator,
 )
@@ -188,10 +187,6 @@ def test_a_trace_that_cannot_be_read_leaves_the_wait_unknown(monkeypatch):
     assert trace.begin()
     assert trace.end(5) is None
     assert not folders[-1].exists()
-
-
-def test_replicas_fetch_at_the_same_time():
-    assert length_of_union([(0, 1), (0, 1), (0.5, 2), (3, 4)]) == 3
 
 
 class FakeTrace:

@@ -126,14 +126,14 @@ def test_columns_that_differ_in_length_are_refused():
 def half_added(monkeypatch):
     """A tally to which a thread is adding its first sample, and the event that lets it go on."""
     tally, began, go_on = Tally(), threading.Event(), threading.Event()
-    add = sampling._Sum.add
+    add = sampling.PhaseTally.add
 
     def add_slowly(*given):
         began.set()
         go_on.wait(60)
         add(*given)
 
-    monkeypatch.setattr(sampling._Sum, "add", add_slowly)
+    monkeypatch.setattr(sampling.PhaseTally, "add", add_slowly)
     adding = threading.Thread(target=tally.add, args=("steady_steps", 1.0, 1.0, {"cpu_share": 0.5, "steal_share": 0.0}))
     adding.start()
     assert began.wait(60)
