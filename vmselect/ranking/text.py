@@ -1,4 +1,4 @@
-"""The verdict and the table as text. The page's ``words.js`` writes the same verdict; a test compares them."""
+"""The verdict and the table as text. The page's ``verdict_text.js`` writes the same verdict; a test compares them."""
 
 from __future__ import annotations
 
