@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "profiles"
 
 
-def test_rank_says_what_to_rent(folder: Path) -> None:
+def test_rank_names_the_best_machine(folder: Path) -> None:
     done = runner.invoke(app, ["rank", str(folder), "--epochs", "50"])
     assert done.exit_code == 0
     assert done.stdout.startswith("Rent g5.xlarge (aws, us-east-1, on_demand), batch 64: 50 epochs in ")
@@ -132,7 +132,7 @@ def test_report_writes_the_page_and_prints_its_address(folder: Path, tmp_path: P
     assert "g5.xlarge" in page.read_text(encoding="utf-8")
 
 
-def test_where_nothing_can_be_written_is_told(folder: Path, tmp_path: Path) -> None:
+def test_an_output_path_that_cannot_be_written_is_an_error(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for output, fact in ((tmp_path, "is a folder"), (tmp_path / "file" / "report.html", "cannot write")):
         done = subprocess.run(
@@ -156,22 +156,22 @@ def test_the_verdict_is_text_whatever_a_name_holds_and_whatever_the_terminal_can
         assert b"\x1b" not in done.stdout
 
 
-def test_check_tells_doubts_by_its_exit_code(folder: Path) -> None:
+def test_check_exits_1_with_a_warning_and_2_with_an_unreadable_file(folder: Path) -> None:
     fine = runner.invoke(app, ["check", str(folder), "--format", "json"])
     assert fine.exit_code == 0
     assert [row["severity"] for row in json.loads(fine.stdout)] == ["fine"] * 3
     odd = profile("g4dn.xlarge", 0.1).model_copy(update={"environment": Environment(dispatch="threaded")})
     odd.save(folder / "odd.json")
-    doubtful = runner.invoke(app, ["check", str(folder), "--format", "json"])
-    assert doubtful.exit_code == 1
-    (row,) = [row for row in json.loads(doubtful.stdout) if row["severity"] == "warning"]
+    warned = runner.invoke(app, ["check", str(folder), "--format", "json"])
+    assert warned.exit_code == 1
+    (row,) = [row for row in json.loads(warned.stdout) if row["severity"] == "warning"]
     assert (row["code"], Path(row["file"]).name) == ("threaded-dispatch", "odd.json")
     (folder / "broken.json").write_text("{", encoding="utf-8")
     damaged = runner.invoke(app, ["check", str(folder)])
     assert (damaged.exit_code, "broken.json" in damaged.stderr, "odd.json" in damaged.stdout) == (2, True, True)
 
 
-def test_help_teaches_with_examples_and_version_is_told() -> None:
+def test_help_has_examples() -> None:
     for command in ("probe", "estimate", "rank", "report", "check"):
         shown = runner.invoke(app, [command, "--help"], env={"COLUMNS": "100"})
         assert shown.exit_code == 0

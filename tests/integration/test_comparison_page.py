@@ -74,16 +74,16 @@ def test_marks_are_where_their_values_are(page: Any, parts: list[Any]) -> None:
 def test_every_run_is_reached_with_the_keyboard(page: Any) -> None:
     assert count(page, "#part1 svg:has(.run) [tabindex='0']") == 1
     page.execute_script("document.querySelector('#part1 svg:has(.run) [tabindex=\"0\"]').focus()")
-    said = []
+    shown = []
     for _ in range(len(NAMES) * len(SIZES) * 4):
         box = page.find_element(By.CSS_SELECTOR, ".tooltip")
         assert box.is_displayed()
-        said.append(box.text)
+        shown.append(box.text)
         assert page.switch_to.active_element.get_attribute("aria-label").startswith(box.text.split("\n")[0])
         page.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
-    assert {text.split("\n")[0] for text in said} == set(NAMES)
+    assert {text.split("\n")[0] for text in shown} == set(NAMES)
     again = page.execute_script("return document.activeElement.getAttribute('aria-label')")
-    assert again == said[0].replace("\n", ", ")  # round the circle
+    assert again == shown[0].replace("\n", ", ")  # round the circle
 
 
 def test_it_fits_a_phone_and_has_a_dark_side(page: Any) -> None:
@@ -99,7 +99,7 @@ def test_it_fits_a_phone_and_has_a_dark_side(page: Any) -> None:
         page.set_window_size(1280, 1000)
 
 
-def test_without_script_words_and_tables_are_there(browser: Any, parts: list[Any], tmp_path: Path) -> None:
+def test_text_and_tables_need_no_script(browser: Any, parts: list[Any], tmp_path: Path) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         open_page(browser, tmp_path / "page.html", render_comparisons(parts))

@@ -92,14 +92,14 @@ def test_marks_are_reached_with_the_keyboard(page: Any) -> None:
     stops = "return document.querySelectorAll('#time-cost svg [tabindex=\"0\"]').length"
     assert page.execute_script(stops) == 1
     page.execute_script("document.querySelector('#time-cost svg [tabindex=\"0\"]').focus()")
-    said = set()
+    shown = set()
     for _ in MACHINES:
         box = page.find_element(By.CSS_SELECTOR, ".tooltip")
         assert box.is_displayed()
-        said.add(box.text.split("\n")[0])
+        shown.add(box.text.split("\n")[0])
         assert page.switch_to.active_element.get_attribute("aria-label").startswith(box.text.split("\n")[0])
         page.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
-    assert said == {f"{name} · on demand" for name in MACHINES}
+    assert shown == {f"{name} · on demand" for name in MACHINES}
     assert page.execute_script(stops) == 1
 
 
@@ -313,7 +313,7 @@ def test_machine_and_batch_size_together(browser: Any, tmp_path: Path) -> None:
     assert complaints(browser) == []
 
 
-def test_a_page_about_nothing_says_so(browser: Any, tmp_path: Path) -> None:
+def test_an_empty_ranking_states_the_reason(browser: Any, tmp_path: Path) -> None:
     profile = vs.Profile.from_times(instance_type="never-sold", first_epoch_seconds=20, later_epoch_seconds=10)
     open_page(browser, tmp_path / "report.html", render_page(vs.rank(profile, epochs=5)))
     assert verdict(browser).startswith("Nothing is feasible: 1 candidate no price.")

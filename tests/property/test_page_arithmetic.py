@@ -1,4 +1,4 @@
-"""The page computes and says what Python computes and says: its own scripts, without a browser."""
+"""The scripts of the page compute and print the same as Python, without a browser."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def agree(scripts: Scripts, expected: vs.Ranking, found: dict[str, Any]) -> None
         assert (there["tied"], there["pareto"], there["rank"]) == (here.tied_with_best, here.pareto, here.rank)
         assert {name: seconds for name, seconds in terms.items() if seconds} == pytest.approx(here.terms, abs=1e-6)
     assert found["verdict"] == expected.verdict
-    told = [(one["candidate"], one["reason_code"], one["reason"]) for one in found["left"]]
-    assert told == [(one.candidate, one.reason_code, one.reason) for one in expected.deciding_excluded]
+    found_reasons = [(one["candidate"], one["reason_code"], one["reason"]) for one in found["left"]]
+    assert found_reasons == [(one.candidate, one.reason_code, one.reason) for one in expected.deciding_excluded]
 
 
 @settings(max_examples=40, deadline=None)
@@ -130,22 +130,22 @@ def test_a_label_keeps_the_machine_and_the_market(scripts: Scripts) -> None:
     assert scripts.call(tight, one=one, market="on demand", most=12) == "Stand…_v4 · on demand"
 
 
-def test_what_is_said_of_the_winner_with_its_price_is_not_said_again_without(scripts: Scripts) -> None:
-    said = [
+def test_a_finding_of_the_best_candidate_is_shown_once(scripts: Scripts) -> None:
+    messages = [
         ("waits", "a idles. Over 9 epochs that is 1 s."),
         ("waits", "a idles."),
         ("waits", "b idles."),
         ("x", "a idles."),
     ]
-    findings = [{"code": code, "message": message, "severity": "warning"} for code, message in said]
+    findings = [{"code": code, "message": message, "severity": "warning"} for code, message in messages]
     payload = {"findings": findings, "ranking_findings": [0]}
     found = scripts.call("readFindings(payload, []).map((one) => one.number)", payload=payload)
     assert found == [0, 2, 3]
 
 
-def test_a_label_of_two_lines_keeps_what_tells_candidates_apart(scripts: Scripts) -> None:
-    def lines(most: int, *told: str) -> list[str]:
-        label = " · ".join(("Standard_NC24ads_A100_v4", *told))
+def test_a_label_of_two_lines_keeps_the_differing_fields(scripts: Scripts) -> None:
+    def lines(most: int, *fields: str) -> list[str]:
+        label = " · ".join(("Standard_NC24ads_A100_v4", *fields))
         return list(scripts.call("labelLines({ label }, most)", label=label, most=most))
 
     assert lines(24, "on demand", "batch 128") == ["Standard_NC24ads_A100_v4", "on demand · batch 128"]

@@ -31,8 +31,8 @@ function buildSections(host) {
   const wanted = SECTIONS.filter((section) => section.shown?.(report) ?? true);
   return wanted.map(({ id, title, lede, build }) => {
     const heading = h("h2", { id: `${id}-title` }, title);
-    const words = lede ? h("p", { class: "lede" }, lede) : null;
-    const section = h("section", { id, class: "section", "aria-labelledby": heading.id }, heading, words);
+    const intro = lede ? h("p", { class: "lede" }, lede) : null;
+    const section = h("section", { id, class: "section", "aria-labelledby": heading.id }, heading, intro);
     host.append(section);
     return build(section, report) ?? (() => {});
   });
@@ -61,6 +61,6 @@ window.vmselect = {
   },
   rank: (changes) => rank(report.candidates, { ...report.initial, ...changes }, report.excluded),
   leaders: (field, most) => findLeaders(state.view.everyone.map((row) => row.candidate), state.settings, field, most),
-  words: { seconds: formatSeconds, usd: formatUsd },
+  format: { seconds: formatSeconds, usd: formatUsd },
   readyMilliseconds: performance.now(),
 };

@@ -10,7 +10,7 @@ function buildControls(form, { markets, initial, epochsFixed, change, reset }) {
   const epochsSlider = h("input", { type: "range", min: 0, max: 1000, "aria-label": "Epochs, as a slider" });
   const weight = h("input", { type: "range", id: "weight", min: 0, max: 100, step: 1 });
   const weightText = h("output", { for: "weight" });
-  const market = h("select", { id: "market" }, markets.map((value) => h("option", { value }, marketWords(value))));
+  const market = h("select", { id: "market" }, markets.map((value) => h("option", { value }, marketText(value))));
   const amount = { type: "number", min: 0, step: "any", placeholder: "none", inputmode: "decimal" };
   const deadline = h("input", { id: "deadline", ...amount });
   const budget = h("input", { id: "budget", ...amount });
@@ -48,7 +48,7 @@ function buildControls(form, { markets, initial, epochsFixed, change, reset }) {
     put(market, settings.market);
     put(deadline, settings.deadline_hours);
     put(budget, settings.budget_usd);
-    weightText.textContent = weightWords(settings.weights);
+    weightText.textContent = weightsText(settings.weights);
   };
 }
 
@@ -56,7 +56,7 @@ function weightsOf(timePercent) {
   return { cost: (100 - timePercent) / 100, time: timePercent / 100 };
 }
 
-function weightWords({ cost: money, time }) {
+function weightsText({ cost: money, time }) {
   if (time === 0) return "cost only";
   if (money === 0) return "time only";
   return `${formatShare(money)} cost, ${formatShare(time)} time`;

@@ -70,13 +70,13 @@ function costOf(candidate, seconds, billing) {
  */
 const MEASURES = [
   {
-    name: "cost", title: "Cost", fields: ["cost_usd", "cost_low", "cost_high"], aim: "lowest cost", words: formatUsd,
+    name: "cost", title: "Cost", fields: ["cost_usd", "cost_low", "cost_high"], aim: "lowest cost", format: formatUsd,
     of: (candidate, seconds, { billing }) => costOf(candidate, seconds, billing),
     limit: { setting: "budget_usd", unit: 1, verb: "cost", noun: "budget", reason_code: "over_budget" },
   },
   {
     name: "time", title: "Time", fields: ["seconds", "seconds_low", "seconds_high"], aim: "shortest time",
-    words: formatSeconds, of: (candidate, seconds) => seconds,
+    format: formatSeconds, of: (candidate, seconds) => seconds,
     limit: { setting: "deadline_hours", unit: SECONDS_PER_HOUR, verb: "take", noun: "deadline", reason_code: "over_deadline" },
   },
 ];
@@ -196,11 +196,11 @@ function score(row, end, best, weights) {
 }
 
 function limitBroken(row, settings) {
-  for (const { fields: [field], words, limit } of LIMITED) {
+  for (const { fields: [field], format, limit } of LIMITED) {
     const most = (settings[limit.setting] ?? Infinity) * limit.unit;
     if (!(row[field] > most)) continue;
-    const run = `${countEpochs(row.epochs)} ${limit.verb}${row.epochs === 1 ? "s" : ""} ${words(row[field])}`;
-    return { reason_code: limit.reason_code, reason: `${run}, over the ${limit.noun} of ${words(most)}` };
+    const run = `${countEpochs(row.epochs)} ${limit.verb}${row.epochs === 1 ? "s" : ""} ${format(row[field])}`;
+    return { reason_code: limit.reason_code, reason: `${run}, over the ${limit.noun} of ${format(most)}` };
   }
   return null;
 }

@@ -74,7 +74,7 @@ function nameCandidates(candidates) {
   candidates.forEach(({ instance_type }) => counts.set(instance_type, (counts.get(instance_type) ?? 0) + 1));
   for (const candidate of candidates) {
     const needed = counts.get(candidate.instance_type) > 1 ? varying : [];
-    const others = needed.filter(([field]) => candidate[field] !== null).map(([field, words]) => words(candidate[field]));
+    const others = needed.filter(([field]) => candidate[field] !== null).map(([field, format]) => format(candidate[field]));
     candidate.label = [candidate.instance_type, marketName(candidate.market), ...others].join(" · ");
   }
 }

@@ -136,18 +136,18 @@ function chartHost(host) {
 function panel() {
   const title = h("h3");
   const chart = h("div", { class: "chart-host" });
-  const words = h("p", { class: "lede" });
-  return { title, chart, words, box: h("div", null, title, chart, words) };
+  const note = h("p", { class: "lede" });
+  return { title, chart, note, box: h("div", null, title, chart, note) };
 }
 
-function showEpochs({ title, chart, words }, { settings }, plan) {
+function showEpochs({ title, chart, note }, { settings }, plan) {
   title.textContent = plan.caption;
   const best = plan.leaders.findLast((run) => run.from <= settings.epochs)?.candidate;
   drawEpochs(chart, plan.drawn, { settings, best, slotOf: colorSlots(plan.drawn), ...plan });
-  replace(words, leaderWords(plan.leaders, plan.field, plan.most));
+  replace(note, leaderNodes(plan.leaders, plan.field, plan.most));
 }
 
-function leaderWords(leaders, field, most) {
+function leaderNodes(leaders, field, most) {
   const what = field === "seconds" ? "fastest" : "cheapest";
   if (!leaders.length) return [];
   const [first] = leaders;
@@ -160,7 +160,7 @@ function leaderWords(leaders, field, most) {
   return [`The ${what} is `, ...parts.flat(), "."];
 }
 
-const STEP_WORDS = {
+const STEP_NAMES = {
   first: "first step (compiles)", warmup: "warm-up", opening: "first of a later epoch", steady: "steady",
   partial: "smaller last batch",
 };
@@ -171,16 +171,16 @@ function buildSteps(host, report) {
   const toolbar = h("div", { class: "toolbar" }, h("label", { class: "check", for: "profile" }, "Profile", choice));
   const chart = h("div", { class: "chart-host" });
   const legend = h("ul", { class: "legend", "aria-label": "Kinds of step" });
-  const words = h("p", { class: "lede" });
-  host.append(toolbar, chart, legend, words);
+  const note = h("p", { class: "lede" });
+  host.append(toolbar, chart, legend, note);
   const show = () => {
     const steps = report.steps[Number(choice.value)];
     drawSteps(chart, steps);
     tooltip.reach(chart);
-    const kinds = Object.keys(STEP_WORDS).filter((kind) => steps.label.includes(kind));
-    replace(legend, kinds.map((kind) => h("li", null, h("i", { class: `step round ${kind}` }), STEP_WORDS[kind])));
+    const kinds = Object.keys(STEP_NAMES).filter((kind) => steps.label.includes(kind));
+    replace(legend, kinds.map((kind) => h("li", null, h("i", { class: `step round ${kind}` }), STEP_NAMES[kind])));
     const [kept, all] = [steps.seconds.length, steps.readings];
-    words.textContent = kept < all ? `Shown: ${formatCount(kept)} of ${formatCount(all)} readings.` : "";
+    note.textContent = kept < all ? `Shown: ${formatCount(kept)} of ${formatCount(all)} readings.` : "";
   };
   choice.addEventListener("change", show);
   return show;

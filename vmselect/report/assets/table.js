@@ -2,7 +2,7 @@
 
 const PAGE_ROWS = 50;
 
-/** The columns: `value` to sort by, `cell` to show; `wide` ones are left off on a phone. */
+/** The columns: `value` to sort by, `cell` to show; `wide` ones are omitted on a phone. */
 const COLUMNS = [
   { id: "rank", title: "#", value: (row) => row.rank, cell: (row) => String(row.rank) },
   { id: "machine", title: "Machine", text: true, value: (row) => row.candidate.instance_type, cell: machineCell },

@@ -42,22 +42,22 @@ function buildUsage(host, report) {
   const toolbar = h("div", { class: "toolbar" }, h("label", { class: "check", for: "sampled" }, "Machine", choice));
   const chart = h("div", { class: "chart-host" });
   const legend = h("ul", { class: "legend", "aria-label": "Phases" });
-  const words = h("p", { class: "lede", dir: "auto" });
-  host.append(usage.length > 1 ? toolbar : "", chart, legend, words);
+  const note = h("p", { class: "lede", dir: "auto" });
+  host.append(usage.length > 1 ? toolbar : "", chart, legend, note);
   const show = () => {
     const one = usage[Number(choice.value)];
     drawUsage(chart, one);
     tooltip.reach(chart);
     const phases = Object.keys(PHASE_SLOTS).filter((phase) => one.phases.some((band) => band.phase === phase));
     replace(legend, phases.map((phase) => h("li", null, h("i", { class: `phase p${PHASE_SLOTS[phase]}` }), phase)));
-    words.textContent = `${one.title}: ${usageWords(one)}`;
+    note.textContent = `${one.title}: ${usageText(one)}`;
   };
   choice.addEventListener("change", show);
   return show;
 }
 
 /** The chart in a sentence: the mean of each quantity while steps ran. */
-function usageWords({ quantities, phases }) {
+function usageText({ quantities, phases }) {
   const steady = phases.filter(({ phase }) => phase === "steady steps");
   const during = (at) => steady.some(({ begin, end }) => at > begin && at <= end);
   const means = quantities.map(({ name: what, points }) => {

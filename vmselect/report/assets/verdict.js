@@ -28,14 +28,14 @@ function asideNodes(view) {
     const which = `the measurements do not distinguish these ${formatCount(tied)}`;
     note(`Tied means that the intervals overlap: ${which}. The first of them is one that no other beats by much on the measures without weight.`);
   }
-  return [...notes, h("p", { class: "note print-only" }, settingsWords(settings)), rows.length > 1 ? cards(rows) : null];
+  return [...notes, h("p", { class: "note print-only" }, settingsText(settings)), rows.length > 1 ? cards(rows) : null];
 }
 
 /** The settings as text, for print. */
-function settingsWords({ weights, market, deadline_hours, budget_usd }) {
+function settingsText({ weights, market, deadline_hours, budget_usd }) {
   const deadline = deadline_hours === null ? "no deadline" : `deadline ${formatSeconds(deadline_hours * SECONDS_PER_HOUR)}`;
   const budget = budget_usd === null ? "no budget" : `budget ${formatUsd(budget_usd)}`;
-  return `Ranked by ${weightWords(weights)}; ${marketWords(market)}; ${deadline}; ${budget}.`;
+  return `Ranked by ${weightsText(weights)}; ${marketText(market)}; ${deadline}; ${budget}.`;
 }
 
 /** The age of prices is counted from today, not from the day on which the page was made. */

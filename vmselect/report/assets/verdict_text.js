@@ -9,11 +9,11 @@ function marketName(market) {
   return MARKET_NAMES[market] ?? market;
 }
 
-function marketWords(markets) {
+function marketText(markets) {
   return markets === "any" ? "any market" : markets.split(",").map(marketName).join(" or ");
 }
 
-/** The objective in words. */
+/** The objective as text. */
 function objectiveName(weights) {
   const weighed = MEASURES.filter(({ name }) => weights[name]);
   if (weighed.length === 1) return weighed[0].name;
@@ -21,9 +21,9 @@ function objectiveName(weights) {
 }
 
 /** "10 epochs in 5 min (4 min to 6 min) for $1.00 ($0.90 to $1.10)". */
-function runWords(row) {
+function runParts(row) {
   const range = (measure) => {
-    const [value, low, high] = measure.fields.map((field) => measure.words(row[field]));
+    const [value, low, high] = measure.fields.map((field) => measure.format(row[field]));
     return [{ strong: value }, ` (${low} to ${high})`];
   };
   return [` ${countEpochs(row.epochs)} in `, ...range(TIME), " for ", ...range(COST)];
@@ -51,20 +51,20 @@ function verdictParts(view) {
   ]);
   const more = rivals.length > RIVALS_SHOWN ? ` and ${formatCount(rivals.length - RIVALS_SHOWN)} more` : "";
   const tie = rivals.length ? [" Within the intervals it is a tie with ", ...named, `${more}.`] : [];
-  return ["Rent ", { name: best.candidate.title }, ":", ...runWords(best), ":", ...claim, ...tie];
+  return ["Rent ", { name: best.candidate.title }, ":", ...runParts(best), ":", ...claim, ...tie];
 }
 
-function timesWords(ratio) {
+function ratioText(ratio) {
   return ratio < 999.5 ? significant(ratio, 3) : grouped(fixed(ratio, 0));
 }
 
 /** Advantages and disadvantages of the candidate with the best score against the preferred one. */
 function givenUp(best, leader, aim, { weights }) {
   const [over, against] = [[], []];
-  for (const { name, fields: [field], words } of MEASURES) {
+  for (const { name, fields: [field], format } of MEASURES) {
     const [mine, its] = [best[field], leader[field]];
-    if (weights[name]) over.push(`${words(its)} instead of ${words(mine)}`);
-    else against.push(`its ${name} is ${mine ? `${timesWords(its / mine)} times` : "more than"} that of the choice (${words(its)})`);
+    if (weights[name]) over.push(`${format(its)} instead of ${format(mine)}`);
+    else against.push(`its ${name} is ${mine ? `${ratioText(its / mine)} times` : "more than"} that of the choice (${format(its)})`);
   }
   const claim = ` has the ${aim}, ${over.join(", ")}, but ${against.join(", ")}.`;
   return ["By the estimates alone ", { name: leader.candidate.title }, claim];
