@@ -17,6 +17,7 @@ import pytest
 
 from vmselect.probe import environment
 from vmselect.probe.environment import AZURE_ASSET_TAG, locate
+from vmselect.probe.keras_fit import FitFacts
 from vmselect.records.record import Placement
 
 # -- machine -----------------------------------------------------------------------------------------------------------
@@ -26,52 +27,46 @@ class NVMLError(Exception):
     pass
 
 
-def fake_driver(**answers: Any) -> SimpleNamespace:
-    def refuse(*_: Any) -> None:
-        raise NVMLError("not supported")
+class Driver:
+    """NVIDIA's binding with these functions; all others are not supported."""
 
-    names = [
-        "nvmlInit",
-        "nvmlShutdown",
-        "nvmlSystemGetDriverVersion",
-        "nvmlDeviceGetCount",
-        "nvmlDeviceGetHandleByIndex",
-        "nvmlDeviceGetName",
-        "nvmlDeviceGetMemoryInfo",
-        "nvmlDeviceGetPowerManagementLimit",
-    ]
-    return SimpleNamespace(NVMLError=NVMLError, **{name: answers.get(name, refuse) for name in names})
+    NVMLError = NVMLError
+
+    def __init__(self, **functions: Any) -> None:
+        self._functions = functions
+
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*_: Any) -> None:
+            raise NVMLError("not supported")
+
+        return self._functions.get(name, refuse)
 
 
-def test_gpus_as_the_driver_describes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = fake_driver(
-        nvmlInit=lambda: None,
-        nvmlSystemGetDriverVersion=lambda: b"550.54",
-        nvmlDeviceGetCount=lambda: 2,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetName=lambda handle: "Tesla T4" if handle else b"Tesla V100",
-        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=16 << 30),
-        nvmlDeviceGetPowerManagementLimit=lambda handle: 70_000,
-    )
+GPUS = {"nvmlInit": lambda: None, "nvmlDeviceGetCount": lambda: 2, "nvmlDeviceGetHandleByIndex": lambda index: index}
+FACTS = {
+    "nvmlSystemGetDriverVersion": lambda: b"550.54",
+    "nvmlDeviceGetName": lambda handle: "Tesla T4" if handle else b"Tesla V100",
+    "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=16 << 30),
+    "nvmlDeviceGetPowerManagementLimit": lambda handle: 70_000,
+}
+
+
+@pytest.mark.parametrize(
+    ("driver", "expected"),
+    [
+        (Driver(**GPUS, **FACTS), [(name, 16 << 30, "550.54", 70.0) for name in ("Tesla V100", "Tesla T4")]),
+        (Driver(**GPUS), [("unknown GPU", None, None, None)] * 2),
+        (Driver(), []),
+        (None, []),
+    ],
+    ids=["all facts", "no facts", "no driver", "not installed"],
+)
+def test_gpus_as_the_driver_describes_them(
+    driver: Any, expected: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", driver)
-    first, second = environment.read_gpus()
-    assert (first.name, second.name) == ("Tesla V100", "Tesla T4")
-    assert (first.memory_bytes, first.driver, first.power_limit_watts) == (16 << 30, "550.54", 70.0)
-
-
-def test_a_driver_that_supports_little_still_reports_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = fake_driver(
-        nvmlInit=lambda: None, nvmlDeviceGetCount=lambda: 1, nvmlDeviceGetHandleByIndex=lambda index: 7
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", driver)
-    (gpu,) = environment.read_gpus()
-    assert (gpu.name, gpu.memory_bytes, gpu.driver) == ("unknown GPU", None, None)
-
-
-@pytest.mark.parametrize("driver", [fake_driver(), None], ids=["no driver", "not installed"])
-def test_without_a_driver_there_are_no_gpus(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", driver)
-    assert environment.read_gpus() == ()
+    found = [(gpu.name, gpu.memory_bytes, gpu.driver, gpu.power_limit_watts) for gpu in environment.read_gpus()]
+    assert found == expected
 
 
 def test_the_processor(tmp_path: Path) -> None:
@@ -133,6 +128,26 @@ def test_workers_per_machine(
     if local is not None:
         monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
     assert environment.read_framework(None, "numpy")["workers_per_machine"] == expected
+
+
+@pytest.mark.parametrize(
+    ("backend", "shards", "given", "counted"),
+    [
+        ("tensorflow", None, 96, 96),  # the batch of all workers is given, and counted once
+        ("jax", False, 32, 96),  # each has its own, and all are counted
+        ("jax", True, 96, 96),  # Keras splits what is given
+        ("torch", None, 32, 32),  # each has its own, and counts only that
+    ],
+)
+def test_batch_size_is_that_of_all_workers(
+    backend: str, shards: bool | None, given: int, counted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distribution = SimpleNamespace(distribution=lambda: SimpleNamespace(auto_shard_dataset=shards))
+    monkeypatch.setitem(sys.modules, "keras", SimpleNamespace(distribution=distribution))  # type: ignore[arg-type]
+    feeders, counters = environment.count_feeders(3, backend)
+    assert FitFacts(batch_size=given, partial_batch=given // 2).times(feeders).batch_size == 96
+    assert counted * counters == 96
+    assert environment.count_feeders(1, backend) == (1, 1)
 
 
 @pytest.mark.parametrize(

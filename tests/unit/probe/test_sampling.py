@@ -99,22 +99,14 @@ def test_a_day_takes_bounded_memory_and_keeps_exact_sums():
     assert 5 * MAX_ROWS_PER_PHASE <= MAX_SAMPLES
 
 
-def test_values_that_are_missing_or_not_finite():
+def test_series_have_gaps_and_no_single_cores():
     tally = Tally()
-    tally.add("steady_steps", 1.0, 1.0, {"a": 1.0, "b": float("nan")})
+    tally.add("steady_steps", 1.0, 1.0, {"a": 1.0, "b": float("nan"), "core0_share": 1.0})
     tally.add("steady_steps", 2.0, 1.0, {"b": 2.0})
     tally.add("steady_steps", 3.0, 1.0, {})
     usage = tally.build(1.0, Limits())
     assert usage.series == {"a": (1.0, None), "b": (None, 2.0)}
-    assert list(usage.quantities()) == ["a", "b"]
-
-
-def test_single_cores_make_no_series():
-    tally = Tally()
-    tally.add("steady_steps", 1.0, 1.0, {"core0_share": 1.0, "cpu_share": 1.0})
-    usage = tally.build(1.0, Limits())
-    assert list(usage.series) == ["cpu_share"]
-    assert usage.mean("core0_share") == 1.0
+    assert list(usage.quantities()) == ["a", "core0_share", "b"]
 
 
 def test_columns_that_differ_in_length_are_refused():
