@@ -144,13 +144,10 @@ def test_epoch_curves_are_medians_per_machine_of_the_first_metric() -> None:
         epoch_curves_chart([])
 
 
-def test_the_page_holds_usage_and_epoch_curves() -> None:
+def test_the_page_holds_a_bounded_part_of_usage_and_epoch_curves() -> None:
     page = page_data(vs.rank([PROFILE], epochs=10))["page"]
     assert page["usage"] == [usage_points(PROFILE.title, USAGE)]
     assert page["epoch_curves"] == epoch_curve_points([PROFILE])
-
-
-def test_what_the_page_holds_is_bounded() -> None:
     long = Usage(
         interval_seconds=1.0,
         seconds=tuple(float(i + 1) for i in range(4_000)),
