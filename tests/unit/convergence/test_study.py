@@ -40,13 +40,6 @@ def test_more_repetitions_that_agree_narrow_the_interval() -> None:
     assert widths == sorted(widths, reverse=True)
 
 
-def test_repetitions_that_disagree_widen_it() -> None:
-    calm = vs.ConvergenceStudy.from_epochs({64: [19, 20, 21]}).epochs(64)
-    wild = vs.ConvergenceStudy.from_epochs({64: [5, 20, 35]}).epochs(64)
-    assert wild.high > calm.high
-    assert wild.low < calm.low
-
-
 def test_the_rate_of_learning_is_interpolated() -> None:
     found = vs.ConvergenceStudy.from_epochs({64: 10, 256: 30}).epochs(128)
     assert found.source == "interpolated"

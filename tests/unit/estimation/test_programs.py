@@ -145,12 +145,6 @@ def test_the_command_shows_each_fit_and_their_sum(tmp_path: Path) -> None:
     assert "all" in run(tmp_path)
 
 
-def test_without_epochs_the_command_takes_those_of_the_program(tmp_path: Path) -> None:
-    (row,) = estimate_rows(tmp_path, [profile(0.1, 1)])
-    assert row["epochs"] == 10
-    assert "fit" not in row
-
-
 def test_one_machine_that_cannot_be_estimated_does_not_hide_the_other(tmp_path: Path) -> None:
     broken = profile(0.1, 1, machine="small").model_copy(update={"outcome": "out_of_memory"})
     save(tmp_path, profile(0.1, 1), broken)
@@ -166,15 +160,6 @@ def test_the_command_shows_the_other_fits_and_names_the_excluded_one(tmp_path: P
     assert result.exit_code == 2
     assert [(row["fit"], row["fits"]) for row in json.loads(result.stdout)] == [(1, 1), (3, 1), ("all but 2", 2)]
     assert "fit 2." in result.stderr
-
-
-def test_one_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
-    save(tmp_path, profile(0.1, 1))
-    (tmp_path / "broken.json").write_text("{")
-    result = CliRunner().invoke(app, [str(tmp_path), "--format", "json"])
-    assert result.exit_code == 2
-    assert [row["instance_type"] for row in json.loads(result.stdout)] == ["p3.2xlarge"]
-    assert "broken.json" in result.stderr
 
 
 def two_phases(batch_size: int, process: str, step: float) -> list[vs.Profile]:
@@ -222,12 +207,6 @@ def test_a_program_at_a_batch_size_that_was_asked_for(tmp_path: Path, size: int,
     assert steady == pytest.approx([999 * step, 999 * 2 * step], rel=0.01)
 
 
-def test_a_loop_at_a_batch_size_that_was_asked_for_is_all_its_fits(tmp_path: Path) -> None:
-    save(tmp_path, *(profile(0.1, number) for number in range(1, 6)))
-    rows = json.loads(run(tmp_path, "--batch-size", 32, "--format", "json"))
-    assert [(row["fit"], row["fits"]) for row in rows] == [(1, 5), ("all", 5)]
-
-
 def test_a_program_over_several_batch_sizes_is_interpolated(tmp_path: Path) -> None:
     save(tmp_path, profile(0.1, 1, batch_size=32), profile(0.2, 2, batch_size=64))
     (row,) = json.loads(run(tmp_path, "--batch-size", 48, "--steps-per-epoch", 100, "--format", "json"))
@@ -269,3 +248,12 @@ def test_estimates_in_a_notebook_name_every_term_and_escape_names() -> None:
     assert both.count("<tr>") == 3
     assert "&lt;i&gt;tuned" in both
     assert "<b>" not in both
+
+
+def test_one_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    save(tmp_path, profile(0.1, 1))
+    (tmp_path / "broken.json").write_text("{")
+    result = CliRunner().invoke(app, [str(tmp_path), "--format", "json"])
+    assert result.exit_code == 2
+    assert [row["instance_type"] for row in json.loads(result.stdout)] == ["p3.2xlarge"]
+    assert "broken.json" in result.stderr

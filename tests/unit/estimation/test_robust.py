@@ -18,7 +18,6 @@ from vmselect.estimation.autotune_wait import (
     split_wait,
 )
 from vmselect.records import Boundary, Epoch, Pause, Profile, Validation
-from vmselect.records.usage import Summary, Usage
 from vmselect.units import format_seconds, format_usd
 
 STEP = 0.1
@@ -76,12 +75,6 @@ def test_every_term_counts_as_often_as_it_occurs() -> None:
         }
     )
     assert estimate.seconds == pytest.approx(sum(estimate.terms.values()))
-
-
-def test_one_epoch_has_no_boundary_and_no_later_validation() -> None:
-    terms = vs.estimate(make(QUIET, boundary=0.3, validations=[1.0, 0.4]), epochs=1).terms
-    assert "epoch_boundaries" not in terms
-    assert "later_validations" not in terms
 
 
 @pytest.mark.parametrize("place", [(0, 3), (0, 12), (1, 0), (1, 19)])
@@ -154,13 +147,6 @@ def test_later_validation_from_the_batches_of_the_first() -> None:
     assert "one-validation" in codes(estimate)
 
 
-def test_a_truncated_second_validation_is_stretched_to_its_batches() -> None:
-    whole = Validation(epoch=0, seconds=2.0 + 19 * 0.02, batches=20, batch_seconds=(2.0, *[0.02] * 19))
-    cut = Validation(epoch=1, seconds=0.06, batches=3, batch_seconds=(0.02,) * 3, truncated=True)
-    estimate = vs.estimate(make(QUIET, validations=[whole, cut]), epochs=11)
-    assert estimate.terms["later_validations"] == pytest.approx(10 * 20 * 0.02)
-
-
 def test_validations_of_one_epoch_add_up_and_a_test_at_the_end_comes_once() -> None:
     """As in a loop that looks at its training data and at its test data after each epoch."""
     passes = [Validation(epoch=n, seconds=s) for n, s in ((0, 8.0), (0, 2.5), (1, 7.0), (1, 2.0))]
@@ -189,13 +175,6 @@ def test_validation_every_second_epoch() -> None:
     assert [round(model.seconds(n) - 2 - 3 - (100 * n - 1) * STEP, 6) for n in (1, 2, 3, 4, 7)] == [0, 1, 1, 1.4, 1.8]
 
 
-def test_an_epoch_profile_needs_no_steps() -> None:
-    profile = vs.Profile.from_times(init_seconds=1.0, first_epoch_seconds=14.0, later_epoch_seconds=[10.0, 10.2, 9.8])
-    estimate = vs.estimate(profile, epochs=20)
-    assert estimate.seconds == pytest.approx(1.0 + 14.0 + 19 * 10.0)
-    assert estimate.low < estimate.seconds < estimate.high
-
-
 @pytest.mark.parametrize(("readings", "assumed"), [(1, True), (2, False), (3, False)])
 def test_two_batches_of_a_validation_that_was_cut_are_better_than_a_guess(readings: int, assumed: bool) -> None:
     cut = Validation(epoch=0, seconds=0.2 * readings, truncated=True, batch_seconds=(0.2,) * readings)
@@ -222,12 +201,6 @@ def test_the_first_validation_counts_as_it_was() -> None:
     assert terms["later_validations"] == pytest.approx(10 * 0.22)
 
 
-def test_validation_readings_of_several_batches() -> None:
-    seen = Validation(epoch=0, seconds=2.0 + 3 * 0.1, batches=20, batch_seconds=(2.0, 0.1, 0.1, 0.1))
-    profile = make(QUIET, validations=[seen], steps_per_execution=5)
-    assert vs.estimate(profile, epochs=11).terms["later_validations"] == pytest.approx(10 * 4 * 0.1)
-
-
 def boundaries_of(profile: Profile, *parts: tuple[float | None, float], epochs: int = 10) -> float:
     """The term, from boundaries of so many seconds before the validation and after it; the last is the final one."""
     boundaries = [
@@ -249,10 +222,6 @@ def test_the_first_epoch_is_wrapped_up_more_slowly_and_the_last_opens_no_other()
     wrap_ups, openings, final = 0.12 + 9 * 0.01, 9 * 0.3, 0.002
     assert boundaries_of(make(QUIET), (0.12, 0.3), (0.01, 0.002)) == pytest.approx(wrap_ups + openings + final)
     assert boundaries_of(make(QUIET), (0.12, 0.3), (0.01, 0.002), epochs=1) == pytest.approx(0.12 + final)
-
-
-def test_a_first_wrap_up_alone_counts_once() -> None:
-    assert boundaries_of(make([[STEP] * 20]), (0.12, 0.002)) == pytest.approx(0.122)
 
 
 def test_boundaries_that_were_not_watched_in_parts_count_whole() -> None:
@@ -313,15 +282,6 @@ def test_a_ranking_has_the_cost_of_waits_at_each_epoch_count() -> None:
         assert f"that is {format_seconds(seconds)}, {format_usd(seconds / 500)} of the bill." in finding.message
 
 
-def test_how_busy_all_programs_kept_the_processor_counts_where_it_was_sampled() -> None:
-    profile, idle = waiting(busy=0.5), {}
-    for share in (0.1, 0.9):
-        summary = Summary(count=9, seconds=9.0, mean=share, maximum=share, p50=share, p95=share)
-        usage = Usage(interval_seconds=1.0, phases={"steady_steps": {"usable_cpu_share": summary}})
-        idle[share] = fit_runtime(profile.model_copy(update={"usage": usage})).idle_seconds
-    assert idle[0.1] < fit_runtime(profile).idle_seconds < idle[0.9]
-
-
 def test_waits_are_rare_where_a_core_is_always_free() -> None:
     """As on the machines of most GPUs, whose processors have little to do."""
     one = waiting(busy=0.9)
@@ -342,11 +302,6 @@ def test_a_wait_that_was_seen_is_replaced_by_that_of_a_whole_epoch() -> None:
     assert seen.terms["epoch_boundaries"] < 100 * (WAIT + 0.1)
     idle = fit_runtime(waiting(boundary=0.33)).idle_seconds
     assert seen.terms["epoch_boundaries"] == pytest.approx(100 * idle, abs=0.1)
-
-
-def test_complete_epochs_show_more_about_waits_than_truncated_ones() -> None:
-    cut, whole = (fit_runtime(waiting(truncated=truncated)).idle_seconds for truncated in (True, False))
-    assert whole < cut  # none was seen after either
 
 
 def test_a_boundary_of_a_whole_epoch_of_unknown_length_counts_as_it_was_seen() -> None:
@@ -454,19 +409,6 @@ def test_a_machine_whose_speed_changed_within_seconds_may_run_the_training_at_an
     calm, drifting = widths(1.0, 1.0, 1.0, 1.0), widths(0.9, 1.1, 1.1, 0.9)
     # It may be that of its fastest tenth or of its slowest, which each epoch as a whole does not show.
     assert min(drifting) > 0.15 > max(calm)
-
-
-def test_pauses_over_the_whole_heap_and_those_of_compiling_count_once() -> None:
-    none = vs.estimate(make(QUIET), epochs=10)
-    seen = [(0, 0, 0.02, False), (0, 5, 0.01, False), (0, 9, 0.30, True), (1, 4, 0.25, True)]
-    pauses = tuple(
-        Pause(cause="garbage collection", epoch=epoch, batch=batch, seconds=seconds, whole_heap=whole)
-        for epoch, batch, seconds, whole in seen
-    )
-    each = 0.01 / 42  # of the 42 steps recorded
-    assert vs.estimate(with_timeline(make(QUIET), pauses=pauses), epochs=10).seconds - none.seconds == pytest.approx(
-        0.02 + 0.30 + 0.25 + 1000 * each
-    )
 
 
 def test_pauses_count_by_how_they_recur() -> None:

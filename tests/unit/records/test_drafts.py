@@ -77,13 +77,6 @@ def test_a_writer_that_lives_is_left_alone_and_a_dead_one_recovered(tmp_path: Pa
     assert vs.load_profiles(tmp_path) == [profile]
 
 
-def test_a_copied_folder_has_no_writer(tmp_path: Path, writer) -> None:
-    writer(tmp_path / "here")
-    shutil.copytree(tmp_path / "here", tmp_path / "there")
-    assert len(vs.load_profiles(tmp_path / "there")) == 1
-    assert not names(tmp_path / "there")[0].startswith(".")
-
-
 def test_the_end_gives_the_record_its_name_and_leaves_nothing(tmp_path: Path) -> None:
     for target in (tmp_path / "folder", tmp_path / "file" / "p.json"):
         first, last = make_box(), make_box(0.2)
@@ -210,3 +203,10 @@ def test_a_link_that_came_since_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "p.json").symlink_to(old.save(tmp_path / "old.json"))
     assert sorted(one.id for one in vs.load_profiles(tmp_path)) == sorted([old.id, old.id, new.id])
     assert vs.Profile.load(tmp_path / "p.json") == old
+
+
+def test_a_copied_folder_has_no_writer(tmp_path: Path, writer) -> None:
+    writer(tmp_path / "here")
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    assert len(vs.load_profiles(tmp_path / "there")) == 1
+    assert not names(tmp_path / "there")[0].startswith(".")
