@@ -111,7 +111,7 @@ def report(cases: list[Case]) -> None:
             errors = [abs(case.found.value / case.end - 1) for case in some]
             below = np.mean([case.end < case.found.low for case in some])
             above = np.mean([case.end > case.found.high for case in some])
-            unsure = np.mean([not case.found.can_tell for case in some])
+            unsure = np.mean([not case.found.is_usable for case in some])
             print(
                 f"| {' and '.join(sources)}, {group} | {share:.0%} | {len(some)} | {np.mean(errors):.1%} | "
                 f"{np.median(errors):.1%} | {1 - below - above:.0%} | {below:.0%} | {above:.0%} | {unsure:.0%} |"

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
@@ -56,6 +56,7 @@ def profile_of(times: dict[str, object], scale: float = 1.0) -> vs.Profile:
     return vs.Profile.from_times(**scaled)  # type: ignore[arg-type]
 
 
+@settings(deadline=None)  # the first example imports scipy
 @given(any_times, epochs)
 def test_terms_sum_to_the_seconds_and_the_interval_holds_them(times: dict[str, object], n: int) -> None:
     profile = profile_of(times)

@@ -49,25 +49,16 @@ def fit_runtime(
     *,
     workload: Workload | None = None,
     method: str = "robust",
-    batch_size: int | None = None,
-    examples: int | None = None,
-    validation_examples: int | None = None,
-    steps_per_epoch: float | None = None,
     confidence: float = 0.9,
     boot_seconds: float = 0.0,
+    **fields: Any,
 ) -> RuntimeModel:
-    """The runtime of a training for every number of epochs. The arguments are those of :func:`estimate`."""
+    """The runtime of a training for every number of epochs. ``fields`` are those of :class:`Workload`."""
     measured = read_records(profiles, Profile)
     title = measured[0].title
     method = check_choice(f"{title}: method", method, tuple(METHODS))
     boot_seconds = check_seconds(f"{title}: boot_seconds", boot_seconds)
     confidence = check_share(f"{title}: confidence", confidence, least=0.5, most=0.999)
-    fields = {
-        "batch_size": batch_size,
-        "examples": examples,
-        "validation_examples": validation_examples,
-        "steps_per_epoch": steps_per_epoch,
-    }
     try:
         wanted = Workload.merge(workload, fields)
     except ArgumentError as wrong:

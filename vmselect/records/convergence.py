@@ -136,13 +136,13 @@ class Curve(Part):
 class EpochsForecast:
     """Epochs until the metric stabilizes, forecast from the first part of a run. Unpacks as ``value, low, high``.
 
-    ``can_tell`` is False, with the ``reason``, where the forecast is too uncertain to use.
+    ``is_usable`` is False, with the ``reason``, where the forecast is too uncertain to use.
     """
 
     value: float
     low: float
     high: float
-    can_tell: bool
+    is_usable: bool
     reason: str
 
     @property
@@ -228,10 +228,10 @@ class ConvergenceRun(Part):
         quantile = statistics.NormalDist().inv_cdf
         high = patience * HIGH_PATIENCES ** (quantile(0.5 + confidence / 2) / quantile(0.95))
         value, low, high = (seen + more for more in (patience, low, high))
-        can_tell, reason = True, f"the run has {len(known)} values of {rule.monitor}"
+        is_usable, reason = True, f"the run has {len(known)} values of {rule.monitor}"
         if high > MAX_RATIO * low:
-            can_tell, reason = False, f"the interval {low:.0f} to {high:.0f} is too wide to act on"
-        return EpochsForecast(value, low, high, can_tell, reason)
+            is_usable, reason = False, f"the interval {low:.0f} to {high:.0f} is too wide to act on"
+        return EpochsForecast(value, low, high, is_usable, reason)
 
     @property
     def title(self) -> str:

@@ -20,7 +20,7 @@ from vmselect.records.usage import Summary, Usage
 
 
 @pytest.mark.parametrize(
-    ("waited", "cut_short", "says"),
+    ("waited", "cut_short", "weights"),
     [
         (None, False, (0.0, 0.0)),
         (None, True, (0.0, 0.0)),
@@ -30,8 +30,8 @@ from vmselect.records.usage import Summary, Usage
         (False, False, (0.0, 1.0)),
     ],
 )
-def test_what_a_boundary_says_about_waits(waited: bool | None, cut_short: bool, says: tuple[float, float]) -> None:
-    assert weigh_evidence(waited, cut_short=cut_short) == says
+def test_weights_of_a_boundary(waited: bool | None, cut_short: bool, weights: tuple[float, float]) -> None:
+    assert weigh_evidence(waited, cut_short=cut_short) == weights
 
 
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 3), (3, 3), (8, 3)])

@@ -155,7 +155,7 @@ def test_validations_scale_by_their_batches() -> None:
     assert later(validating(10, 10), validation_examples=640) == pytest.approx(10 * 1.0)
     probed, more = validating(10, 10), vs.Workload(validation_steps=1_000)
     assert vs.estimate(probed, phases=[(11, probed)], workload=more).terms["later_validations"] == pytest.approx(1_000)
-    # fit(validation_steps=500) over data of ten batches: as it was measured, whatever the argument said
+    # fit(validation_steps=500) over data of ten batches: as it was measured, whatever the argument
     assert later(validating(10, 10, validation_steps=500)) == pytest.approx(10 * 1.0)
     assert later(validating(10, 10, validation_steps=500), validation_steps=500) == pytest.approx(10 * 1.0)
     assert later(validating(), validation_steps=30) == pytest.approx(10 * 0.35 * 0.1 * 30)  # assumed

@@ -211,7 +211,7 @@ def check(*batches: float, more: float = 0.0, truncated: bool = False, of: int |
     ("validation", "batches", "covers", "seconds"),
     [
         (check(1.0, 0.1, 0.1, 0.1, 5.1, more=0.5), None, 1, 0.5 + 1.0 + 4 * 0.1),  # without its stall
-        (check(1.0, 0.1, 0.1, 5.1, more=0.5), None, 1, 6.8),  # too few to tell
+        (check(1.0, 0.1, 0.1, 5.1, more=0.5), None, 1, 6.8),  # too few
         (check(1.0, 0.1, 0.1, 0.1, 5.1, of=9), None, 2, 1.0 + 7 * 0.05),
         (check(1.0, 0.1, 0.1, 0.1, 5.1, of=10), None, 2, 1.0 + 8 * 0.05),
         (check(1.0, 0.1, 0.1, 0.1, 5.1, of=11), None, 2, 6.4),  # one reading was not kept
@@ -238,7 +238,7 @@ def test_later_validations_from_the_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "compiling", "first", "later", "code"),
+    ("given", "compiling", "first", "later", "code"),
     [
         ({"validation_steps": 20}, 3.0, [3.7, 0.42, 0.7], [0.7, 0.42, 0.7], "validation-assumed"),
         ({"validation_examples": 80, "batch_size": 32}, 0.0, [0.0875, 0.0525, 0.0875], None, "validation-assumed"),
@@ -247,16 +247,16 @@ def test_later_validations_from_the_first() -> None:
         ({"validation_examples": 80}, 0.0, [0.0, 0.0, 0.0], [0.0, 0.0, 0.0], None),
     ],
 )
-def test_a_validation_that_nobody_measured(said: Any, compiling: float, first: Any, later: Any, code: Any) -> None:
+def test_an_unmeasured_validation_is_assumed(given: Any, compiling: float, first: Any, later: Any, code: Any) -> None:
     seen = Readings(first_validations=[[check(compiling, truncated=True)]] if compiling else [])
-    found = _assume(probed(), seen, Workload(**said), STEP)
+    found = _assume(probed(), seen, Workload(**given), STEP)
     assert numbers(found.first)[:3] == pytest.approx(first)
     assert numbers(found.later)[:3] == pytest.approx(first if later is None else later)
     assert [finding.code for finding in found.findings] == ([code] if code else [])
 
 
 @pytest.mark.parametrize(
-    ("setup", "said", "scale"),
+    ("setup", "given", "scale"),
     [
         ({"validation_examples": 80}, {"validation_examples": 200}, 2.5),
         ({"validation_examples": 80}, {"validation_examples": 80}, 1.0),
@@ -267,8 +267,8 @@ def test_a_validation_that_nobody_measured(said: Any, compiling: float, first: A
         ({"validation_steps": 4}, {"validation_examples": 65, "batch_size": 32}, 0.75),
     ],
 )
-def test_how_much_longer_another_validation_is(setup: Any, said: Any, scale: float) -> None:
-    assert _scale(probed(**setup), Readings(), Workload(**said)) == scale
+def test_validations_scale_with_their_size(setup: Any, given: Any, scale: float) -> None:
+    assert _scale(probed(**setup), Readings(), Workload(**given)) == scale
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,8 @@ def test_one_fit_that_cannot_be_estimated_does_not_hide_the_others() -> None:
 
 def test_the_batch_size_of_a_workload_is_used() -> None:
     runs = [*two_phases(32, "1-a", 0.1), *two_phases(64, "2-b", 0.2)]
-    for said in ({"batch_size": 64}, {"workload": vs.Workload(batch_size=64)}):
-        assert [fit.batch_size for fit in estimate_fits(runs, **said).fits] == [64, 64]
+    for given in ({"batch_size": 64}, {"workload": vs.Workload(batch_size=64)}):
+        assert [fit.batch_size for fit in estimate_fits(runs, **given).fits] == [64, 64]
 
 
 def test_a_program_without_an_estimable_fit_is_an_error() -> None:
@@ -200,8 +200,8 @@ def test_two_records_of_one_fit_are_no_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("size", "step"), [(32, 0.1), (48, 0.15)])
 def test_a_program_at_a_batch_size_that_was_asked_for(tmp_path: Path, size: int, step: float) -> None:
     save(tmp_path, *two_phases(32, "1-a", 0.1), *two_phases(64, "2-b", 0.2))
-    said = ("--batch-size", size, "--steps-per-epoch", 100)
-    rows = json.loads(run(tmp_path, *said, "--terms", "--format", "json"))
+    given = ("--batch-size", size, "--steps-per-epoch", 100)
+    rows = json.loads(run(tmp_path, *given, "--terms", "--format", "json"))
     assert [(row["fit"], row["batch_size"]) for row in rows] == [(1, size), (2, size), ("all", size)]
     steady = [row["steady_iterations"] for row in rows[:-1]]
     assert steady == pytest.approx([999 * step, 999 * 2 * step], rel=0.01)
@@ -232,9 +232,9 @@ def test_validation_steps_are_ambiguous_for_phases_of_other_batch_sizes() -> Non
         setup = {"validation_steps": 3200 // batch_size}
         return make_profile(batch_size=batch_size, validation_seconds=[2.0, 1.0], setup=setup)
 
-    small, large, said = at(64), at(128), vs.Workload(validation_steps=50)
+    small, large, given = at(64), at(128), vs.Workload(validation_steps=50)
     with pytest.raises(vs.errors.EstimateError, match="validation_examples="):
-        vs.estimate(small, workload=said, phases=[(10, 1.0), (5, large)])
+        vs.estimate(small, workload=given, phases=[(10, 1.0), (5, large)])
 
 
 def test_estimates_in_a_notebook_name_every_term_and_escape_names() -> None:

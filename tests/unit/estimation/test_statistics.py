@@ -23,7 +23,7 @@ def numbers(level: Level) -> list[float]:
 @pytest.mark.parametrize(
     ("seconds", "mean", "stall"),
     [
-        ([1.0, 1.0, 9.0], 11 / 3, 0.0),  # too few to tell which one stands out
+        ([1.0, 1.0, 9.0], 11 / 3, 0.0),  # too few
         ([1.0, 1.0, 1.0, 9.0], 1.0, 8.0),
         ([1.0, 1.0, 1.0, 3.0], 1.5, 0.0),  # two steps too long is not more than two
         ([1.0, 1.0, 1.0, 3.5], 1.3125, 1.25),
@@ -74,7 +74,7 @@ def test_a_multiple_of_a_level() -> None:
 @pytest.mark.parametrize(
     ("values", "drift"),
     [
-        ([1.0] * 5 + [1.2] * 5, 0.0),  # two blocks do not tell
+        ([1.0] * 5 + [1.2] * 5, 0.0),  # two blocks are too few
         ([1.0] * 5 + [1.2] * 5 + [1.4] * 4, 0.0),
         ([1.0] * 5 + [1.2] * 5 + [1.4] * 5, 0.2 / 1.2),
         ([level + by for level in (1.0, 1.2, 1.4) for by in (-0.1, 0.0, 0.1, 0.0, 0.0)], math.sqrt(0.039) / 1.2),
@@ -100,7 +100,7 @@ def test_an_uncertain_outlier_counts_half_at_its_rate_and_half_once(covers: int)
             <= level.value + level.half_width_above
         )
     assert locate([1.0] * 38 + [4.0] * 2).value == pytest.approx(1.15), "two of them recur"
-    assert locate([1.0] * 2 + [4.0]).value == pytest.approx(2.0), "three readings tell nothing"
+    assert locate([1.0] * 2 + [4.0]).value == pytest.approx(2.0), "three readings are too few"
 
 
 def test_squares_of_half_widths_add() -> None:

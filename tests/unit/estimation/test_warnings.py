@@ -64,7 +64,7 @@ def test_a_lone_stall_and_a_long_boundary() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "expected"),
     [
         ([1.0] * 10 + [1.25] * 10, True),
         ([1.0] * 10 + [1.2] * 10, False),  # 0.2 of 1.1
@@ -73,32 +73,32 @@ def test_a_lone_stall_and_a_long_boundary() -> None:
         ([4.0] * 10 + [5.0] * 10 + [5.0] * 10, False),  # a fifth is not more than a fifth
     ],
 )
-def test_a_speed_that_changed_by_more_than_a_fifth(seconds: list[float], told: bool) -> None:
-    assert ("changing-speed" in find_codes(seconds)) is told
+def test_a_speed_that_changed_by_more_than_a_fifth(seconds: list[float], expected: bool) -> None:
+    assert ("changing-speed" in find_codes(seconds)) is expected
     assert "changing-speed" not in find_codes(seconds, unit="epoch")
 
 
-@pytest.mark.parametrize(("longest", "told"), [(0.5, False), (0.51, True)])
-def test_waits_are_named_from_a_twentieth_of_the_epoch_on(longest: float, told: bool) -> None:
+@pytest.mark.parametrize(("longest", "expected"), [(0.5, False), (0.51, True)])
+def test_waits_are_named_from_a_twentieth_of_the_epoch_on(longest: float, expected: bool) -> None:
     waiting = Waiting(Level(0.25, 0.0, 0.0, 0.0), 0.4, longest)
-    assert ("waits-between-epochs" in find_codes(boundaries=Boundaries(waiting=waiting))) is told
+    assert ("waits-between-epochs" in find_codes(boundaries=Boundaries(waiting=waiting))) is expected
 
 
 @pytest.mark.parametrize(
-    ("longest", "epochs", "told"), [(0.5, None, False), (0.51, None, True), (2.0, 4, False), (2.1, 4, True)]
+    ("longest", "epochs", "expected"), [(0.5, None, False), (0.51, None, True), (2.0, 4, False), (2.1, 4, True)]
 )
 def test_a_wait_at_the_end_is_named_from_a_twentieth_of_the_training_on(
-    longest: float, epochs: int | None, told: bool
+    longest: float, epochs: int | None, expected: bool
 ) -> None:
     last = Waiting(Level(0.3, 0.0, 0.0, 0.0), 0.4, longest)
     found = find_codes(boundaries=Boundaries(last_waiting=last), epochs=epochs)
-    assert ("waits-at-the-end" in found) is told
+    assert ("waits-at-the-end" in found) is expected
 
 
-@pytest.mark.parametrize(("ending", "told"), [(0.5, False), (0.51, True)])
-def test_saves_of_the_best_are_named_from_a_twentieth_of_the_epoch_on(ending: float, told: bool) -> None:
+@pytest.mark.parametrize(("ending", "expected"), [(0.5, False), (0.51, True)])
+def test_saves_of_the_best_are_named_from_a_twentieth_of_the_epoch_on(ending: float, expected: bool) -> None:
     ends = Boundaries(ending=Level(ending, 0.0, 0.0, 0.0))
-    assert ("saves-the-best" in find_codes(boundaries=ends, saving="best")) is told
+    assert ("saves-the-best" in find_codes(boundaries=ends, saving="best")) is expected
     assert not find_codes(boundaries=ends)
 
 
@@ -110,10 +110,10 @@ def test_checkpoints_by_batches(saves: Saves, save_freq: int | None) -> None:
     assert find_codes(saves=saves, saving="batches", save_freq=save_freq) == ["saves-by-batches"]
 
 
-@pytest.mark.parametrize(("now_and_then", "told"), [(0.5, False), (0.51, True)])
-def test_saves_now_and_then_are_named_from_a_twentieth_of_the_epoch_on(now_and_then: float, told: bool) -> None:
+@pytest.mark.parametrize(("now_and_then", "expected"), [(0.5, False), (0.51, True)])
+def test_saves_now_and_then_are_named_from_a_twentieth_of_the_epoch_on(now_and_then: float, expected: bool) -> None:
     found = find_codes(saves=Saves(now_and_then=now_and_then), endings=(7.0, 0.25))
-    assert ("saves-now-and-then" in found) is told
+    assert ("saves-now-and-then" in found) is expected
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_saves_now_and_then_are_named_from_a_twentieth_of_the_epoch_on(now_and_t
         ([10.0, 10.0, 11.1, 11.1], True),
         ([10.0, 10.0, 10.9, 10.9], False),  # less than a tenth
         ([10.0, 10.0, 8.9, 8.9], True),
-        ([10.0, 10.0, 12.0], False),  # too few to tell
+        ([10.0, 10.0, 12.0], False),  # too few
         ([9.5, 10.5, 12.0, 11.0], False),  # four times the noise
         ([9.9, 10.1, 12.0, 12.2], True),
         ([10.0, 10.0, 10.0, 20.0, 11.4, 11.5, 12.2], True),  # the one in the middle belongs to neither half

@@ -14,7 +14,7 @@ from vmselect.records import Epoch
 
 
 @pytest.mark.parametrize(
-    ("said", "steps", "partial"),
+    ("given", "steps", "partial"),
     [
         ({"examples": 1_000}, 16, 40),
         ({"steps_per_epoch": 16, "examples": 1_000}, 16, 40),  # 15 whole batches of 64 and one of 40
@@ -25,9 +25,9 @@ from vmselect.records import Epoch
         ({"partial_batch": 3}, 20, 3),
     ],
 )
-def test_the_smaller_last_batch_of_a_workload(said: dict[str, Any], steps: int, partial: int) -> None:
+def test_the_smaller_last_batch_of_a_workload(given: dict[str, Any], steps: int, partial: int) -> None:
     profile = probed(steps_per_epoch=20, batch_size=64, partial_batch=7)
-    workload = vs.Workload.of(profile, **said)
+    workload = vs.Workload.of(profile, **given)
     assert (workload.steps_per_epoch, workload.partial_batch) == (steps, partial)
 
 

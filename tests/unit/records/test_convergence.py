@@ -99,25 +99,25 @@ def test_the_forecast_is_the_epochs_so_far_plus_the_patience(waited: int, low: i
     values = [0.01 * k for k in range(20 - waited)] + [0.0] * waited
     forecast = make_run(values, stride=stride).forecast()
     assert tuple(forecast) == (25 * stride, low * stride, pytest.approx(stride * (20 + 5 * HIGH_PATIENCES)))
-    assert forecast.can_tell
+    assert forecast.is_usable
 
 
 def test_a_run_that_has_stabilized_is_certain() -> None:
     forecast = make_run(rising(4, 20), stabilised_after=12).forecast()
     assert tuple(forecast) == (12, 12, 12)
-    assert forecast.can_tell
+    assert forecast.is_usable
 
 
 @pytest.mark.parametrize("values", [[], [0.1, 0.2, 0.3], [math.nan, 0.1, 0.2, 0.3, 0.4]])
 def test_too_few_values_give_no_forecast(values: list[float]) -> None:
     forecast = make_run(values).forecast()
-    assert not forecast.can_tell
+    assert not forecast.is_usable
     assert forecast.reason
     assert math.isinf(forecast.value)
 
 
 def test_an_interval_wider_than_a_factor_of_four_is_too_uncertain() -> None:
-    assert not make_run([0.5, 0.4, 0.3, 0.2]).forecast().can_tell
+    assert not make_run([0.5, 0.4, 0.3, 0.2]).forecast().is_usable
 
 
 def test_more_confidence_is_a_wider_interval_around_the_same_value() -> None:
