@@ -125,7 +125,7 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
         apart |= rows["instance_type"].str.match(_GCP_HOST_ONLY)
     if apart.any() and provider != "gcp":
         message = f"{int(apart.sum())} SkyPilot rows price an accelerator without its host; they are excluded."
-        findings.append(Finding("price-rows-left-out", message, "Use the embedded prices of these machines."))
+        findings.append(Finding("price-rows-excluded", message, "Use the embedded prices of these machines."))
     rows.loc[rows["gpu_model"] == "", "gpu_count"] = rows["gpu_count"].fillna(0)
     markets = []
     for market, column in (("on_demand", "Price"), ("spot", "SpotPrice")):
@@ -151,7 +151,7 @@ def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]
     if not names:
         return []
     message = f"Accelerators or hosts that belong to no known machine: {list_some(names, 8)}."
-    return [Finding("price-rows-left-out", message, "Use the embedded prices, or add your own.", "info")]
+    return [Finding("price-rows-excluded", message, "Use the embedded prices, or add your own.", "info")]
 
 
 def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:

@@ -295,7 +295,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         reader = csv.reader(file)
         for cells in reader:
-            if cells and (len(cells) > 1 or cells[0].strip()):
+            if cells and (len(cells) > 1 or cells[0].strip(" \t")):  # pandas skips only these blanks
                 yield reader.line_num, cells
 
 

@@ -188,7 +188,7 @@ def refresh_prices(
         if reason := opened[name].missing():
             if providers is not None:
                 raise RefreshError(f"{name} prices cannot be fetched. {reason}")
-            findings.append(Finding("provider-left-out", f"{name} prices were not fetched.", reason, "info"))
+            findings.append(Finding("provider-excluded", f"{name} prices were not fetched.", reason, "info"))
             end(Progress(name, "", "skipped", reason))
             tasks = [task for task in tasks if task[0] != name]
     for name, region in tasks:

@@ -73,7 +73,7 @@ def build(
         way_out = "" if skip_bad_rows is None else ", or pass skip_bad_rows=True to keep only the other rows"
         raise CatalogError(f"{problem} Correct {'it' if bad.sum() == 1 else 'them'}{way_out}.")
     return frame[~bad].reset_index(drop=True), [
-        Finding("price-rows-left-out", f"Excluded: {problem}", "Correct the source, or add your own prices.")
+        Finding("price-rows-excluded", f"Excluded: {problem}", "Correct the source, or add your own prices.")
     ]
 
 

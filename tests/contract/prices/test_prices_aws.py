@@ -372,7 +372,7 @@ def test_a_broken_product_is_an_error(aws, prices) -> None:
         fetch(prices)
 
 
-def test_without_credentials_it_says_so() -> None:
+def test_missing_credentials_are_reported() -> None:
     assert AwsPrices().missing()
 
 

@@ -60,7 +60,7 @@ def test_a_machine_is_cores_and_memory_and_gpus(cloud, answer, prices) -> None:
     assert not any("V100" in name or market == "spot" for name, market in found)
 
 
-def test_spot_is_told_by_usage_type_or_description(cloud, answer, prices) -> None:
+def test_spot_by_usage_type_or_description(cloud, answer, prices) -> None:
     serve(cloud, answer, CORE, RAM, T4, *SPOT)
     found = fetch(prices)
     assert found["n1-standard-4+1xT4", "spot"] == pytest.approx(4 * 0.01 + 15 * 0.002 + 0.12)
@@ -148,7 +148,7 @@ def test_a_region_without_machines(cloud, answer, prices) -> None:
         fetch(prices, "us-centrall1")
 
 
-def test_without_a_key_it_says_where_to_put_one() -> None:
+def test_a_missing_key_names_the_variable() -> None:
     assert "GOOGLE_API_KEY" in str(GcpPrices().missing())
     assert "hidden-key" not in repr(GcpPrices(api_key="hidden-key").__dict__["_client"])
 
@@ -205,7 +205,7 @@ def test_a_workstation_licence_is_no_gpu(cloud, answer, prices) -> None:
 def test_a_refresh_names_what_got_no_price_and_why(cloud, answer, prices) -> None:
     serve(cloud, answer, CORE, RAM, T4, sku("Nvidia Tesla T4 GPU", 0.36, "GPU"))
     outcome = refresh_prices(["gcp"], sources={"gcp": prices})
-    told = next(str(f) for f in outcome.findings if f.code == "types-without-price")
-    assert "no price of A2 Instance Core" in told or "no price of its GPU, A100" in told
-    assert "2 prices of its GPU, T4" in told
-    assert "its family is not supported" in told
+    message = next(str(f) for f in outcome.findings if f.code == "types-without-price")
+    assert "no price of A2 Instance Core" in message or "no price of its GPU, A100" in message
+    assert "2 prices of its GPU, T4" in message
+    assert "its family is not supported" in message

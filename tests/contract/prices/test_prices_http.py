@@ -84,7 +84,7 @@ def test_a_compressed_answer(cloud, answer, client) -> None:
     assert client.get(cloud.url) == {"rows": list(range(100_000))}
 
 
-def test_nobody_there(waits) -> None:
+def test_no_server(waits) -> None:
     client = JsonClient(attempts=2, timeout_seconds=0.5, sleep=waits.append)
     with pytest.raises(RefreshError):
         client.get("http://127.0.0.1:1/")

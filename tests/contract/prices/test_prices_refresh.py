@@ -22,7 +22,7 @@ from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectE
 
 
 class FakeCloud:
-    """A source that answers what it is told to."""
+    """A source with given answers."""
 
     def __init__(self, provider: str, pattern: str, price: float | None = 0.5, lacks: str | None = None) -> None:
         self.provider = provider
@@ -45,7 +45,7 @@ class FakeCloud:
         return build_table(rows, self.provider, region)
 
 
-def told(outcome: RefreshOutcome, code: str) -> list[str]:
+def messages(outcome: RefreshOutcome, code: str) -> list[str]:
     return [str(finding) for finding in outcome.findings if finding.code == code]
 
 
@@ -81,7 +81,7 @@ def test_one_cloud_that_fails_keeps_its_earlier_prices(aws, azure) -> None:
     aws.fault, azure.price = RefreshError("AWS is down."), 0.7
     outcome = refresh_prices(sources={"aws": aws, "azure": azure}, max_age_hours=0)
     assert {(p.provider, p.state) for p in outcome.parts} == {("aws", "failed"), ("azure", "fetched")}
-    (failure,) = told(outcome, "not-refreshed")
+    (failure,) = messages(outcome, "not-refreshed")
     assert "aws us-east-1" in failure
     catalog = vs.Catalog.refreshed()
     assert catalog.price("small", provider="aws") == 0.5
@@ -115,16 +115,16 @@ def test_a_failed_part_gives_what_was_fetched_before(aws, azure) -> None:
 
 def test_an_answer_that_lost_most_of_a_market_has_a_warning(aws) -> None:
     refresh_prices(sources={"aws": aws})
-    assert told(refresh_prices(sources={"aws": aws}, max_age_hours=0), "prices-lost") == []
+    assert messages(refresh_prices(sources={"aws": aws}, max_age_hours=0), "prices-lost") == []
     spot = {"provider": "aws", "region": "us-east-1", "market": "spot", "usd_per_hour": 0.1, "instance_type": "small"}
     aws.fetch = lambda region, *, progress: build_table([spot], "aws", region)
-    assert len(told(refresh_prices(sources={"aws": aws}, max_age_hours=0), "prices-lost")) == 1
+    assert len(messages(refresh_prices(sources={"aws": aws}, max_age_hours=0), "prices-lost")) == 1
 
 
 def test_each_failed_region_has_a_finding(aws, azure) -> None:
     aws.fault = RefreshError("AWS is down.")
     outcome = refresh_prices(regions=["eu-west-1", "us-east-1", "eastus"], sources={"aws": aws, "azure": azure})
-    first, second = sorted(told(outcome, "not-refreshed"))
+    first, second = sorted(messages(outcome, "not-refreshed"))
     assert "eu-west-1" in first
     assert "us-east-1" in second
 
@@ -190,7 +190,7 @@ def test_regions_go_to_the_cloud_whose_names_they_look_like(aws, azure) -> None:
         refresh_prices(regions=["NOWHERE"], sources={"aws": aws})
 
 
-def test_a_region_of_a_cloud_without_credentials_is_told_so(aws, azure) -> None:
+def test_a_region_of_a_cloud_without_credentials_is_an_error(aws, azure) -> None:
     aws.lacks = "There is no key. Put one there."
     with pytest.raises(RefreshError, match="There is no key"):
         refresh_prices(regions=["us-east-1"], sources={"aws": aws, "azure": azure})
@@ -253,7 +253,7 @@ def test_an_unexpected_answer_fails_only_its_part(aws, cloud, answer, client) ->
     azure = AzurePrices(base_url=cloud.url, client=client)
     outcome = refresh_prices(sources={"aws": aws, "azure": azure})
     assert {(p.provider, p.state) for p in outcome.parts} == {("aws", "fetched"), ("azure", "failed")}
-    (failure,) = told(outcome, "not-refreshed")
+    (failure,) = messages(outcome, "not-refreshed")
     assert "AttributeError" in failure
 
 
@@ -278,10 +278,10 @@ def test_a_region_that_throttles_does_not_hold_up_the_others(cloud, answer, clie
     assert any("429, 4 times" in str(finding) for finding in outcome.findings)
 
 
-def test_progress_is_told(aws) -> None:
-    told = []
-    refresh_prices(sources={"aws": aws}, progress=told.append)
-    assert [p.state for p in told] == ["waiting", "fetching", "fetching", "fetched"]
+def test_progress_is_reported(aws) -> None:
+    reported = []
+    refresh_prices(sources={"aws": aws}, progress=reported.append)
+    assert [p.state for p in reported] == ["waiting", "fetching", "fetching", "fetched"]
 
 
 WRITER = """
@@ -360,7 +360,7 @@ def test_what_a_killed_writer_left_is_cleared_later(aws) -> None:
 
 
 @pytest.mark.parametrize("value", [5, b"x", [], {}, float("nan"), "\0", "x" * 300, ["a", 5], [None], object()])
-def test_wrong_arguments_end_in_the_family(aws, value) -> None:
+def test_wrong_arguments_are_errors(aws, value) -> None:
     for arguments in ({"providers": value}, {"regions": value}, {"progress": value}, {"max_age_hours": value}):
         if arguments != {"max_age_hours": 5}:
             with pytest.raises(VmselectError):

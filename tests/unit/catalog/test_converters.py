@@ -181,7 +181,7 @@ def load_skypilot(folder: Path, *rows: str, provider: str) -> vs.Catalog:
 def test_accelerators_without_a_host_are_excluded(tmp_path: Path) -> None:
     rows = ["x,4,16,,,r1,a,1,", ",,,T4,1,r1,a,1,1", ",,,T4,2,r1,a,1,1"]
     catalog = load_skypilot(tmp_path, *rows, provider="aws")
-    assert [finding.code for finding in catalog.findings] == ["price-rows-left-out"]
+    assert [finding.code for finding in catalog.findings] == ["price-rows-excluded"]
     assert len(catalog) == 1
 
 
