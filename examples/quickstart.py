@@ -2,10 +2,9 @@
 
     python examples/quickstart.py
 
-It trains for seconds, needs no account, no cloud and no network. The two "machines" are this computer: once with the
-process held to one core, once on all its cores. They stand in for two VM types, and their prices are made up and say
-so. For real VMs, run the probe on each of them, copy the profiles into one folder, and rank them with the prices that
-vmselect brings.
+It trains for seconds and needs no account, no cloud and no network. The two "machines" are this computer: once limited
+to one core, once with all cores. They represent two VM types with made-up prices. For real VMs, run the probe on each
+of them, copy the profiles into one folder, and rank them with the prices that ship with vmselect.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ EXAMPLE_USD_PER_HOUR = {"standin-one-core": 0.05, "standin-all-cores": 0.09}
 
 
 def train(machine: str, batch_size: int, folder: Path) -> None:
-    """What a user's own training script looks like; the callback is the only line that vmselect asks for."""
+    """A typical training script; the callback is the only line that vmselect needs."""
     if machine == "standin-one-core" and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
@@ -62,7 +61,7 @@ def train(machine: str, batch_size: int, folder: Path) -> None:
 
 
 def probe_all(folder: Path) -> None:
-    """Run the training above once per machine size and batch size, each in a process of its own."""
+    """Run the training above once per machine size and batch size, each in its own process."""
     runs = [(machine, batch_size) for machine in EXAMPLE_USD_PER_HOUR for batch_size in BATCH_SIZES]
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
     for number, (machine, batch_size) in enumerate(runs, start=1):
@@ -91,7 +90,7 @@ def decide(folder: Path, page: Path) -> None:
 
 
 def main() -> None:
-    """Probe, decide, say where the page is."""
+    """Probe, rank, and print the address of the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("quickstart-output"), help="folder for profiles and page")
     parser.add_argument("--train", nargs=3, metavar=("MACHINE", "BATCH_SIZE", "FOLDER"), help=argparse.SUPPRESS)

@@ -65,7 +65,7 @@ def page(browser: Any, ranking: vs.Ranking, tmp_path: Path) -> Any:
     return browser
 
 
-def test_opens_quietly_and_contacts_no_one(page: Any) -> None:
+def test_opens_without_errors_or_requests(page: Any) -> None:
     assert complaints(page) == []
     assert requests(page) == [page.current_url]
     assert page.execute_script("return document.querySelectorAll('svg.chart').length") == 5
@@ -232,7 +232,7 @@ def test_two_thousand_candidates_open_quickly(browser: Any, tmp_path: Path) -> N
     assert complaints(browser) == []
 
 
-def test_the_data_can_be_taken_away(page: Any, ranking: vs.Ranking, tmp_path: Path) -> None:
+def test_the_data_can_be_downloaded(page: Any, ranking: vs.Ranking, tmp_path: Path) -> None:
     page.execute_cdp_cmd(
         "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path), "eventsEnabled": True}
     )
@@ -323,7 +323,7 @@ def test_an_empty_ranking_states_the_reason(browser: Any, tmp_path: Path) -> Non
     assert complaints(browser) == []
 
 
-def test_who_is_not_sold_follows_the_market(browser: Any, tmp_path: Path) -> None:
+def test_machines_without_a_price_follow_the_market(browser: Any, tmp_path: Path) -> None:
     offer = {"provider": "lab", "region": "here", "usd_per_hour": 1.0}
     offers = [
         {**offer, "instance_type": name, "market": market}
