@@ -63,7 +63,7 @@ def test_evaluate_leaves_a_record(folder):
     assert probe.record.percentile(50) >= PAUSE
 
 
-def test_validations_inside_fit_are_passed_over(folder):
+def test_validations_inside_fit_are_ignored(folder):
     x, y = make_data(4)
     probe = vs.InferenceProbe(folder)
     make_model().fit(x, y, batch_size=BATCH, epochs=2, validation_data=(x, y), verbose=0, callbacks=[probe])
@@ -90,7 +90,7 @@ def test_several_executions_in_one_call(folder):
     assert len(probe.record.calls.number) == 3
 
 
-def test_a_prediction_that_raises_leaves_what_was_seen(folder):
+def test_a_prediction_that_raises_keeps_its_measurements(folder):
     x, _ = make_data(20)
 
     class Fault(keras.callbacks.Callback):

@@ -1,7 +1,4 @@
-"""Sampling in real fits: slow data told from fast, several fits in a process, an end with every ending, a stub GPU.
-
-And in a study, in predictions, and in a notebook, where an error is kept.
-"""
+"""Sampling in real fits with slow and fast data and a stub GPU, in a study, in predictions, and in a notebook."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""What must hold of every load, whatever its times."""
+"""Properties of every load, whatever its times."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_record_survives_its_file(tmp_path_factory: Any, values: list[float], 
 
 @settings(max_examples=200)
 @given(st.data())
-def test_a_damaged_record_is_refused_in_words(tmp_path_factory: Any, data: st.DataObject) -> None:
+def test_a_damaged_record_is_refused(tmp_path_factory: Any, data: st.DataObject) -> None:
     record = vs.InferenceRecord.from_times(instance_type="a", call_seconds=[0.1, 0.2, 0.3])
     content = json.loads(record.to_json())
     part = data.draw(st.sampled_from([content, content["calls"], content["setup"]]))

@@ -174,7 +174,7 @@ class MachineReader:
 
 
 def has_children() -> bool | None:
-    """Whether this process has children that it has not waited for; None where the system cannot tell.
+    """Whether this process has children that it has not waited for; None if unknown.
 
     The query leaves the state of the children as it is, so that a later wait still succeeds.
     """

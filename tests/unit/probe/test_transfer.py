@@ -184,7 +184,7 @@ def test_unknown_protocols_and_options_are_refused() -> None:
         vs.probe_transfer("nowhere://x", megabytes=0.1, verbose=0)
     pytest.importorskip("paramiko", reason="sftp needs paramiko, which is not installed")
     with pytest.raises(vs.errors.TransferError, match="options"):
-        vs.probe_transfer("sftp://127.0.0.1/x", options={"colour": "blue-green"}, megabytes=0.1, verbose=0)
+        vs.probe_transfer("sftp://127.0.0.1/x", options={"color": "blue-green"}, megabytes=0.1, verbose=0)
 
 
 def test_properties_of_a_transfer_record() -> None:
