@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -394,18 +393,6 @@ print(has_children(), child.wait(), has_children())
 # -- containers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def container(tmp_path: Path) -> Callable[..., ContainerReader]:
-    """Writes files of control groups, and reads them as a process of these groups."""
-
-    def read(membership: str, files: dict[str, str]) -> ContainerReader:
-        (tmp_path / "self").write_text(membership)
-        write_groups(tmp_path, files)
-        return ContainerReader(mount=tmp_path / "cgroup", membership=tmp_path / "self")
-
-    return read
-
-
 def write_groups(root: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         file = root / "cgroup" / name
@@ -413,61 +400,66 @@ def write_groups(root: Path, files: dict[str, str]) -> None:
         file.write_text(text)
 
 
-def test_limits_of_version_2(container: Callable[..., ContainerReader], tmp_path: Path) -> None:
-    files = {
-        "cgroup.controllers": "cpu memory",
-        "jobs/cpu.max": "150000 100000",
-        "jobs/memory.max": "max",
-        "jobs/memory.current": "10",
-        "jobs/mine/cpu.max": "max 100000",
-        "jobs/mine/memory.max": "4000",
-        "jobs/mine/memory.current": "3000",
-        "jobs/mine/cpu.stat": "usage_usec 5\nnr_periods 100\nnr_throttled 10\nthrottled_usec 1000000\n",
-    }
-    reader = container("0::/jobs/mine\n", files)
-    assert (reader.cores, reader.memory_bytes) == (1.5, 4000)
-    more = "usage_usec 5\nnr_periods 120\nnr_throttled 15\nthrottled_usec 9500000\n"
-    write_groups(tmp_path, {"jobs/mine/cpu.stat": more})
-    assert reader.read(2.0) == {"container_memory_share": 0.75, "container_throttled_share": 0.25}
+VERSION_1 = {
+    "cpu/mine/cpu.cfs_quota_us": "50000",
+    "cpu/mine/cpu.cfs_period_us": "100000",
+    "cpu/mine/cpu.stat": "nr_periods 0 nr_throttled 0",
+    "memory/memory.limit_in_bytes": "9223372036854771712",
+    "memory/memory.usage_in_bytes": "1",
+    "memory/mine/memory.limit_in_bytes": "1000",
+    "memory/mine/memory.usage_in_bytes": "900",
+}
+VERSION_2 = {
+    "cgroup.controllers": "cpu memory",
+    "jobs/cpu.max": "150000 100000",
+    "jobs/memory.max": "max",
+    "jobs/memory.current": "10",
+    "jobs/cpu.stat": "nr_periods 90000\nnr_throttled 80000\nthrottled_usec 900000000\n",
+    "jobs/mine/cpu.max": "max 100000",
+    "jobs/mine/memory.max": "4000",
+    "jobs/mine/memory.current": "3000",
+    "jobs/mine/cpu.stat": "usage_usec 5\nnr_periods 100\nnr_throttled 10\nthrottled_usec 1000000\n",
+}
 
 
-def test_limits_of_version_1(container: Callable[..., ContainerReader], tmp_path: Path) -> None:
-    files = {
-        "cpu/mine/cpu.cfs_quota_us": "50000",
-        "cpu/mine/cpu.cfs_period_us": "100000",
-        "cpu/mine/cpu.stat": "nr_periods 0 nr_throttled 0",
-        "memory/memory.limit_in_bytes": "9223372036854771712",
-        "memory/memory.usage_in_bytes": "1",
-        "memory/mine/memory.limit_in_bytes": "1000",
-        "memory/mine/memory.usage_in_bytes": "900",
-    }
-    reader = container("5:cpu,cpuacct:/mine\n4:memory:/mine\n0::/\n", files)
-    assert (reader.cores, reader.memory_bytes) == (0.5, 1000)
-    write_groups(tmp_path, {"cpu/mine/cpu.stat": "nr_periods 10\nnr_throttled 5\nthrottled_time 500000000"})
-    assert reader.read(1.0) == {"container_memory_share": 0.9, "container_throttled_share": 0.5}
-
-
-def test_the_most_throttled_group_since_the_previous_reading_counts(
-    container: Callable[..., ContainerReader], tmp_path: Path
+@pytest.mark.parametrize(
+    ("membership", "files", "limits", "stat", "used", "throttled"),
+    [
+        (
+            "5:cpu,cpuacct:/mine\n4:memory:/mine\n0::/\n", VERSION_1, (0.5, 1000),
+            {"cpu/mine/cpu.stat": "nr_periods 10\nnr_throttled 5\nthrottled_time 500000000"}, 0.9, 0.5,
+        ),
+        (  # sixteen run queues were throttled for half a second each: eight seconds of one
+            "0::/jobs/mine\n", VERSION_2, (1.5, 4000),
+            {"jobs/mine/cpu.stat": "nr_periods 120\nnr_throttled 26\nthrottled_usec 9000000\n"}, 0.75, 0.8,
+        ),
+    ],
+    ids=["version 1", "version 2"],
+)  # fmt: skip
+def test_limits_of_a_container_and_their_use_since_the_previous_reading(
+    membership: str,
+    files: dict[str, str],
+    limits: tuple[float, int],
+    stat: dict[str, str],
+    used: float,
+    throttled: float,
+    tmp_path: Path,
 ) -> None:
-    files = {
-        "cgroup.controllers": "cpu",
-        "jobs/cpu.stat": "nr_periods 90000\nnr_throttled 80000\nthrottled_usec 900000000\n",
-        "jobs/mine/cpu.max": "400000 100000",
-        "jobs/mine/cpu.stat": "nr_periods 10\nnr_throttled 0\n",
-    }
-    reader = container("0::/jobs/mine\n", files)
-    # Sixteen run queues were throttled for half a second each: eight seconds of one.
-    write_groups(tmp_path, {"jobs/mine/cpu.stat": "nr_periods 20\nnr_throttled 8\nthrottled_usec 8000000\n"})
-    assert reader.read(1.0) == {"container_throttled_share": 0.8}
-    assert reader.read(1.0) == {"container_throttled_share": 0.0}
-    (tmp_path / "cgroup" / "jobs" / "mine" / "cpu.stat").unlink()
-    assert reader.read(1.0) == {"container_throttled_share": 0.0}
+    (tmp_path / "self").write_text(membership)
+    write_groups(tmp_path, files)
+    reader = ContainerReader(mount=tmp_path / "cgroup", membership=tmp_path / "self")
+    assert (reader.cores, reader.memory_bytes) == limits
+    write_groups(tmp_path, stat)
+    assert reader.read(1.0) == {"container_memory_share": used, "container_throttled_share": throttled}
+    for name in stat:
+        (tmp_path / "cgroup" / name).unlink()
+    assert reader.read(1.0) == {"container_memory_share": used, "container_throttled_share": 0.0}
 
 
 @pytest.mark.parametrize("membership", ["", "nonsense", "0::/not/there\n"])
-def test_no_container_is_no_limit(container: Callable[..., ContainerReader], membership: str) -> None:
-    reader = container(membership, {})
+def test_no_container_is_no_limit(membership: str, tmp_path: Path) -> None:
+    (tmp_path / "self").write_text(membership)
+    reader = ContainerReader(mount=tmp_path / "cgroup", membership=tmp_path / "self")
     assert (reader.cores, reader.memory_bytes, reader.read(1.0)) == (None, None, {})
 
 
