@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
@@ -270,19 +271,8 @@ def as_logged(value: float) -> Logged:
 
 def check_same(runs: Sequence[ConvergenceRun]) -> None:
     """Raise ValueError unless all runs are of one model and one rule."""
-    models = sorted({run.model for run in runs if run.model})
-    if len(models) > 1:
-        raise ValueError(f"the models differ ({', '.join(models)}). Load the runs of one model.")
-    parameters = sorted({run.parameters for run in runs if run.parameters is not None})
-    if len(parameters) > 1:
-        counts = ", ".join(f"{count:,}" for count in parameters)
-        raise ValueError(f"the models differ in size ({counts} parameters). Load the runs of one model.")
-    rules = {run.rule.model_dump_json(): run.rule for run in runs}
-    if len(rules) > 1:
-        first, second, *_ = rules.values()
-        differing = [
-            f"{name} {getattr(first, name)!r} and {getattr(second, name)!r}"
-            for name in StoppingRule.model_fields
-            if getattr(first, name) != getattr(second, name)
-        ]
-        raise ValueError(f"the stopping rules differ ({'; '.join(differing)}). Load the runs of one rule.")
+    for field in ("model", "parameters", *(f"rule.{name}" for name in StoppingRule.model_fields)):
+        values = {attrgetter(field)(run) for run in runs} - {None, ""}
+        if len(values) > 1:
+            shown = ", ".join(sorted(map(str, values)))
+            raise ValueError(f"they differ in {field} ({shown}). Load the runs of one model and one rule.")

@@ -115,9 +115,9 @@ def test_unfinished_runs_have_no_final_metric() -> None:
 @pytest.mark.parametrize(
     ("other", "named"),
     [
-        ({"model": "b"}, "models differ"),
-        ({"parameters": 7}, "differ in size"),
-        ({"rule": StoppingRule(monitor="val_accuracy", mode="max", patience=3)}, "patience 5 and 3"),
+        ({"model": "b"}, "model"),
+        ({"parameters": 7}, "parameters"),
+        ({"rule": StoppingRule(monitor="val_accuracy", mode="max", patience=3)}, "rule.patience"),
     ],
 )
 def test_runs_of_different_trainings_are_rejected(other: dict[str, Any], named: str) -> None:

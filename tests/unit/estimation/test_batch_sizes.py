@@ -204,17 +204,6 @@ def test_a_term_of_one_size_is_interpolated_with_zero() -> None:
     assert turned.terms["initialization"] == (pytest.approx(1.0), 0.0)
 
 
-def test_a_size_too_far_away_names_the_possible_range() -> None:
-    with pytest.raises(EstimateError, match=r"\(33 to 100\).*from 17 to 200\. Probe at 201\."):
-        interpolate_time({33: 1.0, 100: 2.0}, 201)
-    with pytest.raises(EstimateError, match=r"\(16 to 64\).*from 8 to 128"):
-        interpolate_time({16: 1.0, 32: 2.0, 64: 3.0}, 129)
-    assert interpolate_time({33: 1.0, 100: 2.0}, 200).source == "extrapolated"
-    assert interpolate_time({33: 1.0, 100: 2.0}, 17).source == "extrapolated"
-    with pytest.raises(EstimateError, match="too far"):
-        interpolate_time({33: 1.0, 100: 2.0}, 16)
-
-
 def test_a_size_that_was_probed_needs_no_line_through_others() -> None:
     """Missing validation at another size matters for interpolation only."""
     both = [make_profile(batch_size=32, validation_seconds=[2.0, 1.0]), make_profile(batch_size=128)]

@@ -265,19 +265,6 @@ def test_a_phase_with_its_own_profile_compiles_again() -> None:
     assert both.high - both.seconds == pytest.approx(first.high - first.seconds + second.high - second.seconds)
 
 
-def test_which_iterations_the_dissertation_takes() -> None:
-    given = {"steps_per_epoch": 10, "first_iteration_seconds": 100.0, "validation_seconds": [7.0, 3.0, 99.0]}
-    profile = steps(step_seconds=[float(n) for n in range(1, 13)], **given)
-
-    def seconds(method: str) -> float:
-        return vs.estimate(profile, epochs=2, method=method).seconds
-
-    assert seconds("malta-iteration:second") == pytest.approx(100 + 19 * 1 + 7 + 3)
-    assert seconds("malta-iteration:mean-2-10") == pytest.approx(100 + 19 * 5 + 7 + 3)
-    assert seconds("malta-iteration-no-validation:mean-2-10") == pytest.approx(100 + 19 * 5)
-    assert seconds("malta-iteration") == seconds("malta-iteration:second")
-
-
 def test_an_epoch_of_the_dissertation_includes_validation_and_boundary() -> None:
     checks = tuple(Validation(epoch=n, seconds=s) for n, s in enumerate((2.0, 1.0, 1.0)))
     timeline = {

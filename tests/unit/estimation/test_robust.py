@@ -120,14 +120,6 @@ def test_partial_batch_with_a_recompile_is_paid_once_and_then_is_short() -> None
     assert terms["steady_iterations"] == pytest.approx(STEP * (19 * 10 - 1))
 
 
-def test_an_unseen_partial_batch_recompiles_on_jax_only() -> None:
-    on_jax, on_tensorflow = (
-        vs.estimate(make(QUIET, partial_batch=16, backend=backend), epochs=10).terms["partial_batch"]
-        for backend in ("jax", "tensorflow")
-    )
-    assert on_jax - on_tensorflow == pytest.approx(3.0 - STEP)
-
-
 def test_steps_per_execution_is_counted_in_steps() -> None:
     plain = make(QUIET)
     steps = plain.timeline.steps
@@ -138,13 +130,6 @@ def test_steps_per_execution_is_counted_in_steps() -> None:
     profile = with_timeline(plain, steps=packed).model_copy(update={"setup": setup})
     # The first reading covers five steps now, and lasts five times as long.
     assert vs.estimate(profile, epochs=10).seconds == pytest.approx(2.0 + 15.0 + 995 * STEP)
-
-
-def test_later_validation_from_the_batches_of_the_first() -> None:
-    seen = Validation(epoch=0, seconds=2.0 + 19 * 0.02, batches=20, batch_seconds=(2.0, *[0.02] * 19))
-    estimate = vs.estimate(make(QUIET, validations=[seen]), epochs=11)
-    assert estimate.terms["later_validations"] == pytest.approx(10 * 20 * 0.02)
-    assert "one-validation" in codes(estimate)
 
 
 def test_validations_of_one_epoch_add_up_and_a_test_at_the_end_comes_once() -> None:
@@ -163,12 +148,6 @@ def test_validations_of_one_epoch_add_up_and_a_test_at_the_end_comes_once() -> N
         vs.estimate(make(QUIET, validations=passes), epochs=10, validation_examples=64)
 
 
-def test_an_unmeasured_validation_is_assumed_with_a_finding() -> None:
-    estimate = vs.estimate(make(QUIET, validation_examples=320), epochs=11)
-    assert estimate.terms["later_validations"] == pytest.approx(10 * 10 * 0.35 * STEP)
-    assert "validation-assumed" in codes(estimate)
-
-
 def test_validation_every_second_epoch() -> None:
     profile = make(QUIET, validations=[1.0, 0.4], validation_freq=2)
     model = fit_runtime(profile)
@@ -180,16 +159,6 @@ def test_two_batches_of_a_validation_that_was_cut_are_better_than_a_guess(readin
     cut = Validation(epoch=0, seconds=0.2 * readings, truncated=True, batch_seconds=(0.2,) * readings)
     found = vs.estimate(make(QUIET, validations=[cut], validation_steps=50), epochs=3)
     assert ("validation-assumed" in codes(found)) == assumed
-
-
-def test_a_first_validation_cut_after_one_batch_is_compilation_not_a_batch() -> None:
-    cut = Validation(epoch=0, seconds=1.5, batches=1, batch_seconds=(1.5,), truncated=True)
-    known = vs.estimate(make(QUIET, validations=[cut], validation_examples=320), epochs=11)
-    assert known.terms["first_validation"] == pytest.approx(1.5 + 10 * 0.35 * STEP)
-    assert known.terms["later_validations"] == pytest.approx(10 * 10 * 0.35 * STEP)
-    unknown = vs.estimate(make(QUIET, validations=[cut]), epochs=11)
-    assert "later_validations" not in unknown.terms
-    assert codes(unknown) >= {"validation-unknown"}
 
 
 def test_the_first_validation_counts_as_it_was() -> None:
@@ -383,13 +352,6 @@ def test_what_callbacks_do_at_the_end_of_the_first_epoch_is_apart_from_later_one
     assert estimate.terms["epoch_boundaries"] == pytest.approx(3.0 + 49 * 0.02 + 49 * 1.0)
 
 
-def test_one_epoch_end_gives_a_wide_interval() -> None:
-    estimate = vs.estimate(with_parts(make(QUIET), 3.0, boundary=3.0), epochs=101)
-    assert estimate.terms["epoch_boundaries"] == pytest.approx(3.0 + 100 * 1.5)
-    assert estimate.high - estimate.seconds > 100 * 1.5
-    assert estimate.seconds - estimate.low > 100 * 1.5
-
-
 def test_many_readings_of_a_changing_speed_have_no_narrower_interval() -> None:
     """Autocorrelation lasts for seconds: a thousand short steps of two speeds know no more than forty long ones."""
 
@@ -411,18 +373,6 @@ def test_a_machine_whose_speed_changed_within_seconds_may_run_the_training_at_an
     assert min(drifting) > 0.15 > max(calm)
 
 
-def test_pauses_count_by_how_they_recur() -> None:
-    plain = vs.estimate(make(QUIET), epochs=10)
-    lone = vs.estimate(with_parts(make(QUIET), pauses=[0.3]), epochs=10)
-    assert lone.seconds == pytest.approx(plain.seconds + 0.3)  # a collection of all objects: once
-    assert lone.high - lone.seconds > plain.high - plain.seconds
-    assert lone.seconds - lone.low == pytest.approx(plain.seconds - plain.low)
-    often = vs.estimate(with_parts(make(QUIET), pauses=[0.01] * 21), epochs=10)
-    assert often.seconds == pytest.approx(plain.seconds + 0.01 * 21 / 42 * 1_000)  # one in two of the 42 steps
-    both = vs.estimate(with_parts(make(QUIET), pauses=[0.01] * 21 + [0.3]), epochs=10)
-    assert both.seconds == pytest.approx(often.seconds + 0.3)
-
-
 def test_a_lone_slow_epoch_counts_once() -> None:
     def predict(*later: float) -> float:
         return vs.estimate(make_epoch_profile("a", 12.0, *later), epochs=100).seconds
@@ -432,12 +382,6 @@ def test_a_lone_slow_epoch_counts_once() -> None:
     assert predict(10.0, 10.0, 10.6) == pytest.approx(12.0 + 99 * 10.0 + 0.6)  # from a twentieth on it is none
     assert predict(10.0, 11.0) == pytest.approx(12.0 + 99 * 10.5)  # which of two is the slow one?
     assert predict(10.0, 10.0, 10.0, 11.0, 11.0) == pytest.approx(12.0 + 99 * 10.4)  # it recurs
-
-
-def test_a_lone_very_long_boundary_counts_in_part() -> None:
-    estimate = vs.estimate(make(QUIET, boundary=200 * STEP), epochs=10)
-    assert estimate.terms["epoch_boundaries"] == pytest.approx((9 * 128 + 72) * STEP)
-    assert "long-boundary" in codes(estimate)
 
 
 def test_a_long_watched_run_uses_its_exact_sums() -> None:
