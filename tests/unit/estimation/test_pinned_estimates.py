@@ -1,8 +1,8 @@
-"""Every number of an estimate, pinned: a formula or a constant that changes must be meant to.
+"""Pinned numbers of estimates: a changed formula or constant fails here.
 
-The timelines are made up by seed and hold whatever a probe can see: warm-up, stalls, smaller last batches, cut and
-whole validations, boundaries in parts or not, pauses, inputs that tune themselves. After a change that is meant, write
-them anew with ``python tests/unit/test_estimation_numbers.py``.
+The timelines come from seeds and contain all that a probe can record: warm-up, stalls, smaller last batches, truncated
+and complete validations, boundaries with and without parts, pauses, self-tuning inputs. After an intended change, write
+the numbers with ``python tests/unit/estimation/test_pinned_estimates.py``.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def assert_same(found: Any, pinned: Any, where: str) -> None:
         assert found == pinned, where
 
 
-def test_no_number_moved() -> None:
+def test_no_number_changed() -> None:
     found, pinned = compute(), json.loads(PINNED.read_text(encoding="utf-8"))
     assert list(found) == list(pinned)
     for name, value in pinned.items():
