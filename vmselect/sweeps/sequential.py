@@ -184,8 +184,8 @@ class Sequential:
                 _, times, name = bound
                 faster = "no faster than" if times == 1 else f"at most {times:.1f} times as fast as"
                 reason = (
-                    f"by its published figures its steps are {faster} those of {name}, so it costs at least "
-                    f"{self._format(least, priced)}"
+                    f"by the published figures of its GPUs its steps are {faster} those of {name}, so the training "
+                    f"{'costs' if priced else 'takes'} at least {self._format(least, priced)}"
                 )
             hopeless.append((trial, f"{reason}; {high}"))
         ranked.sort(key=lambda pair: pair[0])

@@ -47,6 +47,17 @@ def test_trial_reserves_its_cores_or_hosts_until_it_is_gone(name, tmp_path, monk
     assert runner.has_room(second)
 
 
+def test_trial_without_a_local_port_fails_alone(tmp_path, monkeypatch) -> None:
+    def refuse(count: int) -> list[int]:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(local, "free_ports", refuse)
+    result = vs.sweep(vs.Plan("python -c pass", factors={"n": [1, 2]}), tmp_path / "out", yes=True)
+    assert len(result.failed) == 2
+    assert [attempt.why for attempt in vs.sweeps.read_state(tmp_path / "out").all_attempts] == ["start", "start"]
+
+
 def test_folder_is_copied_completely_or_not_at_all(tmp_path, monkeypatch) -> None:
     remote, into = tmp_path / "remote", tmp_path / "here"
     (remote / "records").mkdir(parents=True)

@@ -149,6 +149,20 @@ def test_skipped_trials_of_a_plan(steps, plan, skipped, sweep_with) -> None:
     assert len(result.failed) == list(steps.values()).count(0.0)
 
 
+@pytest.mark.parametrize("usd_per_hour", [0.0, 1.0])
+def test_reason_of_a_skipped_trial_is_a_time_where_nothing_has_a_price(usd_per_hour, sweep_with) -> None:
+    types = {"fast": "p5.48xlarge", "slow": "g4dn.xlarge", "as-slow": "g4dn.xlarge"}
+    machines = {name: {"instance_type": kind, "usd_per_hour": usd_per_hour} for name, kind in types.items()}
+    plan = {"factors": {"machine": list(types)}, "machines": machines}
+    result, _ = sweep_with({"p5.48xlarge": 0.05, "g4dn.xlarge": 0.4}, plan=plan)
+    (skipped,) = result.skipped
+    assert ("takes at least" in skipped.reason, "costs at least" in skipped.reason) == (
+        not usd_per_hour,
+        bool(usd_per_hour),
+    )
+    assert ("$" in skipped.reason) == bool(usd_per_hour)
+
+
 def test_resume_keeps_the_setting_unless_another_is_given(tmp_path, sweep_with) -> None:
     sweep_with(STEPS, epochs=1000)
     assert read_state(tmp_path / "out").stop_when_sure

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from vmselect.errors import PlanError
+from vmselect.errors import PlanError, SweepError
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners import supervisor as supervisor
 from vmselect.sweeps.runners.runner import (
@@ -66,7 +66,14 @@ class LocalRunner(ConnectedRunner):
 
     def start(self, job: Job, handle: Handle) -> Handle:
         """Start the trial under a supervisor and wait until the supervisor reports that it runs."""
-        trial, ports = job.trial, free_ports(2 * job.trial.nodes)
+        trial = job.trial
+        try:
+            ports = free_ports(2 * trial.nodes)
+        except OSError as cannot:
+            raise SweepError(
+                f"Trial {trial.id} needs {2 * trial.nodes} free ports of this machine, and they could not be opened "
+                f"({cannot}). Close programs that hold many ports or files, then resume."
+            ) from cannot
         addresses = [
             {"host": "127.0.0.1", "boot": "here", "ports": ports[2 * i : 2 * i + 2]} for i in range(trial.nodes)
         ]
