@@ -211,7 +211,7 @@ def test_generators(folder):
         check_conserved(profile)
 
 
-def test_a_whole_generator_tells_steps_and_examples(folder):
+def test_a_whole_generator_determines_steps_and_examples(folder):
     probe = vs.IterationProbe(verbose=0)
     x, y = make_data(6, partial=3)
     batches = ((x[i : i + BATCH], y[i : i + BATCH]) for i in range(0, len(x), BATCH))
@@ -227,7 +227,7 @@ def test_batch_size_by_argument_wins(folder):
     assert (setup.batch_size, setup.batch_size_source) == (99, "argument")
 
 
-def test_unknown_batch_size_is_said(folder):
+def test_unknown_batch_size_is_a_finding(folder):
     class Own(keras.Model):
         """Has a training step of its own that keeps no running loss."""
 

@@ -75,7 +75,7 @@ def test_the_backup_of_an_interrupted_training_stays_however_its_folder_is_given
 
 
 @pytest.mark.parametrize("make", [vs.IterationProbe, vs.EpochProbe])
-def test_a_training_that_ended_by_itself_says_what_was_not_written(folder, make):
+def test_a_training_that_ended_by_itself_prints_what_was_not_written(folder, make):
     probe = make(verbose=1)
     with contextlib.redirect_stdout(io.StringIO()) as said:
         profile = fit(probe, steps=5, epochs=2, callbacks=[probe, *make_callbacks(folder)])
@@ -124,7 +124,7 @@ def test_a_checkpoint_of_orbax_stays(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("moment", [None, "on_train_begin", "on_train_batch_end", "on_epoch_end", "on_train_end"])
-def test_after_a_training_that_failed_the_next_writes_where_it_says(folder, moment):
+def test_after_a_training_that_failed_the_next_writes_to_its_own_paths(folder, moment):
     def interrupt(*_, **__):
         raise KeyboardInterrupt("mine")
 
@@ -148,7 +148,7 @@ def test_after_a_training_that_failed_the_next_writes_where_it_says(folder, mome
 
 
 @pytest.mark.parametrize("options", [{"stop": False}, {"protect_files": False}])
-def test_if_the_training_goes_on_or_the_user_says_so_all_is_written(folder, options):
+def test_without_stop_or_protection_all_files_are_written(folder, options):
     probe = vs.IterationProbe(verbose=0, **options)
     fit(probe, steps=25, epochs=2, callbacks=[probe, *make_callbacks(folder)])
     assert {"best.keras", "log.csv", "more.csv"} <= set(read_tree(folder))
@@ -159,7 +159,7 @@ def test_an_epoch_probe_in_a_list_can_be_estimated(folder):
     assert vs.estimate(fit(probe, steps=10), epochs=9).seconds > 0
 
 
-def test_what_callbacks_say_about_their_saving_is_recorded(folder):
+def test_when_callbacks_save_is_recorded(folder):
     probe = vs.IterationProbe(verbose=0)
     callbacks = [Mine(str(folder / "each.keras")), keras.callbacks.BackupAndRestore(str(folder / "b"), save_freq=500)]
     profile = fit(probe, steps=30, callbacks=[probe, *callbacks])

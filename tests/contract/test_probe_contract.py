@@ -33,7 +33,7 @@ def test_it_leaves_batches_alone(kind) -> None:
     assert all(getattr(getattr(kind(), hook), "_is_default", False) for hook in HOOKS if "batch" in hook)
 
 
-def test_an_iteration_probe_tells_keras_to_wait() -> None:
+def test_an_iteration_probe_makes_keras_wait() -> None:
     probe = vs.IterationProbe()
     assert not getattr(probe.on_train_batch_end, "_is_default", False)
     assert not getattr(probe.on_test_batch_end, "_is_default", False)

@@ -218,7 +218,7 @@ def test_an_alarm_of_the_command_line_is_given(ran: Callable[[str], Ran]) -> Non
     assert (folder / "notice").read_text().startswith("The processors have been more than 0% busy")
 
 
-def test_profiles_go_where_a_sweep_says_and_fits_that_are_not_wanted_nowhere(ran: Callable[[str], Ran]) -> None:
+def test_profiles_go_to_the_folder_of_a_sweep_and_unwanted_fits_leave_none(ran: Callable[[str], Ran]) -> None:
     folder, done = ran("in a sweep")
     assert done.returncode == 0, done.stderr
     (profile,) = vs.load_profiles(folder / "records")

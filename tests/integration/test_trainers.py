@@ -238,7 +238,7 @@ def test_watched_it_is_seen_whole(folder: Path) -> None:
     assert profile.total_seconds is not None
 
 
-def test_an_exception_is_the_users_and_is_noted(folder: Path) -> None:
+def test_an_exception_propagates_and_is_recorded(folder: Path) -> None:
     assert "raised" in (folder / "said.txt").read_text()
     profile = load(folder, "broken")
     assert profile.outcome == "interrupted"

@@ -82,8 +82,6 @@ class ConvergenceProbe(PlainCallback):
         self.saved_to: Path | None = None
         self._watch = _Watch()
 
-    # -- the result ------------------------------------------------------------------------------------------------
-
     @property
     def run(self) -> ConvergenceRun | None:
         """The record of the last or running training; None before the metric was first logged."""
@@ -124,8 +122,6 @@ class ConvergenceProbe(PlainCallback):
     def stabilised(self) -> bool:
         """Whether early stopping would have ended the last training."""
         return self._watch.stabilised_after is not None
-
-    # -- hooks -----------------------------------------------------------------------------------------------------
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Set up for a new training."""
@@ -223,8 +219,6 @@ class ConvergenceProbe(PlainCallback):
         self._save()
         self._watch, self._model = watch.without_training(), None
 
-    # -- inside ----------------------------------------------------------------------------------------------------
-
     def _apply_rule(self, epoch: int, logs: Mapping[str, Any]) -> None:
         watch, early_stopping = self._watch, self._watch.early_stopping
         try:
@@ -252,7 +246,8 @@ class ConvergenceProbe(PlainCallback):
         if not self._watch.curve and not may_come:
             raise ProbeError(
                 f"This training logs no {self.monitor!r}, only: {', '.join(logs) or 'nothing'}. Pass one of them as "
-                "monitor=, or add validation data, or put the callback that logs the metric before the probe."
+                "monitor=, add validation data with a validation_freq within the epochs, or put the callback that logs "
+                "the metric before the probe."
             )
 
     def _save(self) -> None:
@@ -332,8 +327,6 @@ def _as_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
     """The logged values that are single numbers."""
     found = {}
     for name, value in logs.items():
-        try:
+        with suppress(TypeError, ValueError):
             found[name] = float(value)
-        except (TypeError, ValueError):
-            continue
     return found

@@ -295,8 +295,10 @@ def describe_saving(callbacks: Iterable[Any]) -> tuple[Saving | None, int | None
     A subclass does not count as saving after each epoch, because it may do anything.
     """
     saving = [one for one in callbacks if _where_written(one) in _SAVES]
-    by_batches = [one.save_freq for one in saving if _saves_by_batches(one)]
-    after_epochs = [one for one in saving if getattr(one, "save_freq", None) == "epoch"]
+    frequencies = [getattr(one, "save_freq", None) for one in saving]
+    # With False Keras saves before a preemption only.
+    by_batches = [freq for freq in frequencies if isinstance(freq, int) and freq > 0]
+    after_epochs = [one for one, freq in zip(saving, frequencies, strict=True) if freq == "epoch"]
     freq = min(by_batches, default=None)
     if any(getattr(one, "save_best_only", False) for one in after_epochs):
         return "best", freq
@@ -349,8 +351,3 @@ def _find_base(callback: Any) -> Any:
 
 def _is_known(kind: type) -> bool:
     return kind.__name__ in WRITERS and f"{kind.__module__}.".startswith(("keras.", "keras_tuner.", "tf_keras."))
-
-
-def _saves_by_batches(callback: Any) -> bool:
-    freq = getattr(callback, "save_freq", None)
-    return isinstance(freq, int) and freq > 0  # with False Keras saves before a preemption only

@@ -44,7 +44,8 @@ class Options:
         self.batch_size = maybe(check_count, "batch_size", self.batch_size)
         self.instance_type = maybe(check_name, "instance_type", self.instance_type)
         self.region = maybe(check_name, "region", self.region)
-        self.metrics = check_metrics(self.metrics)
+        metrics = check_mapping("metrics", {} if self.metrics is None else self.metrics)
+        self.metrics = {name: one if callable(one) else _as_number(name, one) for name, one in metrics.items()}
         self.factors = check_factors("factors", self.factors)
         self.name = maybe(check_name, "name", self.name)
         self.sample, self.alarm = check_sample(self.sample, self.alarm)
@@ -56,12 +57,6 @@ def check_uncut(stop: bool, **limits: Any) -> None:
     for name, limit in limits.items():
         if not stop and limit is not None:
             raise ArgumentError(f"{name}= ends a training early, stop=False records all of it. Pass one of them.")
-
-
-def check_metrics(value: Any) -> dict[str, float | Callable[[], float]]:
-    """A mapping of names to numbers or to functions that return one; None is an empty one."""
-    metrics = check_mapping("metrics", {} if value is None else value)
-    return {name: metric if callable(metric) else _as_number(name, metric) for name, metric in metrics.items()}
 
 
 def evaluate_metrics(metrics: Metrics) -> dict[str, float]:

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +29,6 @@ from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe
 
 if TYPE_CHECKING:
     from vmselect.records.training import Profile
-
-MODEL_MODULE = "keras.src.models.model"
-"""Defines the class of Keras whose ``fit`` every model calls."""
-
-LIGHTNING_MODULES = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
-"""Define ``Trainer``, in either package of Lightning."""
-
-TRAINER_MODULE = "transformers.trainer"
-"""Defines ``Trainer`` of Hugging Face."""
-
-TUNER_MODULE = "keras_tuner.src.engine.base_tuner"
-"""Chooses the folder of a keras-tuner project."""
 
 
 class Interrupted(BaseException):
@@ -173,30 +161,28 @@ def _run_script(
         raise (Interrupted if isinstance(error, KeyboardInterrupt) else ScriptFailed(error)) from None
 
 
+@dataclass
 class Trainings:
     """Adds a probe to every training of this process that a library runs.
 
     ``new_probe`` creates the probe of a training from its number and the class of the probe. ``beside`` is entered
-    while Lightning or transformers trains.
+    while Lightning or transformers trains. After training number ``last`` the script is ended.
     """
 
-    def __init__(
-        self, new_probe: Callable[..., Any], *, last: float, beside: Callable[[], AbstractContextManager[Any]]
-    ) -> None:
-        self._new_probe = new_probe
-        self._last = last
-        self._beside = beside
-        self.probes: list[Any] = []
+    new_probe: Callable[..., Any]
+    last: float
+    beside: Callable[[], AbstractContextManager[Any]]
+    probes: list[Any] = field(default_factory=list)
 
     def patch(self) -> None:
         """Patch each library, now or when it is imported.
 
         This imports no library, because the script may still choose Keras' backend.
         """
-        after_import(MODEL_MODULE, self._wrap_keras)
-        after_import(TRAINER_MODULE, self._wrap_hugging_face)
-        for name in LIGHTNING_MODULES:
-            after_import(name, self._wrap_lightning)
+        after_import("keras.src.models.model", self._wrap_keras)
+        after_import("transformers.trainer", self._wrap_hugging_face)
+        after_import("lightning.pytorch.trainer.trainer", self._wrap_lightning)
+        after_import("pytorch_lightning.trainer.trainer", self._wrap_lightning)
 
     def _wrap_keras(self, module: Any) -> None:
         fit = module.Model.fit
@@ -231,7 +217,7 @@ class Trainings:
                 trainer.callbacks.insert(0, probe)
             probe.protect(trainer)  # before its loggers create a folder
             try:
-                with self._beside():
+                with self.beside():
                     result = fit(trainer, *args, **options)
             finally:
                 if is_new:
@@ -270,7 +256,7 @@ class Trainings:
                 trainer.add_callback(probe)
             probe.begin(trainer.args)
             try:
-                with self._beside():
+                with self.beside():
                     result = train(trainer, *args, **options)
             except BaseException as error:
                 probe.finish(error)  # the trainer calls no callback when it fails
@@ -286,12 +272,12 @@ class Trainings:
     def _choose_probe(self, callbacks: Iterable[Any], kind: type, new: type | None = None) -> tuple[Any, bool]:
         """The probe of that ``kind`` among the callbacks of the script, else a ``new`` one; whether it is new."""
         own = next((one for one in callbacks if isinstance(one, kind)), None)
-        probe = own if own is not None else self._new_probe(len(self.probes) + 1, new or kind)
+        probe = own if own is not None else self.new_probe(len(self.probes) + 1, new or kind)
         self.probes.append(probe)
         return probe, own is None
 
     def _end(self, result: Any) -> Any:
-        if len(self.probes) >= self._last:
+        if len(self.probes) >= self.last:
             raise EnoughTrainings
         return result
 
@@ -313,7 +299,7 @@ def redirect_tuners() -> None:
 
         module.BaseTuner.__init__ = make_in_scratch
 
-    after_import(TUNER_MODULE, wrap)
+    after_import("keras_tuner.src.engine.base_tuner", wrap)
 
 
 def after_import(name: str, then: Callable[[Any], None]) -> None:

@@ -320,8 +320,7 @@ class StepTimer:
             self._sum_up(self.current)
         elif self.previous is not None:
             self.previous.boundary = now - self.mark
-        self.taken = now - self._start - self._own
-        self.cpu_taken = max(0, self._cpu_clock() - self._cpu_start - self._own_cpu)
+        self.taken, self.cpu_taken = self._taken_until(now)
 
     @contextmanager
     def leave_out(self) -> Iterator[None]:
@@ -357,8 +356,10 @@ class StepTimer:
         """Wall and processor time of the training until now, or until its end, without the probe's own."""
         if self.taken is not None and self.cpu_taken is not None:
             return self.taken, self.cpu_taken
-        wall, cpu = self.clock() - self._start, self._cpu_clock() - self._cpu_start
-        return wall - self._own, max(0, cpu - self._own_cpu)
+        return self._taken_until(self.clock())
+
+    def _taken_until(self, now: int) -> tuple[int, int]:
+        return now - self._start - self._own, max(0, self._cpu_clock() - self._cpu_start - self._own_cpu)
 
     def step_readings(self) -> list[Reading]:
         """The step readings that were kept, in chronological order."""

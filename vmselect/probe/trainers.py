@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,8 @@ from vmselect.probe.sampling import watch_call
 
 FOLDERS = ("_default_root_dir", "dirpath", "_root_dir", "_save_dir")
 """The attributes with the folders of Lightning's trainer, checkpoints and loggers."""
+
+NOT_REDIRECTED = Scratch(())
 
 
 class TrainerProbe(StepProbe):
@@ -35,7 +37,7 @@ class TrainerProbe(StepProbe):
 
     def _reset(self) -> None:
         super()._reset()
-        self._scratch: Scratch | None = None
+        self._scratch = NOT_REDIRECTED
         self._batches = self._read = 0
         self._epochs = self._validations_seen = 0
         self._cut_epoch = self._cut_short = self._validating = False
@@ -151,7 +153,7 @@ class TrainerProbe(StepProbe):
 
     def _release(self) -> Recording | None:
         recording = super()._release()
-        if recording is not None and self._scratch is not None:
+        if recording is not None:
             recording.redirected = self._scratch.redirected
         return recording
 
@@ -164,11 +166,14 @@ class TrainerProbe(StepProbe):
         super()._end_early(error, detail)
         self._unprotect()
 
+    def _redirect(self, writers: Iterable[tuple[Any, str]]) -> None:
+        """Redirect files to a scratch folder, unless the training is recorded whole."""
+        if self.stop and self.protect_files and self._scratch is NOT_REDIRECTED:
+            self._scratch = Scratch(writers)
+
     def _unprotect(self) -> None:
-        """Redirect no files any more."""
-        if self._scratch is not None:
-            self._scratch.close()
-            self._scratch = None
+        self._scratch.close()
+        self._scratch = NOT_REDIRECTED
 
 
 def count_batches(updates: int, accumulate: int, in_epoch: int | None) -> int:
@@ -223,11 +228,10 @@ class LightningProbe(TrainerProbe):
 
     def protect(self, trainer: Any) -> None:
         """Redirect checkpoints and logs of ``trainer`` to a scratch folder, unless the training is recorded whole."""
-        if self.stop and self.protect_files and self._scratch is None:
-            writers = [trainer, *trainer.callbacks, *trainer.loggers]
-            self._scratch = Scratch(
-                (one, name) for one in writers for name in FOLDERS if isinstance(vars(one).get(name, 0), str | None)
-            )
+        writers = [trainer, *trainer.callbacks, *trainer.loggers]
+        self._redirect(
+            (one, name) for one in writers for name in FOLDERS if isinstance(vars(one).get(name, 0), str | None)
+        )
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
         """The trainer is set up: the earliest event."""
@@ -337,14 +341,9 @@ class HuggingFaceProbe(TrainerProbe):
     def begin(self, arguments: Any) -> None:
         """``train`` has been called. Without this call the recording begins with the first event of the training."""
         self._end_early(None)  # the trainer calls no callback when it fails: an earlier training may have
-        self.protect(arguments)
+        self._redirect([(arguments, "output_dir"), (arguments, "logging_dir")])
         self._begin(alive=watch_call(sys._getframe(), "train"))
         self._begun = True
-
-    def protect(self, arguments: Any) -> None:
-        """Redirect checkpoints and logs to a scratch folder, unless the training is recorded whole."""
-        if self.stop and self.protect_files and self._scratch is None:
-            self._scratch = Scratch([(arguments, "output_dir"), (arguments, "logging_dir")])
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """The first epoch is about to begin."""
@@ -390,8 +389,7 @@ class HuggingFaceProbe(TrainerProbe):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """The batches of a step begin. No event follows if one fails, so files are not redirected meanwhile."""
-        if self._scratch is not None:
-            self._scratch.put_back()
+        self._scratch.put_back()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """A batch has ended whose gradients are accumulated."""
@@ -399,7 +397,7 @@ class HuggingFaceProbe(TrainerProbe):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """The optimizer has stepped; a checkpoint may follow."""
-        self._send_away()
+        self._scratch.send_away()
         if self._end_batch(stepped=True):
             control.should_epoch_stop = True
             control.should_evaluate = control.should_evaluate or self._forced
@@ -408,18 +406,17 @@ class HuggingFaceProbe(TrainerProbe):
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """A validation batch has ended."""
-        if self._scratch is not None:
-            self._scratch.put_back()
+        self._scratch.put_back()
         self._end_validation_batch()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """A validation has ended; a checkpoint may follow."""
         self._end_validation()
-        self._send_away()
+        self._scratch.send_away()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """The steps of an epoch have ended; its evaluation, and perhaps a checkpoint, are still to come."""
-        self._send_away()
+        self._scratch.send_away()
         coming = int(control.should_evaluate)
         if coming:
             self._begin_validation()
@@ -432,10 +429,6 @@ class HuggingFaceProbe(TrainerProbe):
     def on_train_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """The training has ended, and the best model has been loaded if requested."""
         self.finish()
-
-    def _send_away(self) -> None:
-        if self._scratch is not None:
-            self._scratch.send_away()
 
 
 def _word(strategy: Any) -> str:
