@@ -1,4 +1,23 @@
-"""Every error that vmselect raises on purpose; catch :class:`VmselectError` to catch them all."""
+"""Every error that vmselect raises on purpose.
+
+::
+
+    VmselectError
+     ├─ ArgumentError          a value passed by the caller cannot be used        (also a ValueError)
+     │   └─ PlanError          a sweep's plan cannot be used; ``where`` locates the fault
+     ├─ ProfileError           a profile or study file cannot be read, or does not fit its purpose
+     ├─ ProbeError             a training could not be measured
+     │   └─ TransferError      files could not be transferred, verified or removed
+     ├─ EstimateError          the profile does not support the estimate
+     ├─ CatalogError           a price is missing, or a price file cannot be used
+     │   └─ RefreshError       a provider's price API gave no usable answer
+     ├─ RankingError           the candidates cannot be compared
+     ├─ ComparisonError        groups of records cannot be compared, or lack the metric
+     ├─ SweepError             a sweep cannot be started, continued or cleaned up
+     └─ MissingPackageError    an optional package is needed for this feature     (also an ImportError)
+
+Catch :class:`VmselectError` to catch them all. Messages contain the fact and the remedy.
+"""
 
 from vmselect.units import printable_lines
 
