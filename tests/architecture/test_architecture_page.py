@@ -1,0 +1,54 @@
+"""The architecture page names what exists, and its paths are short and never return to a module."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+PATHS = ("A step time, from the callback to the page", "A price, from the provider to the page")
+
+
+def hops(title: str) -> list[tuple[str, str]]:
+    section = TEXT.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| \d+ \| `([\w/.]+)` \| `(\w+)` \|", section, flags=re.MULTILINE)
+
+
+def top_level_names(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found.update(target.id for target in targets if isinstance(target, ast.Name))
+    return found
+
+
+@pytest.mark.parametrize("title", PATHS)
+def test_a_path_names_existing_code_and_never_turns_back(title: str) -> None:
+    path = hops(title)
+    assert 5 <= len(path) <= 15
+    for module, name in path:
+        assert name in top_level_names(ROOT / "vmselect" / module), f"{module} has no {name}"
+    visited = [module for module, _ in groupby(module for module, _ in path)]
+    assert len(visited) == len(set(visited))
+
+
+def test_the_tree_lists_every_module() -> None:
+    tree = TEXT.partition("```\nvmselect/\n")[2].partition("pricing/")[0]
+    listed: set[str] = set()
+    for line in tree.splitlines():
+        name, words = re.match(r" *([\w/.]+) +(.*)", line).groups()  # type: ignore[union-attr]
+        if name.endswith("/"):
+            listed |= {f"{name}{word}.py" for word in re.findall(r"\w+(?=[,:;]|$|\))", words.partition("|")[2])}
+        else:
+            listed.add(name)
+    package = ROOT / "vmselect"
+    modules = {path.relative_to(package).as_posix() for path in package.rglob("*.py")}
+    assert listed == {name for name in modules if not name.endswith(("__init__.py", "__main__.py"))}
