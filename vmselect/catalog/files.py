@@ -26,6 +26,8 @@ from vmselect.findings import Finding
 
 MAX_BYTES = 256 * 1024**2
 MAX_LINE_BYTES = 64 * 1024
+_LARGE_BYTES = 8 * 1024**2  # above this size, the first rows are validated before the others are read
+_FIRST_ROWS = 1000
 _ROWS_AT_ONCE = 100_000  # a whole file at once would need three times its size in memory
 _JSON_FIELDS = ("schema", "currency", "offers")
 
@@ -46,6 +48,7 @@ def read(
         layout = converters.recognize(header)
         if layout is None:
             _check_header(path, header)
+            _check_first_rows(path, header)
         raw, name_row, rules = _read_csv(path, header, numbers=() if layout else tuple(NUMBER_LIMITS))
         if layout is not None:
             raw, origin, findings = layout.convert(raw, path=path, provider=provider)
@@ -206,10 +209,22 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
             raise CatalogError(f"{path.name} has a column {name[:40]!r}. {hint}")
 
 
+def _check_first_rows(path: Path, header: Sequence[str]) -> None:
+    """Reject a large file without a valid price in its first rows, because validating all rows would take minutes."""
+    if path.stat().st_size <= _LARGE_BYTES:
+        return
+    raw, name_row, _ = _read_csv(path, header, numbers=(), rows=_FIRST_ROWS)
+    valid, excluded = table.build(
+        raw, name_row=name_row, default_date="2000-01-01", default_source="user", skip_bad_rows=True
+    )
+    if not len(valid):
+        raise CatalogError(f"{path.name} has no valid price in its first {len(raw)} rows. {excluded[0].message}")
+
+
 def _read_csv(
-    path: Path, header: Sequence[str], *, numbers: Sequence[str]
+    path: Path, header: Sequence[str], *, numbers: Sequence[str], rows: int | None = None
 ) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
-    """Rows of a CSV, the names of rows, and rules that rows violate.
+    """Rows of a CSV (the first ``rows``, or all), the names of rows, and rules that rows violate.
 
     Columns in ``numbers`` are floats if every cell is a number; all others are categories.
     """
@@ -217,11 +232,11 @@ def _read_csv(
         raise too_long
     try:
         try:
-            raw = _parse_csv(path, header, numbers)
+            raw = _parse_csv(path, header, numbers, rows)
         except (pd.errors.ParserError, UnicodeDecodeError):
             raise
         except (ValueError, OverflowError):  # a cell of ``numbers`` is not a number
-            raw = _parse_csv(path, header, ())
+            raw = _parse_csv(path, header, (), rows)
     except UnicodeDecodeError as broken:
         raise CatalogError(f"{path.name} is not UTF-8 text ({broken.reason}). Save it as CSV UTF-8.") from broken
     except (ValueError, OverflowError) as broken:
@@ -240,11 +255,11 @@ def _read_csv(
     return raw, name_row, rules + table.other_currencies(raw)
 
 
-def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str]) -> pd.DataFrame:
+def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: int | None) -> pd.DataFrame:
     """Columns in ``floats`` as numbers, all others as categories of the exact text in the file."""
     options: dict[str, Any] = {
         "names": list(header), "header": 0, "index_col": False, "keep_default_na": False, "encoding": "utf-8-sig",
-        "na_values": {c: [""] for c in floats}, "low_memory": False,
+        "na_values": {c: [""] for c in floats}, "low_memory": False, "nrows": rows,
     }  # fmt: skip
     dtypes: dict[str, Any] = {c: "float64" if c in floats else "category" for c in header}
     parts = list(pd.read_csv(path, dtype=dtypes, chunksize=_ROWS_AT_ONCE, **options))

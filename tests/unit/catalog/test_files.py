@@ -209,3 +209,15 @@ def test_prices_in_dollars_may_name_their_currency(tmp_path: Path) -> None:
 def test_ones_and_zeros_are_numbers(tmp_path: Path) -> None:
     path = csv(tmp_path, "aws,x.large,r1,on_demand,1", "aws,y.large,r1,on_demand,1.0")
     assert vs.Catalog.load(path).price("y.large") == 1.0
+
+
+@pytest.mark.parametrize("skip_bad_rows", [False, True])
+def test_large_garbage_is_rejected_by_its_first_rows(write, monkeypatch, skip_bad_rows) -> None:
+    monkeypatch.setattr(files, "_LARGE_BYTES", 20_000)
+    path = write(f"{HEADER}\n" + "17ab,99cd,x,y,zz\n" * 2_000)
+    parsed = []
+    parse = files._parse_csv
+    monkeypatch.setattr(files, "_parse_csv", lambda *given: parsed.append(parse(*given)) or parsed[-1])
+    with pytest.raises(CatalogError, match=r"prices\.csv line 2"):
+        vs.Catalog.load(path, skip_bad_rows=skip_bad_rows)
+    assert [len(rows) for rows in parsed] == [1000]
