@@ -194,7 +194,8 @@ class Catalog:
     ) -> pd.DataFrame:
         """The prices that match, with the columns :data:`vmselect.catalog.COLUMNS`.
 
-        A filter is one name or several; None means any. ``retired=False`` excludes types that cannot be launched.
+        A filter is one name or several; None means any, as does ``"all"`` for ``region`` and ``market``.
+        ``retired=False`` excludes instance types that can no longer be rented.
 
         >>> list(Catalog.embedded("2026-08-22").offers(gpu="T4", provider="azure")["instance_type"])[0]
         'Standard_NC16as_T4_v3'
@@ -203,10 +204,11 @@ class Catalog:
             "provider": provider, "region": region, "market": market, "gpu_model": gpu,
             "instance_type": instance_type, "service": service,
         }  # fmt: skip
+        given = {column: several(check_name, column, names) for column, names in wanted.items() if names is not None}
         matches = [
-            self._matches(column, several(check_name, column, names))
-            for column, names in wanted.items()
-            if names is not None
+            self._matches(column, names)
+            for column, names in given.items()
+            if column not in ("region", "market") or names != ("all",)
         ]
         if retired is not None:
             matches.append(self._frame["retired"].to_numpy() == check_flag("retired", retired))

@@ -48,7 +48,7 @@ def show(
     if len(unpriced) < len(instance_type or ()):  # offers() raises when none is priced
         instance_type = [name for name in instance_type or () if name not in unpriced]
     rows = prices.offers(
-        provider or None, region=region or None, market=None if market == "all" else market, gpu=gpu,
+        provider or None, region=region or None, market=market, gpu=gpu,
         instance_type=instance_type or None, retired=None if retired or instance_type or date else False,
     )  # fmt: skip
     rows = rows.sort_values("usd_per_hour", kind="stable")

@@ -43,6 +43,11 @@ def test_filters_combine_and_take_several_names(catalog) -> None:
     assert len(catalog.offers(market=None)) == len(catalog)
 
 
+@pytest.mark.parametrize("every", ["all", ["all"], None])
+def test_all_regions_and_markets(catalog, every) -> None:
+    assert catalog.offers(region=every, market=every).equals(catalog.offers(market=None))
+
+
 def test_filters_without_a_match_give_no_rows(catalog) -> None:
     assert len(catalog.offers(provider="azure", gpu="L4")) == 0
     assert len(catalog.offers(market="reserved_1y")) == 0
