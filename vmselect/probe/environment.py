@@ -18,10 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from vmselect.records.record import Fact, Gpu, Placement
+if TYPE_CHECKING:
+    from vmselect.records.record import Fact, Gpu, Placement
 
 PACKAGES = ("keras", "tensorflow", "jax", "jaxlib", "torch", "numpy")
 
@@ -129,6 +130,8 @@ def read_gpus() -> tuple[Gpu, ...]:
 
 
 def _read_gpu(pynvml: Any, index: int, driver: Any) -> Gpu | None:
+    from vmselect.records.record import Gpu
+
     handle = query_nvml(pynvml, "nvmlDeviceGetHandleByIndex", index)
     if handle is None:
         return None
@@ -362,6 +365,8 @@ def locate(*, instance_type: str | None = None, region: str | None = None) -> Pl
     >>> locate(instance_type="g4dn.xlarge", region="us-east-1").instance_type.source
     'argument'
     """
+    from vmselect.records.record import Fact, Placement
+
     kind = _given(instance_type, "argument") or _given(os.environ.get("VMSELECT_INSTANCE_TYPE"), "environment")
     place = _given(region, "argument") or _given(os.environ.get("VMSELECT_REGION"), "environment")
     firmware = read_dmi()
@@ -381,6 +386,8 @@ def locate(*, instance_type: str | None = None, region: str | None = None) -> Pl
 
 
 def _given(value: str | None, source: str) -> Fact | None:
+    from vmselect.records.record import Fact
+
     text = (value or "").strip()
     return Fact.model_validate({"value": text[:200], "source": source}) if text else None
 

@@ -20,11 +20,13 @@ from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vmselect.probe.keras_fit import walk_up
 from vmselect.probe.timer import StepTimer
-from vmselect.records.training import InputWait
+
+if TYPE_CHECKING:
+    from vmselect.records.training import InputWait
 
 MIN_FETCHED_STEPS = 3
 """With fewer steps the wait is not reported."""
@@ -98,6 +100,8 @@ class FetchClock:
         """The wait, or None after too few steps."""
         if self.steps < MIN_FETCHED_STEPS:
             return None
+        from vmselect.records.training import InputWait
+
         return InputWait(
             seconds=max(0, self.waited) / 1e9, wall_seconds=max(0, self.taken) / 1e9, steps=self.steps, method=method
         )
@@ -191,6 +195,8 @@ class TensorFlowTrace:
             self._tensorflow.profiler.experimental.stop()
             events = [event for file in Path(self._folder).rglob("*.xplane.pb") for event in read_fetches(file)]
             if events and steps >= 1 and wall > 0:
+                from vmselect.records.training import InputWait
+
                 waited = min(wall, length_of_union(events))
                 self.result = InputWait(seconds=waited, wall_seconds=wall, steps=steps, method="traced steps")
         except Exception:  # noqa: BLE001 - nor with what protobuf raises about a trace that it cannot read

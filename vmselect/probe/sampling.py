@@ -20,7 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vmselect._checks import check_number, check_seconds, check_share, maybe, show
 from vmselect.errors import ArgumentError
@@ -28,9 +28,11 @@ from vmselect.findings import Finding
 from vmselect.probe.counters import ContainerReader, GpuReader, MachineReader
 from vmselect.probe.environment import usable_cores
 from vmselect.probe.input_wait import FetchClock, TensorFlowTrace, find_epoch_iterator, time_fetches, watch_iterator
-from vmselect.records.training import InputWait
-from vmselect.records.usage import PHASES, Limits, Phase, Summary, Usage
 from vmselect.units import format_seconds
+
+if TYPE_CHECKING:
+    from vmselect.records.training import InputWait
+    from vmselect.records.usage import Limits, Phase, Summary, Usage
 
 MAX_ROWS_PER_PHASE = 240
 """Four minutes of steady steps second by second; of an hour every sixteenth sample."""
@@ -149,6 +151,8 @@ class PhaseTally:
 
     def summaries(self) -> dict[str, Summary]:
         """The summary of every quantity."""
+        from vmselect.records.usage import Summary
+
         found = {}
         for name, (count, seconds, weighted, maximum) in self.sums.items():
             kept = sorted(values[name] for _, values in self.rows if name in values) or [maximum]
@@ -177,8 +181,10 @@ class Tally:
             with self._locked():
                 self._phases.setdefault(phase, PhaseTally()).add(at, seconds, finite)
 
-    def build(self, interval: float, limits: Limits) -> Usage:
+    def build(self, interval: float, limits: Limits | None) -> Usage:
         """The usage for a record. Quantities of single cores make no series: a large machine has hundreds."""
+        from vmselect.records.usage import PHASES, Limits, Usage
+
         with self._locked():
             rows = sorted(
                 ((at, phase, values) for phase, tally in self._phases.items() for at, values in tally.rows),
@@ -188,7 +194,7 @@ class Tally:
         names = dict.fromkeys(name for *_, values in rows for name in values if not name.startswith("core"))
         return Usage(
             interval_seconds=interval,
-            limits=limits,
+            limits=limits or Limits(),
             phases=phases,
             seconds=tuple(round(at, 3) for at, *_ in rows),
             phase=tuple(phase for _, phase, _ in rows),
@@ -241,7 +247,7 @@ class Sampler:
         self._alarm = alarm
         self._clock = clock
         self._tally = Tally()
-        self._limits = Limits()
+        self._limits: Limits | None = None
         self._result: Usage | None = None
         self._phase: Phase = "initialization"
         self._phase_read: Phase = "initialization"
@@ -258,8 +264,10 @@ class Sampler:
 
     def start(self) -> None:
         """Begin to sample."""
+        from vmselect.records.usage import Limits
+
         self._process = os.getpid()
-        self._limits = Limits()
+        self._limits = None
         self._result = None
         if self._given is None:
             container = ContainerReader()
