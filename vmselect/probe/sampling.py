@@ -79,11 +79,11 @@ class Alarm:
         self._above_since: float | None = None
         self._raised = False
 
-    def check(self, now: float, values: Mapping[str, float], limits: Limits) -> None:
+    def check(self, now: float, values: Mapping[str, float], limits: Limits | None) -> None:
         """Check a sample that was read at ``now`` seconds since the start."""
         share, who = values.get("usable_cpu_share"), "The processors have"
-        allowed = limits.container_cores
-        if allowed is not None and (limits.cores is None or allowed < limits.cores):
+        allowed = None if limits is None else limits.container_cores
+        if limits is not None and allowed is not None and (limits.cores is None or allowed < limits.cores):
             who = f"The container's {allowed:g} core{' has' if allowed == 1 else 's have'}"
             share = min(1.0, values["process_cores"] / allowed) if "process_cores" in values else None
         if share is None:
