@@ -90,7 +90,7 @@ def test_slurm_job_that_ignores_sigterm_is_waited_for(work: Path, tmp_path: Path
     with slurm(tmp_path / "slurm"):
         result = vs.sweep(plan, work / "out", yes=True)
         assert not result.unproved
-        assert "time cap" in result.failed[0].reason
+        assert read_state(work / "out").all_attempts[0].why == "cap"
         assert slurm_runner.list_jobs(read_state(work / "out").all_attempts[0].token) == []
 
 

@@ -30,7 +30,7 @@ def test_one_of_several_nodes_exits_as_its_worker_did(nodes, command, code, tmp_
 def test_worker_gives_up_if_the_others_do_not_come(tmp_path) -> None:
     (tmp_path / "request.json").write_text(json.dumps({"nodes": 2, "cap_seconds": 0.3, "workers": [{"env": {}}]}))
     done = run_supervisor("run", str(tmp_path), "token", SLURM_PROCID="0")
-    assert (done.returncode, "2 workers were planned" in done.stderr) == (1, True)
+    assert (done.returncode, "2 workers" in done.stderr) == (1, True)
     assert run_supervisor().returncode == 2
 
 

@@ -1,4 +1,4 @@
-"""Sweeps: a plan of trials, run where the machines are, within a budget, leaving nothing running."""
+"""Sweeps: run the trials of a plan on local, remote or rented machines, within a budget, and end all of them."""
 
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.sweeps.run import Cleaned, Missing, Proposal, SweepResult, clean, read_state, resume, sweep

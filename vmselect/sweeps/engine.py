@@ -1,4 +1,4 @@
-"""The engine: starts trials within the budget, watches them, collects their records, and ends what it started."""
+"""The engine: starts trials within the budget, watches them, collects their records, and ends every trial."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ FETCH_SECONDS = 3600.0
 """Time limit for fetching records from machines that cost nothing."""
 
 MIN_FETCH_SECONDS = 30.0
-"""The least time for fetching records from a rented machine whose time is up."""
+"""Minimum time for fetching records from a rented machine whose time limit has passed."""
 
 LATE_SECONDS = 20.0
-"""How long after its cap a trial is left to its supervisor before the engine ends it."""
+"""Time after a trial's time limit in which its supervisor can end it. After that the engine ends it."""
 
 TICK_SECONDS = 0.25
 Listener = Callable[[State, Event], None]
@@ -42,46 +42,47 @@ Listener = Callable[[State, Event], None]
 
 @dataclass(frozen=True)
 class Budget:
-    """The prices of all trials and the most that they may cost together."""
+    """Prices per hour of all trials, and the maximum total cost of the sweep."""
 
     plan: Plan
     prices: dict[str, float]
     limit_usd: float | None = None
 
     def worst_of(self, trial: str) -> float:
-        """The worst-case cost of one trial."""
+        """Worst-case cost of one trial, in USD."""
         return self.plan.worst_usd(self.prices[trial])
 
     def worst_usd(self, state: State, planned: Collection[str]) -> float:
-        """Spent so far, plus the worst case of everything that runs and of ``planned``."""
+        """Worst-case cost of the sweep: money spent, plus the worst cases of running and of ``planned`` trials."""
         return state.spent_usd + sum(self.worst_of(trial) for trial in planned)
 
     def fits(self, state: State, planned: Collection[str]) -> bool:
-        """Whether the worst case stays within the limit."""
+        """Whether the worst-case cost with ``planned`` trials stays within the budget."""
         worst = self.worst_usd(state, planned)
         return self.limit_usd is None or worst <= self.limit_usd * (1 + _ROUNDING)
 
     def check(self, state: State, planned: Collection[str]) -> None:
-        """Raise if the worst case exceeds the limit.
+        """Raise if the worst-case cost with ``planned`` trials exceeds the budget.
 
-        A crash may have cost money. A resumed sweep then runs the trials that still fit, if any.
+        In a resumed sweep, in which a crash may have cost money, it is enough that one trial still fits.
         """
         if state.attempts and any(self.fits(state, [trial]) for trial in planned):
             return
         if planned and not self.fits(state, planned) and self.limit_usd is not None:
             raise SweepError(
-                f"The worst case is {format_usd(self.worst_usd(state, planned))} ({format_usd(state.spent_usd)} spent "
-                f"or running, {len(planned)} trials to go), more than the budget of {format_usd(self.limit_usd)}. "
-                "Lower minutes, plan fewer trials, or raise the budget."
+                f"The sweep can cost up to {format_usd(self.worst_usd(state, planned))} ({format_usd(state.spent_usd)} "
+                f"for started trials, the rest for {len(planned)} trials to start), more than the budget of "
+                f"{format_usd(self.limit_usd)}. Lower the time limit per trial ('minutes'), plan fewer trials, or "
+                "raise the budget."
             )
 
 
 def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path], list[str]]:
-    """Copy every complete record of an attempt into ``folder``; returns the files and the faults of others.
+    """Copy the valid records of an attempt into ``folder``; returns the files, and an error for each invalid record.
 
-    Repeating it gives the same files: a crash before the journal entry loses and duplicates nothing.
+    Idempotent: if a crash interrupts it before the journal entry, repeating it gives the same files.
     """
-    recover(attempt_folder / "records")  # of a killed trial
+    recover(attempt_folder / "records")  # drafts of a killed trial
     files: list[Path] = []
     faults: list[str] = []
     for source in sorted((attempt_folder / "records").glob("*.json")):
@@ -98,13 +99,13 @@ def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path
 
 
 def load_all(folder: Path, files: Iterable[str]) -> list[Record]:
-    """The records of a sweep, in order of trials."""
+    """Load the records ``files`` of a sweep from ``folder``, ordered by trial."""
     paths = [folder / name for name in sorted(files)]
     return load_records(paths) if paths else []
 
 
 def _complete(record: Record, trial: Trial) -> Record:
-    """The record with the trial's factors and instance type, if it lacks them."""
+    """A copy of the record, in which missing factors and instance type are those of the trial."""
     changes: dict[str, object] = {}
     if missing := {name: level for name, level in trial.factors.items() if name not in record.factors}:
         changes["factors"] = {**record.factors, **missing}
@@ -116,7 +117,7 @@ def _complete(record: Record, trial: Trial) -> Record:
 
 @dataclass
 class Engine:
-    """Runs the trials of one sweep. Every action is written to the journal first."""
+    """Runs the trials of one sweep. Every action is written to the journal before it is carried out."""
 
     plan: Plan
     folder: Path
@@ -128,30 +129,30 @@ class Engine:
     listener: Listener = lambda state, event: None
     ask_stop: Callable[[], bool] = lambda: True
     sequential: Sequential | None = None
-    """Determines which trials can still change the result; without it all run, in the order of the plan."""
+    """Determines which trials can still change the result. If None, all trials run, in the order of the plan."""
     confirmed_usd: float = math.inf
-    """The confirmed worst case, which added repetitions must not exceed."""
+    """The worst-case cost that the user confirmed. Added repetitions must not exceed it."""
     clock: Callable[[], float] = time.time
-    """Paid time counts from the start event, by the clock of the journal, also after a resume."""
+    """Current Unix time. Paid time counts from the start event in the journal, also after a resume."""
     stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     listener_error: BaseException | None = None
-    """The error of ``listener``, which is not called again; raised when all trials have ended."""
+    """The error that ``listener`` raised. It is raised again when all trials have ended."""
     _adopted: list[Attempt] = field(default_factory=list)
     _retried: set[str] = field(default_factory=set)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """Those of the plan and those that were added."""
+        """Trials of the plan, then the added repetitions."""
         return trials_of(self.plan, self.state)
 
     @property
     def unfinished(self) -> list[Trial]:
-        """The trials to start: all but those that are done, running or skipped."""
+        """Trials still to start: not done, running or skipped."""
         return [trial for trial in self.trials if self.state.status_of(trial.id) in ("queued", "failed")]
 
     def write(self, event: str, **facts: Any) -> None:
-        """Write an event to disk, apply it, pass it to the listener; an error there ends the sweep in order."""
+        """Write an event to the journal, update the state and call the listener; its error stops the sweep cleanly."""
         with self._lock:
             line = self.journal.write(event, **facts)
             self.state.apply(line)
@@ -165,9 +166,10 @@ class Engine:
     # -- after an earlier run
 
     def reconcile(self, *, adopt: bool = False) -> list[tuple[Attempt, str]]:
-        """End attempts that may still run, and collect records; returns each with its problem, if any.
+        """End the attempts of an earlier process that may still run, and collect their records.
 
-        With ``adopt``, attempts that survive vmselect are left running, to be watched again.
+        Returns the ended attempts, each with the problem that prevented its end, or "". With ``adopt``, attempts that
+        continue after vmselect exits are left running, and :meth:`run` watches them again.
         """
         trials = {trial.id: trial for trial in self.trials}
         ended: list[tuple[Attempt, str]] = []
@@ -193,7 +195,7 @@ class Engine:
     # -- running
 
     def run(self, parallel: int) -> None:
-        """Run every trial that has no record yet; on Ctrl-C, end the running trials and keep their records."""
+        """Run every trial without a record, ``parallel`` at a time; on Ctrl-C, end running trials and keep records."""
         queue = self.unfinished
         with ThreadPoolExecutor(max_workers=parallel) as pool:
             running: dict[Future[None], Trial] = {}
@@ -231,18 +233,18 @@ class Engine:
                     return
                 self._retry_end()
                 if not self.runner.has_room(queue[0]):
-                    self.write("skip", trial=queue.pop(0).id, why="an earlier trial may still run on its machine")
+                    self.write("skip", trial=queue.pop(0).id, why="another trial may still run on its machine")
                     continue
             trial = queue.pop(0)
             with self._lock:
                 if not self.budget.fits(self.state, [trial.id, *(waiting.id for waiting in queue)]):
-                    self.write("skip", trial=trial.id, why="its worst case no longer fits the budget")
+                    self.write("skip", trial=trial.id, why="its worst-case cost exceeds the rest of the budget")
                     continue
                 attempt = self._announce(trial)
             running[pool.submit(self._launch, trial, attempt)] = trial
 
     def _retry_end(self) -> None:
-        """Try once more to end attempts that may still run and hold what another trial needs."""
+        """Try again, once per attempt, to end attempts that may still occupy the machine of another trial."""
         trials = {trial.id: trial for trial in self.trials}
         for attempt in self.state.open_attempts:
             if attempt.token not in self._retried:
@@ -250,7 +252,7 @@ class Engine:
                 self._end(trials[attempt.trial], attempt, Seen("lost"))
 
     def _skip_hopeless(self, queue: list[Trial]) -> None:
-        """Skip trials that cannot change the result, and put those first that may change most."""
+        """Skip trials that cannot change the result, and order the others by how much they may change it."""
         if self.sequential is None or not queue:
             return
         queue[:], hopeless = self.sequential.arrange(queue, self.trials, self.state)
@@ -259,7 +261,7 @@ class Engine:
                        estimated_usd=self.plan.estimated_usd(self.budget.prices[trial.id]))  # fmt: skip
 
     def _repeat(self, queue: list[Trial]) -> bool:
-        """With an empty queue, repeat tied trials within the confirmed cost; whether there were any."""
+        """Add repetitions of tied trials to the queue, within the confirmed cost; returns whether any was added."""
         if self.sequential is None:
             return False
         limit = min(self.confirmed_usd, math.inf if self.budget.limit_usd is None else self.budget.limit_usd)
@@ -283,13 +285,13 @@ class Engine:
             for folder in ("records", *(f"worker-{rank}" for rank in range(1, trial.nodes))):
                 (job.folder / folder).mkdir(parents=True, exist_ok=True)
         except OSError as cannot:
-            raise SweepError(f"{job.folder}: cannot write: {cannot.strerror}. Choose a writable folder.") from cannot
+            raise SweepError(f"Cannot create {job.folder}: {cannot.strerror}. Choose a writable folder.") from cannot
         self.write("start", trial=trial.id, attempt=number, token=token, usd_per_hour=self.budget.prices[trial.id],
                    worst_usd=self.budget.worst_of(trial.id), handle=self.runner.announce(job))  # fmt: skip
         return self.state.attempts[trial.id][-1]
 
     def _launch(self, trial: Trial, attempt: Attempt, *, adopted: bool = False) -> None:
-        """Start an announced trial, unless it is adopted from an earlier run, and watch it; end it in any case."""
+        """Start an announced trial (an ``adopted`` one already runs), watch it, and end it whatever happens."""
         seen = Seen("lost", why="" if adopted else "stop")
         try:
             if not adopted:
@@ -307,7 +309,7 @@ class Engine:
             self._end(trial, attempt, seen)
 
     def _watch(self, attempt: Attempt) -> Seen:
-        """Wait until a trial ends, reaches its cap, or the sweep stops."""
+        """Wait until a trial ends, exceeds its time limit, or the sweep stops; returns the observed state."""
         cap = 60 * self.plan.minutes
         running_since = None if self.runner.queues else time.monotonic()
         while not self.stopping.is_set():
@@ -318,7 +320,7 @@ class Engine:
                 running_since = time.monotonic()
             if self.runner.rents:
                 late = self.clock() - attempt.began > cap
-            else:  # its supervisor ends it at the cap; this is for one that cannot
+            else:  # the supervisor ends the trial at its time limit, unless the supervisor was killed
                 late = running_since is not None and time.monotonic() - running_since > cap + LATE_SECONDS
             if late:
                 return Seen("lost", why="cap")
@@ -328,7 +330,7 @@ class Engine:
     # -- ending
 
     def _end(self, trial: Trial, attempt: Attempt, seen: Seen) -> str:
-        """Prove that an attempt is gone and fetch its records; returns the problem, if any."""
+        """End an attempt, prove that nothing of it runs, and fetch its records; returns the problem, or ""."""
         fetched = problem = ""
         if self.runner.rents and seen.state != "gone":  # a rented machine's records are lost with it
             fetched = self._fetch(attempt)
@@ -352,7 +354,7 @@ class Engine:
         return ""
 
     def _seconds(self, attempt: Attempt, status: dict[str, Any], seen: Seen) -> float:
-        """How long it is to be paid for: until now, or as the supervisor counted where nothing is rented."""
+        """Paid seconds of an attempt: until now if its machine is rented, else as its supervisor counted."""
         elapsed = max(0.0, self.clock() - attempt.began)
         if seen.state == "gone":  # at an unknown time
             return min(elapsed, self.plan.paid_seconds)
@@ -362,7 +364,7 @@ class Engine:
         return elapsed if self.runner.rents else min(elapsed, 60 * self.plan.minutes)
 
     def _fetch(self, attempt: Attempt) -> str:
-        """Fetch the records; returns the problem, if any."""
+        """Fetch the records of an attempt; returns the problem, or ""."""
         seconds = FETCH_SECONDS
         if self.runner.rents:  # half of the time for ending is left for taking the machine down
             until = attempt.began + 60 * self.plan.minutes + self.plan.ending_seconds / 2
@@ -374,7 +376,7 @@ class Engine:
         return ""
 
     def _take_in(self, trial: Trial, attempt: Attempt, problem: str) -> None:
-        """Record what was fetched, or the problem of fetching it."""
+        """Write to the journal that an attempt was fetched, with its records, or the ``problem`` of fetching."""
         if problem:
             self.write("unfetched", trial=trial.id, attempt=attempt.number, why=problem)
             return
@@ -382,7 +384,7 @@ class Engine:
         self._note_records(trial, attempt)
 
     def _note_records(self, trial: Trial, attempt: Attempt, *, quiet: bool = False) -> None:
-        # Of several workers all must have succeeded: a chief that lost one measured something else.
+        # All workers must have succeeded: a chief that lost a worker measured another training.
         if trial.nodes > 1 and (attempt.exit != 0 or attempt.why not in ("", "exit")):
             return
         files, faults = collect(trial, self._folder(attempt), self.folder)

@@ -1,4 +1,4 @@
-"""The journal of a sweep: events as lines of JSON, each on disk before its action; and the state computed from it."""
+"""The journal of a sweep (JSON lines, each written before its event is carried out), and the state it implies."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ LIMIT_BYTES = 256 << 20
 Event = dict[str, Any]
 STATUSES = ("queued", "starting", "running", "done", "failed", "skipped")
 ENDINGS = {
-    "cap": "ended at its time cap",
+    "cap": "ended at its time limit",
     "stop": "stopped",
     "cut": "the connection was cut",
-    "silent": "the connection went silent",
+    "silent": "no heartbeat arrived over the connection",
     "guard": "its supervisor was killed",
     "start": "could not be started",
     "worker": "a worker was lost",
 }
-"""Why an attempt ended, in its ``gone`` event, to the text for users."""
+"""Text for users of each value of ``why`` in a ``gone`` event: how an attempt ended."""
 
 
 class Journal:
-    """Appends events to ``folder/journal.jsonl``; only one process may, at a time."""
+    """Appends events to ``folder/journal.jsonl``. A lock allows one writing process at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
@@ -43,18 +43,18 @@ class Journal:
 
     @contextmanager
     def opened(self) -> Iterator[Journal]:
-        """Lock the journal for writing; raise if another process holds the lock."""
+        """Open and lock the journal for writing; raise if another process holds the lock."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         except OSError as cannot:
-            raise SweepError(f"{self.path}: cannot write: {cannot.strerror}. Choose a writable folder.") from cannot
+            raise SweepError(f"Cannot write {self.path}: {cannot.strerror}. Choose a writable folder.") from cannot
         try:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise SweepError(
-                    f"{self.path.parent}: a sweep is running here. Wait for it, or end it with Ctrl-C where it runs."
+                    f"A sweep is running in {self.path.parent}. Wait until it ends, or press Ctrl-C in its terminal."
                 ) from None
             self._end_torn_line()
             yield self
@@ -63,7 +63,7 @@ class Journal:
             self._file = -1
 
     def write(self, event: str, **facts: Any) -> Event:
-        """Append one event and bring it to disk; when this returns, a crash cannot lose it."""
+        """Append one event and flush it to disk; once this returns, a crash cannot lose the event."""
         line = {"event": event, "at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **facts}
         data = json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
         try:
@@ -73,22 +73,22 @@ class Journal:
             os.fsync(self._file)
         except OSError as cannot:
             raise SweepError(
-                f"{self.path}: cannot write: {cannot.strerror}. What runs is being stopped; make room, then resume."
+                f"Cannot write {self.path}: {cannot.strerror}. Running trials are stopped; free disk space and resume."
             ) from cannot
         return line
 
     def _end_torn_line(self) -> None:
-        """End a line that a killed writer left incomplete."""
+        """Terminate the last line if a killed process left it incomplete."""
         size = os.fstat(self._file).st_size
         if size and os.pread(self._file, 1, size - 1) != b"\n":
             os.write(self._file, b"\n")
 
 
 def read_journal(folder: Path) -> list[Event]:
-    """The events so far; an incomplete line, which a crash may leave, is ignored."""
+    """Read all events of the journal in ``folder``; lines that a crash left incomplete are ignored."""
     path = folder / NAME
     if not has_file(path):
-        raise SweepError(f"{folder}: no sweep was started here ({NAME} is missing or not readable). Check the folder.")
+        raise SweepError(f"No sweep was started in {folder}: {NAME} is missing or not readable. Check the folder.")
     events = []
     for line in read_bytes(path, noun="journal", limit=LIMIT_BYTES, error=SweepError).split(b"\n"):
         try:
@@ -98,13 +98,13 @@ def read_journal(folder: Path) -> list[Event]:
         if isinstance(event, dict) and isinstance(event.get("event"), str):
             events.append(event)
     if events and events[0].get("format", FORMAT) > FORMAT:
-        raise SweepError(f"{path}: written by a newer vmselect. Upgrade it: pip install --upgrade vmselect")
+        raise SweepError(f"{path} was written by a newer version of vmselect. Upgrade: pip install --upgrade vmselect")
     return events
 
 
 @dataclass(frozen=True)
 class Skip:
-    """Why a trial is skipped; ``sure`` if it cannot change the result, with the cost that this saved."""
+    """Why a trial is skipped. ``sure``: it cannot change the result; the costs are those that skipping it saved."""
 
     why: str
     sure: bool = False
@@ -114,7 +114,7 @@ class Skip:
 
 @dataclass
 class Attempt:
-    """One start of a trial."""
+    """One start of a trial, and how it ended."""
 
     trial: str
     number: int
@@ -125,7 +125,7 @@ class Attempt:
     handle: dict[str, Any] = field(default_factory=dict)
     started: bool = False
     seconds: float | None = None
-    """Until it was proved gone; None while it may still run."""
+    """Seconds to pay for; None while the attempt may still run."""
     exit: int | None = None
     why: str = ""
     error: str = ""
@@ -133,18 +133,18 @@ class Attempt:
 
     @property
     def open(self) -> bool:
-        """Whether it may still run."""
+        """Whether the attempt may still run."""
         return self.seconds is None
 
     @property
     def spent_usd(self) -> float:
-        """Its cost; the worst case while that is unknown."""
+        """Cost of the attempt; its worst-case cost while it may still run."""
         return self.worst_usd if self.seconds is None else cost_usd(self.seconds, self.usd_per_hour)
 
 
 @dataclass
 class State:
-    """A sweep according to its journal."""
+    """The state of a sweep, computed from the events of its journal."""
 
     folder: Path
     about: dict[str, Any] = field(default_factory=dict)
@@ -152,45 +152,45 @@ class State:
     records: dict[str, list[str]] = field(default_factory=dict)
     skipped: dict[str, Skip] = field(default_factory=dict)
     added: dict[str, Event] = field(default_factory=dict)
-    """Repetitions beyond the plan."""
+    """Event of each repetition that was added to the plan, by trial."""
     budget_usd: float | None = None
     stop_when_sure: bool = False
     epochs: int | None = None
 
     @property
     def trials(self) -> list[tuple[str, dict[str, Any]]]:
-        """Every trial with its factors: those of the plan, then those that were added."""
+        """ID and factors of each trial: trials of the plan, then added repetitions."""
         planned = [(trial, factors) for trial, factors in self.about.get("trials", [])]
         factors = dict(planned)
         return planned + [(trial, factors.get(event["like"], {})) for trial, event in self.added.items()]
 
     @property
     def all_attempts(self) -> list[Attempt]:
-        """Every start, in order of trials."""
+        """All attempts of all trials."""
         return [attempt for several in self.attempts.values() for attempt in several]
 
     @property
     def open_attempts(self) -> list[Attempt]:
-        """The attempts that may still run."""
+        """Attempts that may still run."""
         return [attempt for attempt in self.all_attempts if attempt.open]
 
     @property
     def spent_usd(self) -> float:
-        """The cost of ended attempts, and the worst case of those that may still run."""
+        """Cost of ended attempts, plus the worst-case cost of attempts that may still run."""
         return sum(attempt.spent_usd for attempt in self.all_attempts)
 
     @property
     def sure(self) -> dict[str, Skip]:
-        """Trials that are skipped because they cannot change the result."""
+        """Skipped trials that cannot change the result, by ID."""
         return {trial: skip for trial, skip in self.skipped.items() if skip.sure}
 
     def count_statuses(self) -> dict[str, int]:
-        """Every status to its number of trials."""
+        """Number of trials in each status."""
         found = [self.status_of(trial) for trial, _ in self.trials]
         return {status: found.count(status) for status in STATUSES}
 
     def status_of(self, trial: str) -> str:
-        """One of :data:`STATUSES`."""
+        """Status of a trial, one of :data:`STATUSES`."""
         if self.records.get(trial):
             return "done"
         last = self._last_attempt(trial)
@@ -201,21 +201,21 @@ class State:
         return "queued" if last is None else "failed"
 
     def reason_of(self, trial: str) -> str:
-        """Why a trial left no record."""
+        """Why a trial has no record, as text."""
         if trial in self.skipped:
             return self.skipped[trial].why
         last = self._last_attempt(trial)
         if last is None:
             return "not started"
         how = ENDINGS.get(last.why) or (f"exit code {last.exit}" if last.exit is not None else "ended")
-        return f"{how}, no whole record{f': {last.error}' if last.error else ''}"
+        return f"{how}, without a complete record{f': {last.error}' if last.error else ''}"
 
     def decide_anew(self, stop_when_sure: bool) -> None:
-        """Forget all skips; with ``stop_when_sure`` keep those of trials that cannot change the result."""
+        """Queue skipped trials again; with ``stop_when_sure``, not those that cannot change the result."""
         self.skipped = self.sure if stop_when_sure else {}
 
     def apply(self, event: Event) -> None:
-        """Apply one event; unknown ones, of a later version, are ignored."""
+        """Update the state by one event; unknown events, of later versions, are ignored."""
         kind = event["event"]
         if kind == "sweep":
             self.about = self.about or event
@@ -257,7 +257,7 @@ class State:
 
 
 def fold(folder: Path, events: Iterable[Event]) -> State:
-    """The state after ``events``."""
+    """Compute the state of the sweep in ``folder`` from ``events``."""
     state = State(folder)
     for event in events:
         state.apply(event)
@@ -265,7 +265,7 @@ def fold(folder: Path, events: Iterable[Event]) -> State:
 
 
 def trials_of(plan: Plan, state: State) -> tuple[Trial, ...]:
-    """The trials of the plan, in running order, and the repetitions that were added to them."""
+    """Trials of the plan in running order, then the repetitions that the sweep added."""
     planned = {trial.id: trial for trial in plan.trials}
     added = [
         replace(planned[event["like"]], id=name, repetition=int(event["repetition"]), block="added")

@@ -1,7 +1,7 @@
-"""The plan of a sweep: the command, its factors and machines, and the trials that follow from them.
+"""The plan of a sweep: a command, factors and machines, and the trials that result from them.
 
-A plan is written in Python or as a YAML file; errors name the argument, and in a file the line. The command is split
-once, completed per trial, and never interpreted by a shell.
+A plan is written in Python or as a YAML file. Errors name the argument and, in a file, the line. The command is split
+into arguments once, placeholders are replaced for each trial, and no shell interprets it.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ CLOUDS = ("aws", "azure", "gcp")
 """Providers that have the same name in SkyPilot and in the catalog."""
 
 ENDING_SECONDS = {"skypilot": 300.0}
-"""Paid time after the time cap of a rented machine: its records are fetched, then it is terminated."""
+"""Paid time after a trial's time limit, by runner: records are fetched, then the rented machine is terminated."""
 
 REPETITION = "repetition"
 SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "fish"}
 MAX_TRIALS = 100_000
 MAX_MINUTES = 7 * 24 * 60.0
-"""A probe takes minutes; a cap of more than a week is a typing error."""
+"""Upper bound of a trial's time limit. A probe takes minutes, so more than a week is a typing error."""
 
 _MAX_LENGTH = 4096
 _MAX_FILE_BYTES = 1 << 20
@@ -79,9 +79,9 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|PRIVATE|ACCESS_?KE
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine of a plan, or one kind of machine.
+    """A machine of a plan, or a type of machine to rent.
 
-    ``options`` exist for one runner only, such as a Slurm partition.
+    ``options`` are properties that only one runner has, such as a Slurm partition.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of the command: its number, the levels of its factors, and its machine."""
+    """The command with one combination of levels: ``id`` (a number), levels of the factors, and machine."""
 
     id: str
     factors: Mapping[str, Level]
@@ -110,38 +110,38 @@ class Trial:
 
     @property
     def command(self) -> str:
-        """The command as typed in a shell."""
+        """The command, quoted for a shell."""
         return shlex.join(self.arguments)
 
     @property
     def instance_type(self) -> str | None:
-        """The machine's name in the record."""
+        """Instance type of the machine, or its name if it has none."""
         named = self.factors.get("instance_type", self.machine.instance_type or self.machine.name)
         return str(named) if named else None
 
     @property
     def region(self) -> str | None:
-        """The planned region."""
+        """Region in which the machine is to be rented, if the plan names one."""
         return str(self.factors["region"]) if "region" in self.factors else self.machine.region
 
     @property
     def market(self) -> str:
-        """The planned market."""
+        """Market in which the machine is to be rented."""
         return str(self.factors.get("market", self.machine.market or "on_demand"))
 
     @property
     def offer(self) -> str:
-        """A key that trials on machines of one price share."""
+        """A key that is equal for trials whose machines have the same price."""
         return "|".join(part or "" for part in (self.machine.name, self.instance_type, self.region, self.market))
 
     @property
     def nodes(self) -> int:
-        """The number of machines."""
+        """Number of machines on which the trial runs."""
         return int(self.factors.get("nodes", 1))
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables of the command, with every runner."""
+        """Environment variables that every runner sets for the command."""
         variables = {f"VMSELECT_FACTOR_{name.upper()}": str(level) for name, level in self.factors.items()}
         variables |= {"VMSELECT_FACTORS": json.dumps(dict(self.factors)), "VMSELECT_TRIAL": self.id}
         if self.instance_type:
@@ -152,12 +152,14 @@ class Trial:
 
 
 class Plan:
-    """Which command runs with which factors, where, how often and how long at most.
+    """A command, the factors to vary, the machines, the number of repetitions, and the time limit per trial.
 
-    ``factors`` maps names to levels. Every combination is a trial, except those that match a rule in ``exclude``; with
-    ``include``, only those that match one of its rules. ``{name}`` in the command stands for a level. Every level is
-    also in the command's environment as ``VMSELECT_FACTOR_<NAME>``. The factors ``machine``, ``instance_type``,
-    ``region``, ``market`` and ``nodes`` determine where a trial runs. ``seed`` shuffles the trials within ``blocks``.
+    ``factors`` maps names to levels. Every combination of levels is a trial, except combinations that match a rule in
+    ``exclude``; with ``include``, only combinations that match one of its rules. ``{name}`` in the command is replaced
+    by the level of the factor ``name``, which is also the environment variable ``VMSELECT_FACTOR_<NAME>``. The factors
+    ``machine``, ``instance_type``, ``region``, ``market`` and ``nodes`` determine where a trial runs. The blocks, one
+    per combination of levels of the factors in ``blocks``, and the trials in each are shuffled with ``seed``.
+    ``minutes`` is the time limit of a trial, ``expected_minutes`` its expected duration, for estimates of the cost.
 
     >>> plan = Plan("python train.py --batch {batch_size}",
     ...             factors={"machine": ["small", "big"], "batch_size": [64, 256]},
@@ -203,7 +205,7 @@ class Plan:
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """The trials in running order; their numbers count combinations in written order."""
+        """The trials in running order. Their IDs number the combinations in the order of ``factors``."""
         combinations = self._combine_levels()
         turns = self._order(combinations)
         width = max(3, len(str(len(turns))))
@@ -220,24 +222,24 @@ class Plan:
 
     @property
     def ending_seconds(self) -> float:
-        """The paid time that ending a trial may take beyond ``minutes``."""
+        """Paid time after ``minutes`` in which a trial is ended."""
         return ENDING_SECONDS.get(self.runner, 0.0)
 
     @property
     def paid_seconds(self) -> float:
-        """The longest time for which a trial may be paid."""
+        """Maximum paid time of a trial."""
         return 60 * self.minutes + self.ending_seconds
 
     def worst_usd(self, usd_per_hour: float) -> float:
-        """The worst-case cost of a trial at this price."""
+        """Worst-case cost of a trial at the price ``usd_per_hour``."""
         return cost_usd(self.paid_seconds, usd_per_hour)
 
     def estimated_usd(self, usd_per_hour: float) -> float:
-        """The cost of a trial of the expected duration at this price."""
+        """Cost of a trial of the expected duration at the price ``usd_per_hour``."""
         return cost_usd(60 * (self.expected_minutes or self.minutes), usd_per_hour)
 
     def to_frame(self, catalog: Catalog | None = None) -> pd.DataFrame:
-        """A row per trial in running order, with its price per hour, estimated and worst-case cost.
+        """A row per trial in running order, with its price per hour, estimated cost and worst-case cost.
 
         >>> from vmselect import Catalog
         >>> plan = Plan("python train.py", factors={"instance_type": ["g4dn.xlarge"]}, minutes=30)
@@ -247,7 +249,7 @@ class Plan:
         return self.tabulate(self.trials, self.prices(catalog))
 
     def tabulate(self, trials: Sequence[Trial], prices: Mapping[str, float]) -> pd.DataFrame:
-        """The table of ``trials`` at known prices per hour, as :meth:`to_frame` returns it."""
+        """The table of :meth:`to_frame` for some ``trials``, with ``prices`` per hour by trial."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -261,13 +263,13 @@ class Plan:
         )  # fmt: skip
 
     def prices(self, catalog: Catalog | None = None) -> dict[str, float]:
-        """Trial to USD per hour of all its nodes; a machine that is not rented and has no price costs nothing."""
+        """USD per hour of all nodes of each trial; a machine that is not rented and has no price costs 0."""
         catalog = _or_default(catalog)
         quotes = {offer: self._quote(trial, catalog) for offer, trial in self._offers.items()}
         return {trial.id: quotes[trial.offer][0] * trial.nodes for trial in self.trials}
 
     def locations(self, catalog: Catalog | None = None) -> dict[str, str]:
-        """Rented machine to the cloud and region of its price, in SkyPilot's notation: ``aws/us-east-1``."""
+        """Cloud and region of the price of each ``Trial.offer``, such as ``aws/us-east-1``; only for SkyPilot."""
         locations: dict[str, str] = {}
         if self.runner == "skypilot":
             catalog = _or_default(catalog)
@@ -277,7 +279,7 @@ class Plan:
         return {offer: location for offer, location in locations.items() if location}
 
     def to_dict(self) -> dict[str, Any]:
-        """The arguments of the constructor, without empty ones."""
+        """The arguments of the constructor as a dictionary, without empty values."""
         given: dict[str, Any] = {
             "command": self.command, "runner": self.runner,
             "factors": {name: list(levels) for name, levels in self.factors.items()},
@@ -291,19 +293,19 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """A hash that equal plans share."""
+        """A hash of the plan; equal plans have equal hashes."""
         text = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan as YAML, which :meth:`load` reads back; refuse to overwrite a file that is not a plan."""
+        """Write the plan as a YAML file for :meth:`load`; raise if ``path`` is a file that is not a plan."""
         target = check_path("path", path)
         if has_file(target) and target.stat().st_size:
             try:
                 Plan.load(target)
             except PlanError:
                 raise PlanError(
-                    f"{target} exists and is no plan, so it is not overwritten. Choose another path."
+                    f"{target} exists and is not a plan, so it is not overwritten. Choose another path."
                 ) from None
         return write_text(target, as_yaml(self.to_dict()), error=PlanError)
 
@@ -317,10 +319,10 @@ class Plan:
             loader = _Loader(text)
             root = loader.get_single_node()
             if root is None or _count_values(root) > _MAX_FILE_VALUES:
-                raise PlanError("the file is empty, or too large or too deeply nested for a plan. Give a command.")
+                raise PlanError("the file is empty, too large or too deeply nested. Write the key 'command'.")
             given = loader.construct_document(root)
             if not isinstance(given, dict) or "command" not in given:
-                raise PlanError("the key command is missing. Give the command to run.")
+                raise PlanError("the key 'command' is missing. Set it to the command to run.")
             names = list(inspect.signature(Plan).parameters)
             for name in given:
                 if name not in names:
@@ -342,25 +344,29 @@ class Plan:
         return f"<Plan: {len(self.trials)} trials of {show(self.command)} with runner {self.runner}>"
 
     def _combine_levels(self) -> list[Factors]:
-        """Every combination of levels that the rules allow, in the order of the factors."""
+        """All combinations of levels that ``exclude`` and ``include`` allow, in the order of ``factors``."""
         levels = self.factors.values()
         if (size := math.prod(map(len, levels))) > MAX_TRIALS:
-            raise PlanError(f"The factors make {size:,} combinations; at most {MAX_TRIALS:,} can run.", ("factors",))
+            raise PlanError(
+                f"The factors have {size:,} combinations, over {MAX_TRIALS:,}. Remove levels.", ("factors",)
+            )
         combined = [dict(zip(self.factors, chosen, strict=True)) for chosen in itertools.product(*levels)]
         kept = [
             factors for factors in combined
             if not _fits_any(factors, self.exclude) and (not self.include or _fits_any(factors, self.include))
         ]  # fmt: skip
         if not kept:
-            raise PlanError("The rules leave no candidate to run. Exclude less.", ("exclude",))
+            raise PlanError("'exclude' and 'include' leave no trial. Exclude fewer combinations.", ("exclude",))
         if (size := len(kept) * self.repetitions) > MAX_TRIALS:
-            raise PlanError(f"The plan makes {size:,} trials; at most {MAX_TRIALS:,} can run.", ("repetitions",))
+            raise PlanError(
+                f"The plan has {size:,} trials, over {MAX_TRIALS:,}. Lower 'repetitions'.", ("repetitions",)
+            )
         return kept
 
     def _order(self, combinations: Sequence[Factors]) -> list[tuple[int, int, str]]:
-        """Positions in ``combinations`` with their repetition and block, in running order.
+        """Position in ``combinations``, repetition and block of each trial, in running order.
 
-        Blocks run one after the other, in random order, and each is shuffled inside; without a seed nothing is.
+        With a seed, the order of the blocks and the order of the trials in each block are random.
         """
         grouped: dict[tuple[Any, ...], list[tuple[int, int, str]]] = {}
         for repetition in range(1, self.repetitions + 1):
@@ -385,10 +391,10 @@ class Plan:
         for level in levels:
             if machines and level not in machines:
                 known = ", ".join(machines)
-                raise PlanError(f"machine {level!r} is not among machines ({known}).", ("factors", "machine"))
+                raise PlanError(f"'machines' has no {level!r}, only {known}. Add it.", ("factors", "machine"))
         if unused := [name for name in machines if name not in levels]:
             raise PlanError(
-                f"machines describes {', '.join(unused)}, which no trial uses. Make it a level of the factor machine.",
+                f"No trial uses {', '.join(unused)} of 'machines'. Add it to the levels of the factor 'machine'.",
                 ("machines", unused[0]),
             )
         return machines
@@ -406,11 +412,11 @@ class Plan:
         for name, value in _checked(check_mapping, "environment", given).items():
             where = ("environment", name)
             if not _VARIABLE.fullmatch(name) or name.startswith("VMSELECT_"):
-                raise PlanError(f"{show(name)} cannot name a variable of the command's environment.", where)
+                raise PlanError(f"{show(name)} is not an allowed name of an environment variable. Rename it.", where)
             if value is not None and _SECRET.search(name):
                 raise PlanError(
-                    f"{name} appears to be a secret, and a plan is stored with its results. Leave its value empty: "
-                    "it is then taken from your environment and not stored.",
+                    f"{name} appears to be a secret, and the plan is stored with its results. Leave its value empty "
+                    f"and set the environment variable {name}, whose value is used but not stored.",
                     where,
                 )
             variables[name] = None if value is None else _as_text(_read_level(f"environment: {name}", value, where))
@@ -428,23 +434,23 @@ class Plan:
             _checked(check_count, "nodes", level, where=("factors", "nodes"), most=1024)
         named = all("instance_type" in trial.factors or trial.machine.instance_type for trial in self.trials)
         if self.runner == "skypilot" and not named:
-            raise PlanError("A plan for skypilot needs the factor instance_type: the machines to rent.", ("factors",))
+            raise PlanError("The runner skypilot needs the factor 'instance_type': the types to rent.", ("factors",))
         if self.runner == "ssh" and "machine" not in self.factors:
-            raise PlanError("A plan for ssh needs the factor machine: the hosts.", ("factors",))
+            raise PlanError("The runner ssh needs the factor 'machine': the names of the hosts.", ("factors",))
 
     @property
     def _offers(self) -> dict[str, Trial]:
         return {trial.offer: trial for trial in self.trials}
 
     def _quote(self, trial: Trial, catalog: Catalog) -> tuple[float, str]:
-        """USD per hour of one node, and the cloud and region of that price, if SkyPilot knows them."""
+        """USD per hour of one node, and the cloud and region of that price, or "" if SkyPilot cannot use them."""
         machine, name = trial.machine, trial.instance_type
         if machine.usd_per_hour is not None or name is None:
             return machine.usd_per_hour or 0.0, ""
         if "accelerators" in machine.options:
             raise PlanError(
-                f"Trial {trial.id} attaches accelerators to {name}, and the catalog has no price of both. Give "
-                f"machines: {machine.name}: usd_per_hour, or a type that includes them, such as n1-standard-4+1xT4.",
+                f"Trial {trial.id} attaches accelerators to {name}, and the catalog has no price of the combination. "
+                f"Set 'usd_per_hour' of the machine {machine.name}, or use a type with GPUs (n1-standard-4+1xT4).",
                 ("machines", machine.name),
             )
         cloud, _, region = str(machine.options.get("cloud", "")).lower().partition("/")
@@ -460,7 +466,7 @@ class Plan:
 
 
 def check_scripts(trials: Iterable[Trial], folder: Path) -> None:
-    """Raise if the script of a trial's command is not in ``folder``, from which it will run."""
+    """Raise if the script that a trial's command names is not in ``folder``, the folder in which it will run."""
     for trial in trials:
         before = itertools.takewhile(lambda argument: argument not in ("-m", "-c"), trial.arguments)
         scripts = (part for part in before if part.endswith((".py", ".sh")) and not part.startswith("-"))
@@ -469,14 +475,14 @@ def check_scripts(trials: Iterable[Trial], folder: Path) -> None:
 
 
 def as_yaml(values: Mapping[str, Any]) -> str:
-    """Plain values as YAML, in the order given."""
+    """``values`` as YAML text, in the order given."""
     return str(
         yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
     )
 
 
 def _checked(check: Callable[..., Value], name: str, value: Any, *, where: Where = (), **bounds: Any) -> Value:
-    """The result of ``check``; its error names the location in the plan."""
+    """The result of ``check``, whose error becomes a :class:`PlanError` with the location in the plan."""
     try:
         return check(name, value, **bounds)
     except ArgumentError as bad:
@@ -493,35 +499,35 @@ def _or_default(catalog: Catalog | None) -> Catalog:
 
 def _suggest(name: Any, known: Iterable[str]) -> str:
     near = get_close_matches(str(name), list(known), n=1)
-    return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}."
+    return f"Did you mean {near[0]}?" if near else f"Choose one of: {', '.join(known)}."
 
 
 # -- the command
 
 
 def _split_command(_name: str, command: Any) -> tuple[str, ...]:
-    """The arguments of a command: a text is split as a shell would, a list is taken as it is."""
+    """The arguments of a command. A string is split as a shell would split it; a list is kept as it is."""
     if isinstance(command, str):
         _refuse_shell_syntax(command)
         try:
             arguments = tuple(shlex.split(command))
         except ValueError as unfinished:
-            raise PlanError(f"The command {show(command)} cannot be split: {unfinished}. Close the quote.") from None
+            raise PlanError(f"The command {show(command)} cannot be split: {unfinished}. Close its quotes.") from None
     elif isinstance(command, Sequence) and all(isinstance(part, str) for part in command):
         arguments = tuple(command)
     else:
-        raise PlanError(f"The command must be a text or a list of texts, not {show(command)}.")
+        raise PlanError(f"The command must be a string or a list of strings, not {show(command)}.")
     if not arguments or not arguments[0].strip():
-        raise PlanError("The command is empty. Give the command that trains, such as 'python train.py'.")
+        raise PlanError("The command is empty. Set it to the command that trains, such as 'python train.py'.")
     for argument in arguments:
         if "\0" in argument or len(argument) > _MAX_LENGTH:
-            raise PlanError(f"The argument {show(argument)} holds a NUL or is too long. Put it into a file.")
+            raise PlanError(f"The argument {show(argument)} is too long or contains a NUL. Put it into a file.")
     shell = PurePath(arguments[0]).name in SHELLS
     for option, text in itertools.pairwise(arguments):
         if shell and re.fullmatch(r"-\w*c", option) and (named := _placeholders([text])):
             raise PlanError(
-                f"{{{named[0]}}} is inside a text that {arguments[0]} would interpret. "
-                f'Write "$VMSELECT_FACTOR_{named[0].upper()}" there, in double quotes.'
+                f"{{{named[0]}}} is in a script that the shell {arguments[0]} would interpret. "
+                f'Write "$VMSELECT_FACTOR_{named[0].upper()}" there instead, in double quotes.'
             )
     return arguments
 
@@ -535,8 +541,8 @@ def _refuse_shell_syntax(command: str) -> None:
             quote = mark
         elif mark in f"{_OPERATORS}\n\r" or re.match(r"\$[A-Za-z_({]", command[position:]):
             raise PlanError(
-                f"The command holds {mark!r}, which only a shell understands, and no shell reads it. "
-                "Quote it if it belongs to an argument, or put the line into a script."
+                f"The command contains {mark!r}, which only a shell interprets, and it runs without a shell. "
+                f"Quote {mark!r} if it is part of an argument, or put the command into a script."
             )
 
 
@@ -545,7 +551,7 @@ def _placeholders(texts: Iterable[str]) -> list[str]:
 
 
 def _fill(text: str, factors: Mapping[str, Any]) -> str:
-    """``text`` with each ``{factor}`` replaced by its level; other braces stay."""
+    """Replace each ``{factor}`` in ``text`` by the level of that factor; other braces are kept."""
     return _PLACEHOLDER.sub(lambda found: _as_text(factors[found[1]]), text)
 
 
@@ -557,9 +563,9 @@ def _as_text(level: Level) -> str:
 
 
 def _read_factors(given: Any) -> dict[str, tuple[Level, ...]]:
-    """Factor names to their levels."""
+    """Check the argument ``factors``; returns the levels of each factor."""
     if not isinstance(given, Mapping):
-        raise PlanError(f"factors must map names to lists of levels, not {show(given)}.", ("factors",))
+        raise PlanError(f"'factors' must map names to lists of levels, not {show(given)}.", ("factors",))
     factors: dict[str, tuple[Level, ...]] = {}
     for name, levels in given.items():
         where = ("factors", str(name))
@@ -568,56 +574,56 @@ def _read_factors(given: Any) -> dict[str, tuple[Level, ...]]:
         levels = [levels] if isinstance(levels, (str, bytes, Mapping)) else list_items(levels)
         factors[name] = tuple(_read_level(f"factor {name}: level", level, where) for level in levels)
         if not levels:
-            raise PlanError(f"Factor {name} has no levels, so there is nothing to run. Give at least one.", where)
+            raise PlanError(f"The factor {name} has no levels, so no trial can run. Add at least one level.", where)
         level, count = Counter(map(str, factors[name])).most_common(1)[0]
         if count > 1:
-            raise PlanError(f"Factor {name} names {level} twice, which makes duplicate trials.", where)
+            raise PlanError(f"The factor {name} has the level {level} more than once. List each level once.", where)
     return factors
 
 
 def _read_level(name: str, level: Any, where: Where) -> Level:
-    """A level in its plain form: a text, a number or a truth value."""
+    """Check a level; returns it as a string, number or bool of Python."""
     if hasattr(level, "item") and not isinstance(level, str):
         level = level.item()
     if isinstance(level, str) and level.strip():
         return _checked(_check_text, name, level, where=where)
     if isinstance(level, bool) or (isinstance(level, (int, float)) and is_number(level)):
         return level
-    raise PlanError(f"{name} must be a text or a number, not {show(level)}.", where)
+    raise PlanError(f"{name} must be a string, a number or a bool, not {show(level)}.", where)
 
 
 def _check_text(name: str, text: str) -> str:
-    """A text without characters that a shell would interpret."""
+    """Return ``text``; raise if it contains characters that a shell would interpret."""
     bad = next((mark for mark in ("$(", "${", *_OPERATORS) if mark in text), None)
     if bad is None and not text.isprintable():
         bad = "a control character"
     if bad is not None or len(text) > _MAX_LENGTH:
         raise PlanError(
-            f"{name} {show(text)} holds {bad or 'too many characters'}. Put it into a file and name the file."
+            f"{name} {show(text)} contains {bad or 'too many characters'}. Put the text into a file, and pass its name."
         )
     return text
 
 
 def _read_rules(name: str, given: Any, factors: Mapping[str, tuple[Level, ...]]) -> tuple[dict[str, Any], ...]:
-    """Rules such as ``{"machine": "small", "batch_size": [128, 256]}``: a trial fits if every factor does."""
+    """Check rules such as ``{"machine": "small", "batch_size": [128, 256]}``; all factors of a rule must match."""
     if isinstance(given, Mapping):
         given = [given]
     if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
-        raise PlanError(f"{name} must be a list of rules, not {show(given)}.", (name,))
+        raise PlanError(f"'{name}' must be a list of rules, not {show(given)}.", (name,))
     rules: list[dict[str, Any]] = []
     for position, rule in enumerate(given):
         where: Where = (name, position)
         if not isinstance(rule, Mapping) or not rule:
-            raise PlanError(f"A rule in {name} must map factors to levels, not {show(rule)}.", where)
+            raise PlanError(f"A rule in '{name}' must map factors to levels, not {show(rule)}.", where)
         read: dict[str, Any] = {}
         for factor, levels in rule.items():
-            _check_factor(factor, factors, f"A rule in {name}", (*where, str(factor)))
+            _check_factor(factor, factors, f"A rule in '{name}'", (*where, str(factor)))
             listed = isinstance(levels, Sequence) and not isinstance(levels, str)
             plain = [_read_level(f"{name}: {factor}", level, where) for level in (levels if listed else [levels])]
             for level in plain:
                 if level not in factors[factor]:
                     known = ", ".join(map(str, factors[factor]))
-                    raise PlanError(f"A rule in {name} names {factor} {level!r}; its levels are {known}.", where)
+                    raise PlanError(f"A rule in '{name}' has {factor} {level!r}. Choose one of: {known}.", where)
             read[factor] = plain if listed else plain[0]
         rules.append(read)
     return tuple(rules)
@@ -626,7 +632,7 @@ def _read_rules(name: str, given: Any, factors: Mapping[str, tuple[Level, ...]])
 def _check_factor(name: Any, factors: Mapping[str, Any], who: str, where: Where) -> None:
     if name not in factors:
         known = ", ".join(factors) or "none"
-        raise PlanError(f"{who} names the unknown factor {show(name)}; the factors are {known}.", where)
+        raise PlanError(f"{who} names {show(name)}, which is not a factor. The factors are: {known}.", where)
 
 
 def _fits_any(factors: Factors, rules: Sequence[Mapping[str, Any]]) -> bool:
@@ -646,7 +652,7 @@ def _read_text(name: str, value: Any) -> str:
 def _read_host(name: str, value: Any) -> str:
     text = check_name(name, value)
     if not _HOST.fullmatch(text):  # ssh would take a leading dash for an option
-        raise PlanError(f"{name} {show(value)} is not a valid ssh host. Write it as name, user@name or an alias.")
+        raise PlanError(f"{name} {show(value)} is not a valid ssh host. Write a host name, user@host or an alias.")
     return text
 
 
@@ -674,7 +680,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def _read_machine(name: str, properties: Any, runner: str) -> Machine:
-    """Check the properties of the machine ``name`` for ``runner``."""
+    """Check the properties that a plan gives for the machine ``name``; which are allowed depends on ``runner``."""
     where = ("machines", name)
     if properties is not None and not isinstance(properties, Mapping):
         raise PlanError(f"machines: {name} must map properties to values, not {show(properties)}.", where)
@@ -698,22 +704,22 @@ def _read_machine(name: str, properties: Any, runner: str) -> Machine:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-3 as a number and dates as texts; rejects keys that are not texts or occur twice."""
+    """Reads 1e-3 as a number and dates as strings; rejects keys that are not strings or occur twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise yaml.constructor.ConstructorError(None, None, f"{show(key)} is not a text", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{show(key)} is not a string", key_node.start_mark)
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key}", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key} occurs twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes texts that :class:`_Loader` would read as numbers."""
+    """Quotes strings that :class:`_Loader` would read as numbers."""
 
 
 for _class in (_Loader, _Dumper):
@@ -724,7 +730,7 @@ _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.valu
 
 
 def _count_values(node: yaml.Node, level: int = 0) -> int:
-    """The number of values below ``node``; aliases count every time, and too deep a nesting as too many."""
+    """Number of values in ``node``, counting aliases each time; above the limit if it is nested too deeply."""
     if level > _MAX_FILE_DEPTH:
         return _MAX_FILE_VALUES + 1
     count = 1
@@ -736,7 +742,7 @@ def _count_values(node: yaml.Node, level: int = 0) -> int:
 
 
 def _find_line(node: yaml.Node | None, where: Where) -> int | None:
-    """The line of the key or item at ``where``, or of the innermost one that exists; None without a path."""
+    """Line of the key or list item at the path ``where``, or of its innermost existing parent; None if empty."""
     line = None
     for step in where:
         if isinstance(node, yaml.MappingNode):

@@ -1,4 +1,4 @@
-"""Run a plan, resume it, or clean up after it; and the result of a sweep."""
+"""Run a sweep, resume it, or clean up after it; and its result."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ PLAN = "plan.yaml"
 
 @dataclass(frozen=True)
 class Missing:
-    """A trial without a record, and why."""
+    """A trial without a record, and the reason."""
 
     trial: Trial
     reason: str
     sure: bool = False
-    """Whether it was skipped because it cannot change the result."""
+    """Whether the trial was skipped because it cannot change the result."""
 
     @property
     def id(self) -> str:
-        """The trial's number."""
+        """ID of the trial, such as ``001``."""
         return self.trial.id
 
     def __str__(self) -> str:
@@ -53,12 +53,11 @@ class Missing:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The records of a sweep, which rank, compare and report accept, and the trials without a record.
+    """The records of a sweep, for ``rank``, ``compare`` and ``report``, and the trials without a record.
 
-    ``spent_usd`` includes the worst case of trials that may still run (``unproved``); ``worst_usd`` is the worst case
-    of the whole sweep. Trials in ``skipped`` may be ``sure`` not to change the result: skipping them saved
-    ``saved_usd`` (estimated) and ``saved_worst_usd`` (at most). ``added`` are repetitions of tied trials. Pass
-    ``findings`` to ``Ranking.with_findings``.
+    ``spent_usd`` includes the worst-case cost of trials that may still run (``unproved``); ``worst_usd`` is the
+    worst-case cost of the whole sweep. Skipping trials saved an estimated ``saved_usd``, at most ``saved_worst_usd``.
+    ``added`` are repetitions of tied trials. ``findings`` are for ``Ranking.with_findings``.
     """
 
     folder: Path
@@ -74,7 +73,7 @@ class SweepResult:
     findings: tuple[Finding, ...] = ()
 
     def scaling(self, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
-        """The speedup of several nodes: :func:`vmselect.scaling` of the trainings among the records."""
+        """Speed-up by the number of nodes: :func:`vmselect.scaling` of the profiles among the records."""
         from vmselect.comparison import scaling
 
         trainings = [record for record in self.records if isinstance(record, Profile)]
@@ -94,14 +93,14 @@ class SweepResult:
 
 
 def saving(state: State) -> str:
-    """The cost that skipping saved, as a phrase."""
+    """Text with the cost that skipping trials saved."""
     estimated = sum(skip.estimated_usd for skip in state.sure.values())
     worst = sum(skip.worst_usd for skip in state.sure.values())
     return f"skipping saved about {format_usd(estimated)}, at most {format_usd(worst)}"
 
 
 def skipped_findings(state: State) -> tuple[Finding, ...]:
-    """The trials that a sweep skipped because they could not win: information for a ranking of the others."""
+    """A finding for rankings that names the trials which the sweep skipped because they could not win."""
     if not (sure := state.sure):
         return ()
     factors = dict(state.trials)
@@ -109,11 +108,11 @@ def skipped_findings(state: State) -> tuple[Finding, ...]:
     shown = "; ".join(f"{who}: {why}" for who, why in list(whys.items())[:5])
     more = f"; and {len(whys) - 5} more" if len(whys) > 5 else ""
     message = f"The sweep skipped {len(sure)} trials that could not win ({shown}{more}); {saving(state)}."
-    return (Finding("not-probed", message, f"To run them: vmselect sweep resume {state.folder} --run-all", "info"),)
+    return (Finding("not-probed", message, f"To run them too: vmselect sweep resume {state.folder} --run-all", "info"),)
 
 
 def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
-    """The result according to the journal."""
+    """The result of a sweep, from the state of its journal."""
     missing: dict[str, list[Missing]] = defaultdict(list)
     trials = trials_of(plan, state)
     for trial in trials:
@@ -132,7 +131,7 @@ def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
 
 
 def status_rows(state: State) -> list[dict[str, Any]]:
-    """A row per trial, from the journal alone."""
+    """A row per trial with its status, attempts, cost and records."""
     rows = []
     for trial, factors in state.trials:
         attempts = state.attempts.get(trial, [])
@@ -151,7 +150,7 @@ def status_rows(state: State) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The trials to start and their cost, to be confirmed."""
+    """Trials to start and their cost, for the user to confirm."""
 
     plan: Plan
     folder: Path
@@ -166,7 +165,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """An attempt that might still have run, and whether it is gone."""
+    """An attempt that ``clean`` tried to end, whether it is ``gone``, and if not, why (``detail``)."""
 
     trial: str
     attempt: int
@@ -190,12 +189,13 @@ def sweep(
 ) -> SweepResult:
     """Run the trials of ``plan`` that have no record in ``folder`` yet, and store their records there.
 
-    Nothing starts before ``confirm`` accepts the cost, or with ``yes=True``. The worst case of everything that was
-    started, runs and is planned stays within ``budget_usd``. Whatever was started is ended.
+    Trials start after ``confirm`` accepts the cost, or at once with ``yes=True``. The worst-case cost of the whole
+    sweep stays within ``budget_usd``. At the end, or after an error, every started trial and machine is stopped.
 
-    With ``stop_when_sure`` trials start in the order of what they may change. Trials that can no longer beat the
-    cheapest are skipped, with the reason, and tied ones are repeated. ``epochs`` is the length of the training for
-    which this holds, by default a long one. A resumed sweep keeps both settings unless they are given.
+    With ``stop_when_sure``, trials that may change the result most start first, trials that can no longer beat the
+    cheapest one are skipped with a reason, and tied trials are repeated. Trials are then compared by the cost of a
+    training of ``epochs`` epochs, by default by the cost of one epoch. A resumed sweep keeps both settings unless they
+    are given.
 
     >>> plan = Plan("python train.py", factors={"batch_size": [64, 256]}, minutes=2)
     >>> result = sweep(plan, "sweep/", yes=True)  # doctest: +SKIP
@@ -207,7 +207,7 @@ def sweep(
     agreed = check_flag("yes", yes)
     sure, count = maybe(check_flag, "stop_when_sure", stop_when_sure), maybe(check_count, "epochs", epochs)
     if has_file(where):
-        raise ArgumentError(f"{where} is a file. Give a folder.")
+        raise ArgumentError(f"{where} is a file. Pass a folder for the results of the sweep.")
     with opened(plan, where, limit=limit, catalog=catalog, listener=listener) as engine:
         engine.ask_stop = ask_stop
         state, budget = engine.state, engine.budget
@@ -217,7 +217,7 @@ def sweep(
         engine.reconcile(adopt=True)  # repeating what a crash interrupted belongs to the confirmed cost
         to_run = tuple(trial.id for trial in engine.unfinished)
         if engine.runner.rents and budget.limit_usd is None and to_run:
-            raise SweepError("This plan rents machines. Set the most that they may cost: budget_usd, --budget-usd.")
+            raise SweepError("This plan rents machines. Set their maximum cost with budget_usd= or --budget-usd.")
         worst_usd = budget.worst_usd(state, to_run)
         proposal = Proposal(
             plan=plan, folder=where, to_run=to_run, trials=engine.trials, prices=dict(budget.prices),
@@ -227,7 +227,7 @@ def sweep(
         )  # fmt: skip
         budget.check(state, to_run)
         if to_run and not agreed and not (confirm is not None and confirm(proposal)):
-            raise SweepError("Nothing was started: it was not confirmed. Confirm it, or pass yes=True or --yes.")
+            raise SweepError("The cost was not confirmed, so no trial started. Confirm it, or pass yes=True or --yes.")
         engine.write("session", budget_usd=budget.limit_usd, worst_usd=proposal.worst_usd, parallel=parallel,
                      stop_when_sure=sure, epochs=count, pid=os.getpid(), **this_machine())  # fmt: skip
         if sure:
@@ -244,20 +244,20 @@ def sweep(
 
 
 def resume(folder: str | os.PathLike[str], **options: object) -> SweepResult:
-    """Continue the sweep of ``folder`` with the plan it holds; ``options`` are those of :func:`sweep`."""
+    """Continue the sweep in ``folder`` with the plan stored there; ``options`` are those of :func:`sweep`."""
     where = check_path("folder", folder)
     read_journal(where)
     return sweep(Plan.load(where / PLAN), where, **options)  # type: ignore[arg-type]
 
 
 def read_state(folder: str | os.PathLike[str]) -> State:
-    """The state of a sweep, from its journal alone."""
+    """Read the state of the sweep in ``folder`` from its journal, without contacting any machine."""
     where = check_path("folder", folder).absolute()
     return fold(where, read_journal(where))
 
 
 def clean(folder: str | os.PathLike[str], *, listener: Listener = lambda state, event: None) -> list[Cleaned]:
-    """End all attempts in the journal of ``folder`` that may still run; returns which are proved to be gone."""
+    """End all attempts of the sweep in ``folder`` that may still run; returns for each whether it is gone."""
     where = check_path("folder", folder).absolute()
     if not read_state(where).about:
         return []  # killed before it could start anything
@@ -273,7 +273,7 @@ def clean(folder: str | os.PathLike[str], *, listener: Listener = lambda state, 
 def opened(
     plan: Plan, folder: Path, *, limit: float | None, catalog: Catalog | None, listener: Listener, changed: bool = False
 ) -> Iterator[Engine]:
-    """An engine that holds the journal of ``folder``, which is new or has the same plan, or one ``changed`` since."""
+    """An engine that has locked the journal of ``folder``, which must be new or of this plan, unless ``changed``."""
     fresh = not (has_file(folder / NAME) and read_state(folder).about)
     prices, locations = {}, {}
     if fresh or catalog is not None:
@@ -295,8 +295,8 @@ def opened(
             state.apply(event)
         elif state.about["plan"] != plan.fingerprint and not changed:
             raise SweepError(
-                f"{folder} holds a sweep of another plan ({show(state.about['plan'])}). Choose another folder, or "
-                f"resume that one: vmselect sweep resume {folder}"
+                f"{folder} contains a sweep of another plan ({show(state.about['plan'])}). Choose another folder, or "
+                f"resume that sweep: vmselect sweep resume {folder}"
             )
         if catalog is None:  # a catalog's prices hold in its locations
             prices, locations = dict(state.about["prices"]), state.about.get("places", {})

@@ -1,8 +1,8 @@
 """Sequential sweeps: which trials can still change the result, which cannot, and which are tied.
 
-Only trials that do the same work are compared: all factors but the location must be equal. They are compared by cost
-(by time if nothing has a price) of a training of ``epochs`` epochs, or of one epoch of a long training. Published
-figures of GPUs bound how much faster than a measured machine another one can be.
+Trials are compared if all factors that do not determine their location are equal. They are compared by cost (by time
+if none has a price) of a training of ``epochs`` epochs, or of one epoch of a long training. The published performance
+figures of GPUs bound how much faster a machine can be than a measured machine.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 Key = tuple[tuple[str, Any], ...]
 LOCATION = ("machine", "instance_type", "region", "market", "nodes")
-"""Factors that determine where a trial runs; all others determine its work."""
+"""Factors that determine where a trial runs; all other factors determine its work."""
 
 MAX_ADDED = 3
-"""The most repetitions added to a setting beyond those in the plan."""
+"""Maximum number of repetitions that are added to a combination of factors of the plan."""
 
 _WITHOUT_TENSOR_CORES = ("Kepler", "Maxwell", "Pascal")
-"""If no rate of half precision is published, these compute it at the rate of single precision."""
+"""Architectures without tensor cores: half precision is as fast as single precision, unless a rate is published."""
 
 _WITHOUT_TF32 = (*_WITHOUT_TENSOR_CORES, "Volta", "Turing")
-"""NVIDIA's later architectures compute single precision on tensor cores too, at half the rate of half precision."""
+"""Architectures without TF32. Later ones by NVIDIA compute single precision at half the rate of half precision."""
 
 _HARMLESS = ("gpu-memory-empty", "gpu-memory-full")
-"""Findings about GPU memory, which slow no step down."""
+"""Codes of findings about GPU memory, which do not slow steps down."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The published rates of all GPUs of one trial together, and its processors."""
+    """Published performance of all GPUs of a trial in sum, and its number of vCPUs."""
 
     vendor: str
     gpus: float
@@ -59,7 +59,7 @@ class Figures:
 
 
 def figures_of(trial: Trial, catalog: Catalog) -> Figures | None:
-    """The figures of all nodes of a trial; None without a GPU, or if something is not published."""
+    """Published figures of all nodes of a trial; None if it has no GPU, or if a figure is not published."""
     named = trial.instance_type
     if named is None:
         return None
@@ -79,10 +79,10 @@ def figures_of(trial: Trial, catalog: Catalog) -> Figures | None:
 
 
 def speed_up(measured: Figures, candidate: Figures) -> float | None:
-    """How many times faster ``candidate`` can be at most: the best ratio of any of their figures, and at least 1.
+    """Upper bound of the speed-up of ``candidate`` over ``measured``: the largest ratio of their figures, at least 1.
 
-    Any of them may limit a training, or none (then all machines are equally fast), so the greatest ratio is the bound.
-    None between vendors, whose software differs.
+    Any figure may limit a training, or none (then all machines are equally fast), so the largest ratio is the bound.
+    None for GPUs of different vendors, whose software differs.
 
     >>> t4 = Figures("NVIDIA", 1, 8.1, 65, None, 320, 4)
     >>> v100 = Figures("NVIDIA", 1, 15.7, 125, None, 900, 8)
@@ -99,10 +99,10 @@ def speed_up(measured: Figures, candidate: Figures) -> float | None:
 
 
 def figures_used(published: Figures | None, profiles: Sequence[Profile]) -> Figures | None:
-    """The figures of the GPUs that a measured training used; None if its times do not depend on GPUs.
+    """Published figures of the GPUs that a measured training used; None if its times do not depend on GPUs.
 
-    A training that something else limits (input, processors, other tenants), or that used no GPU, could be any faster
-    on another machine. One that used one GPU of four is compared by that one.
+    A training that used no GPU, or that input, CPU or other tenants limit, gives no bound for other machines. A
+    training that used one of four GPUs is compared by the figures of one.
     """
     if published is None:
         return None
@@ -110,13 +110,13 @@ def figures_used(published: Figures | None, profiles: Sequence[Profile]) -> Figu
         if profile.environment.framework_gpus == 0 or any(c.code not in _HARMLESS for c in find_causes(profile)):
             return None
         if published.tf32_tflops is None and "bfloat16" in (profile.environment.precision or ""):
-            return None  # computed by other means there than on later GPUs
+            return None  # these GPUs have no bfloat16 units, which later GPUs have
     used = min(published.gpus, min(profile.environment.replicas for profile in profiles))
     return _times(published, used / published.gpus)
 
 
 def _read(row: Any) -> Figures | None:
-    """One GPU's row of the published figures, if it is complete and nothing in it is assumed."""
+    """Figures of one GPU from its row of published data; None if a figure is missing or assumed."""
     single, half, memory = (
         None if value is None or not math.isfinite(value) else float(value)
         for value in (row["fp32_tflops"], row["fp16_tflops"], row["memory_gb_per_second"])
@@ -137,7 +137,7 @@ def _times(one: Figures, gpus: float) -> Figures:
 
 @dataclass(frozen=True)
 class Standing:
-    """A measured setting: its cost, the least seconds of its steps, and the published figures of the GPUs it used."""
+    """A measured combination of factors: cost, lower bound of the time of its steps, and figures of the GPUs used."""
 
     name: str
     cost: Interval[float]
@@ -147,7 +147,7 @@ class Standing:
 
 @dataclass
 class Sequential:
-    """Orders and skips the trials of one sweep, based on the records so far."""
+    """Orders the trials of one sweep and selects trials to skip, based on the records so far."""
 
     catalog: Catalog
     prices: Mapping[str, float]
@@ -159,7 +159,7 @@ class Sequential:
     def arrange(
         self, queue: Sequence[Trial], trials: Iterable[Trial], state: State
     ) -> tuple[list[Trial], list[tuple[Trial, str]]]:
-        """The queue, ordered by what its trials may change, and the trials that cannot change anything, with why."""
+        """The trials of ``queue`` that may change the result, ordered; and those that cannot, each with the reason."""
         ranked: list[tuple[tuple[float, float], Trial]] = []
         hopeless: list[tuple[Trial, str]] = []
         groups = self._groups(trials)
@@ -177,9 +177,9 @@ class Sequential:
             if least <= leader.cost.high:
                 ranked.append(((2.0 if own else 1.0, least), trial))
                 continue
-            high = f"{leader.name} was measured at no more than {self._format(leader.cost.high, priced)}"
+            high = f"the training on {leader.name} was measured at {self._format(leader.cost.high, priced)} or less"
             if bound is None:
-                reason = f"it was measured at {self._format(least, priced)} or more"
+                reason = f"the training was measured at {self._format(least, priced)} or more"
             else:
                 _, times, name = bound
                 faster = "no faster than" if times == 1 else f"at most {times:.1f} times as fast as"
@@ -192,7 +192,7 @@ class Sequential:
         return [trial for _, trial in ranked], hopeless
 
     def to_repeat(self, trials: Iterable[Trial], state: State) -> list[tuple[Trial, str]]:
-        """A trial to repeat of each of the two cheapest settings of a group if they are tied, with why."""
+        """Trials to repeat, with the reason: the two cheapest combinations of factors of a group, if they are tied."""
         wanted = []
         for settings in self._groups(trials).values():
             standings = self._standings(settings, state)
@@ -219,7 +219,7 @@ class Sequential:
         return groups
 
     def _standings(self, settings: Mapping[Key, Sequence[Trial]], state: State) -> dict[Key, Standing]:
-        """The measured settings of a group; none if their times cannot be compared."""
+        """The measured combinations of factors of a group; empty if their times cannot be compared."""
         priced = self._priced(settings)
         standings: dict[Key, Standing] = {}
         everything: list[Profile] = []
@@ -265,18 +265,18 @@ class Sequential:
         return any(self.prices[several[0].id] > 0 for several in settings.values())
 
     def _price(self, trial: Trial, priced: bool) -> float | None:
-        """USD per hour; a machine without a price is not compared with those that have one."""
+        """USD per hour of a trial; None if only other trials of its group have a price, so it cannot be compared."""
         if not priced:
             return 1.0
         return self.prices[trial.id] or None
 
     def _usd_per_tflops(self, trial: Trial) -> float:
-        """USD per published TFLOPS: the order before anything is measured."""
+        """USD per hour and published TFLOPS, by which trials are ordered before the first is measured."""
         published = self._published(trial)
         return math.inf if published is None else (self.prices[trial.id] or 1.0) / published.single_tflops
 
     def _bound(self, trial: Trial, price: float, standings: Iterable[Standing]) -> tuple[float, float, str] | None:
-        """The lowest possible cost, how many times faster it is at most, and the measured machine that bounds it."""
+        """Lower bound of a trial's cost, its maximum speed-up, and the measured machine to which that refers."""
         published = self._published(trial)
         bounds = [
             (cost_usd(known.steps_seconds / times, price), times, known.name)
@@ -291,9 +291,9 @@ class Sequential:
 
 
 def span(model: RuntimeModel, epochs: int | None) -> tuple[Interval[float], float]:
-    """The seconds of a training, or of a late epoch without ``epochs``, and the least that steps take of it.
+    """Seconds of a training (of a late epoch if ``epochs`` is None), and a lower bound of the seconds of its steps.
 
-    The whole uncertainty is assigned to the steps, as if no other term had any.
+    The bound assigns the whole uncertainty to the steps.
     """
     if epochs is None:
         value = model.epoch_seconds + model.validation_seconds / model.validation_freq
@@ -308,17 +308,17 @@ def span(model: RuntimeModel, epochs: int | None) -> tuple[Interval[float], floa
 
 
 def work_of(trial: Trial) -> Key:
-    """The factors of what the trial does."""
+    """Factors of the trial that do not determine its location."""
     return tuple((name, level) for name, level in trial.factors.items() if name not in LOCATION)
 
 
 def setting_of(trial: Trial) -> Key:
-    """All factors, which repetitions of a trial share."""
+    """All factors of the trial; equal for its repetitions."""
     return tuple(trial.factors.items())
 
 
 def location_of(trial: Trial) -> str:
-    """The location of the trial, for messages."""
+    """Location of the trial as text, for messages."""
     levels = [
         f"{trial.factors[name]}{' nodes' if name == 'nodes' else ''}" for name in LOCATION if name in trial.factors
     ]

@@ -1,4 +1,4 @@
-"""Runners: where trials run."""
+"""Runners: start, watch, fetch and stop trials on this machine, over ssh, on Slurm or on rented machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vmselect.sweeps.runners.ssh import SshRunner
 
 
 def make_runner(plan: Plan, sweep_id: str, folder: Path, locations: Mapping[str, str]) -> Runner:
-    """The runner that ``plan`` names; it rents in the ``locations`` of the prices."""
+    """Make the runner that ``plan`` names; SkyPilot rents in the clouds and regions ``locations``."""
     if plan.runner == "ssh":
         return SshRunner(sweep_id, folder)
     if plan.runner == "slurm":

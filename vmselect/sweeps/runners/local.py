@@ -1,4 +1,4 @@
-"""Trials as processes of this machine, each under a supervisor; cores and threads can be pinned."""
+"""Runner of trials as processes on this machine, each under a supervisor, optionally pinned to CPU cores."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ class LocalRunner(ConnectedRunner):
     close_seconds = 60.0
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise if a program is missing or a machine has more cores than are available."""
+        """Raise if the program of a trial is not installed, or if a trial needs more CPU cores than are available."""
         there = len(available_cores())
         for trial in trials:
             program = trial.arguments[0]
             if shutil.which(program) is None:
-                raise PlanError(f"The program {program} is not on this machine. Install it, or give its path.")
+                raise PlanError(f"The program {program} is not installed here. Install it, or write its path.")
             wanted = (trial.machine.cores or 0) * trial.nodes
             if wanted > there:
                 raise PlanError(
-                    f"Trial {trial.id} ({trial.machine.name}) needs {wanted} cores, and this process may use {there}. "
-                    "Lower cores or nodes."
+                    f"Trial {trial.id} ({trial.machine.name}) needs {wanted} CPU cores, and vmselect may use {there}. "
+                    "Lower 'cores' of the machine, or the factor 'nodes'."
                 )
 
     def has_room(self, trial: Trial) -> bool:
-        """Whether enough cores are free; trials that pin none share what is left."""
+        """Whether enough CPU cores are free; trials of machines without ``cores`` need none."""
         return (trial.machine.cores or 0) * trial.nodes <= len(self._free_cores())
 
     def announce(self, job: Job) -> Handle:
-        """The token of every process of the trial, its folder, and the cores now reserved for it."""
+        """Reserve CPU cores for the trial; its handle has the token of its processes, its folder and the cores."""
         wanted, free = job.trial.machine.cores or 0, self._free_cores()
         cores = [free[i * wanted : (i + 1) * wanted] for i in range(job.trial.nodes)] if wanted else []
         self.reserved[job.token] = [core for several in cores for core in several]
@@ -85,10 +85,10 @@ class LocalRunner(ConnectedRunner):
         return {"pids": started.get("started", []), "pipes": started.get("pipes", [])}
 
     def watch(self, handle: Handle) -> Seen:
-        """Ended once its supervisor is gone and no process carries the token any more."""
+        """State of the trial. It has ended when its supervisor has exited and no process has its token."""
         token = handle["token"]
         if token not in self.connections:
-            return Seen("lost", error="another vmselect started it")
+            return Seen("lost", error="another vmselect process started it")
         outcome = self.connections[token][0].outcome()
         if outcome is None:
             return Seen("running")
@@ -98,30 +98,30 @@ class LocalRunner(ConnectedRunner):
         return seen_from(outcome or {"why": "guard"}, left)
 
     def stop(self, handle: Handle) -> str:
-        """End it and all its processes."""
+        """End all processes of the trial; returns the problem, or ""."""
         here = this_machine()
         if handle["host"] != here["host"]:
-            return f"it was started on {handle['host']}, and this is {here['host']}: clean there"
+            return f"it was started on {handle['host']}: run vmselect sweep clean there, not on {here['host']}"
         if handle["boot"] and here["boot"] and handle["boot"] != here["boot"]:
             return ""  # the machine has restarted since
         for connection in self.connections.get(handle["token"], []):
             connection.stop()
         left = supervisor.end_processes(identifiers_of(handle))
         self.disconnect(handle["token"], gone=not left)
-        return f"processes {', '.join(map(str, left))} do not end" if left else ""
+        return f"the processes {', '.join(map(str, left))} could not be ended" if left else ""
 
     def _free_cores(self) -> list[int]:
         return [core for core in available_cores() if core not in self.busy]
 
 
 def available_cores() -> list[int]:
-    """Cores that this process may use, by number."""
+    """IDs of the CPU cores that this process may use, in ascending order."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def limit_threads(trial: Trial) -> dict[str, str]:
-    """Variables that limit the threads of common libraries to those of the trial's machine, if it names them."""
+    """Environment variables that limit the threads of libraries to ``threads`` or ``cores`` of the machine, if set."""
     threads = trial.machine.threads or trial.machine.cores
     return dict.fromkeys(THREAD_VARIABLES, str(threads)) if threads else {}

@@ -1,4 +1,4 @@
-"""What all runners share: their interface, connections to supervisors, and the requests and outcomes of these."""
+"""Interface and common code of all runners: connections to supervisors, their requests and their outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vmselect.sweeps.runners import supervisor as supervisor
 from vmselect.sweeps.runners.supervisor import worker_folder
 
 Handle = dict[str, Any]
-"""Identifies a running trial, also from another process; it is stored in the journal and holds no secret."""
+"""Stored reference to a started trial, by which any process can find it. It is in the journal, without secrets."""
 
 SUPERVISOR = Path(supervisor.__file__)
 START_SECONDS = 30.0
@@ -28,14 +28,14 @@ GRACE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt at a trial, ready to start."""
+    """One attempt of a trial, ready to start."""
 
     trial: Trial
     token: str
     folder: Path
-    """The local folder of its records, output and status."""
+    """Local folder for records, output and status of the attempt."""
     work: Path
-    """The folder from which the sweep was started."""
+    """Folder in which the sweep was started."""
     cap_seconds: float
 
 
@@ -44,59 +44,59 @@ class Seen:
     """The observed state of a trial."""
 
     state: str
-    """starting, running, unknown (no answer), ended (no process is left), lost (it may still run), or gone (its machine
-    no longer exists, since an unknown time)."""
+    """``starting``, ``running``, ``unknown`` (no answer from the machine), ``ended`` (no process is left), ``lost``
+    (the trial may still run), or ``gone`` (the machine was terminated at an unknown time)."""
     exit: int | None = None
     why: str = ""
     error: str = ""
 
 
 class Runner(Protocol):
-    """Runs trials. A failed start raises :class:`vmselect.errors.SweepError`."""
+    """Starts, watches, fetches and stops trials. A failed start raises :class:`vmselect.errors.SweepError`."""
 
     rents: bool = False
-    """Whether starting costs money, so that a budget is required."""
+    """Whether the runner rents machines, so that a budget is required."""
     survives: bool = False
-    """Whether a trial continues after vmselect exits, and can be watched again."""
+    """Whether a trial continues when vmselect exits, so that a resumed sweep can watch it."""
     queues: bool = False
-    """Whether a started trial may wait before it runs, at no cost."""
+    """Whether a started trial may wait in a queue before it runs, at no cost."""
     poll_seconds: float = 1.0
     """Seconds between two calls of :meth:`watch`."""
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise if a trial cannot run, before anything starts."""
+        """Raise if one of ``trials`` cannot run; called before the first trial starts."""
         return
 
     def has_room(self, trial: Trial) -> bool:
-        """Whether the trial could start now."""
+        """Whether the resources of the trial are free, so that it can start now."""
         return True
 
     def announce(self, job: Job) -> Handle:
-        """Reserve what the trial needs and return its handle, before it starts; called by one thread."""
+        """Reserve the resources of a trial before it starts, and return its handle; called by one thread."""
 
     def start(self, job: Job, handle: Handle) -> Handle:
-        """Start it; returns additions to its handle."""
+        """Start the trial; returns additions to its handle."""
 
     def watch(self, handle: Handle) -> Seen:
-        """Its current state."""
+        """Current state of the trial."""
 
     def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
-        """Copy its folder here, completely, within so many seconds; may be repeated after a failure."""
+        """Copy the folder of the trial to ``into`` within ``seconds``; can be repeated after a failure."""
         return
 
     def stop(self, handle: Handle) -> str:
-        """End it and wait until it is gone; "" when that is proved, which frees what it reserved, else the problem."""
+        """End the trial and free its resources; returns "" if it is proved that nothing runs, else the problem."""
 
     def close(self) -> None:
-        """Release the resources of this process."""
+        """Close the connections and files of the runner."""
         return
 
 
 class ConnectedRunner(Runner):
-    """Watches trials over connections to their supervisors; what a trial uses is reserved until it is gone."""
+    """Watches trials over connections to their supervisors, and reserves their CPU cores or hosts until they end."""
 
     close_seconds = 3.0
-    """The time that a supervisor has to exit after its connection was cut."""
+    """Time limit for a supervisor to exit after its connection was closed."""
 
     def __init__(self) -> None:
         self.connections: dict[str, list[Connection]] = {}
@@ -104,24 +104,24 @@ class ConnectedRunner(Runner):
 
     @property
     def busy(self) -> set[Any]:
-        """Everything that is reserved."""
+        """All reserved CPU cores or hosts."""
         return {one for several in list(self.reserved.values()) for one in several}
 
     def disconnect(self, token: str, *, gone: bool = False) -> None:
-        """Cut the connections of a trial; if it is ``gone``, free what it reserved."""
+        """Close the connections of a trial; if the trial is ``gone``, free its CPU cores or hosts."""
         for connection in self.connections.pop(token, []):
             connection.close(seconds=self.close_seconds)
         if gone:
             self.reserved.pop(token, None)
 
     def close(self) -> None:
-        """Cut every connection, which ends what still runs."""
+        """Close all connections, which ends the trials that still run."""
         for token in list(self.connections):
             self.disconnect(token)
 
 
 class Connection:
-    """Sends the request and heartbeats to a supervisor, and receives its two messages: started and ended."""
+    """Sends a request and heartbeats to a supervisor, and receives its two messages: ``started`` and ``ended``."""
 
     def __init__(self, command: Sequence[str], request: dict[str, Any]) -> None:
         self._process = subprocess.Popen(
@@ -134,31 +134,31 @@ class Connection:
         try:
             self._send(json.dumps(request).encode() + b"\n")
         except OSError as cut:
-            raise SweepError(f"{command[0]}: the connection was cut ({cut}). Check it, then resume.") from cut
+            raise SweepError(f"The connection to a supervisor was cut ({cut}). Check the host, then resume.") from cut
         finally:
             for thread in self._threads:
                 thread.start()
 
     def wait_started(self) -> dict[str, Any]:
-        """The supervisor's first message: process ids and output pipes of the trial."""
+        """Wait for the message ``started`` of the supervisor: process IDs and output pipes of the trial."""
         self._answered.wait(START_SECONDS)
         return self._started
 
     def outcome(self) -> dict[str, Any] | None:
-        """None while the trial runs, then the outcome; empty if the connection ended without one."""
+        """Outcome of the trial; None while it runs, empty if the connection ended without an outcome."""
         if self._process.poll() is None and not self._outcome:
             return None
         self._threads[0].join(timeout=5.0)
         return self._outcome
 
     def stop(self) -> None:
-        """Ask the supervisor to end the trial, and wait for it."""
+        """Ask the supervisor to end the trial, and wait until the supervisor exits."""
         with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # what is left is found by its token
             self._send(b"S")
             self._process.wait(timeout=STOP_SECONDS)
 
     def close(self, *, seconds: float) -> None:
-        """Cut the connection, which ends the trial; the supervisor has so many seconds to exit."""
+        """Close the connection, which ends the trial; kill the process of the connection after ``seconds``."""
         self._closed.set()
         with suppress(OSError):
             self._process.stdin.close()  # type: ignore[union-attr]
@@ -203,7 +203,7 @@ def make_request(
     workers: Sequence[Mapping[str, str]] = ({},),
     **more: Any,
 ) -> dict[str, Any]:
-    """The supervisor's request: the workers of one host, with ``folder`` and ``work`` as paths on that host."""
+    """The request to a supervisor to run the workers of one host; ``folder`` and ``work`` are paths on that host."""
     made: list[dict[str, Any]] = []
     for index, own in enumerate(workers):
         rank = int(own.get("RANK", index))
@@ -219,34 +219,34 @@ def make_request(
 
 
 def make_request_file(job: Job, folder: str, work: str, **more: Any) -> str:
-    """The content of ``request.json``, which the supervisors of all nodes read; each runs one worker."""
+    """Content of ``request.json``, which the supervisors of all nodes read; each supervisor runs one worker."""
     if job.trial.nodes > 1:
         more["nodes"] = job.trial.nodes
     return json.dumps(make_request(job, folder, work, **more))
 
 
 def this_machine() -> dict[str, str]:
-    """Identifies this machine since its last boot: process ids in a journal are valid only there."""
+    """Name and boot ID of this machine; process IDs in a journal are valid only on this machine and boot."""
     return {"host": platform.node(), "boot": supervisor.BOOT}
 
 
 def make_handle(runner: str, job: Job, **more: Any) -> Handle:
-    """The handle of a trial that has a supervisor on each of its nodes."""
+    """Make the handle of a trial that has a supervisor on each of its nodes."""
     return {"runner": runner, "token": job.token, "guards": job.trial.nodes, "program": SUPERVISOR.name, **more}
 
 
 def supervisor_name(handle: Handle) -> str:
-    """The file name of the supervisor on the host; handles of earlier versions do not hold it."""
+    """File name of the supervisor on the host; ``guard.py`` if an earlier version wrote the handle."""
     return str(handle.get("program", "guard.py"))
 
 
 def identifiers_of(handle: Handle) -> list[str]:
-    """The token and the output pipes that identify a trial's processes on their host."""
+    """Token and output pipes by which the processes of a trial are found on their host."""
     return [str(handle["token"]), *map(str, handle.get("pipes", ()))]
 
 
 def count_supervisors(handle: Handle) -> int:
-    """The number of supervisors of a trial: one per host."""
+    """Number of supervisors of a trial, one per host."""
     return int(handle.get("guards", 1))
 
 
@@ -260,13 +260,13 @@ def run_program(
     fine: Sequence[int] = (0,),
     seconds: float,
 ) -> str:
-    """Run a program with a time limit and return its output; ``label`` names it in errors."""
+    """Run a program with a time limit and return its output; ``label`` is its name in errors."""
     source: dict[str, Any] = {"stdin": stdin} if stdin else {"input": text.encode()}
     try:
         done = subprocess.run(command, **source, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE,
                               timeout=max(0.0, seconds), check=False)  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as cannot:
-        raise SweepError(f"{label} did not answer ({type(cannot).__name__}). Check the connection.") from cannot
+        raise SweepError(f"{label} failed or timed out ({type(cannot).__name__}). Check the connection.") from cannot
     if done.returncode not in fine:
         lines = done.stderr.decode(errors="replace").split("\n")
         problem = next((line for line in reversed(lines) if line.strip()), f"exit code {done.returncode}")
@@ -275,13 +275,13 @@ def run_program(
 
 
 def read_json(text: str) -> Any:
-    """The JSON value on the last line of a program's output; a host may print a greeting before it."""
+    """JSON value in the last line of a program's output; a host may print a greeting before that line."""
     lines = [line for line in text.splitlines() if line.strip()]
     return json.loads(lines[-1]) if lines else None
 
 
 def read_status(folder: Path, supervisors: int = 1) -> dict[str, Any]:
-    """The merged last statuses of a trial's supervisors; empty if they wrote none."""
+    """Merge the status files of a trial's supervisors in ``folder``; empty if they wrote none."""
     statuses: list[dict[str, Any]] = []
     for rank in range(supervisors):
         try:
@@ -293,9 +293,9 @@ def read_status(folder: Path, supervisors: int = 1) -> dict[str, Any]:
 
 
 def merge_outcomes(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the outcomes of a trial's supervisors, the chief's first.
+    """Merge the outcomes of a trial's supervisors, of which the first is that of the chief.
 
-    A trial has ended when all have, and succeeded when all did; one lost worker fails the trial.
+    A trial has ended when all workers have ended. It has succeeded when all workers have succeeded.
     """
     status = several[0]
     if len(several) == 1 or not any(several) or all(one.get("exit") == 0 for one in several):
@@ -313,7 +313,7 @@ def merge_outcomes(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def seen_from(outcome: Mapping[str, Any], left: Sequence[int] = ()) -> Seen:
-    """The state after an outcome; ``left`` are processes that could not be ended."""
+    """State of a trial with this outcome; ``left`` are the IDs of processes that could not be ended."""
     code = outcome.get("exit")
     return Seen("lost" if left else "ended", exit=code if isinstance(code, int) else None,
                 why=str(outcome.get("why", "")), error=str(outcome.get("error", "")))  # fmt: skip

@@ -1,6 +1,6 @@
-"""SkyPilot: trials on rented machines, and our times, prices and plans in its formats.
+"""Runner of trials on machines rented with SkyPilot; estimates, prices and plans in SkyPilot's formats.
 
-The runner rents one cluster per trial, named before its launch and terminated after it.
+The runner rents a cluster for each trial, and terminates it after the trial.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ if TYPE_CHECKING:
     from vmselect.catalog import Catalog
 
 DOWN_SECONDS = 120.0
-"""The part of a trial's time cap that is reserved for terminating the machine."""
+"""Part of a trial's time limit that is reserved for terminating its machines."""
 
 GONE_SECONDS = 900.0
 IDLE_MINUTES = 1
 CALL_SECONDS = 60.0
-"""The default time limit for an answer of SkyPilot's server."""
+"""Default time limit of a call of SkyPilot's server."""
 
 MAX_UNANSWERED = 5
-"""A trial counts as lost after so many unanswered calls in a row."""
+"""Number of failed calls in a row after which a trial is lost."""
 
 PORTS = (29500, 29501)
-"""Of every rented machine, where nothing else uses ports."""
+"""Ports for the workers; on a rented machine no other program uses them."""
 
 COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "GpuInfo", "Price", "SpotPrice",
            "Region", "AvailabilityZone")  # fmt: skip
-"""Of SkyPilot's ``vms.csv``, version 8."""
+"""Columns of SkyPilot's ``vms.csv``, version 8."""
 
 DIRECTIONS = {"northeast": "ne", "northwest": "nw", "southeast": "se", "southwest": "sw"}
 MAX_ZONES = 6
-"""As many as us-east-1 has; no region of AWS has more."""
+"""Maximum number of zones in a region of AWS, that of us-east-1."""
 
 
 class SkyPilotRunner(Runner):
-    """Rents a cluster per trial, of one machine or several."""
+    """Rents a cluster for each trial, with a machine for each of its nodes."""
 
     rents = True
     survives = True
@@ -74,21 +74,21 @@ class SkyPilotRunner(Runner):
         self._unanswered: dict[str, int] = {}
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise if SkyPilot does not accept a task."""
+        """Raise if SkyPilot does not accept the machines of a trial."""
         sky = load_sky()
         for trial in trials:
             make_resources(sky, trial, self._locations.get(trial.offer, ""))
 
     def announce(self, job: Job) -> Handle:
-        """The cluster's name, fixed before the launch."""
+        """Make the handle with the name of the cluster, before the cluster is launched."""
         short = re.sub(r"[^a-z0-9-]", "-", job.token.lower())
         return make_handle("skypilot", job, cluster=short, far=f"/tmp/{short}")
 
     def start(self, job: Job, handle: Handle) -> Handle:
-        """Launch one cluster that terminates itself when idle, and the trial on it."""
+        """Launch a cluster that terminates itself when it is idle, and start the trial on it."""
         seconds = job.cap_seconds - DOWN_SECONDS
         if seconds <= 0:
-            raise SweepError(f"minutes must be above {DOWN_SECONDS / 60:g} for rented machines, which end slowly.")
+            raise SweepError(f"Ending a rented machine takes {DOWN_SECONDS / 60:g} minutes. Raise 'minutes' above it.")
         sky = load_sky()
         remote = handle["far"]
         request = make_request_file(job, remote, ".", deadline_unix=time.time() + seconds, ports=PORTS)
@@ -107,7 +107,7 @@ class SkyPilotRunner(Runner):
         return {"job": number}
 
     def watch(self, handle: Handle) -> Seen:
-        """Running until SkyPilot reports that the job ended."""
+        """State of the trial: running until SkyPilot reports the end of its job."""
         sky, name = load_sky(), handle["cluster"]
         numbers = [handle["job"]] if "job" in handle else None
         try:
@@ -115,7 +115,11 @@ class SkyPilotRunner(Runner):
         except SweepError as cannot:
             with suppress(SweepError):
                 if isinstance(cannot, NoClusterError) and not cluster_exists(sky, name):
-                    return Seen("gone", why="cut", error="its machine no longer exists; its cost is an estimate")
+                    return Seen(
+                        "gone",
+                        why="cut",
+                        error="its machine was terminated at an unknown time; its cost is an estimate",
+                    )
             self._unanswered[name] = self._unanswered.get(name, 0) + 1
             lost = self._unanswered[name] >= MAX_UNANSWERED
             return Seen("lost" if lost else "unknown", why="cut", error=str(cannot))
@@ -128,7 +132,7 @@ class SkyPilotRunner(Runner):
         return Seen("ended", exit=0 if good else None, why="worker" if worker else "exit")
 
     def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
-        """Copy the trial's folder over the ssh entries that SkyPilot makes for its cluster."""
+        """End the trial's processes and copy its folder, over the ssh hosts that SkyPilot configures."""
         name = handle["cluster"]
         hosts = [name, *(f"{name}-worker{rank}" for rank in range(1, count_supervisors(handle)))]
         until = time.monotonic() + seconds
@@ -139,7 +143,7 @@ class SkyPilotRunner(Runner):
         fetch_all(hosts, handle["far"], into, seconds=until - time.monotonic())
 
     def stop(self, handle: Handle) -> str:
-        """Terminate the cluster and wait until SkyPilot no longer lists it."""
+        """Terminate the cluster and wait until SkyPilot no longer lists it; returns the problem, or ""."""
         sky, name, problem = load_sky(), handle["cluster"], ""
         until = time.monotonic() + GONE_SECONDS
         while time.monotonic() < until:
@@ -156,22 +160,22 @@ class SkyPilotRunner(Runner):
             except SweepError as cannot:
                 problem = f"its status is unknown: {cannot}"
             time.sleep(self.poll_seconds)
-        return f"{problem}; check `sky status --refresh` and the cloud's console"
+        return f"{problem}; check with `sky status --refresh` and in the cloud's console that it is terminated"
 
 
 def load_sky() -> Any:
-    """SkyPilot, with its telemetry off unless the user turned it on; importing it takes seconds."""
+    """Import SkyPilot, which takes seconds, with its telemetry off unless the user turned it on."""
     for name in ("SKYPILOT_DISABLE_USAGE_COLLECTION", "DO_NOT_TRACK"):
         os.environ.setdefault(name, "1")
     return require("sky", extra="skypilot", needed_by="The runner skypilot")
 
 
 class NoClusterError(SweepError):
-    """SkyPilot knows no cluster of this name."""
+    """SkyPilot has no cluster of this name."""
 
 
 def call(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
-    """Call SkyPilot with a time limit; its errors become :class:`SweepError`."""
+    """Call a function of SkyPilot with a time limit; its errors become :class:`SweepError`."""
     answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
     def run() -> None:
@@ -184,21 +188,21 @@ def call(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
     try:
         answer, wrong = answers.get(timeout=seconds)
     except queue.Empty:
-        raise SweepError(f"SkyPilot did not answer within {seconds:.0f} seconds. Check `sky api status`.") from None
+        raise SweepError(f"SkyPilot did not answer within {seconds:.0f} seconds. Run `sky api status`.") from None
     if wrong is None:
         return answer
     lines = str(wrong).strip().splitlines()
     kind = NoClusterError if type(wrong).__name__ == "ClusterDoesNotExist" else SweepError
-    raise kind(f"SkyPilot: {(lines[0] if lines else type(wrong).__name__)[:200].rstrip('.')}.") from wrong
+    raise kind(f"SkyPilot failed: {(lines[0] if lines else type(wrong).__name__)[:200].rstrip('.')}.") from wrong
 
 
 def cluster_exists(sky: Any, name: str) -> bool:
-    """Whether the cloud still has the cluster."""
+    """Whether the cluster ``name`` exists, as the cloud reports it."""
     return bool(call(lambda: sky.get(sky.status(cluster_names=[name], refresh=sky.StatusRefreshMode.FORCE))))
 
 
 def make_resources(sky: Any, trial: Trial, location: str = "") -> Any:
-    """Exactly one instance type in the location of its price, so that SkyPilot has no choice."""
+    """SkyPilot's resources for a trial: its instance type, in the cloud and region ``location`` of its price."""
     try:
         return call(lambda: sky.Resources(**resources_of(trial, location)))
     except SweepError as wrong:
@@ -206,7 +210,7 @@ def make_resources(sky: Any, trial: Trial, location: str = "") -> Any:
 
 
 def resources_of(trial: Trial, location: str = "") -> dict[str, Any]:
-    """What a trial rents, as fields of a SkyPilot task; ``location`` is the cloud and the region of its price."""
+    """Fields of SkyPilot's resources for a trial; ``location`` is the cloud and region of its price."""
     fields: dict[str, Any] = {"instance_type": trial.instance_type, "region": trial.region, **trial.machine.options}
     if location:
         fields |= {"region": None, "cloud": None, "infra": location}
@@ -220,7 +224,7 @@ def resources_of(trial: Trial, location: str = "") -> dict[str, Any]:
 
 
 def make_task(sky: Any, trial: Trial, *, work: Path, command: str, location: str = "") -> Any:
-    """The task of one trial."""
+    """SkyPilot's task that runs ``command`` on the machines of a trial, with the folder ``work``."""
     several = {"num_nodes": trial.nodes} if trial.nodes > 1 else {}
     task = sky.Task(name=f"vmselect-{trial.id}", run=command, workdir=str(work), **several)
     task.set_resources(make_resources(sky, trial, location))
@@ -228,16 +232,16 @@ def make_task(sky: Any, trial: Trial, *, work: Path, command: str, location: str
 
 
 def remote_command(job: Job, remote: str) -> str:
-    """The command that runs the supervisor on every machine."""
+    """Shell command that runs the supervisor on each machine, in the folder ``remote``."""
     command = ["python3", f"{remote}/{SUPERVISOR.name}", "run", remote, job.token]
     return f"mkdir -p {shlex.quote(remote)}/records && {shlex.join(command)}"
 
 
 def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: Any) -> Callable[[Any], float]:
-    """A function for ``sky.Task.set_time_estimator``: seconds that the training takes on a ``sky.Resources``.
+    """A function for ``sky.Task.set_time_estimator``: estimated seconds of the training on a ``sky.Resources``.
 
-    SkyPilot's optimizer then picks by predicted total instead of price per hour. It must run in this process (its API
-    server does not carry estimators), and every resource must name an ``instance_type`` that was probed.
+    SkyPilot's optimizer then minimizes the total cost instead of the price per hour. The optimizer must run in this
+    process (SkyPilot's API server ignores estimators), and each resource must name a probed ``instance_type``.
     ``workload`` are arguments of :func:`vmselect.estimate`, such as ``batch_size``.
 
     >>> import types
@@ -254,19 +258,19 @@ def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: 
     groups: dict[str, list[Profile]] = {}
     for profile in list_items(profiles):
         if not isinstance(profile, Profile):
-            raise ArgumentError("skypilot_estimator needs profiles. Load them with vmselect.load_profiles.")
+            raise ArgumentError("skypilot_estimator accepts profiles only. Load them with vmselect.load_profiles.")
         if profile.instance_type:
             groups.setdefault(profile.instance_type, []).append(profile)
     if not groups:
-        raise EstimateError("No profile names its instance type. Probe with instance_type=, or by a sweep.")
+        raise EstimateError("No profile names its instance type. Probe with instance_type=, or in a sweep.")
     models = {name: fit_runtime(several, **workload) for name, several in groups.items()}
 
     def seconds_on(resources: Any) -> float:
         name = getattr(resources, "instance_type", None)
         if name not in models:
             raise EstimateError(
-                f"{name or 'A resource without an instance_type'} was not probed; known: {', '.join(sorted(models))}. "
-                "Name one of these in each sky.Resources."
+                f"{name or 'A resource without instance_type'} was not probed. Set instance_type of each sky.Resources "
+                f"to one of: {', '.join(sorted(models))}."
             )
         return float(models[name].at(count).seconds)
 
@@ -274,17 +278,17 @@ def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: 
 
 
 def write_catalog(catalog: Catalog, path: str | os.PathLike[str], *, provider: str) -> Path:
-    """Write our prices of ``provider`` in the layout of SkyPilot's ``~/.sky/catalogs/v8/<provider>/vms.csv``.
+    """Write the prices of ``provider`` as a CSV file for SkyPilot's ``~/.sky/catalogs/v8/<provider>/vms.csv``.
 
-    For AWS SkyPilot needs zones, which our prices do not name: every possible zone of a region is written. SkyPilot
-    drops those that the account does not have.
+    SkyPilot needs the zones of AWS, which the catalog does not contain. All possible zones of a region are written;
+    SkyPilot ignores zones that the account does not have.
     """
     import pandas as pd
 
     target, name = check_path("path", path), check_name("provider", provider)
     offers = catalog.offers(provider=name, market=["on_demand", "spot"], retired=False)
     if not len(offers):
-        raise CatalogError(f"The catalog has no price of {name}. Load or refresh one that has.")
+        raise CatalogError(f"The catalog has no price of {name}. Load another, or run `vmselect prices refresh`.")
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for offer in offers.to_dict("records"):
         key = (str(offer["instance_type"]), str(offer["region"]))
@@ -300,7 +304,7 @@ def write_catalog(catalog: Catalog, path: str | os.PathLike[str], *, provider: s
 
 
 def write_tasks(plan: Plan, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write each trial as a SkyPilot task in YAML, to be launched with ``sky launch trial-001.yaml``."""
+    """Write each trial as a YAML task of SkyPilot, to be launched with ``sky launch trial-001.yaml``."""
     where, locations = check_path("folder", folder), plan.locations()
     written = []
     for trial in sorted(plan.trials, key=lambda one: one.id):
@@ -317,7 +321,7 @@ def write_tasks(plan: Plan, folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def _zones(provider: str, region: str) -> list[str]:
-    """The zone ids of a region, which are the same for every AWS account.
+    """Zone IDs of a region, which are the same for all AWS accounts; an empty string for other providers.
 
     >>> _zones("aws", "ap-southeast-2")[0], _zones("azure", "eastus")
     ('apse2-az1', [''])

@@ -1,7 +1,7 @@
-"""Trials as jobs of a Slurm cluster, through its commands sbatch, squeue, scancel and srun.
+"""Runner of trials as jobs of a Slurm cluster, with the commands sbatch, squeue, scancel and srun.
 
-The sweep's folder must be on a disk that the nodes share: the supervisor of a job reads its request and writes records
-there. A job continues after vmselect exits; resume watches it again, clean ends it.
+The folder of the sweep must be on a disk that the nodes share: supervisors read their requests and write records there.
+A job continues when vmselect exits; ``resume`` watches the job again, ``clean`` ends it.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ from vmselect.sweeps.runners.supervisor import worker_folder
 
 CALL_SECONDS = 60.0
 GONE_SECONDS = 180.0
-"""How long a cancelled job may stay listed: a cluster kills processes that ignore SIGTERM after some 30 seconds."""
+"""Time limit for a cancelled job to end; Slurm kills processes that ignore SIGTERM after about 30 seconds."""
 
 STATUS_SECONDS = 5.0
-"""How long the status of an ended job may take to cross a shared disk."""
+"""Time limit for the status of an ended job to appear on the shared disk."""
 
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED"}
 
 
 class SlurmRunner(Runner):
-    """Runs each trial as one job; with several nodes, a supervisor on each."""
+    """Runs each trial as one job, with a supervisor on each node."""
 
     survives = True
     queues = True
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise if Slurm's commands are missing."""
+        """Raise if a command of Slurm is not installed."""
         for program in ("sbatch", "squeue", "scancel", "srun"):
             if shutil.which(program) is None:
-                raise SweepError(f"{program} is not on this machine. Start the sweep on a login node of the cluster.")
+                raise SweepError(f"{program} is not installed here. Start the sweep on a login node of the cluster.")
 
     def announce(self, job: Job) -> Handle:
-        """The job's name, which finds it even if its number is unknown."""
+        """Make the handle; its token is the name of the job, by which the job is found without its number."""
         return make_handle("slurm", job, folder=str(job.folder))
 
     def start(self, job: Job, handle: Handle) -> Handle:
-        """Write the supervisor's request next to the results and submit a two-line script to sbatch."""
+        """Write the supervisor and its request to the folder of the trial, and submit the job with sbatch."""
         machine, nodes = job.trial.machine, job.trial.nodes
         folder = str(job.folder)
         request = make_request_file(job, folder, str(job.work), workers=[limit_threads(job.trial)])
@@ -73,7 +73,7 @@ class SlurmRunner(Runner):
         write_text(job.folder / SUPERVISOR.name, SUPERVISOR.read_text(encoding="utf-8"), error=SweepError)
         cores = [f"--cpus-per-task={machine.cores}"] if machine.cores else []
         command = [machine.python, f"{folder}/{SUPERVISOR.name}", "run", folder, job.token]
-        if nodes > 1:  # one that fails ends all
+        if nodes > 1:  # a worker that fails ends all
             command = ["srun", f"--ntasks={nodes}", "--ntasks-per-node=1", *cores, "--kill-on-bad-exit=1",
                        f"--output={folder}/slurm-%t.txt", *command]  # fmt: skip
         minutes = math.ceil(job.cap_seconds / 60) + 1
@@ -85,11 +85,11 @@ class SlurmRunner(Runner):
         answer = call(["sbatch", *options], text=f"#!/bin/sh\nexec {shlex.join(command)}\n")
         found = re.match(r"\s*(\d+)", answer.strip().splitlines()[-1] if answer.strip() else "")
         if not found:
-            raise SweepError(f"sbatch answered {answer[:100]!r}, which names no job. Run squeue --me.")
+            raise SweepError(f"sbatch printed {answer[:100]!r} without a job number. Check the jobs with squeue --me.")
         return {"job": int(found[1])}
 
     def watch(self, handle: Handle) -> Seen:
-        """Starting while it is queued, running until the cluster no longer lists it."""
+        """State of the trial: starting while its job is queued, running until squeue no longer lists the job."""
         try:
             states = list_jobs(handle["token"])
         except SweepError as silent:  # a controller that restarts answers again
@@ -105,12 +105,12 @@ class SlurmRunner(Runner):
                 break
             time.sleep(0.2)
         problem = end_on_nodes(handle)
-        note = "the job ended without a report of its supervisor; see slurm.txt in its folder"
+        note = "the job ended without a status of its supervisor; see slurm.txt in the folder of the trial"
         why = str(status.get("why") or "guard")
         return Seen("lost" if problem else "ended", why=why, error=problem or note)
 
     def stop(self, handle: Handle) -> str:
-        """Cancel the job and wait until the cluster has ended it."""
+        """Cancel the job and wait until no process of it runs; returns the problem, or ""."""
         until, problem = time.monotonic() + GONE_SECONDS, ""
         while True:
             try:
@@ -127,7 +127,7 @@ class SlurmRunner(Runner):
 
 
 def end_on_nodes(handle: Handle) -> str:
-    """End the processes of killed supervisors, which Slurm may not know, by a job on each node; returns the problem."""
+    """End processes of killed supervisors by a job on each node, as Slurm may not; returns the problem, or ""."""
     folder = Path(handle["folder"])
     statuses = [read_status(worker_folder(folder, rank)) for rank in range(count_supervisors(handle))]
     # The others have ended in order, or never began.
@@ -136,7 +136,7 @@ def end_on_nodes(handle: Handle) -> str:
 
 
 def end_on_node(handle: Handle, folder: Path, status: dict[str, Any]) -> str:
-    """End the processes of one killed supervisor on its node; returns the problem."""
+    """End the processes of a killed supervisor on its node; returns the problem, or ""."""
     identifiers = " ".join([handle["token"], *map(str, status.get("pipes", ()))])
     where = [f"--nodelist={status['host']}"] if re.fullmatch(r"[\w.-]+", str(status.get("host", ""))) else []
     command = ["srun", "--nodes=1", "--ntasks=1", "--time=3", "--quiet", f"--chdir={folder}", *where]
@@ -145,14 +145,14 @@ def end_on_node(handle: Handle, folder: Path, status: dict[str, Any]) -> str:
         left = read_json(answer)["left"]
     except (SweepError, ValueError, KeyError, TypeError) as cannot:
         return f"the processes of its killed supervisor on {status.get('host')} could not be checked: {cannot}"
-    return f"processes {left} do not end on {status.get('host')}" if left else ""
+    return f"the processes {left} on {status.get('host')} could not be ended" if left else ""
 
 
 def list_jobs(name: str) -> list[str]:
-    """States of the jobs of this user with ``name`` that the cluster has not ended yet."""
+    """States of the jobs of this user with ``name`` that have not ended."""
     return call(["squeue", "--noheader", f"--name={name}", f"--user={os.getuid()}", "--format=%T"]).split()
 
 
 def call(command: list[str], *, text: str = "") -> str:
-    """Run one of Slurm's commands."""
+    """Run a command of Slurm and return its output."""
     return run_program(command, label=command[0], text=text, seconds=CALL_SECONDS)

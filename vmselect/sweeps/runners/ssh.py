@@ -1,4 +1,4 @@
-"""Trials on hosts that ssh reaches, each under a supervisor that is sent there in a bundle with the work folder."""
+"""Runner of trials on hosts over ssh. A bundle with the supervisor and the work folder is sent to each host."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ EXCLUDED = {".git", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache"
 OPTIONS = [f"-o{option}" for option in
            ("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=5", "ServerAliveCountMax=3")]  # fmt: skip
 SILENCE_SECONDS = 20.0
-"""After so long without a heartbeat the supervisor ends its trial."""
+"""Time without a heartbeat after which a supervisor ends its trial."""
 
 CALL_SECONDS, COPY_SECONDS = 120.0, 1200.0
 MAX_TRIES = 3
-SILENT = "it does not answer"
+SILENT = "no answer from the host"
 
 
 class SshRunner(ConnectedRunner):
-    """Runs trials on hosts that ssh reaches; a trial of several nodes runs on as many hosts."""
+    """Runs trials on hosts over ssh, each node of a trial on another host."""
 
     poll_seconds = 0.2
 
@@ -63,29 +63,29 @@ class SshRunner(ConnectedRunner):
         self._bundle: Path | None = None
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise if ssh is missing or a trial has fewer hosts than nodes."""
+        """Raise if ssh is not installed, or if the machine of a trial has fewer hosts than the trial has nodes."""
         if shutil.which("ssh") is None:
-            raise SweepError("ssh is not on this machine. Install OpenSSH's client.")
+            raise SweepError("ssh is not installed on this machine. Install the OpenSSH client.")
         for trial in trials:
             name, hosts = trial.machine.name, trial.machine.hosts
             if len(hosts) < trial.nodes:
                 raise PlanError(
-                    f"Trial {trial.id} needs {trial.nodes} nodes, and {name} has {len(hosts)} hosts. "
-                    f"List them: machines: {name}: hosts."
+                    f"Trial {trial.id} needs {trial.nodes} hosts, and the machine {name} has {len(hosts)}. "
+                    f"List more in 'hosts' of the machine {name}."
                 )
 
     def has_room(self, trial: Trial) -> bool:
-        """Whether no other trial runs on one of its hosts: two would disturb each other's times."""
+        """Whether no other trial runs on the hosts of the trial: both would be slower."""
         return self.busy.isdisjoint(trial.machine.hosts[: trial.nodes])
 
     def announce(self, job: Job) -> Handle:
-        """The hosts now reserved for it, its folder there, and the token of all its processes."""
+        """Reserve hosts for the trial; its handle has the hosts, its folder there and the token of its processes."""
         hosts = self.reserved[job.token] = list(job.trial.machine.hosts[: job.trial.nodes])
         remote = f"{self._base}/{job.trial.id}-{job.token.rsplit('-', 1)[1]}"
         return make_handle("ssh", job, hosts=hosts, far=remote, base=self._base, python=job.trial.machine.python)
 
     def start(self, job: Job, handle: Handle) -> Handle:
-        """Send the bundle, then start a supervisor on every host over a connection that stays open."""
+        """Send the bundle to each host, and start a supervisor there over a connection that stays open."""
         hosts, python = handle["hosts"], handle["python"]
         homes = [self._send(host, job.work) for host in hosts]
         addresses = [find_address(host, python, handle["base"]) for host in hosts] if len(hosts) > 1 else [{}]
@@ -106,7 +106,7 @@ class SshRunner(ConnectedRunner):
         return {"homes": homes, "pipes": pipes}
 
     def watch(self, handle: Handle) -> Seen:
-        """Ended when every supervisor reported it; one that failed, or was lost, ends the others."""
+        """State of the trial: ended when all supervisors have reported the end, lost when a worker has failed."""
         connections = self.connections.get(handle["token"])
         if not connections:
             return Seen("lost")
@@ -120,14 +120,14 @@ class SshRunner(ConnectedRunner):
         return Seen("running")
 
     def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
-        """Copy the chief's folder completely, and what can be copied of the others; then remove them."""
+        """Copy the folders of all workers, the chief's completely, and remove them on the hosts."""
         fetch_all(handle["hosts"], handle["far"], into, seconds=seconds)
         for host in handle["hosts"]:
             with suppress(SweepError):
                 call(host, f"rm -rf {shlex.quote(handle['far'])}")
 
     def stop(self, handle: Handle) -> str:
-        """Ask the supervisors, then end all processes with the token on every host; proved when each host confirms."""
+        """End the processes of the trial on all hosts; returns "" if every host confirms it, else the problem."""
         for connection in self.connections.get(handle["token"], []):
             connection.stop()
         self.disconnect(handle["token"])
@@ -143,7 +143,7 @@ class SshRunner(ConnectedRunner):
         return "; ".join(problems)
 
     def close(self) -> None:
-        """Cut every connection, which ends what runs there, and remove the copies of the work folder."""
+        """Close all connections, which ends running trials, and remove the copies of the work folder on the hosts."""
         super().close()
         for host in self._homes:
             with suppress(SweepError):
@@ -152,7 +152,7 @@ class SshRunner(ConnectedRunner):
             self._bundle.unlink(missing_ok=True)
 
     def _send(self, host: str, work: Path) -> str:
-        """Send the bundle to ``host`` once; returns its home folder."""
+        """Send the bundle to ``host`` unless it was sent before; returns the home folder on ``host``."""
         with self._lock:
             lock = self._locks.setdefault(host, threading.Lock())
             if self._bundle is None:
@@ -168,7 +168,7 @@ class SshRunner(ConnectedRunner):
 
 
 def pack(work: Path, *, exclude: Path) -> Path:
-    """Write a temporary bundle: the supervisor, and ``work`` without the sweep's folder, caches and environments."""
+    """Write a temporary archive with the supervisor and the folder ``work``, without ``exclude`` and ``EXCLUDED``."""
     total = 0
 
     def keep(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -179,8 +179,8 @@ def pack(work: Path, *, exclude: Path) -> Path:
         total += entry.size
         if total > MAX_BUNDLE_BYTES:
             raise SweepError(
-                f"{work} holds more than {format_bytes(MAX_BUNDLE_BYTES)}, too much to send. Start the sweep in a "
-                "folder with the script only, and keep data on the hosts."
+                f"{work} contains more than {format_bytes(MAX_BUNDLE_BYTES)}, too much to send to the hosts. Start the "
+                "sweep in a folder with the scripts only, and keep the data on the hosts."
             )
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
@@ -195,12 +195,12 @@ def pack(work: Path, *, exclude: Path) -> Path:
         Path(bundle.name).unlink()
         if isinstance(cannot, SweepError):
             raise
-        raise SweepError(f"{work} could not be packed: {cannot}. Check its permissions.") from cannot
+        raise SweepError(f"{work} could not be archived for the hosts: {cannot}. Check its permissions.") from cannot
     return Path(bundle.name)
 
 
 def fetch_all(hosts: Sequence[str], remote: str, into: Path, *, seconds: float) -> None:
-    """Copy the chief's folder from the first of ``hosts``, with retries, and what can be copied of the others."""
+    """Copy the chief's folder from the first host, with retries; copy the workers' folders from others if possible."""
     until = time.monotonic() + seconds
     for attempt in range(1, MAX_TRIES + 1):
         try:
@@ -217,9 +217,9 @@ def fetch_all(hosts: Sequence[str], remote: str, into: Path, *, seconds: float) 
 
 
 def copy_folder(host: str, remote: str, into: Path, *, seconds: float) -> None:
-    """Copy the folder ``remote`` into ``into`` within so many seconds, completely or not at all.
+    """Copy the folder ``remote`` on ``host`` to ``into`` within ``seconds``, completely or not at all.
 
-    A trial may still write into its output, which tar reports by exit code 1; records appear under their name complete.
+    Exit code 1 of tar is accepted: a trial may still write its output, but never a file with the name of a record.
     """
     there = shlex.quote(remote)
     with (
@@ -235,7 +235,7 @@ def copy_folder(host: str, remote: str, into: Path, *, seconds: float) -> None:
             with tarfile.open(fileobj=archive) as files:
                 files.extractall(part, filter="data")
         except (tarfile.TarError, EOFError) as damaged:
-            raise SweepError(f"{host}: the copy of {remote} is damaged: {damaged}. Resume to fetch it again.") from None
+            raise SweepError(f"The copy of {remote} on {host} is damaged: {damaged}. Resume to repeat it.") from None
         for path in Path(part).rglob("*"):
             if path.is_file():
                 target = into / path.relative_to(part)
@@ -246,7 +246,7 @@ def copy_folder(host: str, remote: str, into: Path, *, seconds: float) -> None:
 def end_remote(
     host: str, program: str, python: str, identifiers: Sequence[str], *, seconds: float = CALL_SECONDS
 ) -> str:
-    """End all processes with one of ``identifiers`` on ``host``, with the supervisor there; returns the problem."""
+    """End all processes on ``host`` with one of ``identifiers``, by the supervisor ``program``; returns the problem."""
     there = shlex.quote(program)
     try:
         answer = call(host, f"test ! -e {there} || {shlex.quote(python)} {there} end", text=" ".join(identifiers),
@@ -254,20 +254,20 @@ def end_remote(
         left = read_json(answer)["left"] if answer.strip() else []
     except (SweepError, ValueError, KeyError, TypeError) as cannot:
         return f"{SILENT}: {cannot}"
-    return f"processes {left} do not end" if left else ""
+    return f"the processes {left} could not be ended" if left else ""
 
 
 def find_address(host: str, python: str, base: str) -> dict[str, Any]:
-    """The address of a worker on ``host``: the one that ssh uses, with ports that are free there."""
+    """Address of ``host`` for the workers on other hosts, as ssh resolves it, with free ports."""
     try:
         address = read_json(call(host, shlex.join([python, f"{base}/{SUPERVISOR.name}", "address"])))
         config = run_program(["ssh", "-G", host], label=f"ssh -G {host}", seconds=CALL_SECONDS)
         found = re.search(r"^hostname (\S+)$", config, re.MULTILINE)  # resolves an alias
         return {**address, "host": found[1] if found else host.rpartition("@")[2]}
     except (ValueError, TypeError) as cannot:
-        raise SweepError(f"{host}: its address for other workers is unknown: {cannot}.") from cannot
+        raise SweepError(f"{host} did not report its address: {cannot}. Check that {python} runs there.") from cannot
 
 
 def call(host: str, command: str, *, seconds: float = CALL_SECONDS, **options: Any) -> str:
-    """Run a command on ``host`` whose values are quoted; ``options`` are those of :func:`run_program`."""
+    """Run a shell command on ``host`` and return its output; ``options`` are those of :func:`run_program`."""
     return run_program(["ssh", "-T", *OPTIONS, host, command], label=f"ssh {host}", seconds=seconds, **options)

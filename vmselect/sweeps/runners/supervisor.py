@@ -1,15 +1,15 @@
-"""The supervisor: runs a trial's command on its host, and leaves no process behind.
+"""The supervisor: runs the command of a trial on its host, and ends all processes of the trial.
 
-A standalone program that needs nothing but Python's standard library, because it is sent to hosts that have no
-vmselect. ``run FOLDER TOKEN`` reads a request (JSON) from ``FOLDER/request.json`` or, as one line, from standard input.
-It runs the request's workers, and ends the whole process tree when the command ends, at the time cap, when heartbeats
-stop, or when the connection is cut. ``end`` reads identifiers from standard input and ends all processes that carry one
-of them. ``address`` prints the address of this host for workers on other hosts.
+A standalone program that needs only Python's standard library, because it is sent to hosts without vmselect.
+``run FOLDER TOKEN`` reads a JSON request from ``FOLDER/request.json`` or, as one line, from standard input. It runs the
+workers of the request, and ends their process trees when the command ends, at the time limit, when heartbeats stop, or
+when the connection is cut. ``end`` reads identifiers from standard input and ends all processes that have one of them.
+``address`` prints the address of this host for workers on other hosts.
 
-There are two supervisors, one the child of the other. Each adopts what its descendants orphan (a child that changed its
-session included) and ends everything when the other is killed.
+``run`` consists of two processes, an outer supervisor and its child. Each becomes the parent of orphaned descendants,
+also of those in another session, and ends all processes of the trial when the other is killed.
 
-With several nodes, each runs a supervisor with the same request. Slurm or SkyPilot number the nodes.
+With several nodes, a supervisor with the same request runs on each node. Slurm or SkyPilot number the nodes.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from typing import Any
 
 TOKEN_VARIABLE, SUPERVISOR_VARIABLE = "VMSELECT_TOKEN", "VMSELECT_SUPERVISOR"
 TICK_SECONDS = 0.1
-HEAD_BYTES, TAIL_BYTES = 1 << 20, 1 << 17  # of a command's output its beginning and its end are kept
+HEAD_BYTES, TAIL_BYTES = 1 << 20, 1 << 17  # kept from the beginning and the end of a command's output
 KILL_SECONDS = 30.0
-"""How long killed processes are waited for; one that is stuck in the kernel longer is reported as left."""
+"""Time limit for killed processes to end; processes that the kernel keeps longer are reported as left."""
 MEET_SECONDS = 300.0
-"""How long workers wait for each other: a cluster starts them together, and a shared disk shows files late."""
+"""Time limit for workers to wait for each other; a shared disk may show their files late."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 FAILED = 4
 BOOT = "".join(p.read_text().strip() for p in Path("/proc/sys/kernel/random").glob("boot_id"))
 THIS_BOOT = f"@{BOOT}"
-"""Marks identifiers that are valid on this machine until it restarts."""
+"""Suffix of identifiers that are valid on this machine until it restarts."""
 
 Address = dict[str, Any]
-"""A worker's ``host``, two free ``ports`` of it, and its ``boot``, the same for workers that share a loopback."""
+"""``host`` of a worker, two free ``ports`` there, and ``boot``, which is equal for workers that share a loopback."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run as a program."""
+    """Run the command ``run``, ``end`` or ``address``; returns the exit code."""
     if len(arguments) == 3 and arguments[0] == "run":
         return run(arguments[1], arguments[2])
     if arguments == ["end"]:
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(folder: str, token: str) -> int:
-    """Run the request; returns 0 once its outcome is written. One of several nodes returns 1 if its worker failed."""
+    """Run the request of a trial and write its outcome; returns 0, or with several nodes 1 if the worker failed."""
     for number in (signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     request = _read_request(folder)
@@ -69,7 +69,7 @@ def run(folder: str, token: str) -> int:
     if strict := "nodes" in request:
         rank, addresses = _meet(request, Path(folder))
         if len(addresses) != request["nodes"]:
-            sys.stderr.write(f"{request['nodes']} workers were planned and {len(addresses)} are here\n")
+            sys.stderr.write(f"The trial needs {request['nodes']} workers, and {len(addresses)} were found.\n")
             return 1
         folder = str(worker_folder(folder, rank))
         records = Path(folder, "records")
@@ -95,9 +95,9 @@ def run(folder: str, token: str) -> int:
 
 
 def worker_environments(addresses: Sequence[Address]) -> list[dict[str, str]]:
-    """The variables of each worker, the chief first; none for a single one.
+    """Environment variables by which workers find each other, for each worker, the chief first; empty for one worker.
 
-    TensorFlow reads ``TF_CONFIG``, torch ``MASTER_ADDR`` and its like, JAX and ``keras.distribution`` the others.
+    TensorFlow reads ``TF_CONFIG``, torch ``MASTER_ADDR`` to ``LOCAL_RANK``, JAX and Keras those with their name.
     """
     count = len(addresses)
     if count == 1:
@@ -123,13 +123,13 @@ def worker_environments(addresses: Sequence[Address]) -> list[dict[str, str]]:
 
 
 def find_address(host: str) -> Address:
-    """The address of this machine, whose name for other workers is ``host``."""
+    """Address of this machine, which other workers reach by the name ``host``."""
     # Containers of one machine may have separate networks.
     return {"host": host, "boot": BOOT and BOOT + _target("/proc/self/ns/net"), "ports": free_ports(2)}
 
 
 def free_ports(count: int) -> list[int]:
-    """Unused ports of this machine."""
+    """Find ``count`` unused ports of this machine."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -138,7 +138,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def worker_folder(folder: str | Path, rank: int) -> Path:
-    """The folder of one worker's supervisor; the chief's is the trial's folder."""
+    """Folder of the supervisor of worker ``rank``; that of the chief (rank 0) is the trial's ``folder``."""
     return Path(folder, f"worker-{rank}") if rank else Path(folder)
 
 
@@ -156,9 +156,9 @@ def _read_request(folder: str) -> dict[str, Any] | None:
 
 
 def _meet(request: dict[str, Any], folder: Path) -> tuple[int, list[Address]]:
-    """The number of this worker and the addresses of all.
+    """Rank of this worker, and the addresses of all workers (empty if they did not meet in time).
 
-    SkyPilot provides them in variables. On Slurm, workers write them to the shared disk and wait for each other.
+    SkyPilot sets them as environment variables. On Slurm, each worker writes its address to the shared disk.
     """
     if request.get("ports"):
         hosts = os.environ["SKYPILOT_NODE_IPS"].split()
@@ -175,7 +175,7 @@ def _meet(request: dict[str, Any], folder: Path) -> tuple[int, list[Address]]:
 
 
 def _reachable_name() -> str:
-    """A name of this machine that the network resolves: its name in the cluster if possible."""
+    """Name of this machine that the network resolves: its name in the Slurm cluster if possible."""
     for name in filter(None, (os.environ.get("SLURMD_NODENAME"), socket.gethostname())):
         with contextlib.suppress(OSError):
             socket.getaddrinfo(name, None)
@@ -188,7 +188,7 @@ def _join(host: str, port: int) -> str:
 
 
 class Supervisor:
-    """The inner supervisor: starts the workers, watches them and the caller, ends them all."""
+    """The inner supervisor: starts the workers, watches them and the connection, and ends all workers."""
 
     def __init__(self, request: dict[str, Any], folder: str, token: str, began: float, outer: int) -> None:
         self.request, self.folder, self.token, self.began, self.outer = request, folder, token, began, outer
@@ -202,7 +202,7 @@ class Supervisor:
         self.pipes: list[str] = []
 
     def run(self) -> int:
-        """Run the workers to their end and report; 3 when the outcome could neither be sent nor written."""
+        """Run the workers to their end and report the outcome; returns 3 if it could neither be sent nor written."""
         signal.signal(signal.SIGTERM, self._ask_stop)
         signal.signal(signal.SIGINT, self._ask_stop)
         prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -250,17 +250,17 @@ class Supervisor:
         self.outputs.append(Output(read, Path(self.folder, worker["output"])))
         self.pipes.append(_target(f"/proc/self/fd/{read}") + THIS_BOOT)
         try:
-            started = subprocess.Popen(  # the list goes to the program as it is; no shell reads it
+            started = subprocess.Popen(  # a list, so no shell interprets it
                 worker["argv"], stdin=subprocess.DEVNULL, stdout=write, stderr=write, env=environment,
                 cwd=worker["cwd"], start_new_session=True, preexec_fn=prepare,
             )  # fmt: skip
         finally:
             os.close(write)
-        started.returncode = 0  # its end is seen here by waitpid, not by this object
+        started.returncode = 0  # this supervisor waits for it with waitpid
         self.workers.append(started.pid)
 
     def _watch(self) -> str:
-        """Wait for a reason to end everything, and return it."""
+        """Wait until the workers have ended or must be ended; returns the reason, such as ``exit`` or ``cap``."""
         cap = float(self.request["cap_seconds"])
         cap -= self.grace + min(0.5, cap / 10)
         silence = self.request.get("silence_seconds")
@@ -285,7 +285,7 @@ class Supervisor:
                 return "guard"
 
     def _turn(self) -> bool:
-        """Read output and heartbeats for one tick; True when the connection is cut."""
+        """Read output and heartbeats for at most one tick; returns True if the connection was cut."""
         files = [output.file for output in self.outputs if output.file >= 0]
         heard = [0] if self.listening else []
         ready, _, _ = select.select([*files, *heard], [], [], TICK_SECONDS)
@@ -305,14 +305,14 @@ class Supervisor:
 
 
 class Output:
-    """The output of a worker: its beginning goes to a file, its end is appended at the end of the trial."""
+    """Copies the output of a worker to a file: its beginning at once, its last part when the trial ends."""
 
     def __init__(self, file: int, path: Path) -> None:
         self.file, self.path, self.error = file, path, ""
         self.total, self.head, self.tail = 0, 0, b""
 
     def take(self) -> None:
-        """Read the available output."""
+        """Read the output that is available now."""
         try:
             data = os.read(self.file, 1 << 16)
         except OSError:
@@ -329,7 +329,7 @@ class Output:
             self.tail = (self.tail + data)[-TAIL_BYTES:]
 
     def close(self) -> None:
-        """Append the end of the output to the file."""
+        """Append the last part of the output to the file."""
         while self.file >= 0 and select.select([self.file], [], [], 0)[0]:
             self.take()
         if omitted := self.total - self.head - len(self.tail):
@@ -341,11 +341,11 @@ class Output:
             with self.path.open("ab") as file:
                 file.write(data)
         except OSError as full:  # the trial continues
-            self.error = f"output could not be written: {full.strerror}"
+            self.error = f"the output could not be written: {full.strerror}"
 
 
 def end_processes(identifiers: list[str]) -> list[int]:
-    """End every process that carries one of ``identifiers``, supervisors first; returns those that remain."""
+    """End all processes that have one of ``identifiers``, and their supervisors; returns IDs of those that remain."""
     kept = {os.getpid(), os.getppid()}
     return end_all(lambda: [pid for pid in find_processes(identifiers, supervisors=True) if pid not in kept], grace=8.0)
 
@@ -354,9 +354,9 @@ def end_all(
     alive: Callable[[], list[int]], *, grace: float, turn: Callable[[], object] = bool,
     statuses: dict[int, int] | None = None,
 ) -> list[int]:  # fmt: skip
-    """Terminate the processes that ``alive`` lists, then kill them, until it lists none; returns those that remain.
+    """Terminate the processes that ``alive`` lists, and kill them after ``grace`` seconds; returns those that remain.
 
-    With ``statuses``, collect ended children meanwhile.
+    ``turn`` is called while waiting. The exit codes of ended children are added to ``statuses``, if given.
     """
     asked: set[int] = set()
     began = time.monotonic()
@@ -380,14 +380,14 @@ def end_all(
 
 
 def own_processes(folder: str) -> list[int]:
-    """The processes of this supervisor, without those of the trial's other workers on this machine."""
+    """IDs of this supervisor's processes, without processes of the trial's other workers on this machine."""
     return [*descendants(os.getpid()), *find_processes([folder], supervisors=False, variable=SUPERVISOR_VARIABLE)]
 
 
 def find_processes(identifiers: Iterable[str], *, supervisors: bool, variable: str = TOKEN_VARIABLE) -> list[int]:
-    """Processes whose environment carries one of ``identifiers``, and optionally their ``supervisors``.
+    """IDs of processes whose environment variable ``variable`` is in ``identifiers``, optionally with ``supervisors``.
 
-    An identifier is a token or an output pipe, ``pipe:[123]@BOOT``, which finds the processes that write into it.
+    An identifier is a token, or an output pipe ``pipe:[123]@BOOT``, by which processes that write to it are found.
     """
     pipes = {one.removesuffix(THIS_BOOT) for one in identifiers if one.startswith("pipe:") and one.endswith(THIS_BOOT)}
     names = {one.encode() for one in identifiers}
@@ -408,7 +408,7 @@ def find_processes(identifiers: Iterable[str], *, supervisors: bool, variable: s
 
 
 def descendants(root: int) -> list[int]:
-    """Living children of ``root``, their children, and so on; the nearest first."""
+    """IDs of all running descendants of the process ``root``, parents before children."""
     children: dict[int, list[int]] = {}
     for pid in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
         try:
@@ -427,7 +427,7 @@ def descendants(root: int) -> list[int]:
 
 
 def reap(statuses: dict[int, int]) -> None:
-    """Collect children that ended; their exit codes go into ``statuses``, a signal as its negative number."""
+    """Add the exit codes of ended children to ``statuses``; a child killed by a signal has its negative number."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -439,7 +439,7 @@ def reap(statuses: dict[int, int]) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Set a property of this process, on Linux; elsewhere the process group and the token identify processes."""
+    """Set a property of this process on Linux; do nothing on other systems."""
     if _PRCTL is not None:
         _PRCTL(option, value, 0, 0, 0)
 
@@ -459,7 +459,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _report(folder: str, outcome: dict[str, Any], *, send: bool = True) -> bool:
-    # After a cut nobody reads, and a full pipe would block the supervisor.
+    # After the connection was cut, a full pipe would block the supervisor.
     reported = send and _send({"ended": outcome})
     with contextlib.suppress(OSError):
         _write(Path(folder, "status.json"), {"state": "ended", **outcome})
@@ -474,7 +474,7 @@ def _send(message: dict[str, Any]) -> bool:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """Write atomically: others wait for the file."""
+    """Write ``content`` as JSON to ``path`` atomically, because other processes wait for the file."""
     part = path.with_name(f"{path.name}.part")
     with part.open("w", encoding="utf-8") as file:
         json.dump(content, file)
