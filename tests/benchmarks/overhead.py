@@ -37,7 +37,8 @@ def time_timer(steps: int = 200_000) -> float:
         timer.begin_epoch(0)
         began = time.perf_counter()
         for batch in range(steps):
-            timer.begin_step()
+            if timer.opening:
+                timer.open()
             timer.end_step(batch)
         middle = time.perf_counter()
         for _batch in range(steps):

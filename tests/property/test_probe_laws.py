@@ -39,7 +39,8 @@ def test_the_parts_are_the_whole(training, ends_well: bool) -> None:
         timer.begin_epoch(number)
         wait(between)
         for batch, taken in enumerate(steps):
-            timer.begin_step()
+            if timer.opening:
+                timer.open()
             wait(taken)
             timer.end_step(batch)
             with timer.leave_out():
@@ -54,7 +55,8 @@ def test_the_parts_are_the_whole(training, ends_well: bool) -> None:
         timer.end_epoch(complete=complete)
     if not ends_well:
         timer.begin_epoch(len(training))
-        timer.begin_step()
+        if timer.opening:
+            timer.open()
         wait(5)
         timer.end_step(0)
     timer.finish()

@@ -73,11 +73,7 @@ WAITS = "waits-between-epochs"
 
 
 def next_wake_up(seconds: float) -> float:
-    """The time of the next wake-up after ``seconds`` of a pipeline's life.
-
-    >>> [round(next_wake_up(seconds), 2) for seconds in (0.2, 2.0, 12.6, 3600.0)]
-    [0.31, 2.55, 20.47, 3621.91]
-    """
+    """The time of the next wake-up after ``seconds`` of a pipeline's life."""
     doublings = math.ceil(math.log2(MAX_PERIOD / FIRST_PERIOD))
     doubled = FIRST_PERIOD * (2.0**doublings - 1)
     if seconds <= doubled:

@@ -41,11 +41,6 @@ class ClosedForm:
 
     Every field is a number, or a numpy column with a row per machine (see :meth:`stack`). Epochs may be a number, a row
     for all machines, or a matrix with a row per machine. ``low`` and ``high`` are the squared half-widths.
-
-    >>> ClosedForm(fixed=4.0, epoch=10.0).seconds(5)
-    54.0
-    >>> ClosedForm.stack([ClosedForm(fixed=4.0, epoch=10.0), ClosedForm(fixed=0.0, epoch=11.0)]).seconds(5).tolist()
-    [[54.0], [55.0]]
     """
 
     fixed: Any

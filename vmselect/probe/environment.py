@@ -361,9 +361,6 @@ def locate(*, instance_type: str | None = None, region: str | None = None) -> Pl
     The sources, in this order: the caller, the environment variables ``VMSELECT_INSTANCE_TYPE`` and
     ``VMSELECT_REGION``, the firmware (DMI), and the cloud's metadata service. The service is queried only if the
     firmware identifies a cloud, so that no other machine sends a packet.
-
-    >>> locate(instance_type="g4dn.xlarge", region="us-east-1").instance_type.source
-    'argument'
     """
     from vmselect.records.record import Fact, Placement
 
@@ -421,7 +418,7 @@ def query_metadata(cloud: str) -> dict[str, Any]:
 
     def query() -> None:
         try:
-            for fact, answer in _METADATA[cloud](_request):
+            for fact, answer in _query_service(cloud):
                 answers[fact] = answer
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
             return  # no service, or an unexpected answer: earlier answers are kept
@@ -446,28 +443,21 @@ def _request(path: str, headers: Mapping[str, str], method: str = "GET") -> str:
         connection.close()
 
 
-def _query_aws(request: Callable[..., str]) -> Iterator[tuple[str, Any]]:
-    token = request("/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, "PUT")
-    headers = {"X-aws-ec2-metadata-token": token}
-    yield "instance_type", request("/latest/meta-data/instance-type", headers)
-    yield "region", request("/latest/meta-data/placement/region", headers)
-
-
-def _query_azure(request: Callable[..., str]) -> Iterator[tuple[str, Any]]:
-    machine = json.loads(request("/metadata/instance/compute?api-version=2021-02-01", {"Metadata": "true"}))
-    yield "instance_type", machine["vmSize"]
-    yield "region", machine["location"]
-
-
-def _query_gcp(request: Callable[..., str]) -> Iterator[tuple[str, Any]]:
-    headers = {"Metadata-Flavor": "Google"}
-    # The answers read "projects/1234/machineTypes/n1-standard-4" and "projects/1234/zones/us-central1-a".
-    yield "instance_type", request("/computeMetadata/v1/instance/machine-type", headers).rpartition("/")[2]
-    zone = request("/computeMetadata/v1/instance/zone", headers).rpartition("/")[2]
-    yield "region", zone.rpartition("-")[0]
-
-
-_METADATA = {"aws": _query_aws, "azure": _query_azure, "gcp": _query_gcp}
+def _query_service(cloud: str) -> Iterator[tuple[str, Any]]:
+    if cloud == "aws":
+        token = _request("/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, "PUT")
+        headers = {"X-aws-ec2-metadata-token": token}
+        yield "instance_type", _request("/latest/meta-data/instance-type", headers)
+        yield "region", _request("/latest/meta-data/placement/region", headers)
+    elif cloud == "azure":
+        machine = json.loads(_request("/metadata/instance/compute?api-version=2021-02-01", {"Metadata": "true"}))
+        yield "instance_type", machine["vmSize"]
+        yield "region", machine["location"]
+    else:
+        headers = {"Metadata-Flavor": "Google"}
+        # The answers read "projects/1234/machineTypes/n1-standard-4" and "projects/1234/zones/us-central1-a".
+        yield "instance_type", _request("/computeMetadata/v1/instance/machine-type", headers).rpartition("/")[2]
+        yield "region", _request("/computeMetadata/v1/instance/zone", headers).rpartition("/")[2].rpartition("-")[0]
 
 
 # -- start of the process ----------------------------------------------------------------------------------------------

@@ -58,12 +58,6 @@ def cut_batches(inputs: Any, *, batch_size: int | None, calls: int | None = None
     An array (anything with a shape) is cut along its first axis into batches of ``batch_size``, by default 1. Of
     anything else, each element is the input of one call. With ``calls``, inputs that can be read again are repeated
     until there are that many; a generator ends when it ends.
-
-    >>> [batch.items for batch in cut_batches(["a", "b"], batch_size=32)]
-    [32, 32]
-    >>> import numpy as np
-    >>> [batch.items for batch in cut_batches(np.zeros((70, 2)), batch_size=32)]
-    [32, 32, 6]
     """
     shape = getattr(inputs, "shape", None)
     if isinstance(inputs, (str, bytes, Mapping)) or not (isinstance(inputs, Iterable) or shape is not None):

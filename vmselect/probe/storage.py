@@ -130,11 +130,7 @@ class Address:
 
 
 def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
-    """The address of a store, with the options that open it.
-
-    >>> read_address("sftp://me:hush@host/data?token=abc").shown
-    'sftp://me@host/data'
-    """
+    """The address of a store, with the options that open it."""
     try:
         text = check_name("url", url, longest=MAX_URL_LENGTH)
         given = check_mapping("options", options) if options is not None else {}

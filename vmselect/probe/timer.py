@@ -48,13 +48,6 @@ class Reservoir(Generic[Item]):
     Whether an item is kept is decided before it arrives (Li's algorithm L): ``due`` is the number of the next item
     to offer, so that the caller pays one comparison for all others. It has its own random generator and never uses
     the global one, on which a training may depend.
-
-    >>> sample = Reservoir(always=2, size=3)
-    >>> for number in range(1, 101):
-    ...     if number >= sample.due:
-    ...         sample.offer(number, f"item {number}")
-    >>> len(sample.items()), sample.items()[:2]
-    (5, ['item 1', 'item 2'])
     """
 
     __slots__ = ("_always", "_first", "_random", "_sample", "_size", "_weight", "due")
@@ -78,19 +71,16 @@ class Reservoir(Generic[Item]):
             self._sample[self._random.randrange(self._size)] = item
         if number < self._always + self._size:
             self.due = number + 1
-        else:
-            self._skip(number)
-
-    def items(self) -> list[Item]:
-        """The first items in their order, then the sample in no particular order."""
-        return self._first + self._sample
-
-    def _skip(self, number: int) -> None:
+            return
         # 1 - random() lies in (0, 1], so that its logarithm exists.
         self._weight *= math.exp(math.log(1.0 - self._random.random()) / self._size)
         chance = math.log1p(-self._weight) if self._weight < 1.0 else -math.inf
         gap = math.log(1.0 - self._random.random()) / chance if chance else math.inf
         self.due = number + math.floor(gap) + 1 if gap < 2**62 else math.inf
+
+    def items(self) -> list[Item]:
+        """The first items in their order, then the sample in no particular order."""
+        return self._first + self._sample
 
 
 class ValidationTally(NamedTuple):
@@ -125,18 +115,9 @@ class StepTimer:
     """Records the times of a training while it runs; :func:`build_timeline` turns them into a record.
 
     The calls come in the order of a training: :meth:`start`; for each epoch :meth:`begin_epoch`, then for each step
-    :meth:`begin_step` and :meth:`end_step`, then perhaps :meth:`begin_validation`, :meth:`end_validation_batch` and
-    :meth:`end_validation`, then :meth:`end_epoch`; at last :meth:`finish`. A step is timed from the end of the step
+    :meth:`end_step`, before the first :meth:`open`, then perhaps :meth:`begin_validation`, :meth:`end_validation_batch`
+    and :meth:`end_validation`, then :meth:`end_epoch`; at last :meth:`finish`. A step is timed from the end of the step
     before, because frameworks fetch data on either side of "begin".
-
-    >>> ticks = iter(range(0, 10_000, 100))
-    >>> timer = StepTimer(clock=lambda: next(ticks), cpu_clock=lambda: 0)
-    >>> timer.start(); timer.begin_epoch(0)
-    >>> for batch in range(3):
-    ...     timer.begin_step(); timer.end_step(batch)
-    >>> timer.end_epoch(complete=True); timer.finish()
-    >>> timer.step_readings()
-    [(0, 0, 100, 1), (0, 1, 100, 1), (0, 2, 100, 1)]
     """
 
     def __init__(
@@ -191,11 +172,6 @@ class StepTimer:
         self._number = epoch
         self.opening = True
 
-    def begin_step(self) -> None:
-        """A step begins. Only the first of an epoch matters: a fast caller may check ``opening`` itself."""
-        if self.opening:
-            self.open()
-
     def open(self, at: int | None = None) -> None:
         """The first step of an epoch begins, now or ``at`` an earlier time.
 
@@ -223,7 +199,12 @@ class StepTimer:
         if number >= self._sample.due:
             self._sample.offer(number, reading)
         if self._steady_next:
-            self._enter_steady_steps(reading)
+            self._steady_next = False
+            self.enter("steady_steps")
+            if self.current is not None and self.current.opening is None:
+                self.current.opening = reading
+                if self.epochs_ended < EDGE_EPOCHS:
+                    self._edges.append(reading)
 
     def end_training(self, *, steps: int | None = None) -> None:
         """All steps of an epoch have ended, which were not timed one by one."""
@@ -374,14 +355,6 @@ class StepTimer:
             if tally is not None and (tally.steps or tally.taken or tally.validations):
                 kept[id(tally)] = tally
         return sorted(kept.values(), key=lambda tally: (tally.epoch, tally.steps_before))
-
-    def _enter_steady_steps(self, reading: Reading) -> None:
-        self._steady_next = False
-        self.enter("steady_steps")
-        if self.current is not None and self.current.opening is None:
-            self.current.opening = reading
-            if self.epochs_ended < EDGE_EPOCHS:
-                self._edges.append(reading)
 
     def _leave_steps(self, now: int) -> None:
         tally = self.current

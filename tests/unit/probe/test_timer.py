@@ -36,7 +36,8 @@ def timer(clock: Hand) -> StepTimer:
 
 
 def run_step(timer: StepTimer, clock: Hand, batch: int, seconds: float, covers: int = 1) -> None:
-    timer.begin_step()
+    if timer.opening:
+        timer.open()
     clock.pass_seconds(seconds)
     timer.end_step(batch, covers)
 
@@ -141,7 +142,8 @@ def test_the_probes_own_work_is_left_out(timer: StepTimer, clock: Hand) -> None:
     with timer.leave_out():
         clock.pass_seconds(100)
     clock.pass_seconds(0.5)
-    timer.begin_step()
+    if timer.opening:
+        timer.open()
     with timer.leave_out():
         clock.pass_seconds(100)
     clock.pass_seconds(2.0)
@@ -195,7 +197,7 @@ def test_an_end_in_mid_epoch_keeps_what_was_seen(timer: StepTimer, clock: Hand) 
 
 @pytest.mark.parametrize("stage", range(6))
 def test_an_end_at_any_moment_gives_a_timeline(timer: StepTimer, clock: Hand, stage: int) -> None:
-    actions = [lambda: timer.begin_epoch(0), timer.begin_step, lambda: timer.end_step(0), timer.begin_validation,
+    actions = [lambda: timer.begin_epoch(0), timer.open, lambda: timer.end_step(0), timer.begin_validation,
                timer.end_validation_batch]  # fmt: skip
     for action in actions[:stage]:
         action()
@@ -250,7 +252,8 @@ def test_a_million_steps_stay_small(timer: StepTimer, clock: Hand) -> None:
     for epoch in range(epochs):
         timer.begin_epoch(epoch)
         for batch in range(steps):
-            timer.begin_step()
+            if timer.opening:
+                timer.open()
             clock.now += 1_000_000 + batch
             timer.end_step(batch)
         timer.end_epoch(complete=True)
