@@ -1,4 +1,4 @@
-"""Findings: warnings and information about measurements and results, each with a remedy."""
+"""Findings: warnings and information about records, estimates and rankings, each with a remedy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from vmselect.units import printable_lines
 
 @dataclass(frozen=True)
 class Finding:
-    """A ``code`` for programs, a ``message`` with the fact, a ``remedy`` and a ``severity``.
+    """A remark about a record, an estimate or a ranking.
 
-    A ``warning`` can make the numbers wrong; an ``info`` cannot.
+    ``code`` identifies the kind of finding for programs, ``message`` states what was found, and ``remedy`` what to do.
+    The ``severity`` is "warning" if the numbers may be wrong, otherwise "info".
     """
 
     code: str
@@ -27,12 +28,12 @@ class Finding:
 
 
 def warnings_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Each finding once, warnings first, otherwise in the order given."""
+    """``findings`` without duplicates, warnings first, otherwise in the original order."""
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "warning"))
 
 
 def table_html(rows: Iterable[Iterable[object]], head: Iterable[str] = ()) -> str:
-    """A table for a notebook, escaped."""
+    """HTML table of ``rows`` for a notebook, with escaped values."""
     lines = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>"] if head else []
     for row in rows:
         cells = (f'<td style="text-align:left"><bdi>{escape(str(value))}</bdi></td>' for value in row)
@@ -41,6 +42,6 @@ def table_html(rows: Iterable[Iterable[object]], head: Iterable[str] = ()) -> st
 
 
 def findings_html(findings: Iterable[Finding]) -> str:
-    """Findings as a list for a notebook, escaped; nothing where there is none."""
+    """HTML list of ``findings`` for a notebook, with escaped texts; an empty string without findings."""
     items = "".join(f"<li>{escape(str(finding))}</li>" for finding in findings)
     return f"<ul>{items}</ul>" if items else ""

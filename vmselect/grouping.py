@@ -2,10 +2,10 @@
 
 * :func:`group_repetitions` groups records by instance type, provider, batch size, workers, nodes and varied factors.
 * :func:`check_repetitions` checks that the records of a group agree in all of :data:`CONDITIONS`.
-* :func:`check_comparable` checks that groups trained the same task. Other software gives a finding.
+* :func:`check_comparable` checks that all records trained the same task. Different software gives a finding.
 * :func:`distinct` removes copies of a record.
 
-Unknown values agree with everything.
+An unknown value is compatible with every value.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from vmselect.units import list_some
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 KNOWN_FACTORS = frozenset({"instance_type", "machine", "provider", "region", "market", "batch_size", "nodes"})
-"""Factors that a record holds in other fields; all others are part of its identity."""
+"""Factors that are also fields of a record; all other factors are part of its identity."""
 
 
 class Condition(NamedTuple):
-    """A value that should agree between records: its name, how to read it, and a remedy where it differs.
+    """A value that should agree between records: its name, how to read it, and the remedy if it differs.
 
-    Conditions of the ``task`` define what was trained, of the ``software`` with what, and of the ``run`` how. A caller
-    who passes one of the arguments ``given`` sets the value for all records, so that it need not agree.
+    ``part`` is "task" (what was trained), "software" (with which software) or "run" (how it was run). If the user
+    passes one of the arguments in ``given``, its value applies to all records, so theirs need not agree.
     """
 
     name: str
     read: Callable[[Profile], Any]
     part: str
     given: frozenset[str] = frozenset()
-    remedy: str = "Rank them separately."
+    remedy: str = "Rank the profiles separately."
 
 
 DATA = frozenset({"examples", "steps_per_epoch"})
@@ -47,43 +47,47 @@ VALIDATION = frozenset({"validation_examples"})
 
 
 def _validates(profile: Profile) -> bool:
-    """Whether the training is known to validate; a probe may have ended earlier."""
+    """Whether the profile shows that the training validates, even if the probe ended before the first validation."""
     setup = profile.setup
     return bool(profile.timeline.validations or setup.validation_examples or setup.validation_steps)
 
 
 def _task(
-    name: str, field: str, given: frozenset[str] = frozenset(), remedy: str = "Rank them separately."
+    name: str, field: str, given: frozenset[str] = frozenset(), remedy: str = "Rank the profiles separately."
 ) -> Condition:
     return Condition(name, attrgetter(f"setup.{field}"), "task", given, remedy)
 
 
 def _run(name: str, field: str) -> Condition:
-    remedy = f"Exclude the profiles whose setup.{field} is not that of your training."
+    remedy = f"Remove the profiles whose setup.{field} differs from that of your training."
     return Condition(name, attrgetter(f"setup.{field}"), "run", remedy=remedy)
 
 
 CONDITIONS: tuple[Condition, ...] = (
-    _task("model", "model", remedy="Choose one with model=, or rank them separately."),
+    _task("model", "model", remedy="Choose one model with model=, or rank the models separately."),
     _task("number of parameters", "parameters"),
-    _task("structure of the model", "structure", remedy="Rank one fit of the program with fit=, or estimate each."),
-    _task("number of training examples", "examples", DATA, "Rank them separately, or pass examples=."),
+    _task(
+        "structure of the model",
+        "structure",
+        remedy="Rank one fit of the program with fit=, or estimate each fit separately.",
+    ),
+    _task("number of training examples", "examples", DATA, "Rank the profiles separately, or pass examples=."),
     _task(
         "number of validation examples",
         "validation_examples",
         VALIDATION,
-        "Rank them separately, or pass validation_examples=.",
+        "Rank the profiles separately, or pass validation_examples=.",
     ),
     Condition(
         "number of epochs between validations",
         lambda p: p.setup.validation_freq if _validates(p) else None,
         "task",
-        remedy="Probe with the same validation_freq.",
+        remedy="Probe all machines with the same validation_freq.",
     ),
     _task(
         "number of validations within an epoch",
         "validations_per_epoch",
-        remedy="Probe with the same interval between validations.",
+        remedy="Probe all machines with the same interval between validations.",
     ),
     Condition("backend", attrgetter("environment.backend"), "software"),
     Condition("precision", attrgetter("environment.precision"), "software"),
@@ -94,13 +98,13 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition("replicas", lambda p: p.environment.replicas if p.outcome != "given" else None, "run"),
     _run("autotuning of the input", "self_tuning_input"),
     _run("input that continues through all epochs", "continuous_input"),
-    _run("way of saving", "saving"),
-    _run("number of batches between saves", "save_freq"),
+    _run("schedule of checkpoints", "saving"),
+    _run("number of batches between checkpoints", "save_freq"),
 )
 
 
 class Identity(NamedTuple):
-    """The key of a machine estimate: records that share it are repetitions."""
+    """Key of a group of records: records with the same key are repetitions."""
 
     instance_type: str | None
     provider: str | None
@@ -111,7 +115,7 @@ class Identity(NamedTuple):
 
 
 def distinct(records: Iterable[AnyRecord]) -> list[AnyRecord]:
-    """Each record once, in the order given."""
+    """``records`` without copies, in the original order."""
     first: dict[str, AnyRecord] = {}
     for record in records:
         first.setdefault(record.id, record)
@@ -121,20 +125,23 @@ def distinct(records: Iterable[AnyRecord]) -> list[AnyRecord]:
 def read_records(
     given: Any, model: type[AnyRecord], *, error: type[VmselectError] | None = ArgumentError
 ) -> list[AnyRecord]:
-    """One record or several, each once, all of the kind of ``model``. ``error`` is raised where there is none."""
+    """``given``, a record or an iterable of records, as a list without copies.
+
+    Records that are not a ``model`` raise ArgumentError. An empty list raises ``error``, unless that is None.
+    """
     noun = next(kind.noun for kind in KINDS.values() if kind.model is model)
     records = [given] if isinstance(given, (Record, str, bytes)) else list_items(given)
     for one in records:
         if not isinstance(one, model):
             loader = "load_profiles" if model is Profile else "load_records"
-            raise ArgumentError(f"{show(one)} is not a {noun}. Load files with vmselect.{loader}(...).")
+            raise ArgumentError(f"{show(one)} is not a {noun}. Load {noun} files with vmselect.{loader}(...).")
     if not records and error is not None:
-        raise error(f"There are no {noun}s. Give at least one.")
+        raise error(f"The list of {noun}s is empty. Pass at least one {noun}.")
     return distinct(records)
 
 
 def identify(profile: Profile) -> Identity:
-    """The identity of ``profile``."""
+    """The key of the group to which ``profile`` belongs."""
     varied = {name: value for name, value in profile.factors.items() if name not in KNOWN_FACTORS}
     nodes = count_nodes(profile)
     return Identity(
@@ -148,7 +155,10 @@ def identify(profile: Profile) -> Identity:
 
 
 def count_nodes(profile: Profile) -> int:
-    """Machines that trained together: the factor ``nodes``, else by the workers, one per machine where unknown."""
+    """Number of machines that trained together: the factor ``nodes``, or derived from the number of workers.
+
+    If the number of workers per machine is unknown, one worker per machine is assumed.
+    """
     nodes, environment = profile.factors.get("nodes"), profile.environment
     if isinstance(nodes, int | float) and nodes >= 1:
         return int(nodes)
@@ -156,9 +166,9 @@ def count_nodes(profile: Profile) -> int:
 
 
 def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profile]]:
-    """Profiles by identity, each once, oldest first.
+    """Profiles without copies, grouped by identity and sorted from oldest to newest.
 
-    A profile without a provider joins the group that differs in the provider only, if there is one such group.
+    A profile with unknown provider joins the group that differs only in the provider, if there is exactly one.
     """
     groups: dict[Identity, list[Profile]] = {}
     for profile in sorted(distinct(profiles), key=lambda p: (p.created, p.id)):
@@ -178,17 +188,18 @@ def check_repetitions(
 ) -> tuple[Finding, ...]:
     """Raise ``error`` unless the profiles are repetitions of one setup on one machine.
 
-    ``given`` names the workload arguments of the caller. A finding reports validation that only some profiles have.
+    ``given`` contains the names of the workload arguments that the user passed. Returns a finding if only some of the
+    profiles have validations.
     """
     if len(profiles) == 1:
         return ()
-    problem = f"{profiles[0].title}: its {len(profiles)} profiles are not repetitions; they differ in"
+    problem = f"{profiles[0].title}: the {len(profiles)} profiles are not repetitions of one setup; they differ in"
     keys = [identify(profile) for profile in profiles]
     for field in Identity._fields:
         known = {getattr(key, field) for key in keys} - {None}
         if len(known) > 1:
             found = "; ".join(sorted(map(str, known)))
-            raise error(f"{problem} {field.replace('_', ' ')} ({found}). Estimate or rank them separately.")
+            raise error(f"{problem} {field.replace('_', ' ')} ({found}). Estimate or rank the profiles separately.")
     for condition in CONDITIONS:
         values = _distinct_values(profiles, condition.read)
         if len(values) > 1 and condition.given.isdisjoint(given):
@@ -199,7 +210,7 @@ def check_repetitions(
 def check_comparable(
     profiles: Sequence[Profile], *, given: Collection[str] = (), error: type[VmselectError] = RankingError
 ) -> tuple[Finding, ...]:
-    """Raise ``error`` where different tasks were trained. Findings report other software or missing validation."""
+    """Raise ``error`` if the profiles are of different tasks. Returns findings on different software or validation."""
     findings = []
     for condition in CONDITIONS:
         values = _distinct_values(profiles, condition.read)
@@ -214,7 +225,7 @@ def check_comparable(
             Finding(
                 "software-differs",
                 f"The machines were measured with different {condition.name} ({list_values(values)}).",
-                f"Probe them with the same {condition.name} to compare the machines.",
+                f"Probe all machines with the same {condition.name}.",
             )
         )
     for arguments, field, option in (
@@ -228,19 +239,19 @@ def check_comparable(
             if steps and max(steps) - min(steps) > 1:
                 raise error(
                     f"The profiles at batch size {size or 'unknown'} differ in {field.replace('_', ' ')} "
-                    f"({list_values(steps)}), so their data differ. Rank them separately, or pass {option}=."
+                    f"({list_values(steps)}), so their data differ. Rank the profiles separately, or pass {option}=."
                 )
     return (*findings, *_find_unvalidated(profiles, given))
 
 
 def list_values(values: Iterable[Any], *, most: int = 4) -> str:
-    """Values for a message: the first few, sorted."""
+    """The first ``most`` values in ascending order, as text for a message."""
     ordered = sorted(values, key=lambda value: (str(type(value)), value))
     return list_some([str(value)[:60] for value in ordered], most)
 
 
 def _find_unvalidated(profiles: Sequence[Profile], given: Collection[str]) -> tuple[Finding, ...]:
-    """Profiles without validation among others with it: a training without validation, or a probe that ended early."""
+    """A finding if only some profiles have validations, for example because a probe ended early."""
     if not VALIDATION.isdisjoint(given):
         return ()
     # Given epochs include their validation, and a training that ran out of memory has no time.
@@ -248,8 +259,8 @@ def _find_unvalidated(profiles: Sequence[Profile], given: Collection[str]) -> tu
     without = {profile.title for profile in timed if not _validates(profile)}
     if not without or not any(map(_validates, timed)):
         return ()
-    message = f"Some profiles have validations and others have none ({list_values(without)})."
-    remedy = "Probe all with validation data, or pass validation_examples= for all (0 for none)."
+    message = f"Some profiles have validations, but others have none: {list_values(without)}."
+    remedy = "Probe all machines with validation data, or pass validation_examples= (0 for no validation)."
     return (Finding("validation-differs", message, remedy),)
 
 

@@ -1,4 +1,4 @@
-"""A value with the interval in which it is expected to lie: a single number, or arrays of them."""
+"""Values with the bounds of their intervals, as numbers or as arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 class Interval(NamedTuple, Generic[Value]):
-    """A value and the bounds of its interval. All three are numbers, or all three are arrays of one shape.
+    """A value and the bounds of its interval: three numbers, or three arrays of the same shape.
 
     >>> value, low, high = Interval(3.0, 2.0, 5.0)
     >>> Interval(3.0, 2.0, 5.0).contains(4.5)
@@ -24,15 +24,15 @@ class Interval(NamedTuple, Generic[Value]):
     high: Value
 
     def contains(self, value: Any) -> Any:
-        """Whether ``value`` lies between the bounds, element by element."""
+        """Whether ``value`` lies within the bounds (element by element for arrays)."""
         return (self.low <= value) & (value <= self.high)
 
     def take(self, rows: npt.NDArray[np.intp]) -> Interval[Any]:
-        """The intervals of the chosen rows of arrays."""
+        """The intervals at the positions ``rows`` of the arrays."""
         return Interval(*(part[rows] for part in self))  # type: ignore[index]
 
     def where(self, chosen: npt.NDArray[np.bool_], other: Interval[Any]) -> Interval[Any]:
-        """These intervals where ``chosen`` is true, those of ``other`` elsewhere."""
+        """The intervals of this object where ``chosen`` is True, and those of ``other`` elsewhere."""
         import numpy as np
 
         mine: Interval[Any] = self

@@ -46,7 +46,7 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     printed += finish(started)
     assert len(list((tmp_path / "study").glob("*.json"))) == 6
     assert len(list((tmp_path / "profiles").glob("*.json"))) == 6
-    assert "tutorial_mlp: epochs until val_accuracy stabilizes (patience 5)" in printed
+    assert "tutorial_mlp: epochs until val_accuracy converges (patience 5)" in printed
     assert re.search(r"Rent standin-(one-core|all-cores) .* of 6 candidates", printed)
     assert "batch size 128: " in printed
     assert "Batch size 512 " in printed

@@ -138,7 +138,7 @@ def test_a_profile_without_validation_among_others_is_a_warning() -> None:
     with_it, without = make_profile("b", validation_seconds=[10.0, 9.0]), make_profile("a")
     (finding,) = grouping.check_comparable([with_it, without])
     assert (finding.code, finding.severity) == ("validation-differs", "warning")
-    assert "(a, batch 64)" in finding.message
+    assert "a, batch 64" in finding.message
     assert grouping.check_comparable([with_it, without], given=["validation_examples"]) == ()
     assert grouping.check_comparable([without, make_profile("c")]) == ()
     ranking = vs.rank([with_it, without], epochs=5, catalog=prices(("a", 1.0), ("b", 1.0)))

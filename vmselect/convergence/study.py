@@ -1,9 +1,10 @@
-"""Convergence studies: how many epochs each batch size needs, with an interval.
+"""Convergence studies: number of epochs to convergence at each batch size, with an interval.
 
-Between two sizes that were tried, the *rate* of learning (one over epochs) is interpolated along the logarithm of the
-batch size. From half the smallest to twice the largest size, the epochs of the nearest size are used, and the interval
-is widened from constant epochs to epochs in proportion to the batch size. Farther sizes are unknown. The rules were
-chosen on measurements, see docs/explanation/when-methodology-1-pays.md.
+Between two measured batch sizes, the reciprocal of the number of epochs is interpolated linearly along the logarithm of
+the batch size. Outside the measured sizes, from half the smallest to twice the largest, the epochs of the nearest
+measured size are used, and the interval is widened: it covers the range from a constant number of epochs to one in
+proportion to the batch size. Sizes farther away are unknown. The rules were chosen on measurements, see
+docs/explanation/when-methodology-1-pays.md.
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REACH = 2.0
-"""Epochs are extrapolated by at most this factor beyond the sizes that were tried."""
+"""Epochs are extrapolated by at most this factor beyond the measured batch sizes."""
 
 USUAL_SPREAD = 0.2
-"""Prior spread of epochs between repetitions (standard deviation of their logarithm)..."""
+"""Prior spread of the number of epochs between repetitions (standard deviation of the logarithm)..."""
 
 USUAL_SPREAD_WEIGHT = 8
-"""...and the number of repetitions beyond the first that it counts for."""
+"""...and its weight: the number of repetitions beyond the first that the prior counts as."""
 
 INTERPOLATION_SPREAD = 0.1
-"""Additional spread of an interpolated batch size."""
+"""Additional spread of the number of epochs at an interpolated batch size."""
 
 Source = Literal["measured", "interpolated", "extrapolated", "unknown"]
 
 
 @dataclass(frozen=True)
 class EpochsEstimate:
-    """Epochs that a training at ``batch_size`` takes: ``value``, and the interval of the next run.
+    """Number of epochs to convergence at ``batch_size``: the mean ``value``, and the interval for a single new run.
 
-    Unpacks as ``value, low, high``, which are NaN where the ``source`` is "unknown". ``mean_half_width`` is the
-    half-width of the mean over many runs, as a share of ``value``. It decides ties between batch sizes.
+    Unpacks as ``value, low, high``, which are NaN if the ``source`` is "unknown". ``mean_half_width`` is the relative
+    half-width of the interval for the mean over many runs; it decides whether two batch sizes are tied.
     """
 
     batch_size: int
@@ -62,7 +63,7 @@ class EpochsEstimate:
 
     @property
     def interval(self) -> Interval[float]:
-        """The value with its bounds."""
+        """The number of epochs with the bounds of its interval."""
         return Interval(self.value, self.low, self.high)
 
     def __iter__(self) -> Iterator[float]:
@@ -70,13 +71,13 @@ class EpochsEstimate:
 
 
 class PooledDeviation(NamedTuple):
-    """Relative standard deviation of epochs between repetitions, and its degrees of freedom."""
+    """Relative standard deviation of the number of epochs between repetitions, and its degrees of freedom."""
 
     deviation: float
     degrees: int
 
     def half_widths(self, repetitions: int, confidence: float, extra: float = 0.0) -> tuple[float, float]:
-        """Half-widths of the next run and of the mean over many runs, on the logarithmic scale."""
+        """Half-widths of the intervals for a new run and for the mean over many runs, on the logarithmic scale."""
         from scipy.special import stdtrit
 
         quantile = float(stdtrit(self.degrees, 0.5 + confidence / 2))
@@ -85,7 +86,7 @@ class PooledDeviation(NamedTuple):
 
 
 def pool_deviation(epochs: Mapping[int, Sequence[float]]) -> PooledDeviation:
-    """The deviation between repetitions, pooled over batch sizes and shrunk towards the usual one."""
+    """Deviation between repetitions, pooled over batch sizes and shrunk towards the prior ``USUAL_SPREAD``."""
     squares, degrees = USUAL_SPREAD_WEIGHT * USUAL_SPREAD**2, USUAL_SPREAD_WEIGHT
     for values in epochs.values():
         if len(values) > 1:
@@ -98,7 +99,10 @@ def pool_deviation(epochs: Mapping[int, Sequence[float]]) -> PooledDeviation:
 def predict_epochs(
     epochs: Mapping[int, Sequence[float]], batch_size: int, *, confidence: float = 0.9
 ) -> EpochsEstimate:
-    """Epochs at ``batch_size`` from the repetitions in ``epochs`` (batch size to epochs of each)."""
+    """Estimate the epochs to convergence at ``batch_size``.
+
+    ``epochs`` maps each measured batch size to the numbers of epochs of its runs.
+    """
     confidence = check_number("confidence", confidence, above=0, most=0.9999)
     batch_size = check_count("batch_size", batch_size)
     deviation = pool_deviation(epochs)
@@ -129,12 +133,12 @@ def predict_epochs(
         mean_half_width += above
         lowest = value if batch_size > nearest else value / ratio
         message = (
-            f"Batch size {batch_size} lies outside those whose epochs were measured {tried}. It may take "
-            f"{lowest:.3g} to {value * ratio:.3g} epochs."
+            f"Batch size {batch_size} lies outside the measured batch sizes {tried}. The training may take "
+            f"{lowest:.3g} to {value * ratio:.3g} epochs to converge."
         )
         findings = (Finding("epochs-extrapolated", message, remedy),)
     else:
-        message = f"The epochs at batch size {batch_size} are unknown: it is too far from those measured {tried}."
+        message = f"The epochs at batch size {batch_size} are unknown: it is too far from the measured sizes {tried}."
         finding = Finding("epochs-unknown", message, remedy)
         return EpochsEstimate(batch_size, math.nan, math.nan, math.nan, "unknown", math.inf, (finding,))
     # No training is shorter than one epoch, unless a measured run was.
@@ -143,13 +147,13 @@ def predict_epochs(
 
 
 def _neighbors(sizes: Iterable[int], batch_size: int) -> tuple[int, int]:
-    """The next smaller and the next larger size."""
+    """The largest of ``sizes`` below ``batch_size`` and the smallest above it."""
     sizes = tuple(sizes)
     return max(size for size in sizes if size < batch_size), min(size for size in sizes if size > batch_size)
 
 
 class ConvergenceStudy(ConvergenceRecord):
-    """How many epochs each batch size needs, measured once on any machine.
+    """Number of epochs to convergence by batch size. It does not depend on the machine, so any machine can measure it.
 
     >>> study = ConvergenceStudy.from_epochs({256: [13, 15], 1024: [14]}, metrics={256: 0.97, 1024: 0.96})
     >>> study.batch_sizes
@@ -160,14 +164,14 @@ class ConvergenceStudy(ConvergenceRecord):
 
     @classmethod
     def of(cls, runs: Iterable[ConvergenceRun]) -> ConvergenceStudy:
-        """The study of ``runs``, in any order."""
+        """A study of ``runs``, which may be in any order."""
         ordered = tuple(sorted(runs, key=lambda run: (run.batch_size, run.created)))
         if not ordered:
-            raise ProfileError("A study needs at least one run. Train with ConvergenceProbe first.")
+            raise ProfileError("The convergence study has no runs. Train with ConvergenceProbe first.")
         try:
             check_same(ordered)
         except ValueError as differ:
-            raise ProfileError(f"These runs do not form one study: {differ}") from None
+            raise ProfileError(f"These runs do not form one convergence study: {differ}") from None
         return cls(runs=ordered)
 
     @classmethod
@@ -181,10 +185,10 @@ class ConvergenceStudy(ConvergenceRecord):
         patience: int = 5,
         model: str | None = None,
     ) -> ConvergenceStudy:
-        """A study from known epoch counts: batch size to epochs, or to the epochs of each run."""
+        """A study from known results: ``epochs`` maps each batch size to a number of epochs, or to that of each run."""
         for what, value in (("epochs", epochs), ("metrics", {} if metrics is None else metrics)):
             if not isinstance(value, Mapping):
-                raise ArgumentError(f"{what} must map batch sizes to numbers, not {show(value)}.")
+                raise ArgumentError(f"{what} must be a mapping from batch sizes to numbers, not {show(value)}.")
         monitor = check_name("monitor", monitor)
         model = maybe(check_name, "model", model)
         rule = StoppingRule(
@@ -217,7 +221,8 @@ class ConvergenceStudy(ConvergenceRecord):
     def load(cls, *paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> ConvergenceStudy:
         """Read study files and folders and merge their runs into one study.
 
-        Runs that appear in several files count once. Runs of different models or rules raise :class:`ProfileError`.
+        Runs that appear in several files count once. Runs with different models or stopping rules raise
+        :class:`ProfileError`.
         """
         texts: Counter[str] = Counter()
         for record in find_records(*paths, kind="convergence"):
@@ -236,18 +241,18 @@ class ConvergenceStudy(ConvergenceRecord):
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The batch sizes that were tried, ascending."""
+        """The measured batch sizes, in ascending order."""
         return tuple(sorted(self._epochs()))
 
     def epochs(self, batch_size: int, *, confidence: float = 0.9) -> EpochsEstimate:
-        """Epochs that the next training at ``batch_size`` takes; unpacks as value, low, high.
+        """Estimated number of epochs to convergence at ``batch_size``; unpacks as ``value, low, high``.
 
-        Measured sizes give the mean of their repetitions. Other sizes are interpolated, or extrapolated with a finding.
+        A measured batch size gives the mean of its runs. Other sizes are interpolated, or extrapolated with a finding.
         """
         batch_size = check_count("batch_size", batch_size)
         known = self._epochs()
         if not known:
-            raise ProfileError("No run has ended or stabilized. Let one finish, or use ConvergenceRun.forecast().")
+            raise ProfileError("No run has ended or converged yet. Let a run finish, or use ConvergenceRun.forecast().")
         estimate = predict_epochs(known, batch_size, confidence=confidence)
         runs = self.runs_at(batch_size)
         early = sum(run.stabilised_after is None for run in runs)
@@ -255,22 +260,24 @@ class ConvergenceStudy(ConvergenceRecord):
             return estimate
         finding = Finding(
             "not-stabilised",
-            f"{early} of {len(runs)} runs at batch size {batch_size} ended before {self.monitor} stabilized, so they "
-            "need more epochs than were run.",
-            "Train longer, or use ConvergenceRun.forecast().",
+            f"{early} of {len(runs)} runs at batch size {batch_size} ended before {self.monitor} converged, so the "
+            "number of epochs is underestimated.",
+            "Train for more epochs, or use ConvergenceRun.forecast().",
         )
         return replace(estimate, findings=(*estimate.findings, finding))
 
     def metric(self, batch_size: int, name: str | None = None) -> float | None:
-        """Mean final value of a metric at ``batch_size``, by default of the monitored one.
+        """Mean final value of the metric ``name`` (default: the monitored metric) at ``batch_size``.
 
-        It is interpolated between measured sizes and None outside them. Unfinished runs do not count.
+        The value is interpolated between measured batch sizes and None outside them. Unfinished runs are ignored.
         """
         name = maybe(check_name, "name", name) or self.monitor
         batch_size = check_count("batch_size", batch_size)
         logged = sorted({key for run in self.runs for key in run.metrics})
         if name not in logged:
-            raise ArgumentError(f"No run of this study has a metric {name!r}. It has: {', '.join(logged) or 'none'}.")
+            raise ArgumentError(
+                f"No run of this study logged a metric {name!r}. Choose one of: {', '.join(logged) or 'none'}."
+            )
         known: dict[int, list[float]] = {}
         for run in self.runs:
             if name in run.metrics and _is_finished(run):
@@ -285,12 +292,12 @@ class ConvergenceStudy(ConvergenceRecord):
         return (1 - weight) * means[below] + weight * means[above]
 
     def runs_at(self, batch_size: int) -> tuple[ConvergenceRun, ...]:
-        """The finished repetitions at ``batch_size``."""
+        """The finished runs at ``batch_size``."""
         batch_size = check_count("batch_size", batch_size)
         return tuple(run for run in self.runs if run.batch_size == batch_size and _is_finished(run))
 
     def rows(self, *, confidence: float = 0.9) -> list[dict[str, Any]]:
-        """One row per batch size: repetitions, epochs with interval and deviation, final and best metric."""
+        """One row per batch size: number of runs, epochs with interval and deviation, final and best metric."""
         table = []
         for size in self.batch_sizes:
             runs, estimate = self.runs_at(size), self.epochs(size, confidence=confidence)
@@ -320,17 +327,17 @@ class ConvergenceStudy(ConvergenceRecord):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Warnings about this study, each with a remedy."""
+        """Findings about this study, each with a remedy."""
         found = [finding for size in self.batch_sizes for finding in self.epochs(size).findings]
         if unfinished := sum(not _is_finished(run) for run in self.runs):
-            message = f"{unfinished} runs did not finish before {self.monitor} stabilized and are excluded."
-            remedy = "Let them finish, or use ConvergenceRun.forecast()."
+            message = f"{unfinished} runs ended before {self.monitor} converged and are excluded."
+            remedy = "Let the runs finish, or use ConvergenceRun.forecast()."
             found.append(Finding("unfinished-runs", message, remedy))
         return tuple(found)
 
     def __str__(self) -> str:
         name, patience = self.model or "unnamed model", self.rule.patience
-        lines = [f"{name}: epochs until {self.monitor} stabilizes (patience {patience})"]
+        lines = [f"{name}: epochs until {self.monitor} converges (patience {patience})"]
         lines += ["  ".join(f"{key} {value}" for key, value in row.items()) for row in self._printable()]
         return "\n".join(map(printable, lines + [f"! {finding}" for finding in self.findings]))
 

@@ -1,6 +1,6 @@
-"""Records of convergence: trainings at several batch sizes, and the epoch at which early stopping would end them.
+"""Convergence records: trainings at several batch sizes, and the epoch at which early stopping would end each.
 
-The stopping rule is that of ``keras.callbacks.EarlyStopping``, without Keras.
+The stopping rule is that of ``keras.callbacks.EarlyStopping``. Keras is not required.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MonitoredValue = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class StoppingRule(Part):
-    """The rule that decides when the monitored metric has stabilized.
+    """The early-stopping rule that decides when the monitored metric has converged.
 
-    It is that of ``EarlyStopping(monitor, min_delta, patience, mode, start_from_epoch)``: training ends at the first
-    epoch that is the ``patience``-th in a row without an improvement of more than ``min_delta``.
+    It is the rule of ``EarlyStopping(monitor, min_delta, patience, mode, start_from_epoch)`` in Keras: the training
+    ends after ``patience`` epochs in a row without an improvement of the metric by more than ``min_delta``.
 
     >>> rule = StoppingRule(monitor="val_accuracy", mode="max", patience=2)
     >>> rule.stop_after([(1, 0.5), (2, 0.7), (3, 0.7), (4, 0.6), (5, 0.9)])
@@ -43,9 +43,9 @@ class StoppingRule(Part):
     start_from_epoch: Count = 0
 
     def stop_after(self, curve: Iterable[tuple[int, float]]) -> int | None:
-        """The epoch after which the rule stops the training, or None if the curve ends earlier.
+        """The epoch after which the rule stops the training, or None if the rule does not stop it within ``curve``.
 
-        ``curve`` holds (epoch counted from 1, value) pairs.
+        ``curve`` contains (epoch, value) pairs of the monitored metric, with epochs counted from 1.
         """
         state = Patience()
         for epoch, value in curve:
@@ -55,7 +55,7 @@ class StoppingRule(Part):
         return None
 
     def is_improvement(self, value: float, best: float | None) -> bool:
-        """Whether ``value`` is better than ``best`` by more than the minimum change, compared as in Keras."""
+        """Whether ``value`` is better than ``best`` by more than ``min_delta``, in single precision as in Keras."""
         if best is None:
             return True
         shifted = value - self.min_delta if self.mode == "max" else value + self.min_delta
@@ -64,21 +64,21 @@ class StoppingRule(Part):
         return left > right if self.mode == "max" else left < right
 
     def best_of(self, values: Iterable[float]) -> float | None:
-        """The best of ``values`` without NaN, or None."""
+        """The best of ``values``, ignoring NaN; None if no value remains."""
         known = [value for value in values if not math.isnan(value)]
         return (max if self.mode == "max" else min)(known, default=None)
 
 
 @dataclass(frozen=True)
 class Patience:
-    """State of early stopping: the best value so far, and epochs since then."""
+    """State of early stopping: the best value so far, and the number of epochs ``waited`` since then."""
 
     best: float | None = None
     waited: int = 0
     stopped: bool = False
 
     def after(self, rule: StoppingRule, epoch: int, value: float) -> Patience:
-        """The state after ``value`` was logged at the end of ``epoch`` (counted from 1)."""
+        """The state after the metric had ``value`` at the end of ``epoch`` (counted from 1)."""
         if epoch <= rule.start_from_epoch:
             return self
         if rule.is_improvement(value, self.best):
@@ -95,21 +95,21 @@ MAX_RUNS = 10_000
 MAX_EPOCHS_RUN = 1e9
 
 MIN_VALUES = 4
-"""A forecast needs this many values of the metric."""
+"""Minimum number of values of the metric for a forecast."""
 
 HIGH_PATIENCES = 5.5
-"""The high end of a forecast (confidence 0.9) lies this many times the patience after the last value. Chosen on curves
-of 100 small trainings and on one half of DAWNBench's and Pollux' curves (``tests/benchmarks/forecasts.py``)."""
+"""The high end of a forecast (confidence 0.9) lies this many times the patience after the last logged epoch. Chosen on
+curves of 100 small trainings and on one half of DAWNBench's and Pollux' curves (``tests/benchmarks/forecasts.py``)."""
 
 MAX_RATIO = 4.0
 """A forecast whose high end is more than this many times its low end is marked as too wide to act on."""
 
 Logged = Number | Literal["nan", "inf", "-inf"]
-"""A logged value. JSON has no NaN and no infinity, so they are texts."""
+"""A logged value of a metric. JSON has no NaN and no infinity, so they are stored as strings."""
 
 
 class Curve(Part):
-    """The monitored metric: epoch (counted from 1) and value, wherever it was logged."""
+    """Values of the monitored metric, and the epochs (counted from 1) after which they were logged."""
 
     epoch: tuple[PositiveCount, ...] = Field(default=(), max_length=MAX_EPOCHS)
     value: tuple[Logged, ...] = Field(default=(), max_length=MAX_EPOCHS)
@@ -124,20 +124,21 @@ class Curve(Part):
 
     @classmethod
     def of(cls, points: Mapping[int, float]) -> Curve:
-        """The curve of a mapping from epoch to value."""
+        """A curve from ``points``, which maps epochs to values."""
         return cls(epoch=tuple(points), value=tuple(as_logged(value) for value in points.values()))
 
     @property
     def points(self) -> list[tuple[int, float]]:
-        """(epoch, value) pairs, values as floats."""
+        """(epoch, value) pairs, with all values as floats."""
         return list(zip(self.epoch, (float(value) for value in self.value), strict=True))
 
 
 @dataclass(frozen=True)
 class EpochsForecast:
-    """Epochs until the metric stabilizes, forecast from the first part of a run. Unpacks as ``value, low, high``.
+    """Number of epochs until the metric converges, forecast from the first part of a run.
 
-    ``is_usable`` is False, with the ``reason``, where the forecast is too uncertain to use.
+    Unpacks as ``value, low, high``. ``is_usable`` is False if the forecast is too uncertain to use; ``reason`` states
+    why.
     """
 
     value: float
@@ -148,7 +149,7 @@ class EpochsForecast:
 
     @property
     def interval(self) -> Interval[float]:
-        """The value with its bounds."""
+        """The forecast number of epochs with the bounds of its interval."""
         return Interval(self.value, self.low, self.high)
 
     def __iter__(self) -> Iterator[float]:
@@ -156,11 +157,11 @@ class EpochsForecast:
 
 
 class ConvergenceRun(Part):
-    """One training at one batch size: the curve of the metric and the epochs until it stabilized.
+    """One training at one batch size: the curve of the monitored metric, and the epochs until it converged.
 
-    ``stabilised_after`` is the epoch after which early stopping would have ended the training, or None. ``ended`` is
-    False for a run that was interrupted or still running. ``metrics`` are all metrics at the epoch where the rule
-    stops, else at the end.
+    ``stabilised_after`` is the epoch after which early stopping would have ended the training, or None if it would not
+    have. ``ended`` is False for a run that was interrupted or is still running. ``metrics`` contains all metrics at the
+    epoch where the rule stops the training, otherwise at the last epoch.
     """
 
     created: Moment
@@ -186,30 +187,30 @@ class ConvergenceRun(Part):
 
     @property
     def epochs_to_stabilise(self) -> float:
-        """Epochs under early stopping, or all that were run if it would not have stopped."""
+        """Number of epochs with early stopping; all epochs that were run if the rule does not stop the training."""
         return self.epochs_run if self.stabilised_after is None else self.stabilised_after
 
     @property
     def best(self) -> float | None:
-        """The best value of the monitored metric until it stabilized."""
+        """The best value of the monitored metric up to the epoch where it converged."""
         return self.rule.best_of(v for e, v in self.curve.points if e <= self.epochs_to_stabilise)
 
     @property
     def final(self) -> float | None:
-        """The monitored metric where the rule stops the training, else its last value."""
+        """Value of the monitored metric at the epoch where the rule stops the training, otherwise its last value."""
         value = self.metrics.get(self.rule.monitor)
         return None if value is None else float(value)
 
     def forecast(self, *, confidence: float = 0.9) -> EpochsForecast:
-        """Epochs until the metric stabilizes: those seen so far plus the patience.
+        """Forecast the number of epochs until the metric converges: the epochs run so far plus the patience.
 
-        The low end is the earliest epoch at which the rule can stop. At confidence 0.9 the high end held in 80 % of
-        trainings that were a quarter done and in 97 % of those that were half done.
+        The low end is the earliest epoch at which the rule can stop the training. At confidence 0.9, the high end was
+        not exceeded by 80 % of the trainings that were a quarter done, and by 97 % of those that were half done.
         """
         confidence = check_number("confidence", confidence, above=0, most=0.9999)
         rule = self.rule
         if (end := self.stabilised_after) is not None:
-            return EpochsForecast(end, end, end, True, "the run has stabilized")
+            return EpochsForecast(end, end, end, True, "the run has converged")
         points = [(epoch, value) for epoch, value in self.curve.points if epoch > rule.start_from_epoch]
         known = [epoch for epoch, value in points if math.isfinite(value)]
         state = Patience()
@@ -217,7 +218,7 @@ class ConvergenceRun(Part):
             state = state.after(rule, epoch, value)
         problem = ""
         if len(known) < MIN_VALUES:
-            problem = f"the run has {len(known)} values of {rule.monitor}, and a forecast needs {MIN_VALUES}"
+            problem = f"the run has {len(known)} values of {rule.monitor}, and a forecast requires {MIN_VALUES}"
         elif state.best is None or not math.isfinite(state.best):
             problem = f"the best value of {rule.monitor} so far is {state.best}"
         if problem:
@@ -231,7 +232,7 @@ class ConvergenceRun(Part):
         value, low, high = (seen + more for more in (patience, low, high))
         is_usable, reason = True, f"the run has {len(known)} values of {rule.monitor}"
         if high > MAX_RATIO * low:
-            is_usable, reason = False, f"the interval {low:.0f} to {high:.0f} is too wide to act on"
+            is_usable, reason = False, f"the interval of {low:.0f} to {high:.0f} epochs is too wide to act on"
         return EpochsForecast(value, low, high, is_usable, reason)
 
     @property
@@ -241,7 +242,7 @@ class ConvergenceRun(Part):
 
 
 class ConvergenceRecord(Record):
-    """Runs of one model, judged by one rule, at one batch size or several."""
+    """Runs of one model at one or more batch sizes, all with the same stopping rule."""
 
     kind: Literal["convergence"] = "convergence"
     format: Literal[2] = FORMAT
@@ -259,20 +260,20 @@ class ConvergenceRecord(Record):
 
     @property
     def file_stem(self) -> str:
-        """Model, smallest and largest batch size."""
+        """Start of the file name: model, smallest and largest batch size."""
         tried = [run.batch_size for run in self.runs]
         return "-".join([self.model or "unnamed", *(str(size) for size in dict.fromkeys((min(tried), max(tried))))])
 
 
 def as_logged(value: float) -> Logged:
-    """``value`` as a record stores it."""
+    """``value`` as a record stores it: a string if it is NaN or infinite."""
     return value if math.isfinite(value) else str(float(value))  # type: ignore[return-value]
 
 
 def check_same(runs: Sequence[ConvergenceRun]) -> None:
-    """Raise ValueError unless all runs are of one model and one rule."""
+    """Raise ValueError unless all runs have the same model and the same stopping rule."""
     for field in ("model", "parameters", *(f"rule.{name}" for name in StoppingRule.model_fields)):
         values = {attrgetter(field)(run) for run in runs} - {None, ""}
         if len(values) > 1:
             shown = ", ".join(sorted(map(str, values)))
-            raise ValueError(f"they differ in {field} ({shown}). Load the runs of one model and one rule.")
+            raise ValueError(f"they differ in {field} ({shown}). Load only runs of the same model and stopping rule.")

@@ -1,4 +1,4 @@
-"""The record of inference: calls of a model's ``predict``, a function or a service."""
+"""Inference records: latency and throughput of calls to a model's ``predict``, a function or a service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rate = Annotated[float, Field(gt=0, le=1e9)]
 
 
 class InferenceSetup(Part):
-    """The callee and the load: a closed loop (``rate`` is None) or ``rate`` calls per second."""
+    """What was called and under which load: ``rate`` calls per second, or a closed loop if ``rate`` is None."""
 
     source: Literal["predict", "evaluate", "callable", "given"]
     model: Text | None = None
@@ -38,11 +38,12 @@ class InferenceSetup(Part):
 
 
 class Calls(Part):
-    """The answered calls of a load: exact sums without warm-up, and readings of some calls.
+    """The successful calls of a measurement: exact sums without warm-up, and readings of a sample of the calls.
 
-    The columns hold the first calls and a random sample of the others: their order, intended start (seconds since the
-    load began), latency from the intended start, service time from the real start, items, and label. ``buckets`` and
-    ``counts`` are a :mod:`histogram <vmselect.records.latency_histogram>` of all latencies without warm-up.
+    The readings are columns with the first calls and a random sample of later calls: ``number`` of the call,
+    scheduled ``start`` (seconds since the first call), ``latency`` since the scheduled start, ``service`` time since
+    the actual start, items in the ``batch``, and ``label``. ``buckets`` and ``counts`` are a
+    :mod:`histogram <vmselect.records.latency_histogram>` of all latencies without warm-up.
     """
 
     total: Count = 0
@@ -51,7 +52,7 @@ class Calls(Part):
     service_seconds: Seconds = 0.0
     longest_seconds: Seconds = 0.0
     seconds: Seconds = 0.0
-    """From the first call to the last answer."""
+    """Seconds from the first call to the last response."""
     number: tuple[Count, ...] = Field(default=(), max_length=MAX_READINGS)
     start: tuple[Seconds, ...] = Field(default=(), max_length=MAX_READINGS)
     latency: tuple[Seconds, ...] = Field(default=(), max_length=MAX_READINGS)
@@ -65,27 +66,27 @@ class Calls(Part):
     def _agrees(self) -> Calls:
         columns = (self.number, self.start, self.latency, self.service, self.batch, self.label)
         if len({len(column) for column in columns}) != 1:
-            raise ValueError("the columns of readings differ in length")
+            raise ValueError("the columns of readings (number, start, latency, service, batch, label) differ in length")
         if len(self.buckets) != len(self.counts) or sum(self.counts) != self.total:
-            raise ValueError("the histogram does not count the calls")
+            raise ValueError("the counts of the histogram do not add up to total")
         if len(set(self.buckets)) != len(self.buckets):
-            raise ValueError("the histogram names a bucket twice")
+            raise ValueError("the histogram contains the same bucket twice")
         if self.label.count("steady") > self.total or self.items < self.total:
-            raise ValueError("there are more readings than calls, or fewer items")
+            raise ValueError("there are more steady readings than calls, or fewer items than calls")
         return self
 
     @property
     def steady(self) -> tuple[float, ...]:
-        """Latencies of the readings without warm-up."""
+        """Latency in seconds of each reading after the warm-up."""
         return tuple(value for value, label in zip(self.latency, self.label, strict=True) if label == "steady")
 
     @property
     def steady_service(self) -> tuple[float, ...]:
-        """Service times of the readings without warm-up."""
+        """Service time in seconds of each reading after the warm-up."""
         return tuple(value for value, label in zip(self.service, self.label, strict=True) if label == "steady")
 
     def percentile(self, percentile: float) -> float | None:
-        """The latency that ``percentile`` percent of the calls did not exceed; None without calls."""
+        """The latency in seconds that ``percentile`` percent of the calls did not exceed; None without calls."""
         if not self.total:
             return None
         steady = self.steady
@@ -96,9 +97,10 @@ class Calls(Part):
 
 
 class InferenceRecord(Record):
-    """A load of calls. ``first_seconds`` is the very first call, which compiles.
+    """Measured latency and throughput of a model, function or service.
 
-    ``preparing`` are warm-up calls before the load. ``errors`` counts failed calls by kind.
+    ``first_seconds`` is the duration of the very first call, which includes compilation. ``preparing`` contains the
+    durations of warm-up calls before the measurement. ``errors`` maps kinds of errors to numbers of failed calls.
 
     >>> record = InferenceRecord.from_times(instance_type="g5.xlarge", batch_size=32, call_seconds=[0.02] * 99 + [0.5])
     >>> record.percentile(50), record.percentile(99), record.percentile(100)
@@ -136,10 +138,10 @@ class InferenceRecord(Record):
         region: str | None = None,
         factors: Mapping[str, bool | int | float | str] | None = None,
     ) -> InferenceRecord:
-        """A record from seconds of each call that another tool measured with ``clients`` concurrent clients."""
+        """A record from durations of calls that another tool measured with ``clients`` concurrent clients."""
         seconds = tuple(check_seconds("call_seconds", value) for value in list_items(call_seconds))
         if not seconds:
-            raise ArgumentError("call_seconds is empty. Give the seconds of at least one call.")
+            raise ArgumentError("call_seconds is empty. Pass the duration of at least one call in seconds.")
         size = check_count("batch_size", batch_size)
         workers = check_count("clients", clients)
         counts = latency_histogram.count_buckets(seconds)
@@ -178,33 +180,33 @@ class InferenceRecord(Record):
 
     @property
     def batch_size(self) -> int | None:
-        """Items in a call."""
+        """Number of items in each call."""
         return self.setup.batch_size
 
     @property
     def model(self) -> str | None:
-        """Name of the model or function."""
+        """Name of the model or function that was called."""
         return self.setup.model
 
     @property
     def file_stem(self) -> str:
-        """Instance type and batch size."""
+        """Start of the file name: instance type and batch size."""
         return f"{self.instance_type or 'unknown'}-inference-{self.batch_size or 'unknown'}"
 
     @property
     def title(self) -> str:
-        """A short name for messages and tables."""
+        """A short name for messages and tables: instance type, batch size, clients and rate."""
         how = f", {self.setup.rate:g} calls/s" if self.setup.rate else ""
         clients = f", {self.setup.clients} clients" if self.setup.clients > 1 else ""
         return f"{self.instance_type or 'unknown machine'}, batch {self.batch_size or 'unknown'}{clients}{how}"
 
     def percentile(self, percentile: float) -> float | None:
-        """The latency that ``percentile`` percent of the calls did not exceed, without warm-up."""
+        """The latency in seconds that ``percentile`` percent of the calls after the warm-up did not exceed."""
         return self.calls.percentile(check_number("percentile", percentile, above=0, most=100))
 
     @property
     def p50_seconds(self) -> float | None:
-        """Median latency."""
+        """Median of the latency."""
         return self.calls.percentile(50)
 
     @property
@@ -219,48 +221,48 @@ class InferenceRecord(Record):
 
     @property
     def call_seconds(self) -> float | None:
-        """Mean service time of a call, without queueing."""
+        """Mean service time of a call, excluding time in the queue."""
         return self.calls.service_seconds / self.calls.total if self.calls.total else None
 
     @property
     def seconds_per_item(self) -> float | None:
-        """Mean service time of an item."""
+        """Mean service time divided by the number of items."""
         return self.calls.service_seconds / self.calls.items if self.calls.items else None
 
     @property
     def seconds_per_mb(self) -> float | None:
-        """Mean service time of a megabyte (1,000,000 bytes) of input; None where its size is unknown."""
+        """Mean service time per megabyte (1,000,000 bytes) of input; None if the size of an item is unknown."""
         size = self.setup.bytes_per_item
         per_item = self.seconds_per_item
         return per_item / size * BYTES_PER_MB if size and per_item is not None else None
 
     @property
     def items_per_second(self) -> float | None:
-        """Throughput in items; in a closed loop the capacity of the machine."""
+        """Throughput in items per second; in a closed loop this is the capacity of the machine."""
         return self.calls.items / self.calls.seconds if self.calls.seconds else None
 
     @property
     def calls_per_second(self) -> float | None:
-        """Throughput in calls."""
+        """Throughput in calls per second."""
         return self.calls.total / self.calls.seconds if self.calls.seconds else None
 
     @property
     def mb_per_second(self) -> float | None:
-        """Throughput in megabytes of input; None where their size is unknown."""
+        """Throughput in megabytes of input per second; None if the size of an item is unknown."""
         size, rate = self.setup.bytes_per_item, self.items_per_second
         return rate * size / BYTES_PER_MB if size and rate is not None else None
 
     @property
     def failed(self) -> int:
-        """Calls that failed."""
+        """Number of calls that failed."""
         return sum(self.errors.values())
 
     @property
     def is_saturated(self) -> bool:
-        """Whether clearly fewer calls were answered than the rate of an open loop requested."""
+        """Whether the throughput was clearly below the requested ``rate``."""
         if self.setup.rate is None or self.calls_per_second is None:
             return False
-        # A run of few calls ends one answer after its last start, so two calls less than the rate are no saturation.
+        # The measurement ends with the response to its last call, so two calls below the rate are no saturation.
         return (self.calls.total + 2) < 0.95 * self.setup.rate * self.calls.seconds
 
     @property
@@ -273,44 +275,48 @@ def _find(record: InferenceRecord) -> Iterator[Finding]:
     calls, setup = record.calls, record.setup
     if record.outcome == "interrupted":
         detail = f" ({record.detail})" if record.detail else ""
-        yield Finding("interrupted", f"The load was interrupted{detail}.", "Measure again.")
+        yield Finding(
+            "interrupted", f"The measurement was interrupted{detail}, so the record is incomplete.", "Measure again."
+        )
     yield from record.find_unknown_machine()
     if record.failed:
         kinds = ", ".join(f"{count} {name}" for name, count in sorted(record.errors.items()))
         share = record.failed / (record.failed + calls.total)
-        yield Finding("failed-calls", f"{share:.2%} of the calls failed ({kinds}).", "Find out why, and measure again.")
+        yield Finding(
+            "failed-calls", f"{share:.2%} of the calls failed ({kinds}).", "Remove the cause and measure again."
+        )
     if record.is_saturated:
         yield Finding(
             "saturated",
-            f"{record.calls_per_second:.3g} of {setup.rate:g} calls per second were answered, so the queue grew and "
-            "the latencies depend on the length of the load.",
-            "Lower rate=, or raise clients= if the machine has capacity.",
+            f"The machine completed {record.calls_per_second:.3g} of {setup.rate:g} requested calls per second. The "
+            "queue grew, so the latencies depend on how long the measurement lasted.",
+            "Lower rate=, or raise clients= if the CPU or GPU is not fully used.",
         )
     if 0 < calls.total < 100:
         yield Finding(
             "few-calls",
-            f"{calls.total} calls are too few for a 99th percentile, which is the slowest of them.",
-            "Give more inputs, or calls= to repeat them.",
+            f"Only {calls.total} calls were measured, so the 99th percentile is the latency of the slowest call.",
+            "Pass more inputs, or a larger calls= to repeat the inputs.",
             "info",
         )
     median = calls.percentile(50)
     if setup.rate is None and median and setup.source != "given" and calls.longest_seconds > 10 * median:
         yield Finding(
             "closed-loop",
-            f"The slowest call took {calls.longest_seconds / median:.0f} times the median, and a closed loop makes no "
-            "calls meanwhile, so high percentiles are too low.",
-            "Measure at a rate (rate=).",
+            f"The slowest call took {calls.longest_seconds / median:.0f} times the median latency. A closed loop "
+            "starts no other calls meanwhile, so the high percentiles are too low.",
+            "Measure with a fixed number of calls per second (rate=).",
             "info",
         )
 
 
 def merge_steady(records: Sequence[InferenceRecord]) -> list[float]:
-    """Service times of the calls of several records, sorted."""
+    """Service times of the steady readings of all ``records``, in ascending order."""
     return sorted(value for record in records for value in record.calls.steady_service)
 
 
 def subtract_counts(counts: Mapping[int, int], seconds: Sequence[float]) -> dict[int, int]:
-    """A histogram without the given times, which are warm-up."""
+    """The histogram ``counts`` without the calls that took ``seconds`` (those of the warm-up)."""
     left = Counter(dict(counts))
     left.subtract(latency_histogram.count_buckets(seconds))
     return {bucket: count for bucket, count in sorted(left.items()) if count > 0}

@@ -1,4 +1,4 @@
-"""Histograms of latencies with buckets that grow by one percent: percentiles of many calls in bounded memory."""
+"""Latency histograms whose buckets grow by one percent, for percentiles of many calls in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ _LOG_GROWTH = math.log(GROWTH)
 
 
 def bucket_of(seconds: float) -> int:
-    """The bucket of a time."""
+    """Index of the bucket that contains a latency of ``seconds``."""
     return math.floor(math.log(min(max(seconds, MIN_SECONDS), MAX_SECONDS)) / _LOG_GROWTH)
 
 
 def value_of(bucket: int) -> float:
-    """The middle of a bucket, at most half a percent from any time inside."""
+    """Middle of a bucket in seconds, at most half a percent from any latency in the bucket."""
     return math.exp((bucket + 0.5) * _LOG_GROWTH)
 
 
 def count_buckets(seconds: Iterable[float]) -> dict[int, int]:
-    """The number of times in each bucket."""
+    """Number of latencies in each bucket, by bucket index."""
     return dict(sorted(Counter(map(bucket_of, seconds)).items()))
 
 
 def percentile(values: Sequence[float], percentile: float) -> float:
-    """The smallest of ``values`` that at least ``percentile`` percent of them do not exceed."""
+    """The smallest of ``values`` that at least ``percentile`` percent of the values do not exceed."""
     return sorted(values)[_rank(len(values), percentile) - 1]
 
 
 def percentile_of_buckets(counts: Mapping[int, int], percentile: float) -> float:
-    """The same percentile from a histogram, within half a percent."""
+    """The percentile of the latencies in a histogram, accurate to half a percent."""
     left = _rank(sum(counts.values()), percentile)
     for bucket in sorted(counts):
         left -= counts[bucket]
         if left <= 0:
             return value_of(bucket)
-    raise ValueError("there are no counts")
+    raise ValueError("the histogram is empty")
 
 
 def _rank(count: int, percentile: float) -> int:

@@ -1,7 +1,7 @@
-"""Base of all records: writer, time, machine and varied factors.
+"""Base class of all records: writer, time, machine and varied factors.
 
-A record is frozen, strictly validated and versioned. It keeps raw readings instead of averages, so that a better method
-can be applied to an old file.
+A record is frozen, strictly validated and versioned. It contains raw readings instead of averages, so that a better
+estimation method can be applied to an old file.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Factor = bool | int | Number | Text
 """The value of a varied factor, for example a batch size or a backend."""
 
 Moment = Annotated[datetime, AfterValidator(lambda moment: moment if moment.tzinfo else moment.replace(tzinfo=UTC))]
-"""A date and time, in UTC where it names no zone."""
+"""A date and time. Without a time zone it is in UTC."""
 
 
 class Part(BaseModel):
-    """A frozen, strictly validated part of a record. Unknown fields are errors."""
+    """Base of the parts of a record: frozen, strictly validated; unknown fields raise an error."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Facts(Part):
-    """A part that later versions may extend without a new format number: unknown fields are ignored."""
+    """Base of parts that later versions may extend without a new format number: unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
@@ -81,14 +81,14 @@ class Environment(Facts):
 
 
 class Fact(Part):
-    """A value and its source."""
+    """A value of the placement and how it was determined (``source``)."""
 
     value: Name
     source: Literal["argument", "environment", "dmi", "metadata", "given"]
 
 
 class Placement(Part):
-    """Cloud, region and instance type of the machine, as far as they are known."""
+    """Provider, region and instance type of the machine; None if unknown."""
 
     instance_type: Fact | None = None
     region: Fact | None = None
@@ -98,7 +98,7 @@ class Placement(Part):
     def given(
         cls, *, instance_type: str | None = None, region: str | None = None, provider: str | None = None
     ) -> Placement:
-        """The placement that a user gives."""
+        """A placement from values that the user gives."""
         given = {"instance_type": instance_type, "region": region, "provider": provider}
         known = {name: check_name(name, text) for name, text in given.items() if text is not None}
         return cls(**{name: Fact(value=text, source="given") for name, text in known.items()})
@@ -106,18 +106,18 @@ class Placement(Part):
 
 UNKNOWN_INSTANCE_TYPE = Finding(
     "unknown-instance-type",
-    "The instance type of this machine is unknown, so it has no price.",
-    "Pass instance_type= to the probe or set VMSELECT_INSTANCE_TYPE.",
+    "The instance type of this machine is unknown, so no price can be assigned to it.",
+    "Pass instance_type= to the probe or set the environment variable VMSELECT_INSTANCE_TYPE.",
 )
 
 
 def new_id() -> str:
-    """The id of a new record."""
+    """A random ID for a new record."""
     return uuid.uuid4().hex
 
 
 class Record(Part):
-    """Base of all kinds. Copies of a file have the same ``id``. ``factors`` maps varied factors to their values."""
+    """Base of all kinds of records. Copies of a record have the same ``id``. ``factors`` maps factors to levels."""
 
     kind: str
     format: int
@@ -130,38 +130,38 @@ class Record(Part):
 
     @property
     def instance_type(self) -> str | None:
-        """The machine's instance type, or None when unknown."""
+        """Instance type of the machine, or None if unknown."""
         return self.placement.instance_type.value if self.placement.instance_type else None
 
     @property
     def region(self) -> str | None:
-        """The machine's region, or None when unknown."""
+        """Region of the machine, or None if unknown."""
         return self.placement.region.value if self.placement.region else None
 
     @property
     def provider(self) -> str | None:
-        """The machine's cloud (aws, azure, gcp), or None when unknown."""
+        """Cloud provider of the machine (aws, azure, gcp), or None if unknown."""
         return self.placement.provider.value if self.placement.provider else None
 
     def find_unknown_machine(self) -> list[Finding]:
-        """A finding where the instance type is unknown."""
+        """A list with a finding if the instance type is unknown, otherwise an empty list."""
         return [] if self.instance_type else [UNKNOWN_INSTANCE_TYPE]
 
     @property
     def file_stem(self) -> str:
-        """The name of a file of this record in a folder, before the date."""
+        """Start of the file name of this record; the date follows."""
         return self.instance_type or "unknown"
 
     def to_json(self) -> str:
-        """The record as JSON, indented, with each list of plain values on one line."""
+        """The record as indented JSON, with each list of plain values on one line."""
         text = self.model_dump_json(exclude_none=True, indent=1)
         # Line breaks stand only between values (inside strings JSON escapes them), so joining lines changes no value.
         return re.sub(r"\[\n[^\[\]{}]*\]", lambda found: re.sub(r"\n\s*", " ", found[0]), text) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the record to ``path`` (a file, or a folder that gets a new file) and return the path of the file.
+        """Write the record to the file ``path``, or to a new file in the folder ``path``; return the path of the file.
 
-        The write is atomic: a temporary file is renamed.
+        The write is atomic: a temporary file is written and then renamed.
         """
         from vmselect.records.store import save_record
 
@@ -169,16 +169,16 @@ class Record(Part):
 
 
 def describe_invalid(problem: Mapping[str, Any]) -> str:
-    """Field and message of a pydantic error."""
+    """Field name and message of a pydantic error."""
     field = ".".join(str(part) for part in problem["loc"]) or "the record"
     return f"field {field}: {problem['msg']}"
 
 
 @contextmanager
 def given_as(noun: str) -> Iterator[None]:
-    """Raise ArgumentError where the arguments of a caller do not form a record."""
+    """Context in which a ValidationError becomes an ArgumentError; ``noun`` is the kind of record."""
     try:
         yield
     except ValidationError as invalid:
         problem = describe_invalid(invalid.errors(include_url=False)[0])
-        raise ArgumentError(f"These values do not form a {noun}: {problem}. Correct the value.") from None
+        raise ArgumentError(f"The arguments do not form a valid {noun}: {problem}. Correct the argument.") from None

@@ -1,7 +1,7 @@
-"""The kinds of records, and parsing of files of every kind and format.
+"""The kinds of records, and parsing of record files of every kind and format.
 
-A new kind needs a module and a line in ``KINDS``. A changed format needs a new number, an upgrade step, and a frozen
-file of the old format in the tests.
+A new kind requires a module and a line in ``KINDS``. A changed format requires a new format number, an upgrade step,
+and a frozen file of the old format in the tests.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from vmselect.records import convergence, inference, training, transfer
 from vmselect.records.record import Record, describe_invalid
 
 REQUIRED = ("format", "id", "created", "writer")
-"""Fields that a new record gets by default and a file must contain."""
+"""Fields that have default values in a new record but must be present in a file."""
 
 Data = dict[str, Any]
 Upgrade = Callable[[Data], Data]
 
 
 class Kind(NamedTuple):
-    """One kind of record: its model, name, newest format, and upgrade steps from older formats."""
+    """One kind of record: its pydantic model, name, newest format, and upgrade steps from older formats."""
 
     model: type[Record]
     noun: str
@@ -38,7 +38,7 @@ class Kind(NamedTuple):
 
 
 def _identified(data: Data) -> Data:
-    """Add an id to a record of a format without one. Copies of a file get the same id."""
+    """Add an ID to a record of an old format without IDs. Copies of a file get the same ID."""
     digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
     return {**data, "id": digest[:32]}
 
@@ -66,11 +66,11 @@ KINDS: Mapping[str, Kind] = {
     "inference": Kind(inference.InferenceRecord, "inference record", inference.FORMAT),
     "transfer": Kind(transfer.TransferRecord, "transfer record", transfer.FORMAT),
 }
-"""The kinds by their name in files."""
+"""The kinds of records by their name in the field ``kind`` of a file."""
 
 
 def parse_record(text: bytes, *, source: str, kind: str | None = None) -> Record:
-    """The record in the text of a file, of any kind or of ``kind``. Errors name the file as ``source``."""
+    """Parse the ``text`` of a file as a record of ``kind``, or of any kind if None. Errors name the file ``source``."""
     noun = KINDS[kind].noun if kind else "record"
     text = text.removeprefix(b"\xef\xbb\xbf")
     try:
@@ -80,10 +80,10 @@ def parse_record(text: bytes, *, source: str, kind: str | None = None) -> Record
     missing = [name for name in REQUIRED if name not in record.model_fields_set]
     if missing:
         what = "it has no format number" if "format" in missing else f"field {missing[0]} is missing"
-        raise ProfileError(f"{source}: not a {noun}: {what}. Give a file that vmselect wrote.")
+        raise ProfileError(f"{source}: this file is not a {noun}: {what}. Pass a file that vmselect wrote.")
     if kind is not None and record.kind != kind:
         other = KINDS[record.kind]
-        raise ProfileError(f"{source}: this is a {other.noun}, not a {noun}. {other.remedy}")
+        raise ProfileError(f"{source}: this file is a {other.noun}, not a {noun}. {other.remedy}")
     return record
 
 
@@ -94,32 +94,36 @@ def _adapter() -> TypeAdapter[Record]:
 
 
 def _upgrade(text: bytes, invalid: ValidationError, *, source: str, noun: str) -> Record:
-    """A record upgraded from an older format, or the error why the file is not a record."""
+    """Upgrade a record from an older format. Raises ProfileError if the file is not a valid record."""
     try:
         data = from_json(text)
     except ValueError as broken:
         reason = (str(broken).splitlines() or [type(broken).__name__])[0][:200]
-        raise ProfileError(f"{source}: not a {noun}: {reason}. Restore the file, or probe again.") from None
+        raise ProfileError(
+            f"{source}: this file is not a {noun}: {reason}. Restore the file, or probe again."
+        ) from None
     if not isinstance(data, dict) or not isinstance(data.get("format"), int) or isinstance(data["format"], bool):
-        raise ProfileError(f"{source}: not a {noun}: it has no format number. Give a file that vmselect wrote.")
-    name = data.get("kind", "training")  # the first profiles name no kind
+        raise ProfileError(
+            f"{source}: this file is not a {noun}: it has no format number. Pass a file that vmselect wrote."
+        )
+    name = data.get("kind", "training")  # profiles of the first format have no kind
     known = KINDS.get(name) if isinstance(name, str) else None
     if known is None:
         raise ProfileError(
-            f"{source}: not a {noun}: its kind {str(name)[:60]!r} is unknown to this version of vmselect. Upgrade it: "
-            "pip install --upgrade vmselect"
+            f"{source}: this file is not a {noun}: this version of vmselect does not know kind {str(name)[:60]!r}. "
+            "Upgrade vmselect: pip install --upgrade vmselect"
         )
     number = data["format"]
     if number > known.format:
         raise ProfileError(
-            f"{source}: this {known.noun} has format {number}, and this version of vmselect reads up to "
-            f"{known.format}. Upgrade it: pip install --upgrade vmselect"
+            f"{source}: this {known.noun} has format {number}, and this version of vmselect reads formats up to "
+            f"{known.format}. Upgrade vmselect: pip install --upgrade vmselect"
         )
     if number == known.format:
         raise ProfileError(f"{source}: {_describe(invalid, known.noun)}") from None
     for step in range(number, known.format):
         if step not in known.upgrades:
-            raise ProfileError(f"{source}: unknown {known.noun} format {step}. Give a file that vmselect wrote.")
+            raise ProfileError(f"{source}: a {known.noun} has no format {step}. Pass a file that vmselect wrote.")
         data = known.upgrades[step](data)
     try:
         return known.model.model_validate_json(json.dumps(data))
@@ -131,4 +135,4 @@ def _describe(invalid: ValidationError, noun: str) -> str:
     errors = invalid.errors(include_url=False, include_input=False)
     first = {**errors[0], "loc": [part for part in errors[0]["loc"] if part not in KINDS]}
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"invalid {noun}: {describe_invalid(first)}{more}. Correct the field or probe again."
+    return f"this {noun} is invalid: {describe_invalid(first)}{more}. Correct the field or probe again."

@@ -1,10 +1,10 @@
-"""Records in files and folders: saving, finding and reading them, and recovering those of killed writers.
+"""Save, find and read records in files and folders, and recover the records of processes that were killed.
 
-A record that is still being written has a draft beside its final place, under a name that readers skip. Its writer
-replaces the draft as a whole and holds a lock on it, which the kernel releases when the writer dies. A draft that can
-be locked therefore has no writer any more, and the process that locks it gives it the name of a record. A draft has
-the outcome "interrupted" from the beginning, so that nothing in it needs to change. Where files cannot be locked, age
-decides.
+While a measurement runs, its process (the writer) keeps a draft of the record in the target folder, under a name that
+readers skip. The writer replaces the draft as a whole and holds a lock on the file, which the kernel releases when the
+writer ends. A draft that can be locked therefore has no writer any more, and the process that locks the draft renames
+it to a record. A draft has the outcome "interrupted" from the beginning, so its content need not change. On file
+systems without locks, a draft counts as abandoned after :data:`ABANDONED_AFTER_SECONDS`.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
-"""A profile of a million watched steps is about half a megabyte; far more is not a record."""
+"""Larger files are not read as records. A profile of a million watched steps has about half a megabyte."""
 
 _NAME = re.compile(r"\.(?P<target>.+)\.draft(?P<part>-[0-9a-f]{32})?", re.DOTALL)
 _FOLDER = "vmselect-"
-"""Prefix of the target in the name of a draft whose record gets a new name in the folder."""
+"""Prefix in the name of a draft whose record will get an unused name in its folder."""
 
 _open: dict[Path, Draft] = {}
-"""The drafts of this process by path."""
+"""The drafts that this process writes, by path."""
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 SHOWN_COLUMNS = ("machine", "model", "batch size", "steps per epoch", "steady step", "outcome")
-"""Columns of a table of profiles. A column that no profile has is not shown."""
+"""Columns of the table of profiles. A column without any value is not shown."""
 
 MAX_SHOWN = 100
 
 
 class Profiles(list[Profile]):
-    """A list of profiles that a notebook shows as a table."""
+    """A list of profiles that notebooks display as a table."""
 
     def _repr_html_(self) -> str:
         summaries = [profile.summary() for profile in self[:MAX_SHOWN]]
@@ -75,9 +75,9 @@ class Profiles(list[Profile]):
 
 
 def save_record(record: Record, path: str | os.PathLike[str]) -> Path:
-    """Write ``record`` to a file, or into a folder under a new name, and return the file's path.
+    """Write ``record`` to the file ``path``, or to a new file in the folder ``path``; return the path of the file.
 
-    An existing file is replaced if it is a record of the same kind. Other existing files are an error.
+    An existing file is replaced if it is a record of the same kind; any other existing file raises ProfileError.
     """
     target = check_path("path", path)
     if is_folder(target):
@@ -87,17 +87,19 @@ def save_record(record: Record, path: str | os.PathLike[str]) -> Path:
 
 
 def check_replaceable(path: Path, kind: str) -> None:
-    """Raise ProfileError if ``path`` is a file other than a record of ``kind``: it may be the only copy."""
+    """Raise ProfileError if ``path`` is an existing file but not a record of ``kind``, so that no data are lost."""
     if has_file(path) and path.stat().st_size:
         try:
             load_record(path, kind=kind)
         except ProfileError:
             noun = KINDS[kind].noun
-            raise ProfileError(f"{path}: not a {noun}, so it is not overwritten. Choose another path.") from None
+            raise ProfileError(
+                f"{path}: this file is not a {noun}, so it is not overwritten. Choose another path."
+            ) from None
 
 
 def load_record(path: str | os.PathLike[str], *, kind: str | None = None) -> Record:
-    """Read one record, of any kind or of ``kind``. A draft is read if the writer of the record was killed."""
+    """Read one record of ``kind``, or of any kind if None. If its writer was killed, the draft is read."""
     where = check_path("path", path)
     staying = [] if has_folder(where) else recover(where)
     return _load(staying[0] if staying else where, kind=kind)
@@ -109,16 +111,16 @@ def _load(file: Path, *, kind: str | None = None) -> Record:
 
 
 def load_profile(path: str | os.PathLike[str]) -> Profile:
-    """Read one profile."""
+    """Read one profile from a file."""
     profile = load_record(path, kind="training")
     assert isinstance(profile, Profile)
     return profile
 
 
 def load_profiles(*paths: Paths) -> Profiles:
-    """Read profiles from files and folders (their ``*.json`` files, without subfolders), in order of file name.
+    """Read profiles from files, and from the ``*.json`` files of folders (without subfolders), sorted by file name.
 
-    A notebook shows the list as a table.
+    Notebooks display the list as a table.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -130,7 +132,7 @@ def load_profiles(*paths: Paths) -> Profiles:
 
 
 def load_records(*paths: Paths) -> list[Record]:
-    """Read records of every kind from files and folders, in order of file name.
+    """Read records of every kind from files and folders, sorted by file name.
 
     >>> import tempfile
     >>> path = Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=0.1).save(tempfile.mkdtemp())
@@ -141,7 +143,7 @@ def load_records(*paths: Paths) -> list[Record]:
 
 
 def find_records(*paths: Paths, kind: str | None = None) -> Iterator[Any]:
-    """The records in files and in the ``*.json`` files of folders. Records of other kinds in a folder are skipped."""
+    """Yield the records in files and in the ``*.json`` files of folders, of ``kind`` only if it is given."""
     for _, found in walk_records(*paths, kind=kind):
         if isinstance(found, ProfileError):
             raise found
@@ -149,11 +151,11 @@ def find_records(*paths: Paths, kind: str | None = None) -> Iterator[Any]:
 
 
 def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Path, Record | ProfileError]]:
-    """The same, each with its file. A file that cannot be read yields its error."""
+    """Yield (file, record) for every record, and (file, error) for every file that cannot be read."""
     noun = KINDS[kind].noun if kind else "record"
     named = [path for given in paths for path in several(check_path, "path", given)]
     if not named:
-        raise ProfileError(f"No {noun} was given. Give at least one {noun} file or folder.")
+        raise ProfileError(f"No {noun} was given. Pass at least one {noun} file or folder.")
     for path in named:
         inside = _find_inside(path) if has_folder(path) else None
         count = 0
@@ -168,11 +170,14 @@ def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Path,
                 count += 1
                 yield file, record
         if not count:
-            yield path, ProfileError(f"{path}: no {noun} (*.json) in this folder. Run a probe with path={str(path)!r}.")
+            yield (
+                path,
+                ProfileError(f"{path}: this folder contains no {noun} (*.json). Run a probe with path={str(path)!r}."),
+            )
 
 
 def _find_inside(folder: Path) -> list[Path]:
-    """The record files of a folder, including drafts of killed writers."""
+    """The record files in ``folder``, including drafts of killed writers."""
     staying = recover(folder)
     files = sorted(p for p in folder.glob("*.json") if not p.name.startswith("."))
     for file in files:
@@ -182,12 +187,12 @@ def _find_inside(folder: Path) -> list[Path]:
 
 
 def name_record(record: Record) -> str:
-    """The name of a file of ``record`` in a folder, without its ending."""
+    """File name for ``record`` in a folder, without the extension."""
     return f"{safe_name(record.file_stem)}-{record.created:%Y%m%dT%H%M%S}"
 
 
 class Draft:
-    """The draft of a record that will be written to ``path``, a file or a folder."""
+    """The draft of a record that will be saved to ``path``, a file or a folder."""
 
     def __init__(self, path: Path, *, identity: str) -> None:
         self._into_folder = is_folder(path)
@@ -203,13 +208,13 @@ class Draft:
             recover(self._folder)
 
     def write(self, record: Record) -> None:
-        """Replace the draft by the current state. An I/O error such as a full disk does not end the training."""
+        """Write ``record`` as the new draft. An I/O error, such as a full disk, is ignored: the training continues."""
         if os.getpid() == self._process:
             with suppress(OSError):
                 self._put(record)
 
     def finish(self, record: Record) -> Path | None:
-        """Save ``record``, the last state, under its final name and return that; None in a forked child."""
+        """Save the complete ``record`` under its final name and return its path; None in a forked child process."""
         if os.getpid() != self._process:
             return None
         if not self._into_folder:
@@ -223,7 +228,7 @@ class Draft:
         return saved
 
     def discard(self) -> None:
-        """Remove the draft."""
+        """Delete the draft and release its lock."""
         if os.getpid() != self._process or self._handle is None:
             return
         with suppress(OSError):
@@ -235,7 +240,9 @@ class Draft:
         self._folder.mkdir(parents=True, exist_ok=True)
         part = self._file.with_name(f"{self._file.name}-{self._identity}")
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-        mode = mode_of(self._replaces) if self._replaces else None  # no draft is more readable than its file
+        mode = (
+            mode_of(self._replaces) if self._replaces else None
+        )  # a draft gets the permissions of the file that it will replace
         while True:
             handle = os.open(part, flags, 0o666 if mode is None else mode)
             try:
@@ -245,7 +252,7 @@ class Draft:
                     file.flush()
                     os.fsync(handle)
                 part.replace(self._file)
-            except FileNotFoundError:  # a reader considered it abandoned just before it was locked
+            except FileNotFoundError:  # a reader removed the draft as abandoned just before it was locked
                 os.close(handle)
                 continue
             except BaseException:
@@ -265,10 +272,10 @@ class Draft:
 
 
 def recover(path: Path) -> list[Path]:
-    """Turn the abandoned drafts in the folder ``path``, or the draft of the file ``path``, into records.
+    """Rename the abandoned drafts in the folder ``path``, or the abandoned draft of the file ``path``, to records.
 
-    Links are followed. Returns the drafts that stay in place but can be read: those in a read-only folder, and those of
-    this process.
+    Symbolic links are followed. Returns the readable drafts that were not renamed: drafts in a read-only folder, and
+    drafts that this process writes.
     """
     path = Path(os.path.realpath(path))
     try:
@@ -289,7 +296,7 @@ def recover(path: Path) -> list[Path]:
 
 
 def _settle(file: Path, found: re.Match[str]) -> bool:
-    """Give an abandoned draft its final name; False if the folder is read-only."""
+    """Rename an abandoned draft to its final name. Returns False if the folder is read-only."""
     record = None if found["part"] else _read(file)
     try:
         if found["part"]:
@@ -304,14 +311,14 @@ def _settle(file: Path, found: re.Match[str]) -> bool:
 
 
 def _read(file: Path) -> Record | None:
-    # A file that cannot be read may come from a newer version, so it is kept.
+    # A draft that cannot be parsed may come from a newer version, so it is kept.
     with suppress(ProfileError):
         return _load(file)
     return None
 
 
 def _claim_name(file: Path, record: Record) -> Path:
-    """Give a draft a new name in its folder. Repeating this after a crash leaves one file."""
+    """Rename a draft to an unused name in its folder. Idempotent: repeated after a crash, it leaves one file."""
     own = _own_name(file, record)
     if own.exists():  # a reader that could not see the lock considered the draft abandoned
         return file.replace(own)
@@ -326,12 +333,15 @@ def _claim_name(file: Path, record: Record) -> Path:
 
 
 def _own_name(file: Path, record: Record) -> Path:
-    """A unique name beside ``file``."""
+    """A file name in the folder of ``file`` that is unique because it contains the ID of the record."""
     return file.with_name(f"{name_record(record)}-{record.id[:8]}.json")
 
 
 def _replace(file: Path, target: Path, record: Record) -> None:
-    """Replace ``target`` by its draft and keep its permissions, unless it is newer, a link or not a record."""
+    """Replace ``target`` by its draft ``file``, keeping the permissions of ``target``.
+
+    A ``target`` that is newer than the draft, a symbolic link or not a record is not replaced.
+    """
     if target.is_symlink() or (target.exists() and _read(target) is None):
         target = _own_name(file, record)
     elif target.exists():
@@ -345,7 +355,7 @@ def _replace(file: Path, target: Path, record: Record) -> None:
 
 @contextmanager
 def _abandoned(file: Path) -> Iterator[bool]:
-    """Whether a draft has no writer and no other reader. It stays locked within the context."""
+    """Context that yields whether a draft has no writer and no other reader, and keeps the draft locked."""
     try:
         handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
@@ -365,12 +375,12 @@ def _lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        pass  # this file system has no locks
+        pass  # this file system does not support locks
     return time.time() - os.fstat(handle).st_mtime > ABANDONED_AFTER_SECONDS
 
 
 def _still_there(handle: int, file: Path) -> bool:
-    """Whether the locked file still has that name."""
+    """Whether the locked file still has the name ``file``."""
     try:
         seen, now = os.fstat(handle), file.stat()
     except OSError:
@@ -379,7 +389,7 @@ def _still_there(handle: int, file: Path) -> bool:
 
 
 def _forget() -> None:
-    """Close the drafts that a forked child inherits with their locks from its parent."""
+    """Close the drafts, and so release the locks, that a forked child process inherited from its parent."""
     for draft in list(_open.values()):
         draft._release()
 

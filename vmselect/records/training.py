@@ -1,10 +1,10 @@
-"""The profile: what a probe recorded of one training on one machine.
+"""Profiles: recorded times of one training on one machine.
 
-The readings of a fit cover its whole wall time without overlap::
+The readings cover the whole wall time of a ``fit`` call without overlap::
 
     init | fit_to_first_batch | step step ... step | validation | boundary | step ... | validation | boundary (final)
 
-If the whole fit was watched, their sum is the time the training took.
+If the whole fit was watched, the sum of the readings is the time that the training took.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ MAX_EPOCHS = 20_000
 MAX_BATCH_READINGS = 4_000
 
 Label = Literal["first", "warmup", "opening", "steady", "partial"]
-"""What a step reading is: the very first step (tracing and compilation), a later warm-up step, the first step of a
-later epoch, an ordinary step, or a smaller last batch."""
+"""Class of a step reading: the very first step (tracing and compilation), a later warm-up step, the first step of a
+later epoch, an ordinary step, or the smaller last batch of an epoch."""
 
 Outcome = Literal["stopped", "watched", "interrupted", "out_of_memory", "given"]
-"""How the recording ended: the probe had enough readings, the fit ended, an exception, no memory; or the times were
-measured by another tool."""
+"""How the recording ended: the probe stopped the training after enough readings, the training ended by itself, an
+exception interrupted it, it ran out of memory; or the times were measured by another tool."""
 
 Saving = Literal["best", "epochs", "batches"]
-"""When checkpoints are saved: after an epoch that is the best so far, after each epoch, or only after some batches."""
+"""When checkpoints are saved: after each epoch that is the best so far, after every epoch, or every few batches."""
 
 
 class Step(NamedTuple):
-    """One step reading: ``covers`` steps took ``seconds``, the last of them is number ``batch`` of its epoch."""
+    """One step reading: ``covers`` steps took ``seconds``. ``batch`` is the number of the last step in its epoch."""
 
     epoch: int
     batch: int
@@ -68,15 +68,15 @@ class Step(NamedTuple):
 
     @property
     def each(self) -> float:
-        """Seconds of a single step."""
+        """Mean seconds per step of this reading."""
         return self.seconds / self.covers
 
 
 class Steps(Part):
-    """Step readings in order, as columns; their number is bounded, however long the fit was.
+    """Step readings in chronological order, as columns. Long trainings keep a part of the readings.
 
-    A reading covers several steps under ``steps_per_execution``. ``readings``, ``steps`` and ``total_seconds`` are
-    exact sums over the whole recording, including readings that were not kept.
+    A reading covers several steps if ``steps_per_execution`` is above 1. ``readings``, ``steps`` and ``total_seconds``
+    are exact sums over the whole training, including readings that were dropped to limit the size of the record.
     """
 
     epoch: tuple[Count, ...] = Field(default=(), max_length=MAX_STEP_READINGS)
@@ -94,12 +94,14 @@ class Steps(Part):
         if len(lengths) != 1:
             raise ValueError("the columns epoch, batch, seconds, covers and label differ in length")
         if self.readings < len(self.seconds) or self.steps < sum(self.covers):
-            raise ValueError("readings and steps are smaller than the number of readings kept")
+            raise ValueError(
+                "readings or steps is smaller than the number of stored readings or of the steps that they cover"
+            )
         return self
 
     @classmethod
     def of(cls, rows: Iterable[Step], **sums: Any) -> Steps:
-        """Steps from rows. ``sums`` are the exact sums where readings were dropped."""
+        """Step readings from ``rows``. ``sums`` overrides the exact sums if readings were dropped."""
         rows = tuple(rows)
         columns: dict[str, Any] = dict(zip(Step._fields, zip(*rows, strict=True), strict=True)) if rows else {}
         exact = {
@@ -111,7 +113,7 @@ class Steps(Part):
 
     @cached_property
     def labels(self) -> tuple[Label, ...]:
-        """The label of each reading, with warm-up detected anew; ``label`` is what the writer of the file detected."""
+        """Label of each reading, with warm-up detected by this version (``label`` is by the version that wrote it)."""
         warm = find_warmup(self.epoch, self.seconds, self.covers, self.label)
         ordinary: Mapping[Label, Label] = {"warmup": "steady"}
         return tuple(
@@ -120,24 +122,24 @@ class Steps(Part):
 
     @cached_property
     def rows(self) -> tuple[Step, ...]:
-        """The readings that were kept, in order."""
+        """The stored readings in chronological order, with labels from ``labels``."""
         return tuple(map(Step, self.epoch, self.batch, self.seconds, self.covers, self.labels))
 
     @cached_property
     def steady_seconds(self) -> tuple[float, ...]:
-        """Seconds of a single step, of every steady reading."""
+        """Seconds per step of every steady reading."""
         columns = zip(self.seconds, self.covers, self.labels, strict=True)
         return tuple(seconds / covers for seconds, covers, label in columns if label == "steady")
 
     def __copy__(self) -> Steps:
-        # A copy may get other columns, so it computes its own cached properties.
+        # A copy may get other columns, so its cached properties must be computed again.
         copied = super().__copy__()
         for name in ("labels", "rows", "steady_seconds"):
             copied.__dict__.pop(name, None)
         return copied
 
     def labelled(self, label: Label) -> list[Step]:
-        """The readings with this label."""
+        """The readings whose label is ``label``."""
         columns = zip(self.epoch, self.batch, self.seconds, self.covers, self.labels, strict=True)
         return [Step(*row) for row in columns if row[-1] == label]
 
@@ -146,10 +148,10 @@ class Steps(Part):
 
 
 class Epoch(Part):
-    """The training part of one epoch, exact even where single steps were not kept.
+    """Training time of one epoch, without validation; exact even if step readings of the epoch were dropped.
 
-    ``seconds`` is the sum of the step readings, ``opening_seconds`` the first of them and ``closing_seconds`` the last.
-    ``steps`` is None where the probe did not count steps. ``complete`` is False for an epoch that a probe cut short.
+    ``seconds`` is the sum of all step readings, ``opening_seconds`` the first reading and ``closing_seconds`` the last.
+    ``steps`` is None if the probe did not count steps. ``complete`` is False if the probe ended the epoch early.
     """
 
     epoch: Count
@@ -161,7 +163,10 @@ class Epoch(Part):
 
 
 class Validation(Part):
-    """One validation pass: ``seconds`` in all, and those of its batches. The first batch includes the start."""
+    """One validation pass: its total ``seconds``, and the seconds of each batch.
+
+    The first batch includes the startup of the validation. ``truncated`` is True if the probe ended the pass early.
+    """
 
     epoch: Count
     seconds: Seconds
@@ -171,12 +176,13 @@ class Validation(Part):
 
 
 class Boundary(Part):
-    """Time outside steps and validation, from the last step of ``epoch`` to the first of the next one.
+    """Time from the last step of ``epoch`` to the first step of the next epoch, without validation.
 
-    ``before_validation_seconds`` lie before the validation, or before the end of an epoch without one: frameworks wrap
-    up the epoch there and may compile once. In ``epoch_end_seconds`` other callbacks worked at the end of the epoch,
-    for example saved the model. Either is None where it was not recorded. ``final`` marks the time from the last step
-    to the end of the fit, ``truncated`` an epoch that a probe cut short, whose boundary may be shorter.
+    ``before_validation_seconds`` is the part before the validation, or before the end of an epoch without validation:
+    frameworks wrap up the epoch there and may compile once. ``epoch_end_seconds`` is the part in which other callbacks
+    ran at the end of the epoch, for example to save a checkpoint. Both are None if not recorded. ``final`` marks the
+    time from the last step to the end of ``fit``. ``truncated`` marks the boundary of an epoch that the probe ended
+    early, which may be shorter than after a complete epoch.
     """
 
     epoch: Count
@@ -188,18 +194,18 @@ class Boundary(Part):
 
 
 class Pause(Part):
-    """Time inside the step ``batch`` of ``epoch`` with a known cause. The reading of the step excludes it."""
+    """A pause with a known cause during the step ``batch`` of ``epoch``. The step reading excludes the pause."""
 
     cause: Literal["garbage collection"]
     epoch: Count
     batch: Count
     seconds: Seconds
     whole_heap: bool | None = None
-    """Whether the collector examined all objects, which it does ever more rarely."""
+    """Whether the garbage collector examined all objects, which happens less often as the heap grows."""
 
 
 class InputWait(Facts):
-    """How long steps waited for their data: ``seconds`` of the ``wall_seconds`` that ``steps`` steps took."""
+    """How long the steps waited for their batches: ``seconds`` of the ``wall_seconds`` that ``steps`` steps took."""
 
     seconds: Seconds
     wall_seconds: Seconds
@@ -208,12 +214,12 @@ class InputWait(Facts):
 
     @property
     def share(self) -> float:
-        """The share of the time spent waiting."""
+        """Share of the step time that was spent waiting for input, from 0 to 1."""
         return min(1.0, self.seconds / self.wall_seconds) if self.wall_seconds else 0.0
 
 
 class Timeline(Part):
-    """Every recorded time, in seconds."""
+    """All recorded times of a training, in seconds."""
 
     init_seconds: Seconds | None = None
     init_source: Literal["process start", "mark_start", "given"] | None = None
@@ -231,12 +237,12 @@ class Timeline(Part):
     @model_validator(mode="after")
     def _init_has_a_source(self) -> Timeline:
         if (self.init_seconds is None) != (self.init_source is None):
-            raise ValueError("init_seconds and init_source go together")
+            raise ValueError("init_seconds and init_source must both be present or both be absent")
         return self
 
     @property
     def startup_seconds(self) -> float | None:
-        """Seconds from the start of the program to the first batch, None where neither part was recorded."""
+        """Seconds from the start of the program to the first batch; None if not recorded."""
         parts = (self.init_seconds, self.fit_to_first_batch_seconds)
         return None if parts == (None, None) else (parts[0] or 0.0) + (parts[1] or 0.0)
 
@@ -247,11 +253,11 @@ class Setup(Part):
     model: Text | None = None
     parameters: Count | None = None
     structure: Text | None = None
-    """A digest of the model's layers and of which of them are trained: frozen and fine-tuned models differ in it."""
+    """Digest of the model's layers and of which layers are trainable: it differs between frozen and unfrozen models."""
     batch_size: PositiveCount | None = None
     batch_size_source: Literal["argument", "data", "given"] | None = None
     worker_batch_size: PositiveCount | None = None
-    """Examples per step of one worker; ``batch_size`` is that of all workers together."""
+    """Examples per step of one worker; ``batch_size`` counts the examples of all workers."""
     steps_per_epoch: PositiveCount | None = None
     steps_per_execution: PositiveCount = 1
     epochs: PositiveCount | None = None
@@ -262,18 +268,18 @@ class Setup(Part):
     validation_steps: PositiveCount | None = None
     validation_freq: PositiveCount = 1
     validations_per_epoch: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Validations per epoch, where that is not one at its end."""
+    """Number of validations per epoch, if it is not one validation at the end of the epoch."""
     saving: Saving | None = None
     save_freq: PositiveCount | None = None
-    """Batches between checkpoints that are saved by batches; the smallest number of several."""
+    """Number of batches between checkpoints; the smallest if several callbacks save checkpoints."""
     self_tuning_input: bool | None = None
-    """Whether the data come from a tf.data pipeline with autotuning."""
+    """Whether the input is a tf.data pipeline with autotuning."""
     continuous_input: bool | None = None
-    """Whether one pass over endless data continues through all epochs, as with ``steps_per_epoch``."""
+    """Whether one iterator over endless data is used for all epochs, as with ``steps_per_epoch``."""
 
 
 class Fit(Part):
-    """Which training of its process this was: the ``number``-th, in the order of the program."""
+    """Position of this training in its program: ``number`` counts the ``fit`` calls of the process from 1."""
 
     number: PositiveCount
     process: Text
@@ -281,7 +287,7 @@ class Fit(Part):
 
 
 class Profile(Record):
-    """What a probe recorded of a training on one machine.
+    """A record of a training on one machine.
 
     >>> profile = Profile.from_times(instance_type="p3.2xlarge", batch_size=256, steps_per_epoch=159,
     ...     init_seconds=0.2, first_iteration_seconds=3.4, iteration_seconds=[0.13, 0.13],
@@ -308,17 +314,17 @@ class Profile(Record):
 
     @property
     def batch_size(self) -> int | None:
-        """Examples per training step, over all replicas."""
+        """Number of examples per training step, over all replicas."""
         return self.setup.batch_size
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Training steps in a whole epoch."""
+        """Number of training steps in a complete epoch."""
         return self.setup.steps_per_epoch
 
     @property
     def total_seconds(self) -> float | None:
-        """The true time of the training from initialization to its end, where the whole fit was watched."""
+        """Measured seconds of the training including initialization; None unless the whole training was watched."""
         if self.outcome != "watched" or self.timeline.fit_seconds is None:
             return None
         return (self.timeline.init_seconds or 0.0) + self.timeline.fit_seconds
@@ -331,19 +337,19 @@ class Profile(Record):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Warnings and information about this profile with remedies, including certain diagnoses."""
+        """Findings about this profile, each with a remedy, including diagnoses that are certain."""
         from vmselect.records.warnings import find_warnings
 
         return find_warnings(self)
 
     @property
     def file_stem(self) -> str:
-        """Instance type and batch size."""
+        """Start of the file name: instance type and batch size."""
         return f"{self.instance_type or 'unknown'}-{self.batch_size or 'x'}"
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
-        """Read a profile of this format or an older one. Other files raise :class:`ProfileError`."""
+        """Read a profile of the current or an older format. Any other file raises :class:`ProfileError`."""
         from vmselect.records.store import load_profile
 
         return load_profile(path)
@@ -370,10 +376,10 @@ class Profile(Record):
         total_seconds: float | None = None,
         metrics: Mapping[str, float] | None = None,
     ) -> Profile:
-        """A profile from times in seconds that a paper, a log or another tool reports.
+        """Create a profile from times in seconds that a paper, a log or another tool reports.
 
-        Give steps (``first_iteration_seconds`` and ``iteration_seconds``), epochs (``first_epoch_seconds`` and
-        ``later_epoch_seconds``, each including its validation), or both.
+        Pass times of steps (``first_iteration_seconds`` and ``iteration_seconds``), times of epochs including their
+        validation (``first_epoch_seconds`` and ``later_epoch_seconds``), or both.
         """
         init = maybe(check_seconds, "init_seconds", init_seconds)
         total = maybe(check_seconds, "total_seconds", total_seconds)
@@ -384,13 +390,15 @@ class Profile(Record):
         validations = _check_times("validation_seconds", validation_seconds)
         if not steps and not later_epochs:
             raise ArgumentError(
-                "No steady time was given. Give iteration_seconds= (steps after the first) or later_epoch_seconds= "
-                "(epochs after the first)."
+                "No step or epoch time after the first was given. Pass iteration_seconds= (steps after the first) or "
+                "later_epoch_seconds= (epochs after the first)."
             )
         if later_epochs and not first_epoch:
-            raise ArgumentError("later_epoch_seconds= needs first_epoch_seconds=, because the first epoch is slower.")
+            raise ArgumentError(
+                "later_epoch_seconds was given without first_epoch_seconds. Pass first_epoch_seconds= too."
+            )
         if total is not None and total < (init or 0.0):
-            raise ArgumentError("total_seconds is less than init_seconds, which is a part of it. Correct one of them.")
+            raise ArgumentError("total_seconds is less than init_seconds, which it includes. Correct one of the two.")
         size = maybe(check_count, "batch_size", batch_size)
         count = maybe(check_count, "examples", examples)
         steps_per_epoch = maybe(check_count, "steps_per_epoch", steps_per_epoch)
@@ -426,7 +434,7 @@ class Profile(Record):
             )
 
     def summary(self) -> dict[str, str]:
-        """The profile for a reader: name to printable value, without what is unknown."""
+        """Names and printable values of the main fields, without unknown values."""
         setup, timeline, environment, usage = self.setup, self.timeline, self.environment, self.usage
         backend, wait = environment.backend, timeline.input_wait
         first, steady = timeline.steps.labelled("first"), timeline.steps.steady_seconds
@@ -467,12 +475,12 @@ class Profile(Record):
 
 
 def _format(seconds: float | None) -> str | None:
-    """Printable seconds, or None."""
+    """``seconds`` as text, or None."""
     return None if seconds is None else format_seconds(seconds)
 
 
 def _check_times(name: str, value: Any) -> list[float]:
-    """Times as a list; a single one may be given alone."""
+    """Validate ``value``, a number or a sequence of numbers, and return it as a list of seconds."""
     if value is None:
         return []
     return [check_seconds(name, one) for one in ([value] if isinstance(value, (str, bytes)) else list_items(value))]

@@ -1,4 +1,4 @@
-"""The record of uploads to a store and downloads from it."""
+"""Transfer records: throughput of uploads to a store and of downloads from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Label = Literal["warmup", "steady"]
 
 
 class TransferSetup(Part):
-    """The store and the files. ``url`` contains no credentials. ``store`` is the cloud of the store."""
+    """The store and the transferred files. ``url`` has no credentials. ``store`` is the store's cloud provider."""
 
     url: Text
     protocol: Name
@@ -36,7 +36,7 @@ class TransferSetup(Part):
 
 
 class Direction(Part):
-    """All uploads or all downloads: their wall time, and start, time and size of each file."""
+    """All uploads or all downloads: wall time in ``seconds``; start, duration (``taken``) and size of each file."""
 
     seconds: Seconds
     start: tuple[Seconds, ...] = Field(default=(), max_length=MAX_FILES)
@@ -47,31 +47,32 @@ class Direction(Part):
     @model_validator(mode="after")
     def _columns_agree(self) -> Direction:
         if len({len(column) for column in (self.start, self.taken, self.bytes, self.label)}) != 1:
-            raise ValueError("the columns of files differ in length")
+            raise ValueError("the columns start, taken, bytes and label differ in length")
         return self
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that were transferred."""
+        """Number of bytes that were transferred."""
         return sum(self.bytes)
 
     @property
     def seconds_per_mb(self) -> float | None:
-        """Wall seconds for a megabyte (1,000,000 bytes), all streams together."""
+        """Wall seconds per megabyte (1,000,000 bytes), with all streams together."""
         return self.seconds / self.total_bytes * BYTES_PER_MB if self.total_bytes else None
 
     @property
     def file_seconds_per_mb(self) -> tuple[float, ...]:
-        """Seconds per megabyte of each file, without warm-up."""
+        """Seconds per megabyte of each file after the warm-up."""
         columns = zip(self.taken, self.bytes, self.label, strict=True)
         return tuple(taken / size * BYTES_PER_MB for taken, size, label in columns if size and label == "steady")
 
 
 class TransferRecord(Record):
-    """Uploads to a store and downloads from it.
+    """Measured uploads to a store and downloads from it.
 
-    ``first_upload_seconds`` and ``first_download_seconds`` are those of a small file before all others: connection,
-    authentication and name lookup. ``egress_usd_per_gb`` is the price of data that leave the store.
+    ``first_upload_seconds`` and ``first_download_seconds`` are the times of a small file that is transferred before
+    the others: connection, authentication and DNS lookup. ``egress_usd_per_gb`` is the price of data that leave the
+    store.
 
     >>> record = TransferRecord.from_times(instance_type="t3.micro", url="s3://bucket", megabytes=10,
     ...                                    upload_seconds=18.4, download_seconds=7.8)
@@ -89,7 +90,7 @@ class TransferRecord(Record):
     download: Direction | None = None
     egress_usd_per_gb: Usd | None = None
     cost_usd: Usd | None = None
-    """Upper bound of the price of this measurement, None where no price is known."""
+    """Upper bound of the cost of this measurement; None if no price is known."""
     usage: Usage | None = None
 
     @classmethod
@@ -107,7 +108,7 @@ class TransferRecord(Record):
         egress_usd_per_gb: float | None = None,
         factors: Mapping[str, bool | int | float | str] | None = None,
     ) -> TransferRecord:
-        """A record from seconds that another tool measured for files of ``megabytes`` each, one after another."""
+        """A record from times that another tool measured for sequential transfers of files of ``megabytes`` each."""
         size = round(check_number("megabytes", megabytes, above=0, most=1e9) * BYTES_PER_MB) or 1
         ways: list[Direction | None] = []
         for name, value in (("upload_seconds", upload_seconds), ("download_seconds", download_seconds)):
@@ -115,7 +116,7 @@ class TransferRecord(Record):
             ways.append(_given_direction(many, size) if many else None)
         files = max((len(way.taken) for way in ways if way is not None), default=0)
         if not files:
-            raise ArgumentError("Neither upload_seconds nor download_seconds was given. Give at least one time.")
+            raise ArgumentError("Neither upload_seconds nor download_seconds was given. Pass at least one of them.")
         address = check_name("url", url)
         return cls(
             outcome="given",
@@ -131,12 +132,12 @@ class TransferRecord(Record):
 
     @property
     def file_stem(self) -> str:
-        """Instance type and protocol."""
+        """Start of the file name: instance type and protocol."""
         return f"{self.instance_type or 'unknown'}-transfer-{self.setup.protocol}"
 
     @property
     def title(self) -> str:
-        """A short name for messages and tables."""
+        """A short name for messages and tables: instance type, URL and number of files."""
         return f"{self.instance_type or 'unknown machine'}, {self.setup.url}, {self.setup.files} files"
 
     @property
@@ -151,12 +152,12 @@ class TransferRecord(Record):
 
     @property
     def upload_mb_per_second(self) -> float | None:
-        """Upload throughput."""
+        """Upload throughput in megabytes per second."""
         return 1 / each if (each := self.upload_seconds_per_mb) else None
 
     @property
     def download_mb_per_second(self) -> float | None:
-        """Download throughput."""
+        """Download throughput in megabytes per second."""
         return 1 / each if (each := self.download_seconds_per_mb) else None
 
     @property
@@ -165,8 +166,8 @@ class TransferRecord(Record):
         found = self.find_unknown_machine()
         brief = any(way is not None and 0 < way.seconds < 1 for way in (self.upload, self.download))
         if brief and self.outcome != "given":
-            message = "All files were transferred in less than a second, before a connection reaches full speed."
-            found.append(Finding("brief-transfer", message, "Raise megabytes=.", "info"))
+            message = "The transfer took less than a second, too short for a connection to reach its full speed."
+            found.append(Finding("brief-transfer", message, "Transfer more data (megabytes=).", "info"))
         return warnings_first(found)
 
 

@@ -1,7 +1,8 @@
-"""Sampled utilization of a machine, summarized by phase.
+"""Sampled usage of a machine (CPU, memory, GPU and others), summarized by phase.
 
-A quantity's name ends in its unit. ``_share`` is a part of 1. ``process_cores`` and ``other_cores`` count the cores, of
-those that the process may use, that were busy with the process and its children, and with other programs.
+The name of a quantity ends in its unit; ``_share`` is a fraction from 0 to 1. ``process_cores`` and ``other_cores``
+count busy CPU cores among those that the process may use: cores busy with the process and its children, and cores busy
+with other programs.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ Phase = Literal[
     "first_call", "calls",
     "upload", "download",
 ]  # fmt: skip
-"""Phases of a training, of inference, of a transfer. ``boundary`` is the time from the last step of an epoch to the
-first of the next without validation. After a validation in mid-epoch it lasts until the next step has ended."""
+"""Phases of a training, of an inference, of a transfer. ``boundary`` is the time from the last step of an epoch to the
+first step of the next epoch, without validation. After a validation within an epoch it lasts until that step ends."""
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 WORK: tuple[Phase, ...] = ("steady_steps", "calls", "upload", "download")
-"""The main phase of each kind of record."""
+"""The main phases: a record has steady steps, calls, or uploads and downloads."""
 
 
 class Summary(Facts):
-    """One quantity over one phase: ``count`` samples over ``seconds``. Percentiles are of the samples kept.
+    """Statistics of one quantity in one phase, from ``count`` samples during ``seconds``.
 
-    The mean is weighted by time.
+    The mean is weighted by time. Percentiles are computed from the samples that the record contains.
     """
 
     count: Count
@@ -44,7 +45,7 @@ class Summary(Facts):
 
 
 class Limits(Facts):
-    """Cores and memory that the process may use; None is no limit, or unknown."""
+    """CPU cores and memory that the process may use; None if unlimited or unknown."""
 
     cores: PositiveCount | None = None
     container_cores: Annotated[float, Field(gt=0)] | None = None
@@ -52,10 +53,11 @@ class Limits(Facts):
 
 
 class Usage(Facts):
-    """Samples taken every ``interval_seconds`` and at changes of phase: a summary of each quantity, a bounded series.
+    """Usage sampled every ``interval_seconds`` and at changes of phase: statistics by phase and quantity, and a series.
 
-    ``seconds`` (since the start of the fit, at the end of a sample) and ``phase`` are columns like those of ``series``,
-    which holds None where a quantity could not be read. Single cores have summaries only.
+    ``seconds`` (from the start of ``fit`` to the end of a sample), ``phase`` and the columns of ``series`` have the
+    same length. A column contains None where the quantity could not be read. Individual CPU cores have statistics but
+    no series.
     """
 
     interval_seconds: Seconds
@@ -72,27 +74,27 @@ class Usage(Facts):
     @model_validator(mode="after")
     def _columns_agree(self) -> Usage:
         if len({len(self.seconds), len(self.phase), *(len(column) for column in self.series.values())}) != 1:
-            raise ValueError("the columns seconds, phase and those of series differ in length")
+            raise ValueError("the columns seconds and phase and the columns of series differ in length")
         return self
 
     @property
     def working(self) -> Mapping[str, Summary]:
-        """Every quantity in the main phase: steady steps, calls or uploads."""
+        """Statistics of every quantity in the main phase: steady steps, calls or uploads."""
         return next((self.phases[phase] for phase in WORK if phase in self.phases), {})
 
     def summary(self, quantity: str, phase: Phase | None = None) -> Summary | None:
-        """The summary of a quantity in a phase, by default the main one; None where it was not read."""
+        """Statistics of ``quantity`` in ``phase`` (default: the main phase); None if it was not sampled."""
         return (self.working if phase is None else self.phases.get(phase, {})).get(quantity)
 
     def mean(self, quantity: str, phase: Phase | None = None) -> float | None:
-        """The mean of a quantity in a phase, or None where it was not read."""
+        """Mean of ``quantity`` in ``phase`` (default: the main phase); None if it was not sampled."""
         found = self.summary(quantity, phase)
         return None if found is None else found.mean
 
     def summed_up(self) -> Usage:
-        """A copy without the series, for records that hold many runs."""
+        """A copy without the series, for records that contain many runs."""
         return self.model_copy(update={"seconds": (), "phase": (), "series": {}})
 
     def quantities(self) -> Iterator[str]:
-        """Every quantity that was read in any phase."""
+        """Names of all quantities that were sampled in any phase."""
         yield from dict.fromkeys(name for phase in self.phases.values() for name in phase)

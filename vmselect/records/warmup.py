@@ -1,4 +1,4 @@
-"""Detect where warm-up ends and the steady state begins."""
+"""Detection of the end of the warm-up in step readings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 MAX_READINGS = 1_000
-"""Warm-up is detected among this many first readings, all of which a profile keeps."""
+"""Warm-up is detected among this many first readings; a profile always contains them."""
 
 MIN_READINGS = 4
 NOISE_WIDTHS = 4.0
@@ -14,11 +14,12 @@ MIN_SHIFT = 0.2
 
 
 def detect_warmup(per_step_seconds: Sequence[float]) -> int:
-    """The number of warm-up readings at the start.
+    """Number of warm-up readings at the start of ``per_step_seconds``.
 
-    ``per_step_seconds`` are readings in order, without the very first step. The second half counts as steady. Readings
-    before it are warm-up as long as they differ from its median by more than four times its noise and a fifth of its
-    level. They may be slower (cold caches) or faster (prefetched input that runs out).
+    ``per_step_seconds`` are step times in chronological order, without the very first step. The second half counts as
+    steady. Readings of the first half are warm-up until the first one that differs from the median of the second half
+    by at most four times its noise or a fifth of the median, whichever is larger. Warm-up may be slower (cold caches)
+    or faster (prefetched input that runs out).
     """
     readings = list(per_step_seconds)
     if len(readings) < MIN_READINGS:
@@ -37,10 +38,10 @@ def detect_warmup(per_step_seconds: Sequence[float]) -> int:
 def find_warmup(
     epochs: Sequence[int], seconds: Sequence[float], covers: Sequence[int], labels: Sequence[str]
 ) -> set[int]:
-    """Positions of the warm-up readings among step readings, given as columns.
+    """Positions of the warm-up readings among step readings, which are passed as columns.
 
-    Only ordinary steps of the first epoch that has any can be warm-up. Recorded, imported and old profiles all use this
-    function.
+    Only ordinary steps of the first epoch with ordinary steps can be warm-up. Recorded, imported and old profiles all
+    use this function.
     """
     ordinary = [position for position, label in enumerate(labels) if label in ("steady", "warmup")]
     head = [position for position in ordinary if epochs[position] == epochs[ordinary[0]]]

@@ -1,4 +1,4 @@
-"""Warnings about a single profile."""
+"""Findings about a single profile."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from vmselect.findings import Finding, warnings_first
 from vmselect.records.training import Profile
 
 UNSTABLE_SPREAD = 0.25
-"""Spread of steady steps (interquartile range over median) above which they are unstable."""
+"""Spread of steady step times (interquartile range divided by median) above which they are unstable."""
 
 CONTENTION_RATIO = 0.6
-"""CPU seconds per wall second below which a fit without GPU is contended."""
+"""CPU seconds per wall second below which a training without GPU waits for input or for other programs."""
 
 FEW_STEPS = 5
 
 SHORT_STEP_SECONDS = 0.005
-"""Below this, Keras' threaded dispatch on JAX and torch made a measurable difference."""
+"""Step time below which it makes a measurable difference on JAX and torch that Keras starts steps in a thread."""
 
 
 def find_warnings(profile: Profile) -> tuple[Finding, ...]:
-    """All findings about the profile, warnings first."""
+    """All findings about ``profile``, warnings first."""
     checks = (_outcome, _dispatch, _unused_gpu, Profile.find_unknown_machine, _setup, _steps, _contention)
     found = [finding for check in checks for finding in check(profile)]
     return warnings_first([*found, *hook("find_causes")(profile), *_missing_parts(profile)])
@@ -39,7 +39,7 @@ def _outcome(profile: Profile) -> Iterator[Finding]:
     elif profile.outcome == "interrupted":
         yield Finding(
             "interrupted",
-            f"The training ended early{detail}, so the profile is incomplete.",
+            f"The training was interrupted{detail}, so the profile is incomplete.",
             "Probe again.",
         )
 
@@ -49,7 +49,7 @@ def _dispatch(profile: Profile) -> Iterator[Finding]:
     if environment.dispatch == "threaded" and profile.probe != "epoch":  # Keras waits for whole epochs
         yield Finding(
             "threaded-dispatch",
-            "Keras ran the probe's hooks on worker threads, so the step times are wrong.",
+            "Keras called the probe from worker threads, not between steps, so the step times are wrong.",
             "Pass the probe in a list: model.fit(..., callbacks=[probe]).",
         )
     if profile.probe != "iteration" or environment.dispatch != "direct" or environment.backend not in ("jax", "torch"):
@@ -57,9 +57,9 @@ def _dispatch(profile: Profile) -> Iterator[Finding]:
     if steady and statistics.median(steady) < SHORT_STEP_SECONDS:
         yield Finding(
             "direct-dispatch",
-            f"A batch hook turns off Keras' threaded dispatch, so these short steps on {environment.backend} may be "
-            "faster than without the probe.",
-            "If the real training has no batch hooks, compare with EpochProbe.",
+            f"With a batch-level callback such as the probe, Keras on {environment.backend} starts steps without an "
+            "extra thread. Such short steps may be faster with the probe than without it.",
+            "If your training has no other batch-level callback, measure it with EpochProbe and compare.",
             "info",
         )
 
@@ -69,7 +69,7 @@ def _steps(profile: Profile) -> Iterator[Finding]:
     if profile.probe in ("iteration", "loop") and len(steady) < FEW_STEPS and profile.outcome != "out_of_memory":
         yield Finding(
             "few-steps",
-            f"Only {len(steady)} steady steps were recorded.",
+            f"Only {len(steady)} steady steps were recorded, so the estimate is uncertain.",
             "Probe with a larger steps=, or on more data.",
         )
     if len(steady) < FEW_STEPS:
@@ -80,7 +80,7 @@ def _steps(profile: Profile) -> Iterator[Finding]:
     if spread > UNSTABLE_SPREAD:
         yield Finding(
             "unstable-steps",
-            f"Steady steps vary widely: their interquartile range is {spread:.0%} of the median.",
+            f"The step times vary widely: their interquartile range is {spread:.0%} of the median.",
             "Close other programs on the machine, or probe with a larger steps=.",
         )
 
@@ -92,13 +92,13 @@ def _contention(profile: Profile) -> Iterator[Finding]:
     if not timeline.wall_seconds or timeline.wall_seconds < 1:  # too short for a meaningful ratio
         return
     if timeline.input_wait is not None and timeline.input_wait.share > 1 - CONTENTION_RATIO:
-        return  # another finding reports the cause
+        return  # the finding about input wait reports the cause
     ratio = timeline.cpu_seconds / timeline.wall_seconds
     if ratio < CONTENTION_RATIO:
         yield Finding(
             "contention",
-            f"The process used a CPU in {ratio:.0%} of the probe's wall time: it waited for input or other programs.",
-            "If the real training does not wait, probe on an idle machine.",
+            f"The training used the CPU for only {ratio:.0%} of the wall time: it waited for input or other programs.",
+            "End other programs on the machine and probe again, unless your training also waits like this.",
         )
 
 
@@ -106,35 +106,35 @@ def _setup(profile: Profile) -> Iterator[Finding]:
     if profile.batch_size is None:
         yield Finding(
             "unknown-batch-size",
-            "The data do not show the batch size.",
-            "Pass it: IterationProbe(batch_size=...).",
+            "The batch size is unknown: the probe could not infer it from the data.",
+            "Pass batch_size= to the probe: IterationProbe(batch_size=...).",
         )
     if profile.steps_per_epoch is None:
         yield Finding(
             "unknown-steps",
-            "The number of steps per epoch is unknown (a generator, or a dataset of unknown size).",
+            "The number of steps per epoch is unknown, because the data are a generator or a dataset of unknown size.",
             "Pass examples= or steps_per_epoch= to vmselect.estimate, or steps_per_epoch= to fit.",
         )
 
 
 def _missing_parts(profile: Profile) -> Iterator[Finding]:
     if profile.timeline.init_seconds is None:
-        why = "An earlier fit ran in the same process"
+        why = "The start of this training is unknown, because another one ran before in the same process"
         if profile.environment.notebook:
-            why = "In a notebook the start of the process is not the start of the program"
+            why = "The initialization time is unknown, because a notebook starts its process long before the program"
         elif profile.outcome == "given":
             why = "No initialization time was given"
         yield Finding(
             "unknown-initialization",
-            f"{why}, so initialization counts as zero.",
-            "Call vmselect.mark_start() where the program begins, or give init_seconds=.",
+            f"{why}. The estimate counts zero seconds for initialization.",
+            "Call vmselect.mark_start() where the program begins, or pass init_seconds= to Profile.from_times.",
             "info",
         )
     if profile.probe in ("iteration", "loop") and not profile.timeline.validations:
         yield Finding(
             "no-validation",
             "No validation was recorded.",
-            "If the real training validates, probe with validation data and validations=2.",
+            "If your training validates, probe with validation data and validations=2.",
             "info",
         )
 
@@ -144,6 +144,6 @@ def _unused_gpu(profile: Profile) -> Iterator[Finding]:
     if environment.gpus and environment.framework_gpus == 0:
         yield Finding(
             "unused-gpu",
-            f"The machine has {len(environment.gpus)} x {environment.gpus[0].name}, but the framework uses none.",
+            f"The machine has {len(environment.gpus)} x {environment.gpus[0].name}, but the framework uses no GPU.",
             "Install the GPU build of the framework and its drivers, then probe again.",
         )

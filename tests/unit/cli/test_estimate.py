@@ -45,7 +45,8 @@ def test_rows_of_every_machine_and_number_of_epochs(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step_seconds", "warning"), [([0.1], "1 steady step"), ([0.1, 0.3] * 10, "a, batch 64: Steady steps vary widely")]
+    ("step_seconds", "warning"),
+    [([0.1], "1 steady step"), ([0.1, 0.3] * 10, "a, batch 64: The step times vary widely")],
 )
 def test_warnings_of_the_estimate_and_of_the_profile(tmp_path: Path, step_seconds: list[float], warning: str) -> None:
     make_profile("a", step_seconds).save(tmp_path / "one.json")

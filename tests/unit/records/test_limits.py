@@ -261,7 +261,7 @@ def test_buckets_grow_by_a_percent() -> None:
     assert count_buckets([1.0, 1.0101, 1.005]) == {0: 2, 1: 1}
     assert percentile_of_buckets({0: 2, 1: 1}, 66) == value_of(0)
     assert percentile_of_buckets({0: 2, 1: 1}, 67) == value_of(1)
-    with pytest.raises(ValueError, match="counts"):
+    with pytest.raises(ValueError, match="empty"):
         percentile_of_buckets({}, 50)
 
 
