@@ -87,7 +87,10 @@ def test_rank_with_prices_of_a_day_or_of_a_file(folder: Path, tmp_path: Path) ->
 
 def test_rank_compares_with_a_baseline(folder: Path) -> None:
     done = runner.invoke(app, ["rank", str(folder), "-e", "50", "--against", "g4dn.xlarge"])
-    assert "g5.xlarge: 1.91 times the price of g4dn.xlarge, 2.46 times its speed, 0.778 times its cost." in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("g5.xlarge: ")]
+    assert all(
+        f"{ratio} times the {name}" in line for name, ratio in (("price", 1.91), ("speed", 2.46), ("cost", 0.778))
+    )
 
 
 def test_nothing_feasible_exits_1(folder: Path) -> None:
@@ -102,7 +105,7 @@ def test_nothing_feasible_exits_1(folder: Path) -> None:
         (["rank", "{folder}", "--epochs", "many"], "vmselect: --epochs 'many' cannot be read"),
         (["rank", "{folder}", "--objective", "cost=much"], "vmselect: --objective"),
         (["rank", "{folder}", "--market", "bazaar"], "vmselect: market must be one of"),
-        (["probe", "missing.py"], "vmselect: missing.py is not a file"),
+        (["probe", "missing.py"], "vmselect: missing.py"),
         (["rank", "{folder}", "--speed"], "No such option"),
         (["fly"], "No such command"),
     ],

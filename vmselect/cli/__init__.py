@@ -1,4 +1,4 @@
-"""The command line ``vmselect``, with one command per task."""
+"""The command ``vmselect`` and its subcommands."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from vmselect.probe.script import Interrupted
 
 app = typer.Typer(
     name="vmselect",
-    help="Which cloud VM should I rent to train this model, and what will it take in hours and dollars?\n\n"
-    "On each candidate machine: vmselect probe train.py\n\n"
-    "Then anywhere: vmselect rank profiles/ --epochs 50\n\n"
-    "Messages name arguments as in Python: batch_size= is the option --batch-size.\n\n"
-    "Exit codes: 0 success, 1 findings or nothing feasible, 2 error.",
+    help="Find out which cloud VM to rent to train a model, and how long the training takes and costs there.\n\n"
+    "First measure the training for a few seconds on each machine type: vmselect probe train.py\n\n"
+    "Then rank the machine types on any computer: vmselect rank profiles/ --epochs 50\n\n"
+    "Messages name options as arguments of the Python library: batch_size= is the option --batch-size.\n\n"
+    "Exit codes: 0 success, 1 a warning was found or no candidate is feasible, 2 error.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -45,15 +45,15 @@ app.add_typer(sweep.app, name="sweep")
 
 
 def main() -> None:
-    """Run the command line. An error of vmselect or of a file becomes one message and exit code 2."""
+    """Run the command line. An error of vmselect or of a file is printed as one message, with exit code 2."""
     try:
         app()
     except (VmselectError, OSError) as error:
         print_err([f"vmselect: {error}"])
         sys.exit(2)
     except Interrupted:
-        # End by the signal, as any Python script does on Ctrl-C, so that a shell's loop stops too. The traceback of the
-        # script has been printed.
+        # Exit by the signal, as any Python script does on Ctrl-C, so that a loop in a shell stops too. The traceback of
+        # the script has been printed.
         sys.excepthook = lambda *_: None
         raise KeyboardInterrupt from None
 

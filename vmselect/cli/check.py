@@ -1,4 +1,4 @@
-"""``vmselect check``: the findings of each profile."""
+"""The command ``vmselect check``, which lists the findings of each profile."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def check(
     profiles: ProfilesArgument,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """List the findings of each profile, with their remedies.
+    """List the findings of each profile (problems of the measurement or of the training), with their remedies.
 
-    Each finding is a row; a profile without findings is one row. Exit code 1 when a profile has a warning, 2 when a
-    file cannot be read.
+    The output has a row per finding; a profile without findings has one row with the severity "fine". Exit code 1 when
+    a profile has a warning, 2 when a file cannot be read.
 
     Examples:
 
@@ -60,7 +60,7 @@ def check(
 
 
 def _training_findings(profile: Profile) -> list[Finding]:
-    """The findings of an estimate that concern the training itself; none where it cannot be estimated."""
+    """Findings about the training itself, from its estimate. Empty if the training cannot be estimated."""
     from vmselect.estimation import fit_runtime
 
     try:

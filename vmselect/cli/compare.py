@@ -1,4 +1,4 @@
-"""``vmselect compare``: differences between groups of records, and effects of factors."""
+"""The command ``vmselect compare``: differences between groups of records, and effects of factors."""
 
 from __future__ import annotations
 
@@ -30,40 +30,44 @@ EFFECT_COLUMNS = (
 
 
 def compare(
-    paths: Annotated[list[Path], typer.Argument(metavar="RECORD", help="Record files, or folders of them.")],
-    by: Annotated[str, typer.Option(help="Fields to group by, such as backend,batch_size.")] = "instance_type",
+    paths: Annotated[list[Path], typer.Argument(metavar="RECORD", help="Record files, or folders that contain them.")],
+    by: Annotated[
+        str, typer.Option(help="Fields that define the groups, such as backend,batch_size.")
+    ] = "instance_type",
     metric: Annotated[str, typer.Option(help="Metrics to compare, such as step_seconds,throughput.")] = "step_seconds",
     baseline: Annotated[
-        str | None, typer.Option(help="Group to compare the others with.", show_default="the first group")
+        str | None, typer.Option(help="Group with which the others are compared.", show_default="the first group")
     ] = None,
     factors: Annotated[
-        str | None, typer.Option(help="Estimate the effects of these factors, such as machine,batch_size.")
+        str | None, typer.Option(help="Estimate the effects of these factors instead, such as machine,batch_size.")
     ] = None,
     scaling: Annotated[
-        bool, flag("--scaling", help="Estimate the speed-up of several workers over one; needs --epochs.")
+        bool, flag("--scaling", help="Estimate the speed-up of several workers over one instead. Requires --epochs.")
     ] = False,
-    needs: Annotated[Path | None, typer.Option(help="Score the groups by this requirements file.")] = None,
-    unit: Annotated[str, typer.Option(help="Compare runs, or blocks of steps where groups have one run.")] = "runs",
-    better: Annotated[str | None, typer.Option(help="Whether less or more is better, for a custom metric.")] = None,
-    scale: Annotated[str, typer.Option(help="Scale of effects: linear, or log for percentages.")] = "linear",
+    needs: Annotated[Path | None, typer.Option(help="Score the groups by this requirements file (YAML).")] = None,
+    unit: Annotated[str, typer.Option(help="Compare runs, or blocks of steps if each group has one run.")] = "runs",
+    better: Annotated[str | None, typer.Option(help="For a custom metric, which is better: less or more.")] = None,
+    scale: Annotated[str, typer.Option(help="Scale of the effects: linear, or log (percentages).")] = "linear",
     alpha: Annotated[float, typer.Option(help="Significance level of the tests.")] = 0.05,
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     epochs: Annotated[
-        int | None, typer.Option("--epochs", "-e", help="Epochs to train, for the metrics total and cost.")
+        int | None, typer.Option("--epochs", "-e", help="Number of epochs to train, for --scaling, total and cost.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Use only the records of this model.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write a page with charts to this file.")] = None,
-    region: Annotated[str | None, price_option(help="Region of the prices.")] = None,
-    market: Annotated[str, price_option(help="on_demand, spot, reserved_1y or reserved_3y.")] = _defaults.MARKET,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML page with charts to this file.")] = None,
+    region: Annotated[str | None, price_option(help="Region whose prices are used.")] = None,
+    market: Annotated[
+        str, price_option(help="Market: on_demand, spot, reserved_1y or reserved_3y.")
+    ] = _defaults.MARKET,
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
     date: DateOption = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Test whether groups of records differ, and estimate by how much.
+    """Test whether groups of records differ in a metric, and estimate by how much.
 
-    A repetition is a run, not a step. JSON holds everything, CSV every group. Exit code 1 when there are too few runs
-    for a test, or no group meets the requirements.
+    The sample size is the number of runs, not of steps. JSON output contains all results, CSV output the groups only.
+    Exit code 1 when there are too few runs for a test, or when no group meets the requirements of --needs.
 
     Examples:
 
@@ -85,7 +89,7 @@ def compare(
     records = load_records(paths)
     if scaling:
         if epochs is None:
-            raise ArgumentError("--scaling needs --epochs.")
+            raise ArgumentError("--scaling requires the number of epochs to train. Add --epochs.")
         trainings = [record for record in records if record.kind == "training"]
         found = comparison.scaling(trainings, epochs=epochs, confidence=confidence, model=model)
         _print([found], format, csv=[found.table], tables=[notebook.scaling_rows(found)])
@@ -135,7 +139,7 @@ def _print(
     tables: Iterable[list[dict[str, Any]]],
     below: Sequence[str] = (),
 ) -> None:
-    """Print the parts as JSON, the frames ``csv``, or each verdict with its table; then the findings."""
+    """Print ``parts`` as JSON, the frames ``csv``, or the verdict of each part with its table; then all findings."""
     if format is Format.json:
         payloads = [part.payload() for part in parts]
         print_out(json.dumps(payloads[0] if len(payloads) == 1 else payloads, indent=1, allow_nan=False), raw=True)
@@ -160,5 +164,5 @@ def _write_page(parts: Sequence[Comparison | Effects | Scores], path: Path | Non
 def _split(text: str, *, option: str) -> list[str]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
-        raise ArgumentError(f"{option} {text!r} is empty. Give a name, or several separated by commas.")
+        raise ArgumentError(f"{option} {text!r} contains no name. Give one name, or several separated by commas.")
     return parts

@@ -1,4 +1,4 @@
-"""``vmselect estimate``: how long a training takes on each machine that was probed, with an interval."""
+"""The command ``vmselect estimate``: how long a training takes on each machine that was probed."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def estimate(
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option("--batch-size", "-b", help="Batch size to interpolate to, or that a profile lacks."),
+        typer.Option("--batch-size", "-b", help="Batch size to estimate for, interpolated if it was not probed."),
     ] = None,
     phase: Annotated[
         list[str] | None,
-        typer.Option(help="EPOCHS:FACTOR or EPOCHS:PROFILE of one phase; repeat for the next."),
+        typer.Option(help="Phase as EPOCHS:FACTOR or EPOCHS:PROFILE. Repeat the option for each phase."),
     ] = None,
-    terms: Annotated[bool, flag("--terms", help="Also show what the time is spent on.")] = False,
+    terms: Annotated[bool, flag("--terms", help="Also show the terms that add up to the time.")] = False,
     format: FormatOption = Format.table,  # noqa: A002
     method: MethodOption = _defaults.METHOD,
     confidence: ConfidenceOption = _defaults.CONFIDENCE,
@@ -56,13 +56,13 @@ def estimate(
     steps_per_epoch: StepsPerEpochOption = None,
     boot_seconds: BootOption = 0.0,
 ) -> None:
-    """Estimate how long a training takes, in seconds, from profiles.
+    """Estimate from profiles how long a training takes on each machine, in seconds.
 
-    Profiles of the same machine, batch size and fit are repetitions and are merged. With --batch-size, the time at that
-    size is interpolated from profiles at other sizes. A program with several fits has a row per fit and one for their
-    sum; equal consecutive fits share a row. --phase describes a training that changes, such as from small to large
-    images: each phase has a number of epochs, and a factor or a profile. Warnings go to standard error. Exit code 2
-    when a file cannot be read or a training cannot be estimated; the other trainings are still shown.
+    Profiles of the same machine, batch size and fit are merged as repetitions. A script with several fits (trainings)
+    gets a row per fit and a row for their sum; equal consecutive fits share a row. Use --phase for a training that
+    changes, such as from small to large images: FACTOR multiplies the time per epoch, PROFILE is another profile file.
+    Warnings are printed to standard error. Exit code 2 when a file cannot be read or a training cannot be estimated;
+    the other trainings are still shown.
 
     Examples:
 
@@ -79,7 +79,7 @@ def estimate(
 
     counts = read_numbers(epochs, option="--epochs") if epochs is not None else None
     if phase and counts:
-        raise ArgumentError("--phase already gives the number of epochs. Remove --epochs.")
+        raise ArgumentError("--phase already contains the number of epochs. Remove --epochs.")
     options: dict[str, Any] = {
         "method": method, "confidence": confidence, "batch_size": batch_size, "examples": examples,
         "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch, "boot_seconds": boot_seconds,
@@ -155,7 +155,7 @@ def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, 
 
 
 def _warnings(same: list[Profile]) -> Iterable[Finding]:
-    """The first warning of each code, with the name of the machine."""
+    """The first warning of each finding code, with the title of its profile."""
     first: dict[str, Finding] = {}
     for profile in same:
         for finding in profile.findings:
@@ -165,7 +165,7 @@ def _warnings(same: list[Profile]) -> Iterable[Finding]:
 
 
 def _read_phase(text: str) -> tuple[int, Profile | float]:
-    """Epochs and a factor, or epochs and a profile."""
+    """The number of epochs of a phase, and its factor or its profile."""
     from vmselect.records import Profile
 
     length, _, what = text.partition(":")
@@ -182,9 +182,9 @@ def _read_phase(text: str) -> tuple[int, Profile | float]:
 
 
 def _group(profiles: Iterable[Profile], *, across_sizes: bool) -> Iterable[tuple[list[Profile], bool]]:
-    """Profiles to estimate together, and whether they are the fits of one program.
+    """Groups of profiles to estimate together, each with True if its profiles are the fits of one program.
 
-    Other groups are repetitions or, where a batch size is interpolated, all profiles of a machine.
+    The other groups are repetitions, or all batch sizes of a machine if ``across_sizes`` is true.
     """
     from vmselect.estimation.programs import split_programs
     from vmselect.grouping import group_repetitions

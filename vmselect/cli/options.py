@@ -1,6 +1,6 @@
-"""Options that several commands share, and the ranking that they describe.
+"""Options that several commands share.
 
-An option that is not given is None, so that the defaults of the library apply.
+The value of an option that is not given is None, so that the default of the library applies.
 """
 
 from __future__ import annotations
@@ -30,55 +30,57 @@ spot_option = functools.partial(typer.Option, rich_help_panel="Spot interruption
 ProfilesArgument = Annotated[list[Path], typer.Argument(help="Profile files, or folders of them.", show_default=False)]
 EpochsOption = Annotated[
     str | None,
-    typer.Option("--epochs", "-e", help="Epochs to train; of several the last decides.", show_default="5,10,20"),
+    typer.Option("--epochs", "-e", help="Numbers of epochs; the last determines the ranking.", show_default="5,10,20"),
 ]
-DecideAtOption = Annotated[int | None, typer.Option(help="Number of epochs that decides instead of the last.")]
-TopOption = Annotated[int, typer.Option(help="Rows to show in the table.", min=1)]
+DecideAtOption = Annotated[int | None, typer.Option(help="Number of epochs to rank by instead of the last.")]
+TopOption = Annotated[int, typer.Option(help="Number of candidates to show in the table.", min=1)]
 CatalogOption = Annotated[Path | None, price_option(help="Use only the prices of this file (CSV or JSON).")]
-OwnPricesOption = Annotated[Path | None, price_option(help="Add the prices of this file, which replace others.")]
-DateOption = Annotated[str | None, price_option(help="Use the shipped prices of this day, such as 2021-02-28.")]
-MethodOption = Annotated[str | None, estimate_option(help="Estimation method.", show_default=_defaults.METHOD)]
+OwnPricesOption = Annotated[Path | None, price_option(help="Price file to add; it takes precedence (CSV or JSON).")]
+DateOption = Annotated[str | None, price_option(help="Use the prices shipped for this day, such as 2021-02-28.")]
+MethodOption = Annotated[
+    str | None, estimate_option(help="Estimation method, such as robust or malta-epoch.", show_default=_defaults.METHOD)
+]
 ConfidenceOption = Annotated[
     float | None,
     estimate_option(help="Confidence level of the intervals.", show_default=f"{_defaults.CONFIDENCE:g}"),
 ]
-ExamplesOption = Annotated[int | None, estimate_option(help="Number of training examples, if not as probed.")]
+ExamplesOption = Annotated[int | None, estimate_option(help="Number of training examples. Default: as probed.")]
 ValidationExamplesOption = Annotated[
-    int | None, estimate_option(help="Number of validation examples, if not as probed.")
+    int | None, estimate_option(help="Number of validation examples. Default: as probed.")
 ]
-StepsPerEpochOption = Annotated[float | None, estimate_option(help="Training steps in an epoch, if not as probed.")]
-BootOption = Annotated[float | None, estimate_option(help="Time that a machine takes to start.", show_default="0")]
+StepsPerEpochOption = Annotated[float | None, estimate_option(help="Training steps per epoch. Default: as probed.")]
+BootOption = Annotated[float | None, estimate_option(help="Seconds that a machine takes to boot.", show_default="0")]
 
 
 @dataclass(kw_only=True)
 class RankingOptions:
-    """The options of a ranking, which ``rank``, ``report`` and ``select`` have in common."""
+    """The options that the commands ``rank``, ``report`` and ``select`` share."""
 
     objective: Annotated[
         str | None,
-        typer.Option("--objective", "-o", help="cost, time, or weights as in cost=0.7,time=0.3.", show_default="cost"),
+        typer.Option("--objective", "-o", help="Minimize cost, time, or both: cost=0.7,time=0.3.", show_default="cost"),
     ] = None
     batch_size: Annotated[
         str | None, typer.Option("--batch-size", "-b", help="Batch sizes to rank, such as 64,256, or all.")
     ] = None
     model: Annotated[str | None, typer.Option(help="Use only the profiles of this model.")] = None
-    fit: Annotated[str | None, typer.Option(help="Number or name of the fit, of a program with several.")] = None
-    deadline_hours: Annotated[float | None, limit_option(help="Exclude runs that take longer.")] = None
-    budget_usd: Annotated[float | None, limit_option(help="Exclude runs that cost more.")] = None
+    fit: Annotated[str | None, typer.Option(help="Number or name of the fit to rank, if a script has several.")] = None
+    deadline_hours: Annotated[float | None, limit_option(help="Exclude candidates over this number of hours.")] = None
+    budget_usd: Annotated[float | None, limit_option(help="Exclude candidates that cost more than this (USD).")] = None
     region: Annotated[list[str] | None, price_option(help="Region of the prices, or all; may be repeated.")] = None
     market: Annotated[
         str | None,
-        price_option(help="on_demand, spot, reserved_1y, reserved_3y, or all.", show_default=_defaults.MARKET),
+        price_option(help="Market: on_demand, spot, reserved_1y, reserved_3y, or all.", show_default=_defaults.MARKET),
     ] = None
     catalog: CatalogOption = None
     own_prices: OwnPricesOption = None
     date: DateOption = None
     billing: Annotated[
         str | None,
-        price_option(help="exact (time x price), or provider (rounded up as billed).", show_default="exact"),
+        price_option(help="Cost: exact (time x price), or provider (rounded up as billed).", show_default="exact"),
     ] = None
     include_retired: Annotated[
-        bool, price_option("--include-retired", help="Also rank what can no longer be rented.", metavar="")
+        bool, price_option("--include-retired", help="Also rank VM types that can no longer be rented.", metavar="")
     ] = False
     method: MethodOption = None
     confidence: ConfidenceOption = None
@@ -86,18 +88,18 @@ class RankingOptions:
     validation_examples: ValidationExamplesOption = None
     steps_per_epoch: StepsPerEpochOption = None
     boot_seconds: BootOption = None
-    interruptions_per_hour: Annotated[float | None, spot_option(help="Expected number of interruptions.")] = None
+    interruptions_per_hour: Annotated[float | None, spot_option(help="Expected interruptions of a VM per hour.")] = None
     checkpoint_minutes: Annotated[
         float | None,
-        spot_option(help="Time between checkpoints.", show_default=f"{_defaults.CHECKPOINT_MINUTES:g}"),
+        spot_option(help="Minutes between checkpoints.", show_default=f"{_defaults.CHECKPOINT_MINUTES:g}"),
     ] = None
     restart_minutes: Annotated[
         float | None,
-        spot_option(help="Time until training continues.", show_default=f"{_defaults.RESTART_MINUTES:g}"),
+        spot_option(help="Minutes until the training continues.", show_default=f"{_defaults.RESTART_MINUTES:g}"),
     ] = None
 
     def rank(self, profiles: list[Path], **given: Any) -> Ranking:
-        """Rank the profiles; with ``study`` among ``given``, select machine and batch size together."""
+        """Rank the machines of the profiles, or with the argument ``study`` pairs of machine and batch size."""
         from vmselect.ranking import rank, select
         from vmselect.records import load_profiles
         from vmselect.sweeps import read_state
@@ -110,7 +112,7 @@ class RankingOptions:
         return ranking.with_findings(spared) if spared else ranking
 
     def _arguments(self) -> dict[str, Any]:
-        """The arguments of :func:`vmselect.rank` that were given, in their Python form."""
+        """The given options as arguments of :func:`vmselect.rank`."""
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
         date, own_prices = given.pop("date", None), given.pop("own_prices", None)
         given["catalog"] = open_catalog(given.get("catalog"), date=date, own_prices=own_prices)
@@ -132,10 +134,10 @@ class RankingOptions:
 
 
 def with_ranking_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command have every option of :class:`RankingOptions`; it receives them as its argument ``options``.
+    """Add the options of :class:`RankingOptions` to ``command``, which receives them as its argument ``options``.
 
-    Typer makes an option of each parameter of a signature. The signature of the result lists the parameters of the
-    command and then, in place of ``options``, the fields of the class.
+    Typer makes an option of each parameter of a signature. The signature of the returned function therefore lists the
+    fields of the class instead of ``options``.
     """
     shared = inspect.signature(RankingOptions, eval_str=True).parameters
     own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "options"]
@@ -150,18 +152,18 @@ def with_ranking_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def open_catalog(path: Path | None, *, date: str | None, own_prices: Path | None = None) -> Catalog:
-    """The catalog that the options name: a file, the embedded prices of a day, or the default; own prices over it."""
+    """The catalog of the price file ``path``, of the day ``date``, or the default, with ``own_prices`` added."""
     from vmselect.catalog import Catalog
 
     if path is not None and date is not None:
-        raise ArgumentError("--catalog and --date name two different catalogs. Give one of them.")
+        raise ArgumentError("--catalog and --date name two different catalogs. Give only one of them.")
     listed = Catalog.embedded(date) if date else None
     prices = Catalog.load(path) if path is not None else listed or Catalog.default()
     return prices.with_offers(Catalog.load(own_prices)) if own_prices is not None else prices
 
 
 def read_numbers(text: str, *, option: str) -> list[int]:
-    """Whole numbers separated by commas."""
+    """The whole numbers in ``text``, which are separated by commas."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
@@ -169,10 +171,10 @@ def read_numbers(text: str, *, option: str) -> list[int]:
 
 
 def read_weights(text: str, *, option: str, single: Callable[[str], Any]) -> Any:
-    """Numbers by name, or a ``single`` value."""
+    """``{'a': 0.7, 'b': 0.3}`` for the text ``a=0.7,b=0.3``; ``single(text)`` for a text without ``=``."""
     try:
         if "=" in text:
             return {name.strip(): float(number) for name, number in (part.split("=") for part in text.split(","))}
         return single(text)
     except ValueError:
-        raise ArgumentError(f"{option} {text!r} cannot be read. Write numbers by name, such as a=0.7,b=0.3.") from None
+        raise ArgumentError(f"{option} {text!r} cannot be read. Write name=number, such as a=0.7,b=0.3.") from None

@@ -1,4 +1,4 @@
-"""What commands print: rows as a table, JSON or CSV, and messages."""
+"""Printing rows as a table, JSON or CSV to standard output, and messages to standard error."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\N{REPLACEMENT CHARACTER}")
 
 
 class Format(enum.StrEnum):
-    """How rows are printed."""
+    """Formats in which rows are printed."""
 
     table = "table"
     json = "json"
     csv = "csv"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="Format of the printed rows.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Format of the rows on standard output.")]
 
 flag = functools.partial(typer.Option, metavar="")
-"""An option without a value. The empty metavar keeps the type out of the help."""
+"""Declares an option without a value. The empty metavar keeps the type out of the help text."""
 
 
 def emit(
@@ -48,9 +48,9 @@ def emit(
     title: str = "",
     spare: Collection[str] = (),
 ) -> None:
-    """Print ``rows`` to standard output; numbers keep all digits in JSON and CSV, and are rounded in a table.
+    """Print ``rows`` to standard output. Numbers are rounded in a table and keep all digits in JSON and CSV.
 
-    A table that is too wide for the terminal omits those columns in ``spare`` in which all rows are equal.
+    If a table is too wide for the terminal, it omits those columns in ``spare`` in which all rows are equal.
     """
     _replace_unprintable()
     if format is Format.json:
@@ -66,25 +66,25 @@ def emit(
 
 
 def print_out(line: object, *, raw: bool = False) -> None:
-    """Print a line to standard output; ``raw`` text, such as JSON, keeps its line breaks."""
+    """Print ``line`` to standard output. With ``raw``, as for JSON, its line breaks are kept."""
     _replace_unprintable()
     sys.stdout.write((str(line) if raw else printable(str(line))) + "\n")
 
 
 def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame, for :func:`emit`."""
+    """The rows of ``frame`` as dictionaries, for :func:`emit`."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def print_err(lines: Iterable[object]) -> None:
-    """Print messages to standard error, apart from the rows."""
+    """Print each of ``lines`` to standard error."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in lines:
         console.print(printable(str(line)), markup=False)
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str, spare: Collection[str]) -> None:
-    # A pipe has no width: do not cut cells there.
+    # A pipe has no width: do not wrap cells there.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 400)
     widths = [max(map(cell_len, (column, *(_shown(row.get(column)) for row in rows)))) + 2 for column in columns]
     if sum(widths) - 2 > console.width:
@@ -99,13 +99,13 @@ def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], titl
 
 
 def _replace_unprintable() -> None:
-    """Print a character that the encoding of standard output lacks as a question mark instead of failing."""
+    """Let standard output print a question mark for each character that its encoding lacks, instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _plain(value: Any) -> Any:
-    """A value for JSON: numpy scalars as Python's, NaN and infinity as None."""
+    """``value`` as JSON can contain it: a numpy scalar as a Python number, NaN and infinity as None."""
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -119,7 +119,7 @@ def _cell(value: Any) -> Any:
 
 
 def _safe(cell: Any) -> Any:
-    """Text with a leading apostrophe where a spreadsheet would run it as a formula."""
+    """``cell`` for CSV: text that a spreadsheet would run as a formula gets a leading apostrophe."""
     if not isinstance(cell, str):
         return cell
     text = printable(cell)

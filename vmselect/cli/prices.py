@@ -1,4 +1,4 @@
-"""``vmselect prices show | refresh | diff | snapshot``."""
+"""The commands ``vmselect prices show``, ``refresh``, ``diff`` and ``snapshot``."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ app = typer.Typer(help="Show, refresh and compare the prices of VM types.", no_a
 
 SPARE = ("provider", "service", "region", "market", "date", "retired", "source", "note")
 ProviderOption = Annotated[
-    list[str] | None, typer.Option("--provider", help="Such as aws, azure or gcp; may be repeated.")
+    list[str] | None, typer.Option("--provider", help="Provider, such as aws, azure or gcp. Repeat it for several.")
 ]
-RegionOption = Annotated[list[str] | None, typer.Option("--region", help="Region; may be repeated.")]
+RegionOption = Annotated[list[str] | None, typer.Option("--region", help="Region. Repeat the option for several.")]
 
 
 @app.command()
 def show(
-    instance_type: Annotated[list[str] | None, typer.Argument(help="VM types; all if none is given.")] = None,
+    instance_type: Annotated[list[str] | None, typer.Argument(help="VM types to show; all if none is given.")] = None,
     provider: ProviderOption = None,
     region: RegionOption = None,
     market: Annotated[str, typer.Option(help="on_demand, spot, reserved_1y, reserved_3y, or all.")] = _defaults.MARKET,
-    gpu: Annotated[str | None, typer.Option(help="GPU model, such as T4.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="Show only VM types with this GPU, such as T4.")] = None,
     date: DateOption = None,
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
-    retired: Annotated[bool, flag("--retired", help="Also show what can no longer be rented.")] = False,
+    retired: Annotated[bool, flag("--retired", help="Also show VM types that can no longer be rented.")] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show prices, cheapest first: your refreshed prices, or else those that ship with vmselect."""
+    """Show the prices of VM types, cheapest first: your refreshed prices, or else those that ship with vmselect."""
     from vmselect.catalog import COLUMNS, describe_age, describe_unpriced
 
     prices = open_catalog(catalog, date=date, own_prices=own_prices)
@@ -60,7 +60,7 @@ def show(
         f"No price of {name} is known ({what}). Refresh prices, or use --own-prices." for name, what in unpriced.items()
     )
     if not len(rows):
-        print_err(["No price matches. Ask for another market or region, or add --retired."])
+        print_err(["No price matches these options. Choose another --market or --region, or add --retired."])
         raise typer.Exit(1)
 
 
@@ -70,12 +70,12 @@ def refresh(
     region: RegionOption = None,
     source: Annotated[
         str,
-        typer.Option(help="api (of the providers), or skypilot (its published prices; needs no account)."),
+        typer.Option(help="api (each provider's price API), or skypilot (its published catalog; no account needed)."),
     ] = "api",
-    max_age_hours: Annotated[float, typer.Option(help="Do not fetch again what is newer than this.")] = 6.0,
+    max_age_hours: Annotated[float, typer.Option(help="Keep prices that were fetched within this many hours.")] = 6.0,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Fetch prices into your cache folder. Where that fails, the old prices remain.
+    """Fetch current prices into your cache folder. If the prices of a region cannot be fetched, its old prices remain.
 
     Examples:
 
@@ -111,9 +111,9 @@ def refresh(
 
 @app.command()
 def snapshot(
-    folder: Annotated[Path, typer.Argument(help="The folder pricing/ of a checkout.")] = Path("pricing"),
+    folder: Annotated[Path, typer.Argument(help="Folder pricing/ of a source checkout of vmselect.")] = Path("pricing"),
 ) -> None:
-    """For developers: write a new snapshot of the shipped prices from your refreshed ones."""
+    """For developers of vmselect: write your refreshed prices as a new snapshot that ships with vmselect."""
     from vmselect.catalog.refresh import write_snapshot
 
     print_out(f"Wrote {write_snapshot(folder)}. Now run: pytest tests/unit/catalog/test_snapshots.py")
@@ -121,11 +121,11 @@ def snapshot(
 
 @app.command()
 def diff(
-    old: Annotated[Path | None, typer.Argument(help="Price file.", show_default="the shipped prices")] = None,
-    new: Annotated[Path | None, typer.Argument(help="Price file.", show_default="your refreshed prices")] = None,
+    old: Annotated[Path | None, typer.Argument(help="Old price file.", show_default="the shipped prices")] = None,
+    new: Annotated[Path | None, typer.Argument(help="New price file.", show_default="your refreshed prices")] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """List new, removed, higher and lower prices. Exit code 1 when there is a difference, as of diff."""
+    """List the prices that are new, removed, higher or lower in NEW than in OLD. Exit code 1 when there are any."""
     from vmselect.catalog import Catalog, compare_prices
     from vmselect.catalog.catalog import CHANGE_COLUMNS
 

@@ -1,4 +1,4 @@
-"""``vmselect probe``: run a training script, unchanged, with a probe in every ``fit`` that it calls."""
+"""The command ``vmselect probe``: run an unmodified training script with a probe in every training it starts."""
 
 from __future__ import annotations
 
@@ -25,58 +25,59 @@ EXTRAS = {
     "lightning": "lightning",
     "transformers": "transformers[torch]",
 }
-"""The package that a script imports, and what to install for it."""
+"""For each package that a script may import, the argument of ``pip install``."""
 
 STEADY_SECONDS = 2.0
-"""How long steady steps are measured in each epoch. A machine's speed changes from second to second, so that twenty
-short steps would measure one moment only."""
+"""Minimum duration of the steady steps that are measured in each epoch. The speed of a machine changes from second to
+second, so that twenty short steps would measure one moment only."""
 
 PROBE_OPTIONS = ("--instance-type", "--fits", "--watch", "--touch-files", "--steady-seconds", "--alarm", "--alarm-cpu")
-"""Options that scripts rarely have: after the script's name they were probably meant for vmselect."""
+"""Options that scripts rarely have. After the script's name they were probably meant for vmselect."""
 
 
 def probe(
-    script: Annotated[str, typer.Argument(help="Your training script; with -m a module.", show_default=False)],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of the script.")] = None,
-    module: Annotated[bool, flag("-m", help="SCRIPT is the name of a module, as for python -m.")] = False,
+    script: Annotated[str, typer.Argument(help="Training script, or with -m a module.", show_default=False)],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments for the script.")] = None,
+    module: Annotated[bool, flag("-m", help="Run SCRIPT as a module, as python -m does.")] = False,
     path: Annotated[
         Path | None,
-        typer.Option(help="Folder or .json file for the profile.", show_default="VMSELECT_FOLDER, else profiles"),
+        typer.Option(help="Folder or .json file for the profile.", show_default="$VMSELECT_FOLDER, else profiles"),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Steady steps to measure at least, in each of two epochs.")] = 20,
+    steps: Annotated[int, typer.Option(help="Minimum number of steady steps to measure in each epoch.")] = 20,
     steady_seconds: Annotated[
-        float, typer.Option(help="Time to measure steady steps at least, in each of two epochs.")
+        float, typer.Option(help="Minimum duration of the measured steady steps in each epoch, in seconds.")
     ] = STEADY_SECONDS,
-    validations: Annotated[int, typer.Option(help="Validations to measure: 0, 1 or 2.")] = 2,
-    validation_steps: Annotated[int | None, typer.Option(help="Batches of each validation after the first.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Maximum time of a probe.")] = None,
-    watch: Annotated[bool, flag("--watch", help="Measure the whole training instead of stopping it.")] = False,
-    fits: Annotated[int | None, typer.Option(help="End the script after this number of trainings.")] = None,
+    validations: Annotated[int, typer.Option(help="Number of validations to measure: 0, 1 or 2.")] = 2,
+    validation_steps: Annotated[int | None, typer.Option(help="Batches to run in validations after the first.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Maximum duration of each probed training.")] = None,
+    watch: Annotated[bool, flag("--watch", help="Measure each training until it ends instead of stopping it.")] = False,
+    fits: Annotated[int | None, typer.Option(help="Exit the script after this number of trainings.")] = None,
     fit: Annotated[
         list[int] | None,
-        typer.Option(help="Measure only this training, counted from 1; may be repeated."),
+        typer.Option(help="Measure only the training with this number, from 1. Repeat the option for several."),
     ] = None,
-    name: Annotated[list[str] | None, typer.Option(help="Name of the training measured; repeat for the next.")] = None,
+    name: Annotated[list[str] | None, typer.Option(help="Name of the measured training; repeat for the next.")] = None,
     touch_files: Annotated[
         bool, flag("--touch-files", help="Let the script write checkpoints and logs to its own paths.")
     ] = False,
-    sample: Annotated[float, typer.Option(help="Seconds between samples of utilization; 0 for none.")] = 1.0,
+    sample: Annotated[float, typer.Option(help="Seconds between samples of utilization; 0 takes none.")] = 1.0,
     alarm: Annotated[
-        str | None, typer.Option(help="Command to run when the processors stay busy; VMSELECT_ALARM holds the text.")
+        str | None, typer.Option(help="Command to run when CPU utilization stays high (message in $VMSELECT_ALARM).")
     ] = None,
-    alarm_cpu: Annotated[float, typer.Option(help="Share of the cores in use above which --alarm runs.")] = 0.9,
-    alarm_seconds: Annotated[float, typer.Option(help="Time that the share must last before --alarm runs.")] = 10.0,
+    alarm_cpu: Annotated[float, typer.Option(help="CPU utilization (0 to 1) above which --alarm runs.")] = 0.9,
+    alarm_seconds: Annotated[float, typer.Option(help="Seconds of high utilization before --alarm runs.")] = 10.0,
     batch_size: Annotated[int | None, typer.Option(help="Batch size, if it cannot be detected.")] = None,
     instance_type: Annotated[str | None, typer.Option(help="Instance type, if it cannot be detected.")] = None,
     region: Annotated[str | None, typer.Option(help="Region, if it cannot be detected.")] = None,
-    quiet: Annotated[bool, flag("--quiet", help="Print only what the script prints.")] = False,
+    quiet: Annotated[bool, flag("--quiet", help="Print no messages of vmselect.")] = False,
 ) -> None:
-    """Run SCRIPT with a probe in every training it starts: Keras, plain torch, Lightning, Hugging Face Trainer.
+    """Run a training SCRIPT unchanged, measure every training it starts, and write a profile of each.
 
-    The script needs no change. Options of vmselect stand before its name; everything after the name is passed to it.
-    Each training stops after a few seconds of measuring, unless --watch is given. Until then, files that the training
-    saves, such as checkpoints, go to a scratch folder. A plain torch script ends after its first training, unless
-    --fits or --fit asks for more. The exit code is the script's, or 1 where that is 0 and no training was measured.
+    Works with Keras, plain torch, Lightning and the Hugging Face Trainer. Give options of vmselect before the name of
+    the script: everything after the name is passed to the script. Each training is stopped after a few seconds of
+    measuring, unless --watch is given. Files that a stopped training saves, such as checkpoints, go to a scratch
+    folder. A plain torch script exits after its first training, unless --fits or --fit asks for more. The exit code is
+    that of the script, or 1 if the script succeeds but no training was measured.
 
     Examples:
 
@@ -96,17 +97,17 @@ def probe(
 
     if script.endswith(".ipynb"):
         raise ArgumentError(
-            f"{script} is a notebook, not a script. Give its fit a vmselect.IterationProbe as callback, or convert it "
-            "with: jupyter nbconvert --to script"
+            f"{script} is a notebook, not a script. Pass vmselect.IterationProbe as a callback to fit, or convert the "
+            "notebook with: jupyter nbconvert --to script"
         )
     if script.startswith("-"):
-        raise ArgumentError(f"{script} is no option of vmselect probe. See vmselect probe --help.")
+        raise ArgumentError(f"vmselect probe has no option {script}. Run vmselect probe --help to list its options.")
     if not module and not has_file(Path(script)):
-        raise ArgumentError(f"{script} is not a file that can be read. Give the path of a Python script.")
+        raise ArgumentError(f"{script} is not a readable file. Give the path of a Python script.")
     misplaced = [one for one in arguments or () if one.partition("=")[0] in PROBE_OPTIONS]
     if misplaced and not quiet:
         names = ", ".join(misplaced)
-        print_err([f"vmselect: {names} is passed to {script}. Write options of vmselect before the script's name."])
+        print_err([f"vmselect: {names} was passed to {script}. Write vmselect's options before the script's name."])
     target = choose_path(path) or Path("profiles")
     check_target(target, "training")
     wanted = several(check_count, "--fit", fit) if fit else ()
@@ -123,26 +124,28 @@ def probe(
     except ScriptFailed as failed:
         missing = failed.error.name if isinstance(failed.error, ModuleNotFoundError) else None
         if missing in EXTRAS:
-            fact = f"{script} needs {missing}, which is not installed in {sys.prefix}"
+            fact = f"{script} imports {missing}, which is not installed in {sys.prefix}"
             print_err([f'vmselect: {fact}. Run: pip install "{EXTRAS[missing]}"'])
         raise
     if run.saved and not quiet:
-        print_err([f"vmselect: saved to a scratch folder and removed: {', '.join(run.saved)}"])
+        print_err([f"vmselect: these files were saved to a scratch folder and removed: {', '.join(run.saved)}"])
     if run.written and not quiet:
-        sooner = f" To end the script sooner: --fits {run.fits}." if run.fits else ""
-        print_err([f"vmselect: the script wrote {list_some(run.written, 8)} after its training was cut short.{sooner}"])
+        sooner = f" Add --fits {run.fits} to exit the script before that." if run.fits else ""
+        print_err([f"vmselect: the script wrote {list_some(run.written, 8)} after its training was stopped.{sooner}"])
     if watch and not quiet:
         for profile in run.profiles:
             if profile.timeline.fit_seconds is not None:
                 took = format_seconds(profile.timeline.fit_seconds)
                 print_err([f"vmselect: the whole training of {profile.title} took {took}."])
     if run.measured > 1 and target.suffix == ".json":
-        print_err([f"vmselect: {target} holds the last of {run.measured} trainings. Give a folder to keep all."])
+        print_err(
+            [f"vmselect: {target} contains only the last of {run.measured} trainings. Give a folder to keep all."]
+        )
     if not run.measured:
         print_err(
             [
-                "vmselect: no training was measured, by Keras, Lightning, Hugging Face's Trainer or plain torch. "
-                "For another training loop, see vmselect.probe_loop."
+                "vmselect: no training was measured with Keras, Lightning, the Hugging Face Trainer or plain torch. "
+                "Measure another training loop with vmselect.probe_loop."
             ]
         )
         raise typer.Exit(1)

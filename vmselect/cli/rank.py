@@ -1,4 +1,4 @@
-"""``vmselect rank | report | select``: from a folder of profiles to what to rent."""
+"""The commands ``vmselect rank``, ``report`` and ``select``, which rank candidates by the profiles of machines."""
 
 from __future__ import annotations
 
@@ -39,15 +39,16 @@ def rank(
     *,
     epochs: EpochsOption = None,
     decide_at: DecideAtOption = None,
-    against: Annotated[str | None, typer.Option(help="Compare price and speed with this instance type.")] = None,
+    against: Annotated[str | None, typer.Option(help="Also compare price, speed and cost with this type.")] = None,
     top: TopOption = 20,
     format: FormatOption = Format.table,  # noqa: A002
     options: RankingOptions,
 ) -> None:
-    """Rank every machine that was measured: what to rent, how long it takes, what it costs, with intervals.
+    """Rank the probed machines by the time and cost of the training, with intervals.
 
-    The table shows the number of epochs that decides. JSON holds everything, CSV every row. Findings go to standard
-    error. Exit code 1 when nothing is feasible.
+    The table shows the candidates at the number of epochs that determines the ranking. CSV output contains all numbers
+    of epochs, JSON output also the findings and excluded candidates. Findings are printed to standard error. Exit code
+    1 when no candidate is feasible.
 
     Examples:
 
@@ -67,8 +68,8 @@ def rank(
     if compared is not None:
         for who, ratio in compared.head(top).iterrows():
             name = ", ".join(map(str, who)) if isinstance(who, tuple) else who
-            speed = f"{ratio.speed_up:.3g} times its speed, {ratio.cost_ratio:.3g} times its cost"
-            print_err([f"{name}: {ratio.price_ratio:.3g} times the price of {against}, {speed}."])
+            ratios = f"{ratio.price_ratio:.3g} times the price, {ratio.speed_up:.3g} times the speed"
+            print_err([f"{name}: {ratios} and {ratio.cost_ratio:.3g} times the cost of {against}."])
 
 
 @with_ranking_options
@@ -77,12 +78,13 @@ def report(
     *,
     epochs: EpochsOption = None,
     decide_at: DecideAtOption = None,
-    output: Annotated[Path, typer.Option("--output", help="File to write the page to.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", help="HTML file to write the page to.")] = Path("report.html"),
     options: RankingOptions,
 ) -> None:
-    """Write the ranking as one self-contained page that opens from disk and re-ranks in the browser.
+    """Write the ranking as one self-contained HTML page, in which objective and limits can be changed.
 
-    The page's address goes to standard output. Exit code 1 when nothing is feasible; the page then states why.
+    The address of the page is printed to standard output. Exit code 1 when no candidate is feasible; the page then
+    states why.
 
     Examples:
 
@@ -104,19 +106,20 @@ def select(
     *,
     study: Annotated[
         list[Path],
-        typer.Option("--study", "-s", help="Study file, or folder of them; may be repeated.", show_default=False),
+        typer.Option("--study", "-s", help="Convergence study (file or folder); may be repeated.", show_default=False),
     ],
     minimum_metric: Annotated[
-        str | None, typer.Option(help="Required final metric, such as 0.97 or val_loss=0.2.")
+        str | None, typer.Option(help="Final metric that a batch size must reach, such as 0.97 or val_loss=0.2.")
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Also write the report page to this file.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Also write the report page to this HTML file.")] = None,
     top: TopOption = 20,
     format: FormatOption = Format.table,  # noqa: A002
     options: RankingOptions,
 ) -> None:
-    """Choose VM type and batch size together: epochs from a convergence study, seconds from the profiles.
+    """Rank pairs of VM type and batch size by the time and cost of training until the model converges.
 
-    JSON holds everything, CSV every row. Findings go to standard error. Exit code 1 when nothing is feasible.
+    The number of epochs of each batch size comes from a convergence study, the time per epoch from the profiles.
+    Findings are printed to standard error. Exit code 1 when no candidate is feasible.
 
     Examples:
 
@@ -150,7 +153,7 @@ def _print_ranking(
     format: Format,  # noqa: A002
     more: Callable[[Row], dict[str, Any]] = lambda _: {},
 ) -> None:
-    """Print rows to standard output and findings to standard error; ``more`` adds columns after the epochs."""
+    """Print rows to standard output and findings to standard error. ``more(row)`` adds columns after the epochs."""
     names = tuple(more(ranking.best)) if ranking else ()
     if format is Format.json:
         print_out(json.dumps(ranking.payload(), indent=1, allow_nan=False), raw=True)
@@ -183,13 +186,13 @@ def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
 
 
 def _remarks(ranking: Ranking, top: int) -> list[str]:
-    """The lines below the table: crossovers, excluded candidates, findings."""
+    """The lines to print below the table: crossovers, excluded candidates, findings."""
     lines: list[str] = []
     for name in ("cost", "time") if len(ranking.settings.epochs) > 1 and ranking else ():
         changes = ranking.crossovers(name)
         lines += [f"By {name}: {change}." for change in changes[:5]]
     lines += [f"Excluded: {excluded}." for excluded in ranking.deciding_excluded[:top]]
     if len(ranking.deciding_excluded) > top:
-        lines.append(f"Excluded: {len(ranking.deciding_excluded) - top:,} more. See all with --format json.")
+        lines.append(f"Excluded: {len(ranking.deciding_excluded) - top:,} more. List all with --format json.")
     lines += [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
     return lines

@@ -1,4 +1,4 @@
-"""``vmselect sweep plan | run | resume | status | clean``."""
+"""The commands ``vmselect sweep plan``, ``run``, ``resume``, ``status`` and ``clean``."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from vmselect.sweeps.journal import Event, State
 
 app = typer.Typer(
-    help="Run the probe on every candidate machine, within a budget, and leave nothing running.", no_args_is_help=True
+    help="Run a probe on every machine of a plan, within a budget, and leave nothing running.", no_args_is_help=True
 )
 
-PlanArgument = Annotated[Path, typer.Argument(help="The plan, a YAML file.", show_default=False)]
-FolderArgument = Annotated[Path, typer.Argument(help="The folder of the sweep's records.", show_default=False)]
-BudgetOption = Annotated[float | None, typer.Option(help="Refuse a sweep whose worst case costs more.")]
-ParallelOption = Annotated[int, typer.Option(help="Number of trials that run at the same time.")]
+PlanArgument = Annotated[Path, typer.Argument(help="Plan of the sweep (YAML).", show_default=False)]
+FolderArgument = Annotated[Path, typer.Argument(help="Folder of the sweep's records and journal.", show_default=False)]
+BudgetOption = Annotated[float | None, typer.Option(help="Start nothing if the worst case costs more (USD).")]
+ParallelOption = Annotated[int, typer.Option(help="Number of trials to run at the same time.")]
 SureOption = Annotated[
     bool | None,
     flag(
         "--stop-when-sure/--run-all",
-        help="Skip trials that cannot win any more, and repeat those that are tied.",
+        help="Skip trials that can no longer be the cheapest and repeat tied ones, or run all trials.",
         show_default=False,
     ),
 ]
 EpochsOption = Annotated[
-    int | None, typer.Option(help="Epochs to train, for --stop-when-sure.", show_default="a long training")
+    int | None, typer.Option(help="Number of epochs to train, for --stop-when-sure.", show_default="a long training")
 ]
-YesOption = Annotated[bool, flag("--yes", "-y", help="Start without asking.")]
+YesOption = Annotated[bool, flag("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @app.command("plan")
@@ -57,7 +57,7 @@ def show_plan(
     date: DateOption = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show which trials would run where, in which order, and what they cost at most. Starts nothing."""
+    """Show the trials of a plan in order, with their machines and maximum costs, without starting any."""
     from vmselect.sweeps import Plan
     from vmselect.sweeps.plan import check_scripts
 
@@ -68,7 +68,7 @@ def show_plan(
     worst = float(frame["worst_usd"].sum())
     print_err([_total(len(frame), float(frame["estimated_usd"].sum()), worst, made)])
     if budget_usd is not None and worst > budget_usd:
-        print_err([f"The worst case is above the budget of {budget_usd:g} dollars. `sweep run` would refuse it."])
+        print_err([f"The worst case exceeds the budget of {budget_usd:g} USD. `sweep run` would start nothing."])
         raise typer.Exit(1)
 
 
@@ -86,9 +86,10 @@ def run(
     date: DateOption = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Run a plan: show its cost, ask, run its trials, fetch their records to FOLDER, stop what was started.
+    """Run a plan: show its cost, ask for confirmation, run its trials and fetch their records to FOLDER.
 
-    Commands run in the current folder. Exit code 0 when every trial has a record, 1 when some have none.
+    All machines and processes that the sweep starts are stopped at the end. Exit code 1 when a trial left no
+    record or may still run, 2 when the sweep was not confirmed or could exceed the budget.
 
     Examples:
 
@@ -117,7 +118,7 @@ def resume(
     yes: YesOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Resume a sweep: fetch records that are ready, stop lost trials, run trials without a record."""
+    """Resume an interrupted sweep: fetch available records, stop lost trials, and run the trials without a record."""
     from vmselect.sweeps import Plan, read_state
     from vmselect.sweeps.run import PLAN
 
@@ -133,7 +134,7 @@ def status(
     folder: FolderArgument,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show the state of a sweep according to its journal. Starts nothing."""
+    """Show the state of each trial of a sweep according to its journal, without starting or stopping any."""
     from vmselect.sweeps import read_state
     from vmselect.sweeps.run import saving, status_rows
 
@@ -142,7 +143,7 @@ def status(
     names = dict.fromkeys(name for row in rows for name in row)
     emit(rows, tuple(names), format=format)
     counts = ", ".join(f"{count} {status}" for status, count in state.count_statuses().items() if count)
-    spent = f"{format_usd(state.spent_usd)} spent, counting trials that may still run at their worst case"
+    spent = f"{format_usd(state.spent_usd)} spent (including the worst case of trials that may still run)"
     print_err([f"{counts}; {spent}{f'; {saving(state)}' if state.sure else ''}."])
     for attempt in state.open_attempts:
         print_err([f"Trial {attempt.trial} may still run. To stop it: vmselect sweep clean {folder}"])
@@ -154,9 +155,9 @@ def clean(
     yes: YesOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Stop all trials that may still run, and list which are proved to be gone.
+    """Stop all trials that may still run, and show for which of them the end was verified.
 
-    Exit code 0 when all are proved gone, 1 when some may still run.
+    Exit code 1 when a trial may still run.
     """
     from vmselect.sweeps import clean as clean_up
     from vmselect.sweeps import read_state
@@ -167,9 +168,7 @@ def clean(
     done = clean_up(folder)
     emit([vars(one) for one in done], ("trial", "attempt", "gone", "detail"), format=format)
     proved = sum(one.gone for one in done)
-    print_err(
-        [f"{proved} proved gone, {len(done) - proved} could not be proved." if done else "Nothing was left running."]
-    )
+    print_err([f"{proved} trials have ended, {len(done) - proved} may still run." if done else "No trial was running."])
     if proved < len(done):
         raise typer.Exit(1)
 
@@ -203,7 +202,7 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
     if result.records and format is not Format.json:
         print_err([f"Next: vmselect rank {result.folder} --epochs 50"])
         if len({record.factors.get("nodes", 1) for record in result.records}) > 1:
-            print_err([f"For the speed-up of several nodes: vmselect compare {result.folder} --scaling --epochs 50"])
+            print_err([f"To compare several nodes with one: vmselect compare {result.folder} --scaling --epochs 50"])
     if result.failed or result.unproved or not all(one.sure for one in result.skipped):
         raise typer.Exit(1)
 
@@ -222,7 +221,7 @@ def _emit_plan(frame: pd.DataFrame, format: Format) -> None:  # noqa: A002
 
 
 def _total(trials: int, estimated: float, worst: float, plan: Plan) -> str:
-    ending = f" and {plan.ending_seconds / 60:g} more to end" if plan.ending_seconds else ""
+    ending = f" and {plan.ending_seconds / 60:g} minutes to stop the machine" if plan.ending_seconds else ""
     return (
         f"{trials} trials of at most {plan.minutes:g} minutes{ending}: about {format_usd(estimated)}, "
         f"{format_usd(worst)} in the worst case."
@@ -241,11 +240,11 @@ EVENTS = {
     "unproved": "may still run",
 }
 PRIVATE_FIELDS = ("handle", "token", "trials", "prices")
-"""Fields of an event that lines of JSON omit."""
+"""Fields of an event that are not printed as JSON."""
 
 
 class View:
-    """Shows the events of a sweep: a table on a terminal, plain lines elsewhere, or lines of JSON."""
+    """Shows the events of a sweep: as a table on a terminal, otherwise as text lines, or as JSON lines."""
 
     def __init__(self, plan: Plan, *, as_json: bool = False) -> None:
         self._as_json = as_json
@@ -255,7 +254,7 @@ class View:
         self._live: Live | None = None
 
     def __call__(self, state: State, event: Event) -> None:
-        """Show one event."""
+        """Show ``event``."""
         self._state = state
         if event["event"] == "add":
             self._factors[event["trial"]] = f"{self._factors.get(event['like'], '')} (added)"
@@ -264,25 +263,25 @@ class View:
             sys.stdout.flush()
         elif sys.stderr.isatty():
             if self._live is None and event["event"] == "start":
-                # Once a second, so that showing the table uses no noticeable processor time.
+                # Once a second, so that showing the table uses no noticeable CPU time.
                 self._live = Live(get_renderable=self._draw, console=Console(stderr=True), refresh_per_second=1.0)
                 self._live.start()
         elif "trial" in event and (line := self._line(state, event)):
             print_err([line])
 
     def ask_stop(self) -> bool:
-        """On Ctrl-C, ask whether to stop the trials; without a terminal they are stopped."""
+        """Ask on Ctrl-C whether to stop the running trials. True without a terminal."""
         running = len(self._state.open_attempts) if self._state else 0
         self.close()
         if not sys.stdin.isatty() or not running:
             return True
         try:
-            return typer.confirm(f"Stop the {running} running trials, and keep the records?", default=True, err=True)
+            return typer.confirm(f"Stop the {running} running trials? Records are kept.", default=True, err=True)
         except (typer.Abort, KeyboardInterrupt):
             return True
 
     def close(self) -> None:
-        """Remove the table."""
+        """Remove the table from the terminal."""
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -1,4 +1,4 @@
-"""``vmselect transfer``: measure uploads to a store and downloads from it."""
+"""The command ``vmselect transfer``: measure uploads to cloud storage and downloads from it."""
 
 from __future__ import annotations
 
@@ -18,27 +18,31 @@ COLUMNS = (
 
 
 def transfer(
-    url: Annotated[str, typer.Argument(help="Folder of a store, such as s3://bucket/folder or sftp://host/folder.")],
-    folder: Annotated[Path | None, typer.Argument(help="Folder to write the record to.")] = None,
-    megabytes: Annotated[float, typer.Option(help="Size of all files together.")] = 64,
-    files: Annotated[int, typer.Option(help="Number of files.")] = 8,
+    url: Annotated[str, typer.Argument(help="Storage folder, such as s3://bucket/folder or sftp://host/folder.")],
+    folder: Annotated[Path | None, typer.Argument(help="Local folder to write the record to.")] = None,
+    megabytes: Annotated[float, typer.Option(help="Total size of the files in MB.")] = 64,
+    files: Annotated[int, typer.Option(help="Number of files to transfer.")] = 8,
     streams: Annotated[int, typer.Option(help="Number of files to transfer at the same time.")] = 4,
-    usd_per_gb: Annotated[float | None, typer.Option(help="Price of a GB that leaves the store.")] = None,
-    budget_usd: Annotated[float, typer.Option(help="Transfer nothing if it could cost more.")] = 1.0,
+    usd_per_gb: Annotated[float | None, typer.Option(help="Price of downloading a GB, in USD.")] = None,
+    budget_usd: Annotated[float, typer.Option(help="Transfer nothing if it could cost more than this (USD).")] = 1.0,
     option: Annotated[
         list[str] | None,
-        typer.Option(help="Option of the store as name=value, or a.b=value; may be repeated."),
+        typer.Option(help="Option of the storage driver as name=value, or a.b=value. Repeat it for several."),
     ] = None,
     instance_type: Annotated[str | None, typer.Option(help="Instance type, if it cannot be detected.")] = None,
-    yes: Annotated[bool, flag("--yes", "-y", help="Start without asking.")] = False,
-    clean: Annotated[bool, flag("--clean", help="Only remove files that killed probes left in the folder.")] = False,
-    everything: Annotated[bool, flag("--everything", help="With --clean, include files of running probes.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    clean: Annotated[
+        bool, flag("--clean", help="Only remove the files that killed probes left in the folder.")
+    ] = False,
+    everything: Annotated[
+        bool, flag("--everything", help="With --clean, also remove files of running probes.")
+    ] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Measure the transfer rate to a store and back with random files, which are verified and then removed.
+    """Measure the upload and download rate of cloud storage with random files, which are verified and then removed.
 
-    Size and cost are shown before the transfer starts. Give keys in the store's own variables or files: other users of
-    this machine can see a command's options.
+    Size and cost are shown before the transfer starts. Do not give passwords or keys as options, which other users of
+    this machine can see. Give them in the environment variables or files that the storage driver reads.
 
     Examples:
 
@@ -52,7 +56,7 @@ def transfer(
 
     options = read_options(option or [])
     if everything and not clean:
-        raise ArgumentError("--everything needs --clean.")
+        raise ArgumentError("--everything is only valid with --clean. Add --clean, or remove --everything.")
     if clean:
         _clean(url, options, everything=everything)
         return
@@ -72,7 +76,7 @@ def transfer(
 
 
 def read_options(pairs: list[str]) -> dict[str, Any]:
-    """Options of a store in the form that fsspec takes.
+    """Options of the storage driver as a dictionary for fsspec.
 
     >>> read_options(["anon=true", "client_kwargs.endpoint_url=http://localhost:9000"])
     {'anon': True, 'client_kwargs': {'endpoint_url': 'http://localhost:9000'}}
@@ -87,12 +91,12 @@ def read_options(pairs: list[str]) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         path = name.split(".")
         if not equals or not all(path):
-            raise ArgumentError("--option takes name=value, such as --option anon=true.")
+            raise ArgumentError("An --option is not of the form name=value. Write it as in --option anon=true.")
         inside = options
         for part in path[:-1]:
             inside = inside.setdefault(part, {})
             if not isinstance(inside, dict):
-                raise ArgumentError(f"--option {name}: {part} already has a value. Give one of the two.")
+                raise ArgumentError(f"--option {name}: {part} already has a value. Remove one of the two options.")
         plain = not is_secret_name(path[-1])  # a password of digits is not a number
         inside[path[-1]] = flags.get(value.lower(), int(value) if value.isdecimal() else value) if plain else value
     return options
@@ -105,6 +109,6 @@ def _clean(url: str, options: dict[str, Any], *, everything: bool) -> None:
     for leftover in found:
         print_err([f"{leftover.name}: removed" if leftover.removed else f"{leftover.name}: kept, {leftover.reason}"])
     if not found:
-        print_err(["No files of probes are left there."])
+        print_err(["The folder contains no files of probes."])
     if any(not leftover.removed for leftover in found):
         raise typer.Exit(1)
