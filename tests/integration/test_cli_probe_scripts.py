@@ -215,7 +215,7 @@ def test_what_the_script_writes_in_other_ways_is_written_and_named(ran: Callable
 
 def test_an_alarm_of_the_command_line_is_given(ran: Callable[[str], Ran]) -> None:
     folder, _ = ran("writing")
-    assert (folder / "notice").read_text().startswith("The processors have been more than 0% busy")
+    assert (folder / "notice").read_text().startswith("The CPU has been more than 0% busy")
 
 
 def test_profiles_go_to_the_folder_of_a_sweep_and_unwanted_fits_leave_none(ran: Callable[[str], Ran]) -> None:

@@ -1,4 +1,4 @@
-"""Diagnosis: what limits the speed of a recorded training. What was not measured is not diagnosed."""
+"""Diagnosis of what limits the speed of a recorded training. Quantities that were not measured are not diagnosed."""
 
 from vmselect.diagnosis.causes import Diagnosis, diagnose, find_causes
 

@@ -1,6 +1,7 @@
-"""The checks, one function for each cause of a slow training.
+"""The checks of a diagnosis, one function for each cause of a slow training.
 
-The thresholds for GPUs are choices, not measurements. Only GPUs that the framework uses are checked.
+The thresholds for GPUs are chosen by judgment, not derived from measurements. Only GPUs that the framework uses are
+checked.
 """
 
 from __future__ import annotations
@@ -19,43 +20,43 @@ from vmselect.records import Profile
 from vmselect.units import format_bytes, format_seconds
 
 MIN_SAMPLED_SECONDS = 0.5
-"""Samples that cover less time than this are ignored."""
+"""A usage quantity whose samples cover less time than this is ignored."""
 
 INPUT_BOUND = 0.3
-"""Share of waiting for data from which steps are input-bound. Faster input then gains up to 1.4x, about what the next
-larger machine must gain to be worth its price."""
+"""Share of the step time spent waiting for data from which steps count as input-bound. Faster input then speeds up the
+steps by up to 1.4x, about the speedup that justifies the price of the next larger machine."""
 
 NEGLIGIBLE_WAIT = 0.1
-"""Share of waiting for data below which it does not matter: without it, steps gain 1.1x."""
+"""Share of the step time spent waiting for data below which removing the wait speeds up the steps by at most 1.1x."""
 
 GPU_IDLE = 0.5
 GPU_MEMORY_FULL = 0.92
 GPU_MEMORY_EMPTY = 0.4
 GPU_THROTTLED = 0.1
-"""Share of the samples in which clocks were reduced."""
+"""Share of the samples with reduced GPU clocks from which throttling is reported."""
 
 TRAINING_BYTES_PER_PARAMETER = 16
-"""Weight, gradient and the two averages of Adam, four bytes each: memory that does not depend on the batch size."""
+"""Memory independent of the batch size: weight, gradient and the two moments of Adam, four bytes each."""
 
 DEVICE_BUSY = 0.8
-"""Utilization from which the device limits the steps."""
+"""Utilization of the GPU or CPU from which it limits the speed of the steps."""
 
 CPU_IDLE = 0.7
-"""CPU utilization below which the processors wait for something else."""
+"""CPU utilization below which the CPU does not limit the input pipeline."""
 
 ONE_CORE = 0.7
-"""Cores in use from which a single core may be preparing all the data while the others idle."""
+"""Number of busy CPU cores from which a single core may be preparing all the data while the other cores idle."""
 
 CPU_SATURATED = 0.9
 CPU_CONTENDED = 0.85
-"""Other programs do no harm while cores are free. From this utilization on they are not."""
+"""CPU utilization from which no cores are free, so that other programs slow down the training."""
 
 OTHER_PROGRAMS = 0.15
-"""Share of the usable cores that other programs may take. Without them, a training gains up to 1.2x."""
+"""Share of the usable cores from which other programs are reported. Ending them speeds up a training by up to 1.2x."""
 
 STEAL = 0.05
 CPU_THROTTLED = 0.05
-"""Lower than the other thresholds, because nothing on the machine can change what its host or a quota takes."""
+"""Thresholds for CPU time lost to the host or to a quota: low, because nothing on the machine can regain it."""
 
 QUOTA_USED = 0.9
 SWAP_BYTES_PER_SECOND = 2**20
@@ -63,23 +64,25 @@ MIN_FREE_MEMORY = 0.05
 CONTAINER_MEMORY_FULL = 0.95
 MEMORY_PRESSURE = 0.05
 IO_PRESSURE = 0.15
-"""Share of the time in which a program waited for a disk. If it was the training, it gains up to 1.2x without."""
+"""Share of the time in which any program waited for a disk. Without this wait, a training gains up to 1.2x."""
 
 PAUSE_SHARE = 0.1
 PAUSE_SECONDS = 0.3
-"""Pauses between epochs are reported from this share of an epoch and this length on."""
+"""A pause between epochs is reported if it reaches both this share of an epoch's time and this length."""
 
 MIN_EPOCHS = 4
 GROWTH = 0.2
 AGREEMENT = 0.7
-"""Epochs grow when the last is this much longer than the second, and so many more pairs rise than fall."""
+"""Epoch times increase if the last epoch is longer than the second by the share ``GROWTH``, and Kendall's tau of the
+epoch times is at least ``AGREEMENT``."""
 
 
 @dataclass(frozen=True)
 class Diagnosis(Finding):
-    """A finding about speed, with the numbers it is based on: name to value, units in the names.
+    """A finding about what limits the speed of a training.
 
-    ``bound`` is the largest possible gain in a few words, where known. Rankings show it beside the machine.
+    ``evidence`` maps the names of the quantities that support the finding, including their units, to their values.
+    ``bound`` is a phrase with the largest possible speedup, empty if unknown. Rankings show it beside the machine.
     """
 
     evidence: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
@@ -90,11 +93,11 @@ Causes = Iterator[Diagnosis]
 
 
 def diagnose(profile: Profile, *, cpu_threshold: float | None = None) -> tuple[Diagnosis, ...]:
-    """What limits the speed of the training, with evidence and remedy; warnings first.
+    """Diagnoses of what limits the speed of the training, with evidence and remedy; warnings first.
 
-    What was not sampled, or not long enough, gives no diagnosis. ``cpu_threshold`` is the CPU utilization above which
-    processors count as saturated. By default it is 0.9, and applies only where the processors prepare data for a GPU
-    or for steps that wait: processors that do the computing should be busy.
+    Quantities that were not sampled, or not long enough, give no diagnosis. ``cpu_threshold`` is the CPU utilization
+    above which the CPU counts as saturated. By default it is 0.9, and is checked only if the training runs on a GPU or
+    its steps wait for data: a CPU that computes the steps should be busy.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40,
@@ -103,7 +106,9 @@ def diagnose(profile: Profile, *, cpu_threshold: float | None = None) -> tuple[D
     ['slowing-down']
     """
     if not isinstance(profile, Profile):
-        raise ArgumentError(f"diagnose needs a Profile, not {show(profile)}.")
+        raise ArgumentError(
+            f"profile must be a vmselect.Profile, not {show(profile)}. Load profiles with vmselect.load_profiles."
+        )
     threshold = maybe(check_share, "cpu_threshold", cpu_threshold)
     found = chain(
         find_gpu_throttling(profile),
@@ -124,7 +129,7 @@ def diagnose(profile: Profile, *, cpu_threshold: float | None = None) -> tuple[D
 
 
 def find_causes(profile: Profile) -> tuple[Diagnosis, ...]:
-    """The diagnoses that belong among a record's findings: all but ``compute-bound``, the desired state."""
+    """All diagnoses of a profile except ``compute-bound``, the desired state, which is not a problem to report."""
     return tuple(cause for cause in diagnose(profile) if cause.code != "compute-bound")
 
 
@@ -132,20 +137,20 @@ def find_causes(profile: Profile) -> tuple[Diagnosis, ...]:
 
 
 def find_input_bound(profile: Profile) -> Causes:
-    """Steps that wait for data. If everything else took no time, the wait would remain: this bounds the gain."""
+    """Finding for steps that wait for data. A faster device cannot shorten the wait, which bounds its speedup."""
     share = input_share(profile)
     if share is None or share < INPUT_BOUND:
         return
     gain, input_gain = 1 / share, 1 / max(1e-3, 1 - share)
     cpu = cpu_use(profile)
-    # Processors that compute may also prepare the data: then faster ones shorten the wait as well.
+    # A CPU that computes the steps may also prepare the data: then a faster CPU shortens the wait as well.
     bound = ""
     if profile.environment.framework_gpus or _processors_idle(profile):
         bound = f"a faster {_device(profile)} gains at most {_format_gain(gain)} here"
     gains = f"{bound}, faster input up to" if bound else "faster input gains up to"
     yield Diagnosis(
         "input-bound",
-        f"The steps wait for their data {share:.0%} of the time: {gains} {_format_gain(input_gain)}.",
+        f"The steps wait for data {share:.0%} of the time: {gains} {_format_gain(input_gain)}.",
         _input_remedy(profile),
         "info",
         {"input_wait_share": share, "input_gain_at_most": input_gain}
@@ -156,16 +161,16 @@ def find_input_bound(profile: Profile) -> Causes:
 
 
 def find_compute_bound(profile: Profile) -> Causes:
-    """Steps that do not wait for data, on a busy device: the desired state."""
+    """Finding for steps that do not wait for data and keep the GPU or CPU busy: the desired state."""
     share, busy = input_share(profile), _device_share(profile)
     if share is None or share >= NEGLIGIBLE_WAIT or busy is None or busy < DEVICE_BUSY:
         return
     device, gain = _device(profile), 1 / (1 - share)
     yield Diagnosis(
         "compute-bound",
-        f"The steps wait for their data {share:.0%} of the time and the {device} is {busy:.0%} busy: faster input "
+        f"The steps wait for data {share:.0%} of the time and the {device} is {busy:.0%} busy: faster input "
         f"gains at most {_format_gain(gain)} here.",
-        f"Nothing is wrong: only a faster {device}, or more of them, makes this training faster.",
+        f"Nothing needs to be changed. To train faster, use a faster {device}, or several machines or GPUs.",
         "info",
         {"input_wait_share": share, "device_busy_share": busy, "input_gain_at_most": gain},
     )
@@ -174,26 +179,26 @@ def find_compute_bound(profile: Profile) -> Causes:
 def _input_remedy(profile: Profile) -> str:
     cpu, used, cores = cpu_use(profile), steady_mean(profile, "process_cores"), count_cores(profile)
     if cpu is None or used is None or cores is None:
-        return "Prefetch and read in parallel, or move the data closer to the machine."
+        return "Prefetch batches, read files in parallel, or store the data closer (local disk, same region)."
     if cpu.share >= CPU_IDLE:
-        return f"{cpu.text} preparing data: prepare it once and store it, do less per example, or {cpu.more}."
+        return f"{cpu.text} preparing data: store preprocessed data, simplify the preprocessing, or {cpu.more}."
     if _processors_idle(profile):
-        return f"{cpu.text}, so reading is slow: prefetch, use more workers, or move the data closer to the machine."
-    alone = ", as if one of them prepared all the data" if used < 2 * ONE_CORE else ""
+        return f"{cpu.text}, so reading is slow: prefetch, use more workers, or store the data closer (local disk)."
+    alone = ", as if a single core prepared all the data" if used < 2 * ONE_CORE else ""
     return (
-        f"The training uses {used:.1f} of {cores:g} cores{alone}: prepare data on more of them (parallel calls, more "
-        "workers), prefetch, or store prepared data."
+        f"The training uses {used:.1f} of {cores:g} CPU cores{alone}: preprocess data on more cores (parallel map "
+        "calls, more workers), prefetch batches, or store preprocessed data."
     )
 
 
 def _processors_idle(profile: Profile) -> bool:
-    """Whether the processors have time left, and not because a single core does all the work."""
+    """Whether the CPU is idle, although not because a single core prepares all the data."""
     cpu, used = cpu_use(profile), steady_mean(profile, "process_cores")
     return cpu is not None and used is not None and cpu.share < CPU_IDLE and used < ONE_CORE
 
 
 def _device(profile: Profile) -> str:
-    return "GPU" if profile.environment.framework_gpus else "processor"
+    return "GPU" if profile.environment.framework_gpus else "CPU"
 
 
 def _device_share(profile: Profile) -> float | None:
@@ -211,24 +216,24 @@ def _format_gain(factor: float) -> str:
 
 
 def find_underfed_gpu(profile: Profile) -> Causes:
-    """GPUs that idle although steps do not wait for data."""
+    """Finding for GPUs with low utilization although steps do not wait for data."""
     busy, share = _gpu_share(profile), input_share(profile)
     if busy is None or busy >= GPU_IDLE or share is None or share >= NEGLIGIBLE_WAIT:
         return
     count = len(_used_gpus(profile))
     who = "The GPU is" if count == 1 else f"The {count} GPUs are"
-    batch = "" if profile.batch_size is None else f" with {profile.batch_size / count:g} examples a step each"
+    batch = "" if profile.batch_size is None else f" with {profile.batch_size / count:g} examples per GPU and step"
     yield Diagnosis(
         "underfed-gpu",
         f"{who} {busy:.0%} busy{batch}, although steps wait for data only {share:.0%} of the time.",
-        "Use a larger batch, several steps per execution or compiled steps, or rent a smaller GPU.",
+        "Use a larger batch size, several steps per execution or compiled steps, or rent a smaller GPU.",
         "info",
         {"gpu_busy_share": busy, "gpus": float(count), "input_wait_share": share},
     )
 
 
 def find_gpu_memory(profile: Profile) -> Causes:
-    """GPU memory without room for a larger batch, or with room for a far larger one."""
+    """Finding for GPU memory that is nearly full, or so empty that a much larger batch fits."""
     whole = min((gpu.memory_bytes for gpu in profile.environment.gpus if gpu.memory_bytes), default=None)
     peak = profile.environment.peak_gpu_memory_bytes
     if not profile.environment.framework_gpus or not whole or not peak:
@@ -237,22 +242,22 @@ def find_gpu_memory(profile: Profile) -> Causes:
     used = f"The training uses {format_bytes(peak)} of the GPU's {format_bytes(whole)} at its peak ({share:.0%})"
     evidence = {"peak_gpu_memory_bytes": float(peak), "gpu_memory_bytes": float(whole)}
     if share >= GPU_MEMORY_FULL:
-        remedy = "A larger batch does not fit: use mixed precision, a smaller batch, or a GPU with more memory."
+        remedy = "To make room for a larger batch, use mixed precision or a GPU with more memory."
         yield Diagnosis("gpu-memory-full", f"{used}.", remedy, "info", evidence)
     elif share <= GPU_MEMORY_EMPTY:
         batch = _largest_batch(profile, peak, whole)
-        fits = f": a batch of about {batch:,} fits" if batch else ""
+        fits = f": a batch size of about {batch:,} fits" if batch else ""
         evidence |= {"batch_size_that_fits": float(batch)} if batch else {}
-        remedy = "Try a larger batch, or rent a GPU with less memory."
+        remedy = "Try a larger batch size, or rent a GPU with less memory."
         yield Diagnosis("gpu-memory-empty", f"{used}{fits}.", remedy, "info", evidence)
 
 
 def find_gpu_throttling(profile: Profile) -> Causes:
-    """GPUs whose clocks were reduced because of heat, power, or an unspecified one of the two."""
-    cooling, power = "Improve the cooling, or use another machine", "Raise the power limit if you may"
+    """Finding for GPUs whose clocks were reduced because of heat, power, or a cause that the GPU does not report."""
+    cooling, power = "Improve the cooling, or use another machine", "Raise the GPU's power limit if permitted"
     for cause, why, remedy in (
-        ("heat", "because of heat", f"{cooling}: times vary with the temperature."),
-        ("power", "because of power", f"{power}: otherwise these times are what the machine delivers."),
+        ("heat", "because of heat", f"{cooling}: step times vary with the temperature."),
+        ("power", "by its power limit", f"{power}: otherwise the measured step times are typical of this machine."),
         ("hardware", "by its hardware, because of heat or power,", f"{cooling} with a better power supply."),
     ):
         shares = {gpu: steady_mean(profile, f"gpu{gpu}_throttled_by_{cause}_share") for gpu in _used_gpus(profile)}
@@ -261,8 +266,8 @@ def find_gpu_throttling(profile: Profile) -> Causes:
             continue
         worst = max(slowed, key=lambda gpu: slowed[gpu])
         celsius = steady_mean(profile, f"gpu{worst}_temperature_celsius")
-        at = f" at {celsius:.0f} degrees" if cause != "power" and celsius is not None else ""
-        several = f"; {len(slowed)} GPUs in all" if len(slowed) > 1 else ""
+        at = f" at a mean of {celsius:.0f} degrees Celsius" if cause != "power" and celsius is not None else ""
+        several = f"; {len(slowed)} GPUs were slowed down in all" if len(slowed) > 1 else ""
         yield Diagnosis(
             "throttled",
             f"GPU {worst} was slowed down {why} in {slowed[worst]:.0%} of the samples{at}{several}.",
@@ -273,7 +278,7 @@ def find_gpu_throttling(profile: Profile) -> Causes:
 
 
 def _used_gpus(profile: Profile) -> list[int]:
-    """The GPUs in use: the busiest of the machine, as many as the framework uses."""
+    """Indexes of the GPUs in use: the busiest GPUs of the machine, as many as the framework uses."""
     count = profile.environment.framework_gpus
     if not count or profile.usage is None:
         return []
@@ -287,13 +292,16 @@ def _used_gpus(profile: Profile) -> list[int]:
 
 
 def _gpu_share(profile: Profile) -> float | None:
-    """The mean utilization of the GPUs in use."""
+    """Mean utilization of the GPUs in use, or None if unknown."""
     shares = [steady_mean(profile, f"gpu{gpu}_busy_share") or 0.0 for gpu in _used_gpus(profile)]
     return sum(shares) / len(shares) if shares else None
 
 
 def _largest_batch(profile: Profile, peak: int, whole: int) -> int | None:
-    """The batch size that fits, if all other memory grows in proportion to it; rounded down to two digits."""
+    """Largest batch size that fits into the GPU's ``whole`` memory, rounded down to two digits; None if unknown.
+
+    Assumes that the ``peak`` memory, except that of the parameters, is proportional to the batch size.
+    """
     setup = profile.setup
     if not setup.batch_size or setup.parameters is None:
         return None
@@ -305,23 +313,26 @@ def _largest_batch(profile: Profile, peak: int, whole: int) -> int | None:
     return int(batch) - int(batch) % int(10.0**digits)
 
 
-# -- processors --------------------------------------------------------------------------------------------------------
+# -- CPU ---------------------------------------------------------------------------------------------------------------
 
 
 def find_cpu_saturation(profile: Profile, threshold: float | None = None) -> Causes:
-    """Processors above the threshold. By default only where they do not do the computing."""
+    """Finding for CPU utilization above ``threshold``.
+
+    By default checked only if the training runs on a GPU or its steps wait for data.
+    """
     cpu = cpu_use(profile)
     if cpu is None or cpu.share <= (CPU_SATURATED if threshold is None else threshold):
         return
     waits = (input_share(profile) or 0.0) >= INPUT_BOUND
     if threshold is None and not profile.environment.framework_gpus and not waits:
         return
-    remedy = f"{cpu.more.capitalize()}, prepare data once, or end other programs."
+    remedy = f"{cpu.more.capitalize()}, store preprocessed data, or end other programs."
     yield Diagnosis("cpu-saturated", f"{cpu.text} during steady steps.", remedy, "info", cpu.evidence)
 
 
 def find_cpu_limit(profile: Profile) -> Causes:
-    """A training that uses all the cores that it may use, where the machine has more."""
+    """Finding for a training that uses all CPU cores it is allowed to use, although the machine has more."""
     cores, used = count_cores(profile), steady_mean(profile, "process_cores")
     throttled = steady_mean(profile, "container_throttled_share")
     limit = profile.usage.limits.container_cores if profile.usage else None
@@ -329,28 +340,28 @@ def find_cpu_limit(profile: Profile) -> Causes:
     if throttled is not None and limit is not None and throttled >= CPU_THROTTLED:
         yield Diagnosis(
             "cpu-limited",
-            f"The container may use {limit:g} cores and was throttled in {throttled:.0%} of the scheduler's periods.",
-            "Give the container more cores, or measure the machine without that limit.",
+            f"The container may use {limit:g} CPU cores and was throttled in {throttled:.0%} of the scheduler periods.",
+            "Give the container more CPU cores, or measure without the container's CPU limit.",
             "warning",
             {"container_cores": limit, "container_throttled_share": throttled},
         )
     elif cores and used is not None and all_cores and cores < all_cores and used >= QUOTA_USED * cores:
         yield Diagnosis(
             "cpu-limited",
-            f"The process may use {cores:g} of the machine's {all_cores} cores, and uses {used / cores:.0%} of that.",
-            f"Allow all cores (taskset, batch system, container), or price the machine as one of {cores:g} cores.",
+            f"The training may use {cores:g} of the machine's {all_cores} cores, with {used / cores:.0%} utilization.",
+            f"Allow all cores (taskset, batch system, container), or use the price of a machine with {cores:g} cores.",
             "info",
             {"usable_cores": float(cores), "cpu_cores": float(all_cores), "process_cores": used},
         )
 
 
 def find_noisy_neighbors(profile: Profile) -> Causes:
-    """Other work on the same cores: other programs, or other virtual machines on the same host."""
+    """Finding for CPU time taken by other programs, or by other virtual machines on the same host."""
     steal = steady_mean(profile, "steal_share")
     if steal is not None and steal >= STEAL:
         yield Diagnosis(
             "noisy-neighbour",
-            f"The host gave {steal:.0%} of the processors' time to other machines (steal time).",
+            f"The host gave {steal:.0%} of the CPU time to other virtual machines (steal time).",
             "Probe again at another time or on another machine of this type, or use a dedicated host.",
             "warning",
             {"steal_share": steal},
@@ -364,8 +375,8 @@ def find_noisy_neighbors(profile: Profile) -> Causes:
         pressure = steady_mean(profile, "cpu_pressure_share")
         yield Diagnosis(
             "noisy-neighbour",
-            f"Other programs took {others / cores:.0%} of the {cores} core{'s' * (cores != 1)} that the training may "
-            f"use, while these were {busy:.0%} busy.",
+            f"Other programs took {others / cores:.0%} of the {cores} CPU core{'s' * (cores != 1)} that the "
+            f"training may use, at a total utilization of {busy:.0%}.",
             "End the other programs, then probe again.",
             "warning",
             {"other_cores": others, "usable_cores": float(cores), "usable_cpu_share": busy}
@@ -375,19 +386,21 @@ def find_noisy_neighbors(profile: Profile) -> Causes:
 
 # -- memory and disks --------------------------------------------------------------------------------------------------
 
-_LESS_MEMORY = "Use less memory (smaller batch, less prefetching, fewer programs), or a machine with more."
+_LESS_MEMORY = "Use less memory (smaller batch, less prefetching, fewer programs), or a machine with more memory."
 
 
 def find_swapping(profile: Profile) -> Causes:
-    """Memory that is swapped while steps run."""
+    """Finding for memory that is swapped to disk while steps run."""
     rate = steady_mean(profile, "swap_bytes_per_second")
     if rate is not None and rate >= SWAP_BYTES_PER_SECOND:
-        message = f"The machine swapped {format_bytes(int(rate))} a second during steady steps."
+        message = (
+            f"The machine swapped {format_bytes(int(rate))} per second between memory and disk during steady steps."
+        )
         yield Diagnosis("swapping", message, _LESS_MEMORY, "warning", {"swap_bytes_per_second": rate})
 
 
 def find_full_memory(profile: Profile) -> Causes:
-    """Memory of the machine or of the container that is nearly used up."""
+    """Finding for a machine or container whose memory is nearly full."""
     free = steady_mean(profile, "memory_available_share")
     used = steady_mean(profile, "container_memory_share")
     pressure = steady_mean(profile, "memory_pressure_share") or 0.0
@@ -396,7 +409,7 @@ def find_full_memory(profile: Profile) -> Causes:
         message = f"Only {free:.0%} of the machine's memory was free during steady steps."
         evidence["memory_available_share"] = free
     elif used is not None and used > CONTAINER_MEMORY_FULL and pressure >= MEMORY_PRESSURE:
-        # A container's use includes cached files, which can be dropped. Pressure shows that memory is short.
+        # The memory of a container includes cached files, which can be dropped. Pressure shows that memory is short.
         waited = f"programs waited for memory {pressure:.0%} of the time"
         message = f"The container used {used:.0%} of its memory, and {waited}."
         evidence["container_memory_share"] = used
@@ -406,7 +419,7 @@ def find_full_memory(profile: Profile) -> Causes:
 
 
 def find_busy_disk(profile: Profile) -> Causes:
-    """A disk for which programs waited much of the time."""
+    """Finding for a disk on which programs waited much of the time."""
     pressure = steady_mean(profile, "io_pressure_share")
     if pressure is None or pressure < IO_PRESSURE:
         return
@@ -415,13 +428,16 @@ def find_busy_disk(profile: Profile) -> Causes:
         for whose in ("process", "disk")
     )
     if rate > 0 and own >= rate / 2:
-        part, remedy = "most", "Read and write less during steps (cache data, save less often), or use a faster disk."
+        part, remedy = (
+            "most",
+            "Read and write less in steps (cache data, save checkpoints rarely), or use a faster disk.",
+        )
     else:
         part, remedy = "little", "End other programs that use the disk, then probe again."
     yield Diagnosis(
         "disk-busy",
-        f"Programs waited for the disk {pressure:.0%} of the time during steady steps, at {format_bytes(int(rate))} a "
-        f"second, {part} of it by this training.",
+        f"Programs waited for the disk {pressure:.0%} of the time during steady steps. The disk moved "
+        f"{format_bytes(int(rate))} per second, {part} of it for this training.",
         remedy,
         "info",
         {"io_pressure_share": pressure, "disk_bytes_per_second": rate, "process_bytes_per_second": own},
@@ -432,7 +448,7 @@ def find_busy_disk(profile: Profile) -> Causes:
 
 
 def find_pauses(profile: Profile) -> Causes:
-    """Time without training between the steps of one epoch and those of the next."""
+    """Finding for long pauses between the last step of an epoch and the first step of the next."""
     boundaries = profile.timeline.boundaries
     between = [boundary.seconds for boundary in boundaries if not boundary.final]
     epoch = _epoch_seconds(profile)
@@ -440,23 +456,23 @@ def find_pauses(profile: Profile) -> Causes:
         return
     pause = statistics.median(between)
     if len(between) == 1:
-        # What happens once, such as the first saving of a model, is not a pause of every epoch.
+        # Work that happens once, such as the first saving of a model, is not a pause of every epoch.
         pause = min(boundary.seconds for boundary in boundaries)
     share = pause / (epoch + pause) if epoch + pause > 0 else 0.0
     if share < PAUSE_SHARE or pause < PAUSE_SECONDS:
         return
     yield Diagnosis(
         "slow-boundaries",
-        f"{format_seconds(pause)} without training pass between two epochs, {share:.0%} of an epoch's time.",
-        "Check what callbacks do at the end of an epoch, and disable tf.data's autotuning (options.autotune.enabled = "
-        "False).",
+        f"The training pauses for {format_seconds(pause)} between two epochs, {share:.0%} of the time of an epoch.",
+        "Shorten what callbacks do at the end of an epoch. With tf.data, disable autotuning "
+        "(options.autotune.enabled = False).",
         "info",
         {"boundary_seconds": pause, "epoch_seconds": epoch, "boundary_share": share},
     )
 
 
 def find_growth(profile: Profile) -> Causes:
-    """Epochs that take longer and longer."""
+    """Finding for epoch times that keep increasing."""
     seconds = [epoch.seconds for epoch in profile.timeline.epochs if epoch.complete][1:]
     if len(seconds) < MIN_EPOCHS - 1:
         return
@@ -467,16 +483,16 @@ def find_growth(profile: Profile) -> Causes:
         return
     yield Diagnosis(
         "slowing-down",
-        f"Epochs take longer and longer: {format_seconds(seconds[0])} for the second, {format_seconds(seconds[-1])} "
-        f"for the last of {len(seconds) + 1}, {growth:.0%} more.",
-        "Look for data, logs or memory that grow during the training: an estimate from early epochs is too low.",
+        f"Epoch times keep increasing: the second epoch took {format_seconds(seconds[0])}, the last of "
+        f"{len(seconds) + 1} epochs {format_seconds(seconds[-1])}, {growth:.0%} more.",
+        "Find the data, logs or memory that grow during the training. An estimate from early epochs is too low.",
         "warning",
         {"second_epoch_seconds": seconds[0], "last_epoch_seconds": seconds[-1], "growth_share": growth},
     )
 
 
 def _epoch_seconds(profile: Profile) -> float | None:
-    """The time of an epoch, steps and validation together."""
+    """Seconds of an epoch, including its validation; None if unknown."""
     timeline = profile.timeline
     whole = [epoch.seconds for epoch in timeline.epochs if epoch.complete]
     steady, steps = timeline.steps.steady_seconds, profile.steps_per_epoch
@@ -494,36 +510,36 @@ def _epoch_seconds(profile: Profile) -> float | None:
 
 
 def input_share(profile: Profile) -> float | None:
-    """The share of the time that steps waited for data, or None if unknown."""
+    """Share of the step time spent waiting for data, or None if unknown."""
     wait = profile.timeline.input_wait
     return None if wait is None or not wait.wall_seconds else wait.share
 
 
 def steady_mean(profile: Profile, quantity: str) -> float | None:
-    """The mean of a quantity over the steady steps, or None if it was sampled too briefly."""
+    """Mean of a usage quantity over the steady steps, or None if it was sampled too briefly."""
     summary = None if profile.usage is None else profile.usage.summary(quantity)
     return None if summary is None or summary.seconds < MIN_SAMPLED_SECONDS else summary.mean
 
 
 def usable_cores(profile: Profile) -> int | None:
-    """The cores that the process may run on."""
+    """Number of CPU cores that the process may run on, or None if unknown."""
     limits = None if profile.usage is None else profile.usage.limits
     return (limits.cores if limits else None) or profile.environment.usable_cores or profile.environment.cpu_cores
 
 
 def container_cores(profile: Profile) -> float | None:
-    """The CPU quota of the container in cores, or None if it does not restrict the usable cores."""
+    """CPU quota of the container in cores, or None if it does not restrict the usable cores."""
     limit, cores = None if profile.usage is None else profile.usage.limits.container_cores, usable_cores(profile)
     return limit if limit is not None and (cores is None or limit < cores) else None
 
 
 def count_cores(profile: Profile) -> float | None:
-    """The cores that the process may keep busy at once: its quota or its usable cores."""
+    """Number of CPU cores that the process can keep busy at once: the container's quota or the usable cores."""
     return container_cores(profile) or usable_cores(profile)
 
 
 class CpuUse(NamedTuple):
-    """CPU utilization in steady steps: a share, as text, its evidence, and how to get more cores."""
+    """CPU utilization during steady steps: ``share``, ``text``, evidence, and how to get ``more`` cores."""
 
     share: float
     text: str
@@ -534,15 +550,15 @@ class CpuUse(NamedTuple):
 def cpu_use(profile: Profile) -> CpuUse | None:
     """CPU utilization of the cores that the process may use, or None if it was not sampled.
 
-    A container's quota counts where it is lower: it can be used up while most cores idle.
+    If the container has a lower CPU quota, the utilization of the quota: it can be used up while most cores idle.
     """
     limit, used = container_cores(profile), steady_mean(profile, "process_cores")
     if limit is not None and used is not None:
         share = min(1.0, used / limit)
-        text = f"The container's {limit:g} core{' is' if limit == 1 else 's are'} {share:.0%} busy"
+        text = f"The container's {limit:g} CPU core{' is' if limit == 1 else 's are'} {share:.0%} busy"
         return CpuUse(share, text, {"process_cores": used, "container_cores": limit}, "give the container more cores")
     seen = steady_mean(profile, "usable_cpu_share")
     if limit is not None or seen is None:
         return None
-    text = f"The processors are {seen:.0%} busy"
-    return CpuUse(seen, text, {"usable_cpu_share": seen}, "take a machine with more cores")
+    text = f"The CPU is {seen:.0%} busy"
+    return CpuUse(seen, text, {"usable_cpu_share": seen}, "use a machine with more CPU cores")

@@ -1,4 +1,5 @@
-"""Measure: probes that watch a training and leave a profile. The only package that uses a training framework.
+"""Probes, which measure a training, inference or a data transfer and write a record.
 
-A probe runs inside the user's training, so importing one loads nothing that it does not need.
+Only this package uses a training framework. A probe runs inside the user's program, so importing a probe imports only
+the modules that it needs.
 """

@@ -1,6 +1,6 @@
-"""The quantities that are sampled: of the machine and this process, of its container, and of NVIDIA GPUs.
+"""Readers of the sampled usage quantities: of the machine and this process, of its container, and of NVIDIA GPUs.
 
-A reader omits what the system, the container or the driver does not report.
+A reader omits quantities that the operating system, the container or the driver does not report.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from vmselect.probe.environment import open_nvml, query_nvml, usable_cores
 PRESSURE = Path("/proc/pressure")
 
 LISTING_SHARE = 0.001
-"""Share of the time that may go into listing child processes, the only query that takes milliseconds."""
+"""Largest share of the time to spend on listing child processes, the only query that takes milliseconds."""
 
 START_TOLERANCE_SECONDS = 1.0
-"""A process that began this much earlier is older than the reader: systems report starts in whole seconds."""
+"""A process counts as older than the reader if it started this much earlier, as start times can be whole seconds."""
 
 MAX_SINGLE_CORES = 512
 
 CoreTimes = tuple[float, float, float]
-"""Seconds that a core was busy, idle, or taken by the host (steal)."""
+"""Seconds in which a CPU core was busy, was idle, and was taken by the host (steal time)."""
 
 
 class MachineReader:
-    """Reads the machine. Rates are per second since the previous reading.
+    """Reads usage quantities of the machine and of this process. Rates are means since the previous reading.
 
-    The work of child processes (data loaders) counts as the process's own.
+    The CPU time of child processes (data loader workers) is added to that of this process.
     """
 
     def __init__(self) -> None:
@@ -44,16 +44,16 @@ class MachineReader:
         self._children: set[Any] = set()
         self._list_again = 0.0
         self._times: dict[Any, tuple[float, float]] = {}
-        """CPU time of this process and its children at the last reading: their own, and of children they waited for."""
+        """CPU time of each process at the last reading: its own, and that of children it waited for."""
         self._worked = self._missing = 0.0
-        # Where a container hides its counters, psutil would warn in the middle of a training.
+        # If a container hides the counters of swapping, psutil would print a warning during the training.
         root = getattr(psutil, "PROCFS_PATH", None)
         self._counts_swap = root is None or Path(root, "vmstat").is_file()
         self._pressures: tuple[str, ...] = ("cpu", "io", "memory")
         self._before = self._count_cores(), self._count_work(), self._count_totals()[1]
 
     def read(self, seconds: float) -> dict[str, float]:
-        """Every quantity now, ``seconds`` after the previous reading."""
+        """Current values of all quantities by name, ``seconds`` after the previous reading."""
         cores, worked, totals = self._before
         cores_now, worked_now, (values, totals_now) = self._count_cores(), self._count_work(), self._count_totals()
         self._before = cores_now, worked_now, totals_now
@@ -78,7 +78,7 @@ class MachineReader:
         ]
 
     def _count_totals(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Levels, and what is counted since the start, by the name of its rate."""
+        """Current levels by name, and totals since the start of the machine by the name of their rate."""
         levels, totals = {}, {}
         swap = self._query("swap_memory") if self._counts_swap else None
         if swap is not None:
@@ -106,10 +106,10 @@ class MachineReader:
         return levels, totals
 
     def _count_work(self) -> float:
-        """CPU seconds of this process and its children; never decreases.
+        """CPU seconds of this process and its children, a count that never decreases.
 
-        When a process has waited for a child, the child's time is added to the parent's. This includes the time since
-        the child was last seen, and that of children that were never seen.
+        When a process has waited for an ended child, the operating system adds the child's CPU time to the parent's.
+        This includes time after the last reading of the child, and the time of children that were never read.
         """
         self._list_children()
         before, self._times = self._times, {}
@@ -160,13 +160,13 @@ class MachineReader:
             "usable_cpu_share": usable_share,
             "steal_share": sum(shares[core][1] for core in usable) / len(usable),
             "process_cores": process_cores,
-            # Below zero when a child is found late: its work was counted as others' before. The mean is right.
+            # Negative when a child process is found late: its work was counted as that of others. The mean is right.
             "other_cores": usable_share * len(usable) - process_cores,
             **{f"core{core}_share": shares[core][0] for core in list(shares)[:MAX_SINGLE_CORES]},
         }
 
     def _query(self, function: str, owner: Any = None) -> Any:
-        """The result of a psutil function, or None where the system does not support it."""
+        """Result of a psutil function, or None if the operating system does not support it."""
         try:
             return getattr(owner or self._psutil, function)()
         except (AttributeError, OSError, RuntimeError, self._psutil.Error):
@@ -174,9 +174,9 @@ class MachineReader:
 
 
 def has_children() -> bool | None:
-    """Whether this process has children that it has not waited for; None if unknown.
+    """Whether this process has child processes that it has not waited for; None if unknown.
 
-    The query leaves the state of the children as it is, so that a later wait still succeeds.
+    The query does not change the state of the children, so a later wait for them still succeeds.
     """
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -188,7 +188,10 @@ def has_children() -> bool | None:
 
 
 def read_pressure(file: Path) -> float | None:
-    """Microseconds since the start of the machine in which a program waited for this resource; None if unknown."""
+    """Microseconds since the start of the machine in which any program waited for a resource; None if unknown.
+
+    ``file`` is the resource's file of Linux pressure stall information.
+    """
     try:
         line = file.read_text(encoding="ascii").partition("\n")[0]
         return float(line.rpartition("total=")[2])
@@ -197,19 +200,19 @@ def read_pressure(file: Path) -> float | None:
 
 
 NO_LIMIT_BYTES = 2**60
-"""Control groups of version 1 write "no limit" as a number near the largest there is."""
+"""A memory limit from this size on means "no limit": control groups of version 1 report a number near 2**63."""
 
 
 class ContainerReader:
-    """Limits of this process's control groups, version 1 or 2, and how much of them is used.
+    """Reads the CPU and memory limits of this process's control groups (version 1 or 2), and their used share.
 
-    The limits of all parent groups apply as well, so the smallest counts.
+    The limits of all parent groups apply as well, so the smallest limit is used.
     """
 
     def __init__(self, *, mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> None:
         self._mount = mount
         self._groups: dict[str, str] = {}
-        """Controller to group of this process; version 2 has the empty name."""
+        """Maps each controller to the path of this process's group. The controller of version 2 is named ''."""
         for line in _read(membership).splitlines():
             controllers, _, path = line.partition(":")[2].partition(":")
             for controller in controllers.split(","):
@@ -220,7 +223,7 @@ class ContainerReader:
         self._throttled = self._count_throttled()
 
     def read(self, seconds: float) -> dict[str, float]:
-        """The share of the memory limit that is used, and of the scheduler's periods that were throttled."""
+        """Used share of the memory limit, and share of the scheduler periods with CPU throttling, by name."""
         values = {}
         used = _read_number(self._memory_file) if self._memory_file is not None else None
         if self.memory_bytes and used is not None:
@@ -238,7 +241,7 @@ class ContainerReader:
         return values
 
     def _folders(self, controller: str) -> Iterator[Path]:
-        """The folders of this process's group and its parents; the mount where the group is not visible."""
+        """Folders of this process's group and of its parent groups, or only the root if the group is not visible."""
         path = self._groups.get(controller)
         root = self._mount / controller
         if path is None:
@@ -274,9 +277,9 @@ class ContainerReader:
         return (None, None) if smallest is None else (int(smallest[0]), smallest[1])
 
     def _count_throttled(self) -> dict[Path, tuple[float, float]]:
-        """Scheduler periods of each group, and those in which it was throttled.
+        """Number of scheduler periods, and of those with throttling, for each control group's file.
 
-        The throttled time is not used: it is the sum over all cores.
+        The throttled time is not used, because it is summed over all CPU cores.
         """
         counts = {}
         for file in self._stat_files:
@@ -304,19 +307,19 @@ def _read_number(file: Path) -> float | None:
 
 
 HEAT = 0x20 | 0x40
-"""Bits of NVML's reasons for reduced clocks that mean heat: slowed in software, in hardware."""
+"""Bits in NVML's reasons for reduced clocks that mean heat: slowdown by software, by hardware."""
 POWER = 0x04 | 0x80
-"""Those that mean power: the power cap, the power brake."""
+"""Bits that mean power: the power cap, the power brake."""
 HARDWARE, HARDWARE_CAUSES = 0x08, HEAT | 0x80
-"""The slowdown by the hardware, and the bits that state its cause."""
+"""Bit of a slowdown by the hardware, and the bits that state its cause."""
 
 LOST_GPU = ("NVMLError_GpuIsLost", "NVMLError_Uninitialized", "NVMLError_InvalidArgument", "NVMLError_NotFound")
 
 
 class GpuReader:
-    """Reads every NVIDIA GPU of the machine through its driver (NVML) until :meth:`close`.
+    """Reads the utilization, memory and clocks of every NVIDIA GPU of the machine through its driver (NVML).
 
-    A counter that a GPU does not support is not read again. A GPU that is lost is skipped.
+    Quantities that a GPU does not support are not read again. GPUs that the driver reports as lost are skipped.
     """
 
     def __init__(self) -> None:
@@ -329,7 +332,7 @@ class GpuReader:
                 self._gpus[index] = gpu
 
     def read(self, seconds: float) -> dict[str, float]:
-        """Every quantity of every GPU now."""
+        """Current values of all quantities of all GPUs, by name."""
         values: dict[str, float] = {}
         for index in list(self._gpus):
             for name, query in _GPU_QUERIES.items():
@@ -347,7 +350,7 @@ class GpuReader:
         return values
 
     def close(self) -> None:
-        """Release the driver; later readings are empty."""
+        """Release the driver. Later readings are empty."""
         if self._nvml is not None:
             query_nvml(self._nvml, "nvmlShutdown")
         self._nvml, self._gpus = None, {}
@@ -366,7 +369,7 @@ class GpuReader:
 
 
 def _query_either(nvml: Any, gpu: Any, name: str, other: str, *arguments: Any) -> Any:
-    """The result of a function with two names, of which a driver may know only one."""
+    """Result of the NVML function ``name``, or of ``other``, its name in other versions of the driver."""
     try:
         return getattr(nvml, name)(gpu, *arguments)
     except (AttributeError, nvml.NVMLError) as error:

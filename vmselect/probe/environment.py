@@ -1,7 +1,7 @@
 """Facts about the machine, the framework, the model, the cloud and the start of the process.
 
-Nothing here imports a framework: the training has imported the one that it uses. Facts that a system or a version of a
-framework does not provide are None.
+This module imports no framework: it reads the framework that the training has imported. Facts that the operating
+system or this version of the framework does not provide are None.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ PACKAGES = ("keras", "tensorflow", "jax", "jaxlib", "torch", "numpy")
 
 DMI_FOLDER = Path("/sys/class/dmi/id")
 METADATA_URL = "http://169.254.169.254"
-"""The same address on AWS, Azure and Google Cloud."""
+"""Address of the metadata service, the same on AWS, Azure and Google Cloud."""
 METADATA_SECONDS = 1.0
 AZURE_ASSET_TAG = "7783-7084-3265-9085-8269-3286-77"
-"""Identifies an Azure VM among Hyper-V machines."""
+"""Asset tag that distinguishes Azure VMs from other Hyper-V machines."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _EC2_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
@@ -41,7 +41,7 @@ Answer = TypeVar("Answer")
 
 
 def attempt(ask: Callable[[], Answer]) -> Answer | None:
-    """The result of ``ask``, or None where this version of the framework does not provide it."""
+    """Result of calling ``ask``, or None if this version of the framework does not support the call."""
     try:
         return ask()
     except (AttributeError, TypeError, ValueError, KeyError, IndexError, RuntimeError):
@@ -52,7 +52,7 @@ def attempt(ask: Callable[[], Answer]) -> Answer | None:
 
 
 def read_machine() -> dict[str, Any]:
-    """The hardware fields of a profile's environment."""
+    """Hardware fields of a profile's environment."""
     import psutil
 
     return {
@@ -66,7 +66,7 @@ def read_machine() -> dict[str, Any]:
 
 
 def read_cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
-    """The name of the processor."""
+    """Model name of the CPU, or None if unknown."""
     try:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux
@@ -79,14 +79,14 @@ def read_cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
 
 
 def usable_cores() -> frozenset[int]:
-    """The cores that this process may run on, which can be fewer than the machine has."""
+    """IDs of the CPU cores that this process may use, which can be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))
 
 
 def read_peak_memory() -> int | None:
-    """The peak main memory of this process so far, in bytes."""
+    """Peak main memory (RAM) of this process so far in bytes, or None if unknown."""
     try:
         import resource
     except ImportError:
@@ -96,7 +96,7 @@ def read_peak_memory() -> int | None:
 
 
 def open_nvml() -> Any:
-    """NVIDIA's management library, initialized; None where the library or the driver is missing."""
+    """NVIDIA's management library (NVML), initialized; None if the library or the driver is missing."""
     try:
         import pynvml
     except ImportError:
@@ -109,7 +109,7 @@ def open_nvml() -> Any:
 
 
 def query_nvml(pynvml: Any, function: str, *arguments: Any) -> Any:
-    """The result of an NVML function, or None: virtual GPUs and old drivers do not support all of them."""
+    """Result of an NVML function, or None if a virtual GPU or an old driver does not support it."""
     try:
         return getattr(pynvml, function)(*arguments)
     except (pynvml.NVMLError, AttributeError, OSError):
@@ -117,7 +117,7 @@ def query_nvml(pynvml: Any, function: str, *arguments: Any) -> Any:
 
 
 def read_gpus() -> tuple[Gpu, ...]:
-    """Every NVIDIA GPU of the machine as its driver describes it."""
+    """All NVIDIA GPUs of the machine, as described by their driver."""
     pynvml = open_nvml()
     if pynvml is None:
         return ()
@@ -154,7 +154,7 @@ def _text(value: Any) -> str | None:
 
 
 def read_framework(model: Any, backend: str | None = None) -> dict[str, Any]:
-    """The software fields of a profile's environment; ``backend`` where the caller knows what trains."""
+    """Software fields of a profile's environment. ``backend`` is the framework that trains; by default detected."""
     backend = backend or backend_name()
     worker_index, workers = read_worker(model, backend)
     jit = getattr(model, "jit_compile", None)
@@ -173,9 +173,9 @@ def read_framework(model: Any, backend: str | None = None) -> dict[str, Any]:
 
 
 def backend_name() -> str | None:
-    """Name of Keras' backend, or of the framework that a hand-written loop has loaded.
+    """Name of Keras' backend, or without Keras of the imported framework; None if unknown.
 
-    A program may have Keras and TensorFlow loaded and train with neither: torch's loggers load them.
+    It may not be the framework that trains: the loggers of torch import Keras and TensorFlow.
     """
     keras = sys.modules.get("keras")
     name = attempt(lambda: str(keras.backend.backend())) if keras is not None else None
@@ -183,7 +183,7 @@ def backend_name() -> str | None:
 
 
 def read_versions() -> dict[str, str]:
-    """Versions of Python and of the loaded frameworks."""
+    """Versions of Python and of the imported frameworks, by package."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         version = getattr(sys.modules.get(package), "__version__", None)
@@ -193,7 +193,7 @@ def read_versions() -> dict[str, str]:
 
 
 def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:
-    """Index of this process among the workers of a distributed training, and their number; the chief has 0."""
+    """Index of this process among the workers of a distributed training (0 is the chief), and number of workers."""
     found = attempt(lambda: _read_cluster(model.distribute_strategy.cluster_resolver))
     if found is not None:
         return found
@@ -213,13 +213,13 @@ def _read_cluster(resolver: Any) -> tuple[int, int] | None:
     counts = {job: cluster.num_tasks(job) for job in cluster.jobs if job in ("chief", "worker")}
     if not counts or resolver.task_type not in counts:
         return None
-    # A "chief" comes before the workers; without one, worker 0 is the chief.
+    # A "chief" precedes the workers. Without a "chief", worker 0 is the chief.
     before = counts.get("chief", 0) if resolver.task_type == "worker" else 0
     return before + int(resolver.task_id), sum(counts.values())
 
 
 def count_replicas(model: Any, backend: str | None = None) -> int:
-    """Number of devices that share every batch."""
+    """Number of devices among which each batch is divided."""
     replicas = attempt(lambda: int(model.distribute_strategy.num_replicas_in_sync))
     if replicas is None and (backend or backend_name()) == "torch":
         replicas = read_worker(model, backend)[1]
@@ -231,10 +231,11 @@ def count_replicas(model: Any, backend: str | None = None) -> int:
 
 
 def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
-    """How many workers contribute their own batch to every step, and how many count examples separately.
+    """Number of workers that contribute a batch of their own to each step, and of those that count examples separately.
 
-    TensorFlow's strategies get the batch of all workers and split it. JAX' workers contribute a batch each, unless
-    Keras splits a dataset for them, and count together. torch's contribute a batch each and count only their own.
+    TensorFlow's strategies split one batch among all workers. On JAX each worker contributes a batch, unless Keras
+    splits the dataset, and the count covers the examples of all workers. On torch each worker contributes a batch and
+    counts only its own examples.
     """
     if workers == 1 or backend not in ("jax", "torch"):
         return 1, 1
@@ -244,7 +245,7 @@ def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
 
 
 def count_framework_gpus(backend: str | None = None) -> int | None:
-    """GPUs that the framework uses in this process."""
+    """Number of GPUs that the framework uses in this process, or None if unknown."""
     name = backend or backend_name() or ""
     framework: Any = sys.modules.get(name)
     counts: dict[str, Callable[[], int]] = {
@@ -257,7 +258,7 @@ def count_framework_gpus(backend: str | None = None) -> int | None:
 
 
 def read_peak_gpu_memory(backend: str | None = None) -> int | None:
-    """The peak memory of the framework on one GPU so far, in bytes."""
+    """Peak memory that the framework used on one GPU so far in bytes, or None if unknown or without a GPU."""
     if not count_framework_gpus(backend):
         return None
     name = backend or backend_name() or ""
@@ -271,7 +272,7 @@ def read_peak_gpu_memory(backend: str | None = None) -> int | None:
 
 
 def synchronize_devices(model: Any = None) -> None:
-    """Wait until the device has finished all work; torch's device too, whichever backend Keras uses."""
+    """Wait until the device has finished all work of Keras' backend, and of torch whatever the backend is."""
     jax, torch, tensorflow = (sys.modules.get(name) for name in ("jax", "torch", "tensorflow"))
     name = backend_name()
     if torch is not None and torch.cuda.is_initialized():
@@ -287,7 +288,7 @@ def synchronize_devices(model: Any = None) -> None:
 
 
 def name_model(model: Any) -> str | None:
-    """The model's name, without the number that Keras adds when a program builds the same kind of model again."""
+    """Name of the model, without the number that Keras appends when a program builds several models of a class."""
     name = getattr(model, "name", None)
     if not isinstance(name, str) or not name:
         return None
@@ -296,14 +297,14 @@ def name_model(model: Any) -> str | None:
 
 
 def count_parameters(model: Any) -> int | None:
-    """The number of parameters, or None before the model is built."""
+    """Number of parameters of the model, or None before the model is built."""
     if not getattr(model, "built", False) or not hasattr(model, "count_params"):
         return None
     return int(model.count_params())
 
 
 def describe_structure(model: Any) -> str | None:
-    """A digest of the model's layers, their weights and which of them are trained; None before it is built."""
+    """Hash of the classes, weight shapes and trainable flags of the model's layers; None before it is built."""
     if not getattr(model, "built", False):
         return None
     layers = attempt(
@@ -316,10 +317,10 @@ def describe_structure(model: Any) -> str | None:
 
 
 def count_examples(model: Any, *, steps: int | None = None) -> int | None:
-    """Examples that the model has seen since its metrics were last reset, ``steps`` ago if known.
+    """Number of examples that the model has processed since its metrics were reset, ``steps`` steps ago if known.
 
-    Keras weighs each batch's loss by its number of examples, so its running mean of the loss has counted them.
-    None when the model keeps no such count (a custom training step), or may have counted batches.
+    Keras weights the loss of each batch by its number of examples, so its running mean of the loss counts examples.
+    None if the model has no such count (a custom training step), or may have counted batches instead of examples.
     """
     count = getattr(getattr(model, "_loss_tracker", None), "count", None)
     value = None if count is None else attempt(lambda: float(_read_variable(model, count)))
@@ -329,7 +330,7 @@ def count_examples(model: Any, *, steps: int | None = None) -> int | None:
 
 
 def _read_variable(model: Any, variable: Any) -> Any:
-    # On JAX, values inside an epoch live in the trainer's state: reading the variable would force a costly sync.
+    # On JAX, current values are in the trainer's state during an epoch: reading the variable would force a costly sync.
     state = getattr(model, "_jax_state", None)
     if state and not getattr(model, "_jax_state_synced", True):
         for own, value in zip(model.metrics_variables, state["metrics_variables"], strict=True):
@@ -339,13 +340,13 @@ def _read_variable(model: Any, variable: Any) -> Any:
 
 
 def count_validation_batches(model: Any) -> int | None:
-    """Batches in the validation that ``fit`` is running, where its data has a known length."""
+    """Number of batches in the validation that ``fit`` is running, or None if unknown."""
     batches = attempt(lambda: model._eval_epoch_iterator.num_batches)
     return batches if isinstance(batches, int) and batches > 0 else None
 
 
 def length_of(data: Any) -> int | None:
-    """The length of data or of a loader; None if empty or unknown."""
+    """Length of a dataset or data loader, or None if it is empty or has no length."""
     try:
         return len(data) or None
     except (TypeError, AttributeError):
@@ -358,9 +359,9 @@ def length_of(data: Any) -> int | None:
 def locate(*, instance_type: str | None = None, region: str | None = None) -> Placement:
     """Instance type, region and cloud of this machine, each with its source.
 
-    The sources, in this order: the caller, the environment variables ``VMSELECT_INSTANCE_TYPE`` and
+    The sources, in order of precedence: the arguments, the environment variables ``VMSELECT_INSTANCE_TYPE`` and
     ``VMSELECT_REGION``, the firmware (DMI), and the cloud's metadata service. The service is queried only if the
-    firmware identifies a cloud, so that no other machine sends a packet.
+    firmware identifies a cloud, so that a machine outside the clouds sends no request.
     """
     from vmselect.records.record import Fact, Placement
 
@@ -371,7 +372,7 @@ def locate(*, instance_type: str | None = None, region: str | None = None) -> Pl
     if kind is None and cloud == "aws" and _EC2_TYPE.fullmatch(firmware.get("product_name", "")):
         kind = Fact(value=firmware["product_name"], source="dmi")
     if cloud is not None and (kind is None or place is None):
-        # What answers at that address is not trusted to be a name.
+        # The response is not trusted to be a valid name.
         names = {
             fact: Fact(value=value, source="metadata")
             for fact, value in query_metadata(cloud).items()
@@ -390,7 +391,7 @@ def _given(value: str | None, source: str) -> Fact | None:
 
 
 def read_dmi() -> dict[str, str]:
-    """The firmware's facts that identify a cloud; absent in containers and on other systems."""
+    """Firmware fields (DMI) that identify a cloud, by name; empty in containers and on systems other than Linux."""
     facts: dict[str, str] = {}
     for name in ("sys_vendor", "bios_vendor", "bios_version", "product_name", "chassis_asset_tag"):
         try:
@@ -402,7 +403,7 @@ def read_dmi() -> dict[str, str]:
 
 
 def name_cloud(firmware: Mapping[str, str]) -> str | None:
-    """The cloud with these facts in its firmware: aws, azure, gcp, or None."""
+    """Name of the cloud that these firmware fields identify: 'aws', 'azure', 'gcp', or None."""
     if firmware.get("sys_vendor") == "Amazon EC2" or "amazon" in firmware.get("bios_version", "").lower():
         return "aws"  # the second holds for the older Xen machines
     if firmware.get("chassis_asset_tag") == AZURE_ASSET_TAG:
@@ -413,7 +414,7 @@ def name_cloud(firmware: Mapping[str, str]) -> str | None:
 
 
 def query_metadata(cloud: str) -> dict[str, Any]:
-    """The answers of the cloud's metadata service, queried for at most a second altogether."""
+    """Instance type and region from the cloud's metadata service, as far as received within a second."""
     answers: dict[str, Any] = {}
 
     def query() -> None:
@@ -421,9 +422,9 @@ def query_metadata(cloud: str) -> dict[str, Any]:
             for fact, answer in _query_service(cloud):
                 answers[fact] = answer
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
-            return  # no service, or an unexpected answer: earlier answers are kept
+            return  # no service, or an unexpected response: earlier responses are kept
 
-    # The timeout of a socket applies to each read; joining a thread limits all of them together.
+    # The timeout of a socket applies to each read. Joining the thread limits the time of all reads together.
     thread = threading.Thread(target=query, name="vmselect-metadata", daemon=True)
     thread.start()
     thread.join(METADATA_SECONDS)
@@ -431,13 +432,13 @@ def query_metadata(cloud: str) -> dict[str, Any]:
 
 
 def _request(path: str, headers: Mapping[str, str], method: str = "GET") -> str:
-    """A plain request to the metadata service, without proxy or redirect."""
+    """Response of the metadata service to an HTTP request, without proxy or redirect."""
     connection = http.client.HTTPConnection(urlsplit(METADATA_URL).netloc, timeout=METADATA_SECONDS)
     try:
         connection.request(method, path, headers=dict(headers))
         response = connection.getresponse()
         if response.status != 200:
-            raise ValueError(f"status {response.status}")
+            raise ValueError(f"The metadata service returned HTTP status {response.status}.")
         return response.read(100_000).decode("utf-8").strip()
     finally:
         connection.close()
@@ -455,7 +456,7 @@ def _query_service(cloud: str) -> Iterator[tuple[str, Any]]:
         yield "region", machine["location"]
     else:
         headers = {"Metadata-Flavor": "Google"}
-        # The answers read "projects/1234/machineTypes/n1-standard-4" and "projects/1234/zones/us-central1-a".
+        # The responses read "projects/1234/machineTypes/n1-standard-4" and "projects/1234/zones/us-central1-a".
         yield "instance_type", _request("/computeMetadata/v1/instance/machine-type", headers).rpartition("/")[2]
         yield "region", _request("/computeMetadata/v1/instance/zone", headers).rpartition("/")[2].rpartition("-")[0]
 
@@ -469,10 +470,9 @@ _token: tuple[int, str] | None = None
 
 
 def mark_start() -> None:
-    """Mark where the program's own work begins, so that initialization counts from this line.
+    """Mark the start of initialization: the next training's initialization time counts from this call.
 
-    Needed where the start of the process is not the start of the program (in a notebook), or where a process trains
-    more than once. It applies to the next training.
+    Call it if the program does not begin with the process (in a notebook), or if a process trains more than once.
 
     >>> mark_start()
     """
@@ -481,9 +481,9 @@ def mark_start() -> None:
 
 
 def take_initialization() -> tuple[float, InitSource] | None:
-    """Seconds of initialization until now and where they count from; None if unknown.
+    """Seconds of initialization until now, and the event from which they count; None if unknown.
 
-    Only the first training of a process began with the process, so this also counts the training that begins.
+    Each call counts as the start of a training: only for the first training does initialization begin with the process.
     """
     global _marked_ns, _marked_before, _fits
     marked = _marked_before = _marked_ns
@@ -498,13 +498,13 @@ def take_initialization() -> tuple[float, InitSource] | None:
 
 
 def give_back_initialization() -> None:
-    """Undo :func:`take_initialization` after what turned out not to be a training."""
+    """Undo :func:`take_initialization` after a call that turned out not to be a training."""
     global _marked_ns, _fits
     _marked_ns, _fits = _marked_before, max(0, _fits - 1)
 
 
 def number_fit() -> tuple[int, str]:
-    """The number of the training that began last in this process, and a unique name of the process."""
+    """Number of the training that began last in this process, counted from 1, and a unique name of the process."""
     global _token
     if _token is None or _token[0] != os.getpid():  # a forked child is another process
         _token = os.getpid(), secrets.token_hex(4)
@@ -512,18 +512,18 @@ def number_fit() -> tuple[int, str]:
 
 
 def in_notebook() -> bool:
-    """Whether the program runs interactively: a notebook, IPython, or Python's own prompt."""
+    """Whether the program runs interactively: in a notebook, IPython, or Python's prompt."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return hasattr(sys, "ps1") or (shell is not None and shell() is not None)
 
 
 def process_age_seconds(stat: Path = Path("/proc/self/stat")) -> float | None:
-    """Seconds since this process was created.
+    """Seconds since this process was created, or None if unknown.
 
-    On Linux the kernel's own count is exact to 10 ms, while a start time by the wall clock can be a second off.
+    On Linux the kernel's count is accurate to 10 ms, while a start time by the wall clock can be off by a second.
     """
     try:
-        # The command's name may hold spaces and brackets: count the fields after its last bracket.
+        # The name of the command may contain spaces and brackets: count the fields after its last bracket.
         started = int(stat.read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
     except (OSError, IndexError, ValueError, AttributeError):

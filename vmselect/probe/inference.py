@@ -1,4 +1,4 @@
-"""Probes of inference: a callback for ``model.predict`` and ``model.evaluate``, and a load on any function."""
+"""Probes of inference: a callback for Keras' ``predict`` and ``evaluate``, and a load generator for any function."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MAX_CLIENTS = 1_000
 
 
 def build_calls(tally: CallTally) -> Calls:
-    """The calls of a load. First calls whose service times differ from the later ones are warm-up."""
+    """Measured calls of a load for a record. First calls whose service times differ from later calls are warm-up."""
     readings = tally.readings()
-    # All of the first calls are kept. The sample of later ones has no information on the start.
+    # All of the first calls are kept. The random sample of later calls contains no information on the warm-up.
     sampled = (position for position, reading in enumerate(readings) if reading.number != position)
     first = readings[: next(sampled, len(readings))]
-    # By service time per item: waiting in a queue is not warming up.
+    # Warm-up is detected by service time per item, which excludes the time in the queue.
     warmup = detect_warmup([reading.service_ns / reading.items for reading in first])
     warm, steady = readings[:warmup], readings[warmup:]
     total = tally.calls - warmup
@@ -64,7 +64,7 @@ def build_calls(tally: CallTally) -> Calls:
 
 
 def describe(record: InferenceRecord) -> str:
-    """One line about a load."""
+    """One line with the number of calls, latency percentiles and throughput of a record."""
     calls, rate = record.calls, record.items_per_second
     shown = [f"p{percent} {format_seconds(value)}" for percent in (50, 99) if (value := calls.percentile(percent))]
     if rate is not None:
@@ -75,7 +75,7 @@ def describe(record: InferenceRecord) -> str:
 
 
 class _LoadProbe:
-    """The settings that both probes share, and how they build and save a record."""
+    """Settings common to both probes of inference, and how they build and save a record."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _LoadProbe:
     def _build(
         self, tally: CallTally, setup: InferenceSetup, end: tuple[BaseException | None, str | None], **facts: Any
     ) -> InferenceRecord:
-        """The record of a load that ended with this error, or for this reason; both None is a regular end."""
+        """Record of a load. ``end`` is the error or the reason that interrupted it; (None, None) if it is complete."""
         interrupted = end != (None, None)
         return InferenceRecord(
             outcome="interrupted" if interrupted else "whole",
@@ -124,7 +124,7 @@ class _LoadProbe:
 
 
 class _Caller(NamedTuple):
-    """Facts of the running ``predict`` or ``evaluate`` that callbacks do not get; None is unknown."""
+    """Facts about the running ``predict`` or ``evaluate`` that Keras does not pass to callbacks; None if unknown."""
 
     batch_size: int | None = None
     partial_batch: int | None = None
@@ -136,16 +136,16 @@ class _Caller(NamedTuple):
 class InferenceProbe(_LoadProbe, PlainCallback):
     """Times every batch of ``model.predict`` or ``model.evaluate`` and writes an inference record.
 
-    The time of a batch begins at the end of the previous one, so it includes fetching its data. The first batch, which
-    traces and compiles, is recorded separately. What ``predict`` returns does not change, unless ``calls`` stops it
-    early. Validations inside ``fit`` are ignored.
+    The time of a batch begins at the end of the previous batch, so it includes fetching the data. The first batch,
+    during which Keras traces and compiles the model, is recorded separately. The result of ``predict`` does not change,
+    unless ``calls`` stops it early. Validations inside ``fit`` are ignored.
 
     Args:
-        path: a file, or a folder in which each prediction writes its record.
-        calls: stop after this many batches; ``predict`` then returns their outputs only.
-        batch_size: items in a batch, where the data does not have it.
-        bytes_per_item: size of an item, where the data does not have it (arrays do).
-        sample: seconds between two samples of machine usage; None takes no samples.
+        path: file for the record, or folder in which each call of ``predict`` or ``evaluate`` writes a record.
+        calls: number of batches after which to stop; ``predict`` then returns the outputs of these batches only.
+        batch_size: number of items in a batch; required only if it cannot be read from the data.
+        bytes_per_item: size of an item in bytes; required only if the data is not an array.
+        sample: seconds between two samples of machine usage; with None, usage is not sampled.
 
     >>> probe = InferenceProbe(instance_type="my-laptop")
     >>> # model.predict(x, callbacks=[probe]); probe.record.items_per_second
@@ -196,21 +196,21 @@ class InferenceProbe(_LoadProbe, PlainCallback):
 
     @property
     def record(self) -> InferenceRecord:
-        """The :class:`InferenceRecord` of the last prediction or evaluation."""
+        """The :class:`InferenceRecord` of the last ``predict`` or ``evaluate``."""
         if self._record is None:
             raise ProbeError("Nothing has been measured yet. Call model.predict(x, callbacks=[probe]) first.")
         return self._record
 
     def on_predict_begin(self, logs: Logs = None) -> None:
-        """Start recording."""
+        """Start recording a ``predict``. Called by Keras."""
         self._begin("predict", sys._getframe(1))
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """Start recording, unless this is a validation inside a training."""
+        """Start recording an ``evaluate``, unless it is a validation inside ``fit``. Called by Keras."""
         self._begin("evaluate", sys._getframe(1))
 
     def on_predict_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Time a batch."""
+        """Record the time of a batch. Called by Keras."""
         if self._source is None:
             return
         settle((logs or {}).get("outputs"))
@@ -235,7 +235,7 @@ class InferenceProbe(_LoadProbe, PlainCallback):
             setattr(self._model, "stop_predicting" if self._source == "predict" else "stop_evaluating", True)
 
     def on_predict_end(self, logs: Logs = None) -> None:
-        """Build and save the record."""
+        """Build and save the record. Called by Keras."""
         if self._source is not None:
             self._end(None, None)
 
@@ -250,7 +250,7 @@ class InferenceProbe(_LoadProbe, PlainCallback):
         self._caller = caller = read_caller(frame, source)
         if caller.threaded:
             raise ProbeError(
-                "Keras would call this probe from worker threads, where it cannot measure. "
+                "Keras would call this probe from worker threads, where it cannot measure batch times. "
                 "Pass the probe in a list: model.predict(..., callbacks=[probe])."
             )
         self._machine = self._read_facts(self._model)
@@ -285,14 +285,14 @@ class InferenceProbe(_LoadProbe, PlainCallback):
 
 
 def read_caller(frame: FrameType | None, name: str) -> _Caller:
-    """The facts of the ``predict`` or ``evaluate`` that is running above ``frame``."""
+    """Facts about the ``predict`` or ``evaluate`` call (``name``) found among the callers of ``frame``."""
     local, callback_list = find_call(frame, name)
     local = local or {}
     adapter: Any = getattr(local.get("epoch_iterator"), "data_adapter", None)
     data = local.get("x")
     total, shape = count_bytes(data), getattr(data, "shape", None)
     return _Caller(
-        # A user's own dataset may not know its batch size, and Keras then raises.
+        # Keras raises an error if a custom dataset does not have a batch size.
         batch_size=positive(attempt(lambda: adapter.batch_size)),
         partial_batch=positive(attempt(lambda: adapter.partial_batch_size)),
         bytes_per_item=total / int(shape[0]) if total is not None and shape and shape[0] else None,
@@ -302,21 +302,21 @@ def read_caller(frame: FrameType | None, name: str) -> _Caller:
 
 
 class CallProbe(_LoadProbe):
-    """A context in which a function is called and timed; use it as :func:`vmselect.probe_inference`.
+    """Context manager that calls a function under load and measures latency; use :func:`vmselect.probe_inference`.
 
     Args:
-        path: a file, or a folder in which every run writes its record.
-        batch_size: items in each call.
-        clients: threads that call at the same time.
-        rate: calls per second in an open loop, where latency counts from the time at which a call was due.
-            Without it each client calls again as soon as it has its answer (a closed loop).
-        seconds: ends the load after this time.
-        warmup: calls to make before the load, after the very first one, which is always recorded separately.
-        model: name of the called model.
-        bytes_per_item: size of an item, where the inputs do not have it (arrays and bytes do).
-        sample: seconds between two samples of machine usage; None takes no samples.
-        errors: exceptions that count as failed calls; any other ends the run.
-        synchronize: a function that waits until an answer has been computed; the default handles JAX and torch.
+        path: file for the record, or folder in which each :meth:`run` writes a record.
+        batch_size: number of items in each call.
+        clients: number of threads that make calls at the same time.
+        rate: calls per second in an open loop: latency counts from the scheduled start of a call. By default each
+            client makes its next call when the previous call has returned (a closed loop).
+        seconds: time after which to end the load; by default it ends with the inputs.
+        warmup: number of calls between the first call and the load, recorded separately as the first call is.
+        model: name of the model for the record; by default the name of the function.
+        bytes_per_item: size of an item in bytes; required only if the inputs are neither arrays nor bytes.
+        sample: seconds between two samples of machine usage; with None, usage is not sampled.
+        errors: exception classes that count as failed calls; any other exception ends the run.
+        synchronize: function that waits until a result has been computed; by default for TensorFlow, JAX and torch.
 
     >>> with CallProbe(batch_size=4, instance_type="my-laptop", verbose=0) as p:
     ...     record = p.run(sum, [[1, 2, 3, 4]] * 50)
@@ -354,9 +354,9 @@ class CallProbe(_LoadProbe):
         failures = (errors,) if isinstance(errors, (str, type)) else tuple(list_items(errors))
         for kind in failures:
             if not (isinstance(kind, type) and issubclass(kind, Exception)):
-                raise ArgumentError(f"errors must be kinds of exceptions, such as ConnectionError, not {show(kind)}.")
+                raise ArgumentError(f"errors must be exception classes, such as ConnectionError, not {show(kind)}.")
         if synchronize is not None and not callable(synchronize):
-            raise ArgumentError(f"synchronize must be a function of the answer, not {show(synchronize)}.")
+            raise ArgumentError(f"synchronize must be a function of the result of a call, not {show(synchronize)}.")
         self._load: dict[str, Any] = {
             "clients": check_count("clients", clients, most=MAX_CLIENTS),
             "rate": maybe(check_number, "rate", rate, above=0, most=1e6),
@@ -368,13 +368,13 @@ class CallProbe(_LoadProbe):
         }
         self._machine: MachineFacts | None = None
         self.records: list[InferenceRecord] = []
-        """The record of every run, in order."""
+        """Records of all runs, in chronological order."""
 
     @property
     def record(self) -> InferenceRecord:
-        """The record of the last run."""
+        """Record of the last run."""
         if not self.records:
-            raise ProbeError("Nothing has been measured yet. Call p.run(function, inputs) inside the block.")
+            raise ProbeError("Nothing has been measured yet. Call p.run(function, inputs) inside the with block first.")
         return self.records[-1]
 
     def __enter__(self) -> CallProbe:
@@ -389,17 +389,19 @@ class CallProbe(_LoadProbe):
     def run(self, function: Callable[[Any], Any], inputs: Any, *, calls: int | None = None) -> InferenceRecord:
         """Call ``function`` with each input, in order; write and return the record.
 
-        An array is cut into batches of ``batch_size``; of a list or a generator, each element is the input of a call.
-        ``calls`` repeats inputs until that many calls have been made.
+        An array is split into batches of ``batch_size``. Of a list or a generator, each element is the input of a call.
+        ``calls`` is the number of calls to make; the inputs are repeated as often as necessary.
         """
         if self._machine is None:
-            raise ProbeError("This probe is not running. Use it inside `with vmselect.probe_inference() as p:`.")
+            raise ProbeError(
+                "p.run was called outside the with block. Call it inside `with vmselect.probe_inference() as p:`."
+            )
         if not callable(function):
             raise ArgumentError(f"function must be callable, not {show(function)}.")
         batches = cut_batches(inputs, batch_size=self.batch_size, calls=maybe(check_count, "calls", calls))
         first = next(batches, None)
         if first is None:
-            raise ArgumentError("inputs is empty. Give at least one input.")
+            raise ArgumentError("inputs is empty. Pass at least one input.")
         run = _Run(self, function, first, self._machine)
         try:
             run.make_first_calls(batches)
@@ -412,7 +414,7 @@ class CallProbe(_LoadProbe):
 
 
 class _Run:
-    """One run: its first call, its warm-up calls, its load, and how it ended."""
+    """One run of a :class:`CallProbe`: first call, warm-up calls, load, and record."""
 
     def __init__(self, probe: CallProbe, function: Callable[[Any], Any], first: Batch, machine: MachineFacts) -> None:
         self._probe, self._function, self._first, self._machine = probe, function, first, machine
@@ -438,7 +440,7 @@ class _Run:
         self.end(error, detail or "its end was not reported")
 
     def end(self, error: BaseException | None, detail: str | None) -> InferenceRecord:
-        """Build and save the record, once, however the run ended."""
+        """Build and save the record of the run, which ``error`` or ``detail`` may have interrupted. Idempotent."""
         probe = self._probe
         if self._ended:
             return probe.record

@@ -1,11 +1,11 @@
-"""How long steps wait for their data, measured where each framework fetches it.
+"""Input wait: how long steps wait for their data, measured where each framework fetches it.
 
 On JAX and torch, Keras' loop fetches every batch from an iterator: the time of a fetch is the wait, because the
 previous step has finished. On TensorFlow the fetch is an operation inside the compiled step: a few steps run under
-TensorFlow's profiler, and the events of that operation are summed up. Trainers of other libraries have functions that
-fetch, or that they call before and after.
-None of these functions is public. Where one is missing, or another program uses the profiler, the wait is unknown, and
-the training goes on unchanged.
+TensorFlow's profiler, and the times of that operation are added up. Trainers of other libraries have methods that
+fetch a batch, or that are called before and after a fetch.
+These functions are private. If such a function is missing, or another program uses the profiler, the wait is unknown,
+and the training continues unchanged.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from vmselect.records.training import InputWait
 
 MIN_FETCHED_STEPS = 3
-"""With fewer steps the wait is not reported."""
+"""Minimum number of steps from which the input wait is reported."""
 
 TRACED_STEPS = 5
 MIN_TRACED_STEPS = 2
 SETTLED_STEPS = 3
-"""Steps of an epoch after which a trace may begin."""
+"""Number of steps at the start of an epoch before a trace may begin."""
 
 FETCH_EVENTS = ("IteratorGetNextOp::DoCompute", "IteratorGetNextAsOptionalOp::DoCompute", "MultiDeviceIteratorGetNext")
-"""How the names of fetching operations begin in a trace."""
+"""Prefixes of the names of operations that fetch data, in a TensorFlow trace."""
 
 MAX_TRACE_BYTES = 200 * 2**20
 
 
 class FetchClock:
-    """Sums up how long fetches took, and the time from one fetch to the next, which is the time of a step.
+    """Adds up the time of fetches (the wait), and the time from one fetch to the next (the step time).
 
-    The first step after :meth:`pause` opens an epoch. It is excluded, because it starts the pipeline, and the very
-    first one compiles.
+    The first step after :meth:`pause` is the first of an epoch. It is excluded, because it starts the input pipeline,
+    and in the first epoch it compiles the model.
     """
 
     def __init__(self, *, clock: Callable[[], int] = time.perf_counter_ns) -> None:
@@ -62,7 +62,7 @@ class FetchClock:
         self._opening = True
 
     def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The same batches; fetching them is timed."""
+        """Iterate over ``batches``, timing each fetch."""
         self.pause()
         return self._walk(iter(batches))
 
@@ -72,7 +72,7 @@ class FetchClock:
                 yield self.fetch(batches)
 
     def begin(self) -> int:
-        """A fetch begins; returns when."""
+        """Record that a fetch begins; return the current time in nanoseconds."""
         now = self._clock()
         if self._began is not None:
             if self._opening:
@@ -85,19 +85,19 @@ class FetchClock:
         return now
 
     def end(self) -> None:
-        """A fetch ends."""
+        """Record that a fetch ends."""
         if self._began is not None:
             self._fetch = self._clock() - self._began
 
     def fetch(self, batches: Iterator[Any]) -> Any:
-        """Fetch the next batch."""
+        """Fetch and return the next batch, timed."""
         began = self.begin()
         batch = next(batches)
         self._fetch = self._clock() - began
         return batch
 
     def result(self, method: str) -> InputWait | None:
-        """The wait, or None after too few steps."""
+        """Input wait, measured with ``method``; None after too few steps."""
         if self.steps < MIN_FETCHED_STEPS:
             return None
         from vmselect.records.training import InputWait
@@ -108,9 +108,9 @@ class FetchClock:
 
 
 def watch_iterator(clock: FetchClock, owner: Any) -> Callable[[], None] | None:
-    """Time what the epoch iterator ``owner`` of a running ``fit`` returns, on JAX and torch.
+    """Time each fetch from ``owner``, the epoch iterator of a running Keras ``fit`` on JAX or torch.
 
-    Returns a function that undoes it; None where Keras has no such function.
+    Returns a function that restores ``owner``, or None if this version of Keras is not supported.
     """
     original = getattr(owner, "_get_iterator", None)
     if not callable(original):
@@ -119,9 +119,9 @@ def watch_iterator(clock: FetchClock, owner: Any) -> Callable[[], None] | None:
 
 
 def time_fetches(clock: FetchClock, owner: Any, first: str, last: str) -> Callable[[], None] | None:
-    """Time from a call of ``first``, a function of ``owner``, to the end of ``last``, which may be the same.
+    """Time each fetch from the call of ``owner``'s method ``first`` to the end of its method ``last``.
 
-    Returns a function that undoes it; None where ``owner`` has no such functions.
+    Both may be the same method. Returns a function that restores ``owner``, or None if it has no such methods.
     """
     functions = {name: getattr(owner, name, None) for name in (first, last)}
     if not all(map(callable, functions.values())):
@@ -142,7 +142,7 @@ def time_fetches(clock: FetchClock, owner: Any, first: str, last: str) -> Callab
 
 
 def _replace(owner: Any, functions: Mapping[str, Callable[..., Any]]) -> Callable[[], None] | None:
-    """Set functions on the instance ``owner``; None where that is impossible or already done."""
+    """Replace methods of the instance ``owner``; return a function that restores them, or None if impossible."""
     if not hasattr(owner, "__dict__") or not functions.keys().isdisjoint(vars(owner)):
         return None
     vars(owner).update(functions)
@@ -156,14 +156,14 @@ def _replace(owner: Any, functions: Mapping[str, Callable[..., Any]]) -> Callabl
 
 
 def find_epoch_iterator(frame: FrameType | None) -> Any:
-    """The epoch iterator of the ``fit`` that runs above ``frame``, or None."""
+    """Epoch iterator of the Keras ``fit`` call found among the callers of ``frame``, or None."""
     return next(
         (local["epoch_iterator"] for name, local in walk_up(frame) if name == "fit" and "epoch_iterator" in local), None
     )
 
 
 class TensorFlowTrace:
-    """One trace of a few steps by TensorFlow's profiler, of the host only: :meth:`begin`, the steps, :meth:`end`."""
+    """Trace of a few steps by TensorFlow's profiler, without device events, from :meth:`begin` to :meth:`end`."""
 
     def __init__(self) -> None:
         self._tensorflow: Any = sys.modules.get("tensorflow")
@@ -172,7 +172,7 @@ class TensorFlowTrace:
         self.result: InputWait | None = None
 
     def begin(self) -> bool:
-        """Start tracing; False where that is not possible."""
+        """Start tracing; return whether that was possible."""
         if self._folder is not None or self.result is not None:
             return False
         try:
@@ -180,14 +180,14 @@ class TensorFlowTrace:
             options = profiler.ProfilerOptions(host_tracer_level=2, python_tracer_level=0, device_tracer_level=0)
             self._folder = tempfile.mkdtemp(prefix="vmselect-trace-")
             profiler.start(self._folder, options=options)
-        except Exception:  # noqa: BLE001 - whatever the profiler raises, the training must not end with it
+        except Exception:  # noqa: BLE001 - an error of the profiler must not end the training
             self._remove_folder()
             return False
         self._began = time.perf_counter()
         return True
 
     def end(self, steps: int) -> InputWait | None:
-        """End the trace after this many steps; returns the wait, or None if unknown."""
+        """End the trace after ``steps`` traced steps; return the input wait, or None if unknown."""
         if self._folder is None:
             return None
         wall = time.perf_counter() - self._began
@@ -199,7 +199,7 @@ class TensorFlowTrace:
 
                 waited = min(wall, length_of_union(events))
                 self.result = InputWait(seconds=waited, wall_seconds=wall, steps=steps, method="traced steps")
-        except Exception:  # noqa: BLE001 - nor with what protobuf raises about a trace that it cannot read
+        except Exception:  # noqa: BLE001 - nor an error of protobuf about an unreadable trace
             self.result = None
         finally:
             self._remove_folder()
@@ -212,9 +212,9 @@ class TensorFlowTrace:
 
 
 def read_fetches(file: Path) -> list[tuple[float, float]]:
-    """Begin and end, in seconds, of every event of a trace in which data were fetched."""
+    """Begin and end in seconds of every fetch in a trace ``file`` of TensorFlow's profiler."""
     if file.stat().st_size > MAX_TRACE_BYTES:
-        raise ValueError(f"{file.name} is too large")
+        raise ValueError(f"The trace {file.name} is larger than {MAX_TRACE_BYTES} bytes.")
     space = _load_protobuf().XSpace()
     space.ParseFromString(file.read_bytes())
     spans = []
@@ -229,7 +229,7 @@ def read_fetches(file: Path) -> list[tuple[float, float]]:
 
 
 def _load_protobuf() -> Any:
-    """TensorFlow's description of its traces, which has moved between versions."""
+    """TensorFlow's protobuf module for traces, whose location depends on the version."""
     try:
         return import_module("tensorflow.tsl.profiler.protobuf.xplane_pb2")
     except ImportError:
@@ -237,7 +237,7 @@ def _load_protobuf() -> Any:
 
 
 def length_of_union(spans: Iterable[tuple[float, float]]) -> float:
-    """How long at least one of the spans lasted: replicas fetch at the same time.
+    """Total time covered by at least one of the ``spans``, which overlap when replicas fetch at the same time.
 
     >>> length_of_union([(0, 2), (1, 3), (5, 6)])
     4.0
@@ -250,7 +250,7 @@ def length_of_union(spans: Iterable[tuple[float, float]]) -> float:
 
 
 class StepTrace:
-    """Decides which steps of a ``fit`` to trace: once, after the timed steps, or among them where all are timed."""
+    """Selects the steps of a ``fit`` to trace, once: after the timed steps, or among them if all steps are timed."""
 
     def __init__(self, trace: TensorFlowTrace | None = None, *, steps_per_execution: int = 1) -> None:
         self._trace = trace
@@ -261,21 +261,21 @@ class StepTrace:
         self.until: float = math.inf
 
     def room(self, batch: float, last_batch: float) -> float:
-        """How many steps after ``batch`` can be traced so that at least one is left after them; 0 for too few."""
+        """Number of steps after ``batch`` that can be traced and leave at least one untraced step; 0 if too few."""
         room = 0.0 if self._trace is None else min(self._steps, last_batch - batch - 1)
         return room if room >= MIN_TRACED_STEPS else 0
 
     def latest(self, last_batch: float) -> float:
-        """The last batch after which there is room for a whole trace; infinite without a trace to make."""
+        """Last batch after which a whole trace fits before ``last_batch``; infinite if no trace is planned."""
         return math.inf if self._trace is None else last_batch - 1 - self._steps
 
     def plan_in_passing(self, wanted: int, last_batch: float) -> float:
-        """The batch after which to trace in an epoch whose steps are all timed."""
+        """Batch after which to trace in an epoch whose steps are all timed; infinite if a trace does not fit."""
         at = min(wanted, self.latest(last_batch))
         return at if at >= SETTLED_STEPS and self.room(at, last_batch) else math.inf
 
     def begin(self, batch: int, last_batch: float, *, timer: StepTimer | None = None) -> bool:
-        """Trace the steps after ``batch``, which ``timer`` excludes. Returns False where that is not possible."""
+        """Start tracing the steps after ``batch``, which ``timer`` excludes; return whether that was possible."""
         room = self.room(batch, last_batch)
         if self._trace is None or not room:
             return False
@@ -291,12 +291,12 @@ class StepTrace:
         return True
 
     def see(self, batch: int) -> bool:
-        """Note the end of a traced step; returns whether it was the last."""
+        """Record the end of the traced step ``batch``; return whether it was the last step to trace."""
         self._seen = batch
         return batch >= self.until
 
     def end(self) -> None:
-        """End the trace; later calls change nothing."""
+        """End the trace. Idempotent."""
         if self._trace is not None and self.running:
             self._trace.end(self._seen - self._first)
             self._excluded.close()

@@ -1,9 +1,9 @@
-"""A load of calls to a function: their inputs, the threads that make them, and what is kept of their times.
+"""Load generator: calls a function from several client threads and measures the latency of the calls.
 
-In a closed loop each client calls again when it has its answer. A slow answer keeps its client from calling, so the
-calls that it would have delayed are never made and never measured: the "coordinated omission" of load testing. In an
-open loop the rate fixes the intended start of every call. A call that finds all clients busy starts late, and its
-latency counts from its intended start.
+In a closed loop each client makes its next call when the previous call has returned. A slow call keeps its client from
+calling, so calls that it would have delayed are never made and never measured: the "coordinated omission" of load
+testing. In an open loop the rate determines the scheduled start of every call. If all clients are busy, a call starts
+late, and its latency counts from its scheduled start.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Failures = tuple[type[BaseException], ...]
 CALLS_ALWAYS = 1_000
 CALLS_SAMPLED = 1_000
 MAX_ERROR_NAMES = 20
-"""Errors beyond this many kinds are counted as "other"."""
+"""Maximum number of exception classes to count separately. Further classes are counted as "other"."""
 
 
 def settle(answer: Any) -> None:
-    """Wait until ``answer`` has been computed: frameworks return answers that they are still computing."""
+    """Wait until ``answer`` has been computed: frameworks may return a result before its computation has finished."""
     jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
     ready = getattr(jax, "block_until_ready", None)
     if ready is not None:
@@ -45,7 +45,7 @@ def settle(answer: Any) -> None:
 
 
 class Batch(NamedTuple):
-    """The input of one call."""
+    """Input of one call, its number of items, and its size in bytes (None if unknown)."""
 
     value: Any
     items: int
@@ -53,21 +53,21 @@ class Batch(NamedTuple):
 
 
 def cut_batches(inputs: Any, *, batch_size: int | None, calls: int | None = None) -> Iterator[Batch]:
-    """The inputs of all calls, in order.
+    """Inputs of all calls, in order.
 
-    An array (anything with a shape) is cut along its first axis into batches of ``batch_size``, by default 1. Of
-    anything else, each element is the input of one call. With ``calls``, inputs that can be read again are repeated
-    until there are that many; a generator ends when it ends.
+    An array (any object with a shape) is split along its first axis into batches of ``batch_size``, by default 1. Of
+    other iterables, each element is the input of one call. ``calls`` is the number of calls: inputs that can be read
+    again are repeated until it is reached. A generator is read once, so it may yield fewer.
     """
     shape = getattr(inputs, "shape", None)
     if isinstance(inputs, (str, bytes, Mapping)) or not (isinstance(inputs, Iterable) or shape is not None):
         raise ArgumentError(
-            f"inputs cannot be a {type(inputs).__name__}. Give an array, or a list with the input of each call."
+            f"inputs cannot be of type {type(inputs).__name__}. Pass an array, or a list with the input of each call."
         )
     if shape is not None and len(shape) == 0:
-        raise ArgumentError("inputs is a single value without an axis of items. Give an array of items.")
+        raise ArgumentError("inputs is an array without axes. Pass an array whose first axis enumerates the items.")
     if isinstance(inputs, Sized) and len(inputs) == 0:
-        raise ArgumentError("inputs is empty. Give at least one input.")
+        raise ArgumentError("inputs is empty. Pass at least one input.")
     if shape is not None:
         size = batch_size or 1
         starts: Iterable[int] = range(0, int(shape[0]), size)
@@ -82,7 +82,7 @@ def _repeat(values: Iterable[Any], calls: int | None) -> Iterable[Any]:
 
 
 def _make_batch(value: Any, batch_size: int | None) -> Batch:
-    """The input of one call, with ``batch_size`` items unless it is an array of fewer."""
+    """Batch with the input ``value``. It counts as ``batch_size`` items, or fewer if it is a shorter array."""
     shape = getattr(value, "shape", None)
     length = int(shape[0]) if shape else 0
     items = min(length or batch_size, batch_size) if batch_size else length or 1
@@ -90,13 +90,13 @@ def _make_batch(value: Any, batch_size: int | None) -> Batch:
 
 
 def count_bytes(value: Any) -> int | None:
-    """Bytes of the input of one call, or None if unknown."""
+    """Size in bytes of the input of one call, or None if unknown."""
     size = len(value) if isinstance(value, (bytes, bytearray)) else getattr(value, "nbytes", None)
     return int(size) if isinstance(size, int) and size >= 0 else None
 
 
 class Reading(NamedTuple):
-    """One answered call, in nanoseconds: ``latency`` from its intended start, ``service`` from its actual one."""
+    """One successful call. ``latency_ns`` counts from its scheduled start, ``service_ns`` from its actual start."""
 
     number: int
     intended_ns: int
@@ -106,25 +106,25 @@ class Reading(NamedTuple):
 
 
 class CallTally:
-    """Exact counts, sums and a histogram of all calls of a load, and a bounded sample of them. Thread-safe."""
+    """Exact counts, sums and a latency histogram of all calls of a load, and a bounded random sample. Thread-safe."""
 
     def __init__(self, *, seed: int = 0) -> None:
         self._lock = threading.Lock()
         self._sample: Reservoir[Reading] = Reservoir(always=CALLS_ALWAYS, size=CALLS_SAMPLED, seed=seed)
         self.histogram: Counter[int] = Counter()
-        """How many latencies are in each bucket."""
+        """Number of latencies in each bucket."""
         self.errors: Counter[str] = Counter()
         self.calls = self.items = self.size_bytes = self.sized_items = 0
         self.latency_ns = self.service_ns = self.longest_ns = 0
         self.begin_ns = self.end_ns = 0
 
     def begin(self, now: int) -> None:
-        """Note the start of the load."""
+        """Record that the load starts at the time ``now``."""
         if not self.begin_ns and not self.calls:
             self.begin_ns = self.end_ns = now
 
     def add(self, number: int, intended: int, start: int, end: int, batch: Batch) -> None:
-        """Add call ``number``, which was answered."""
+        """Add the successful call ``number`` with its scheduled start, its actual start and its end."""
         latency = end - intended
         reading = Reading(number, intended - self.begin_ns, latency, end - start, batch.items)
         bucket = bucket_of(latency / 1e9)
@@ -143,25 +143,25 @@ class CallTally:
                 self._sample.offer(self.calls, reading)
 
     def fail(self, name: str, now: int) -> None:
-        """Add a failed call."""
+        """Add a failed call with the ``name`` of its exception class."""
         with self._lock:
             known = name in self.errors or len(self.errors) < MAX_ERROR_NAMES
             self.errors[name if known else "other"] += 1
             self.end_ns = max(self.end_ns, now)
 
     def readings(self) -> list[Reading]:
-        """The sampled calls, in the order in which they were due."""
+        """The measured calls (a random subset if there were many), in the order of their numbers."""
         return sorted(self._sample.items())
 
     def seconds(self) -> float:
-        """From the start of the load to its last answer."""
+        """Seconds from the start of the load to the end of its last call."""
         return (self.end_ns - self.begin_ns) / 1e9
 
 
 class Load:
-    """Calls ``function`` with one batch after another; :meth:`run` returns when the load is over.
+    """Calls ``function`` with one batch after another, from ``clients`` threads.
 
-    ``failures`` are the errors that count as failed calls; any other ends the load and is raised.
+    ``failures`` are the exception classes that count as failed calls. Any other exception ends the load and is raised.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Load:
         self._begin = 0
 
     def run(self) -> None:
-        """Make all calls and wait for their answers."""
+        """Make all calls and return when they have ended."""
         self._begin = self._clock()
         self._tally.begin(self._begin)
         if self._clients == 1:
@@ -203,7 +203,7 @@ class Load:
             run_together([self._serve] * self._clients, stop=self._stop, name="client")
 
     def _serve(self) -> None:
-        """One client: take the next call, wait until it is due, make it, record it."""
+        """Work of a client: take the next batch, wait for its scheduled start, call the function, record the times."""
         while (taken := self._take()) is not None:
             number, batch = taken
             intended = None if self._gap_ns is None else self._begin + round(number * self._gap_ns)
@@ -218,7 +218,7 @@ class Load:
                 self._tally.fail(type(failure).__name__, self._clock())
                 continue
             end = self._clock()
-            # The clock may be a little before the intended time; no call starts before it.
+            # The sleep may end slightly early. No call counts as started before its scheduled start.
             self._tally.add(number, start if intended is None else min(intended, start), start, end, batch)
 
     def _take(self) -> tuple[int, Batch] | None:
@@ -243,8 +243,8 @@ def run_together(
 ) -> None:
     """Run each task in its own thread, wait for all of them, and raise the first error.
 
-    An error in a task or in the caller sets ``stop``, which tasks check between two pieces of work. ``patience`` limits
-    the seconds to wait for each of the others then.
+    An error in a task or in the calling thread sets ``stop``, which the tasks check regularly. ``patience`` is the
+    maximum number of seconds to wait for each thread after the calling thread was interrupted.
     """
     errors: list[BaseException] = []
 
@@ -265,7 +265,7 @@ def run_together(
         for thread in threads:
             thread.join()
     except BaseException:
-        # Ctrl-C reaches the main thread only: the others finish what they are doing, and no more.
+        # Ctrl-C reaches the main thread only. The other threads end after their current piece of work.
         stop.set()
         for thread in threads:
             if thread.is_alive():

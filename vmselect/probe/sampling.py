@@ -1,8 +1,8 @@
-"""Observation of a measurement: samples of the machine, the alarm on them, and for trainings the wait for input.
+"""Observation of a measurement: usage samples, the CPU alarm, and for trainings the input wait.
 
-A probe starts and stops the :class:`Sampler` and reports every change of phase. The thread reads once per interval, and
-at the first changes of each phase, so that short phases get samples of their own. The thread ends before the process
-is forked and restarts in the parent afterwards: a child must not inherit half a thread.
+A probe starts and stops the :class:`Sampler` and reports every change of phase to it. The sampler's thread takes a
+sample once per interval, and at the first changes of each phase, so that short phases get samples of their own. The
+thread ends before the process is forked and restarts in the parent process: a thread does not survive in the child.
 """
 
 from __future__ import annotations
@@ -35,28 +35,30 @@ if TYPE_CHECKING:
     from vmselect.records.usage import Limits, Phase, Summary, Usage
 
 MAX_ROWS_PER_PHASE = 240
-"""Four minutes of steady steps second by second; of an hour every sixteenth sample."""
+"""Enough for four minutes at one sample per second. Of an hour, every sixteenth sample is kept."""
 
 MIN_SAMPLE_SECONDS = 0.1
-"""Systems count processor time in hundredths of a second: shorter samples would be mostly noise."""
+"""Operating systems count CPU time in hundredths of a second: shorter samples would be mostly noise."""
 
 MAX_EARLY_SAMPLES = 6
-"""Changes to and from a phase at which a sample is taken before the interval is over. Without a limit, epochs shorter
-than the interval would cause ten samples a second."""
+"""Number of changes to or from a phase at which a sample is taken before the interval has passed. Without this limit,
+epochs shorter than the interval would cause ten samples per second."""
 
 MAX_CHANGES = 10_000
 JOIN_SECONDS = 2.0
-"""How long to wait for the end of the thread: a driver that does not answer must not delay a training."""
+"""Longest wait for the end of the sampler's thread: a driver that does not respond must not delay the training."""
 
 
 class Alarm:
     """Calls ``notify`` when CPU utilization stays above ``cpu`` for ``seconds``; again only after it fell below.
 
     Args:
-        notify: a function that takes the :class:`~vmselect.Finding`, or a command: a list of words, or a line that is
-            split as by a shell. A command gets the text in the environment variable ``VMSELECT_ALARM``. It runs
-            in the background: the training does not wait for it and does not fail with it.
-        cpu: the utilization of the cores that the process may use, or of its container's quota if that is lower.
+        notify: a function that takes the :class:`~vmselect.Finding`, or a command as a list of words or as one line,
+            which is split as by a shell. The command gets the finding as text in the environment variable
+            ``VMSELECT_ALARM``. It runs in the background: the training does not wait for it and does not fail if the
+            command fails.
+        cpu: threshold from 0 to 1, for the utilization of the CPU cores that the process may use, or of its
+            container's CPU quota if that is lower.
         seconds: how long the utilization must stay above ``cpu``.
 
     >>> import vmselect as vs
@@ -75,16 +77,16 @@ class Alarm:
         return self.__dict__ | {"_above_since": None, "_raised": False}
 
     def reset(self) -> None:
-        """Forget earlier samples: a training begins, and with it the clock."""
+        """Forget earlier samples, at the start of a training."""
         self._above_since: float | None = None
         self._raised = False
 
     def check(self, now: float, values: Mapping[str, float], limits: Limits | None) -> None:
-        """Check a sample that was read at ``now`` seconds since the start."""
-        share, who = values.get("usable_cpu_share"), "The processors have"
+        """Check the sample ``values``, taken ``now`` seconds after the start, and call ``notify`` if necessary."""
+        share, who = values.get("usable_cpu_share"), "The CPU has"
         allowed = None if limits is None else limits.container_cores
         if limits is not None and allowed is not None and (limits.cores is None or allowed < limits.cores):
-            who = f"The container's {allowed:g} core{' has' if allowed == 1 else 's have'}"
+            who = f"The container's {allowed:g} CPU core{' has' if allowed == 1 else 's have'}"
             share = min(1.0, values["process_cores"] / allowed) if "process_cores" in values else None
         if share is None:
             return
@@ -98,7 +100,7 @@ class Alarm:
             finding = Finding(
                 "cpu-saturated",
                 f"{who} been more than {self.cpu:.0%} busy for {format_seconds(self.seconds)}, now {share:.0%}.",
-                "Use more cores, end other programs, or simplify preprocessing.",
+                "Use a machine with more CPU cores, end other programs, or simplify the preprocessing.",
                 "info",
             )
             threading.Thread(target=_notify, args=(self.notify, finding), name="vmselect-alarm", daemon=True).start()
@@ -112,7 +114,7 @@ def _notify(notify: Callable[[Finding], object] | tuple[str, ...], finding: Find
             environment = {**os.environ, "VMSELECT_ALARM": str(finding)}
             subprocess.run(notify, env=environment, stdin=subprocess.DEVNULL, check=False)
     except Exception as problem:  # noqa: BLE001 - the function is the caller's; the training must not end with it
-        sys.stderr.write(f"vmselect: the alarm failed ({problem}): {finding}\n")
+        sys.stderr.write(f"vmselect: notify= of the alarm failed ({problem}). The alarm was: {finding}\n")
 
 
 def _check_notify(notify: Any) -> Callable[[Finding], object] | tuple[str, ...]:
@@ -123,22 +125,22 @@ def _check_notify(notify: Any) -> Callable[[Finding], object] | tuple[str, ...]:
     except (TypeError, ValueError):
         words = []
     if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise ArgumentError(f"notify must be a function or a command, not {show(notify)}.")
+        raise ArgumentError(f"notify must be a function, or a command as text or list, not {show(notify)}.")
     return tuple(words)
 
 
 class PhaseTally:
-    """Exact sums of one phase, and some of its samples: when there are too many, every second one is dropped."""
+    """Exact sums over all samples of a phase, and a bounded subset: when it is full, every second sample is dropped."""
 
     def __init__(self) -> None:
         self.sums: dict[str, tuple[int, float, float, float]] = {}
-        """Of each quantity: count, seconds, sum weighted by seconds, maximum."""
+        """Maps each quantity to its number of samples, seconds, sum weighted by seconds, and maximum."""
         self.rows: list[tuple[float, Mapping[str, float]]] = []
         self._stride = 1
         self._seen = 0
 
     def add(self, at: float, seconds: float, values: Mapping[str, float]) -> None:
-        """Add a sample that ended ``at`` and covers ``seconds``."""
+        """Add a sample that covers the ``seconds`` before the time ``at``."""
         for name, value in values.items():
             count, total, weighted, maximum = self.sums.get(name, (0, 0.0, 0.0, -math.inf))
             self.sums[name] = (count + 1, total + seconds, weighted + seconds * value, max(maximum, value))
@@ -150,7 +152,7 @@ class PhaseTally:
         self._seen += 1
 
     def summaries(self) -> dict[str, Summary]:
-        """The summary of every quantity."""
+        """Statistics of every quantity in this phase."""
         from vmselect.records.usage import Summary
 
         found = {}
@@ -168,21 +170,21 @@ class PhaseTally:
 
 
 class Tally:
-    """All samples of a measurement, by phase. One thread may add while others build."""
+    """All samples of a measurement, grouped by phase. One thread may add samples while others build the usage."""
 
     def __init__(self) -> None:
         self._phases: dict[Phase, PhaseTally] = {}
         self._lock, self._process = threading.RLock(), os.getpid()
 
     def add(self, phase: Phase, at: float, seconds: float, values: Mapping[str, float]) -> None:
-        """Add a sample of ``phase`` that ended ``at`` and covers ``seconds``, without values that are not finite."""
+        """Add the finite values of a sample of ``phase`` that covers the ``seconds`` before the time ``at``."""
         finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}
         if seconds > 0 and finite:
             with self._locked():
                 self._phases.setdefault(phase, PhaseTally()).add(at, seconds, finite)
 
     def build(self, interval: float, limits: Limits | None) -> Usage:
-        """The usage for a record. Quantities of single cores make no series: a large machine has hundreds."""
+        """Usage for a record. It has no series for single CPU cores, because a large machine has hundreds."""
         from vmselect.records.usage import PHASES, Limits, Usage
 
         with self._locked():
@@ -204,7 +206,7 @@ class Tally:
         )
 
     def _locked(self) -> threading.RLock:
-        """The lock, reentrant because a signal may interrupt its holder to build a record."""
+        """Lock of the samples, reentrant because a signal handler may build a record while its thread holds it."""
         if self._process != os.getpid():  # a forked child: the thread that held the lock does not exist here
             self._lock, self._process = threading.RLock(), os.getpid()
         return self._lock
@@ -215,20 +217,20 @@ def _percentile(ordered: list[float], share: float) -> float:
 
 
 def _round(value: float) -> float:
-    """Rounded to four digits, the precision of a sample."""
+    """``value`` rounded to four significant digits, the precision of a sample."""
     return float(f"{value:.4g}")
 
 
 class Reader(Protocol):
-    """A source of quantities that the sampler reads repeatedly."""
+    """A source of usage quantities, which the sampler reads repeatedly."""
 
     def read(self, seconds: float) -> dict[str, float]:
-        """Its quantities now, ``seconds`` after the previous reading."""
+        """Current values of the quantities by name, ``seconds`` after the previous reading."""
         ...
 
 
 class Sampler:
-    """Samples the machine from :meth:`start` to :meth:`stop`, which returns the usage."""
+    """Samples machine usage in a thread, from :meth:`start` to :meth:`stop`, which returns the usage."""
 
     def __init__(
         self,
@@ -241,7 +243,7 @@ class Sampler:
     ) -> None:
         self.interval = interval
         self.alive = alive
-        """When it returns False, sampling ends by itself."""
+        """Called before each sample. Sampling ends when this function returns False."""
         self._given = readers
         self._readers: Sequence[Reader] = ()
         self._alarm = alarm
@@ -251,11 +253,11 @@ class Sampler:
         self._result: Usage | None = None
         self._phase: Phase = "initialization"
         self._phase_read: Phase = "initialization"
-        """The phase at the last reading."""
+        """Phase at the time of the last sample."""
         self._changes: deque[tuple[float, Phase]] = deque(maxlen=MAX_CHANGES)
         self._early: dict[Phase, int] = {}
         self._due = False
-        """Whether to take a sample before the interval is over."""
+        """Whether to take a sample before the interval has passed."""
         self._began = self._read_at = 0.0
         self._wake = threading.Event()
         self._ending = False
@@ -263,7 +265,7 @@ class Sampler:
         self._process = 0
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start sampling."""
         from vmselect.records.usage import Limits
 
         self._process = os.getpid()
@@ -286,7 +288,7 @@ class Sampler:
         _RUNNING.add(self)
 
     def enter(self, phase: Phase) -> None:
-        """Note that ``phase`` begins now. This only reads the clock: the thread does the reading."""
+        """Record that ``phase`` begins now. This takes no sample itself, but may wake the sampler's thread."""
         if phase == self._phase:
             return
         now = self._clock()
@@ -302,11 +304,11 @@ class Sampler:
             self._wake.set()
 
     def usage(self) -> Usage:
-        """The usage until now."""
+        """Usage until now."""
         return self._result or self._tally.build(self.interval, self._limits)
 
     def stop(self) -> Usage | None:
-        """Take a last sample, end, and return the usage; None without samples. Later calls change nothing."""
+        """Take a last sample, stop sampling, and return the usage, or None without samples. Idempotent."""
         if self._process == os.getpid():
             _RUNNING.discard(self)
             self._end_thread()
@@ -338,7 +340,7 @@ class Sampler:
             thread.join(JOIN_SECONDS)
 
     def _tick(self) -> float | None:
-        """Take a sample if one is due; returns the seconds until the next tick, None at the end."""
+        """Take a sample if it is time; return the seconds until the next call, or None when sampling has ended."""
         if self.alive is not None and not self.alive():
             _RUNNING.discard(self)
             self._close()
@@ -351,7 +353,7 @@ class Sampler:
             since = 0.0
         if self._ending:
             return None
-        # A change during the last sample gets a sample of its own as soon as that is long enough.
+        # A phase that began during the last sample gets its own sample as soon as MIN_SAMPLE_SECONDS have passed.
         return max(0.01, (MIN_SAMPLE_SECONDS if self._due else self.interval) - since)
 
     def _read(self, now: float, since: float) -> None:
@@ -365,7 +367,7 @@ class Sampler:
             self._alarm.check(now - self._began, values, self._limits)
 
     def _longest_phase(self, now: float) -> Phase:
-        """The phase that took most of the time since the last reading; consumes the changes until now."""
+        """Phase that took most of the time since the last sample; discards the phase changes until ``now``."""
         taken: dict[Phase, float] = {}
         current, since = self._phase_read, self._read_at
         while self._changes and self._changes[0][0] <= now:
@@ -405,22 +407,22 @@ if hasattr(os, "register_at_fork"):
 
 
 def check_sample(sample: Any, alarm: Any) -> tuple[float | None, Alarm | None]:
-    """Check the interval in seconds, and the alarm that checks the samples."""
+    """Check and return ``sample``, the seconds between two usage samples, and ``alarm``."""
     interval = maybe(check_number, "sample", sample, least=MIN_SAMPLE_SECONDS, most=3600)
     if alarm is not None and not isinstance(alarm, Alarm):
         raise ArgumentError(f"alarm must be a vmselect.Alarm, not {show(alarm)}.")
     if alarm is not None and interval is None:
-        raise ArgumentError("alarm= needs samples. Set sample= to the seconds between two of them.")
+        raise ArgumentError("alarm= requires usage samples. Set sample= to the seconds between two samples.")
     return interval, alarm
 
 
 def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None:
-    """A function that returns whether a call of ``name`` above ``frame`` is still running; None without such a call.
+    """Return a function that checks whether the function ``name`` among the callers of ``frame`` is still running.
 
-    Keras calls no hook when ``fit`` raises, and what keeps the exception (a notebook, a search over settings) keeps all
-    objects of ``fit`` alive. The only sign left is that the thread's stack holds fewer such calls than now. The stack
-    is read from the output of ``faulthandler``, because walking the frames of a running thread from another one
-    (``sys._current_frames``) crashes Python 3.11.7.
+    None if no caller has that name. Keras calls no callback when ``fit`` raises, and a program that keeps the exception
+    (a notebook, a hyperparameter search) keeps all objects of ``fit`` alive. The only sign of the end is then that the
+    thread's stack contains fewer calls of ``name`` than now. The stack is read from the output of ``faulthandler``,
+    because reading the frames of a running thread from another thread (``sys._current_frames``) crashes Python 3.11.7.
     """
     calls = 0
     above: FrameType | None = frame
@@ -436,7 +438,7 @@ def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None
             faulthandler.dump_traceback(dump, all_threads=True)
             dump.seek(0)
             stacks = dump.read().decode("ascii", "replace").split("\n\n")
-        # A stack that is cut for its length, or not listed at all, may hold the call.
+        # A stack that is truncated, or not listed at all, may contain the call.
         mine = next((stack for stack in stacks if heading in stack), "..." if "..." in stacks[-1] else "")
         lines = mine.splitlines()
         return sum(line.endswith(ending) for line in lines) >= calls or any(line.strip() == "..." for line in lines)
@@ -445,7 +447,7 @@ def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None
 
 
 class Observation:
-    """Observes one measurement from its start to :meth:`end`. ``sample=None`` starts, wraps and traces nothing."""
+    """Samples usage and measures the input wait of one measurement until :meth:`end`; with ``sample=None``, neither."""
 
     def __init__(self, sample: float | None, alarm: Alarm | None = None) -> None:
         self._sampler = None if sample is None else Sampler(sample, alarm=alarm)
@@ -454,10 +456,10 @@ class Observation:
         self._undo: Callable[[], None] | None = None
         self._input_wait: InputWait | None = None
         self.trace: TensorFlowTrace | None = None
-        """Traces steps where the wait is measured in that way."""
+        """Trace of a few steps, if the input wait is measured with TensorFlow's profiler; otherwise None."""
 
     def start(self, alive: Callable[[], bool] | None = None) -> None:
-        """Begin to sample the machine, and nothing else, at most for as long as ``alive()`` is true."""
+        """Start sampling usage, without measuring the input wait. Sampling ends when ``alive()`` returns False."""
         if self._sampler is not None:
             self._sampler.alive = alive
             self._sampler.start()
@@ -470,9 +472,10 @@ class Observation:
         waited_for: bool,
         alive: Callable[[], bool] | None = None,
     ) -> None:
-        """Begin to observe the ``fit`` above ``frame``, or without a frame a training that runs while ``alive()``.
+        """Start observing the Keras ``fit`` call found among the callers of ``frame``.
 
-        ``waited_for`` states whether the end of every step is waited for.
+        If ``frame`` is None, another training loop is observed until ``alive()`` returns False. ``waited_for`` states
+        whether the probe waits for the end of every step.
         """
         if self._sampler is None:
             return
@@ -489,46 +492,46 @@ class Observation:
         self.start(alive if frame is None else watch_call(frame))
 
     def enter(self, phase: Phase) -> None:
-        """Note that ``phase`` begins now."""
+        """Record that ``phase`` begins now."""
         if self._sampler is not None:
             self._sampler.enter(phase)
         if self._fetches is not None and phase not in ("first_step", "steady_steps"):
             self._fetches.pause()
 
     def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The batches of a loop; fetching them is timed."""
+        """Iterate over ``batches`` of a training loop, timing each fetch."""
         return iter(batches) if self._fetches is None else self._fetches.watch(batches)
 
     def time_fetches(self, owner: Any, first: str, last: str) -> None:
-        """Time fetches that last from a call of ``first``, a function of ``owner``, to the end of ``last``."""
+        """Time fetches, each from the call of ``owner``'s method ``first`` to the end of its method ``last``."""
         if self._fetches is not None:
             self._undo = time_fetches(self._fetches, owner, first, last)
             self._method = "loop" if self._undo is None else "trainer"
 
     def fetcher(self) -> Callable[[Iterator[Any]], Any]:
-        """A function that fetches the batches of an epoch from now on, timed where the wait is measured."""
+        """Return a function that fetches the next batch of an epoch, timed if the input wait is measured."""
         if self._fetches is None:
             return next
         self._fetches.pause()
         return self._fetches.fetch
 
     def end(self) -> None:
-        """Stop observing; later calls change nothing."""
+        """Stop observing. Idempotent."""
         if self._fetches is not None:
             self._input_wait, self._fetches = self._fetches.result(self._method), None
         if self._undo is not None:
             self._undo()
-            self._undo = None  # it holds what was watched
+            self._undo = None  # it refers to the watched object
         if self._sampler is not None:
             self._sampler.stop()
 
     @property
     def usage(self) -> Usage | None:
-        """The usage of the machine until now; None if it was not sampled."""
+        """Machine usage until now, or None if it was not sampled."""
         usage = None if self._sampler is None else self._sampler.usage()
         return usage if usage is not None and usage.phases else None
 
     @property
     def input_wait(self) -> InputWait | None:
-        """How long steps waited for input; None until known."""
+        """Time that steps waited for input, or None while unknown."""
         return self._input_wait or (None if self.trace is None else self.trace.result)

@@ -1,4 +1,4 @@
-"""Stores that transfers are measured against: their addresses, the content that is moved, and access through fsspec."""
+"""Stores to and from which transfers are measured: their addresses, the test data, and access through fsspec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLOUD_OF_PROTOCOL = {
     "s3": "aws", "s3a": "aws", "az": "azure", "abfs": "azure", "abfss": "azure", "adl": "azure", "gs": "gcp",
     "gcs": "gcp",
 }  # fmt: skip
-"""The cloud that stores what is written with this protocol, unless the options name another server."""
+"""Maps a URL protocol to the cloud that stores the files, unless the options name another server."""
 
 LOCAL_PROTOCOLS = ("file", "local", "memory")
 SFTP_PROTOCOLS = ("sftp", "ssh")
@@ -35,18 +35,18 @@ MIN_SECRET_LENGTH = 4
 
 _SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|_KEY|_SAS|CONNECTION_STRING", re.IGNORECASE)
 _PUBLIC_NAMES = ("host", "hostname", "username", "region_name")
-"""Options that are not secret, and that messages must be able to show."""
+"""Names of options that are not secret, so that messages may show their values."""
 
 _STORE_PACKAGES = {"botocore", "paramiko", "aiohttp", "azure", "google"}
-"""Packages below fsspec whose errors are not OSErrors."""
+"""Packages that fsspec uses and whose exceptions are not OSErrors."""
 
 
 class Content:
-    """``size`` bytes that cannot be compressed, different for every ``run`` and file ``number``.
+    """Test data of a file: ``size`` incompressible bytes, different for every ``run`` and file ``number``.
 
-    A block of random bytes is created once per run. Each chunk of each file begins at another position in it, so
-    creating chunks takes no time while the clock runs. Verification compares bytes, which is many times faster than a
-    checksum.
+    A block of random bytes is created once per run. Each chunk of each file begins at a different position in the
+    block, so creating chunks takes no time during the measurement. Verification compares bytes, which is many times
+    faster than a checksum.
     """
 
     def __init__(self, run: str, number: int, size: int) -> None:
@@ -56,7 +56,7 @@ class Content:
         self._offset = int.from_bytes(self._head[:3], "big")
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The bytes, in chunks."""
+        """Iterate over the bytes in chunks."""
         yield self._head[: self.size]
         left = self.size - len(self._head)
         position = self._offset
@@ -68,7 +68,7 @@ class Content:
             position += 65_537
 
     def matches(self, pieces: Iterable[bytes]) -> bool:
-        """Whether ``pieces``, of any length, together are this content; stops at the first difference."""
+        """Whether the concatenated ``pieces`` equal this content; stops reading at the first difference."""
         chunks = self.chunks()
         expected = memoryview(b"")
         missing = self.size
@@ -94,7 +94,7 @@ def _random_block(run: str) -> memoryview:
 
 @dataclass(frozen=True)
 class Address:
-    """A folder in a store: ``text`` opens it, ``shown`` may be printed, ``secrets`` may not."""
+    """Address of a folder in a store. ``text`` opens it. ``shown`` may be printed; ``text`` and ``secrets`` may not."""
 
     text: str = field(repr=False)
     shown: str
@@ -104,7 +104,7 @@ class Address:
 
     @property
     def store(self) -> str | None:
-        """The cloud that stores the files, or None if unknown."""
+        """Name of the cloud that stores the files, or None if unknown."""
         nested = self.options.get("client_kwargs")
         named = nested.get("endpoint_url") if isinstance(nested, Mapping) else None
         if named or self.options.get("endpoint_url") or os.environ.get("AWS_ENDPOINT_URL"):
@@ -113,16 +113,16 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether nothing leaves this machine."""
+        """Whether the store is on this machine."""
         return self.protocol in LOCAL_PROTOCOLS
 
     @property
     def is_sftp(self) -> bool:
-        """Whether the store is reached through sftp."""
+        """Whether the store is accessed through SFTP."""
         return self.protocol in SFTP_PROTOCOLS
 
     def hide(self, text: object) -> str:
-        """``text`` on one line, without any secret."""
+        """``text`` on one line of at most 300 characters, with secrets replaced by ***."""
         line = " ".join(str(text).split())
         for secret in self.secrets:
             line = line.replace(secret, "***")
@@ -130,25 +130,27 @@ class Address:
 
 
 def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
-    """The address of a store, with the options that open it."""
+    """Check ``url`` and the fsspec ``options`` that open it; return them as an address."""
     try:
         text = check_name("url", url, longest=MAX_URL_LENGTH)
         given = check_mapping("options", options) if options is not None else {}
-    except ArgumentError:  # its message shows the value, which may hold a secret
+    except ArgumentError:  # its message shows the value, which may contain a secret
         raise ArgumentError(
             f"url must be a text of 1 to {MAX_URL_LENGTH} characters, such as protocol://host/folder, and options must "
             "map names to values, such as {'anon': True}."
         ) from None
     if "::" in text:
-        raise ArgumentError("url chains several file systems (::), of which only one can be measured. Give one.")
-    # A file's path may hold any character; only what has a protocol is parsed.
+        raise ArgumentError(
+            "url chains several file systems with '::', but only one can be measured. Pass the URL of one."
+        )
+    # A path may contain any character. Only a URL with a protocol is parsed.
     if "://" not in text:
         return Address(text, text, "file", given, _as_shown(_find_secrets(given)))
     try:
         parts = urlsplit(text)
         _ = parts.port
     except ValueError:
-        raise ArgumentError("url cannot be read as an address. Write it as protocol://host/folder.") from None
+        raise ArgumentError("url is not a valid URL. Write it as protocol://host/folder.") from None
     login, _, host = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     shown = f"{parts.scheme}://{user + '@' if user else ''}{host}{parts.path}"
@@ -157,12 +159,12 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value of an option or variable with that name is secret."""
+    """Whether the value of an option or environment variable called ``name`` is treated as secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def _find_secrets(options: Mapping[str, Any]) -> set[str]:
-    """Values of options, and of environment variables named like secrets, that no message may show."""
+    """Secret values that no message may show: those of options, and of environment variables named like secrets."""
     found = {value for name, value in os.environ.items() if is_secret_name(name)}
     waiting: list[tuple[str, Any]] = list(options.items())
     while waiting:
@@ -177,36 +179,36 @@ def _find_secrets(options: Mapping[str, Any]) -> set[str]:
 
 
 def _as_shown(secrets: Iterable[str]) -> tuple[str, ...]:
-    """``secrets`` as they appear in a line of text, plain or as in a repr; the longest first."""
+    """``secrets`` in the forms in which they can appear in a line of text (plain or as a repr), longest first."""
     lines = {" ".join(form.split()) for secret in secrets for form in (secret, repr(secret)[1:-1])}
     return tuple(sorted((line for line in lines if len(line) >= MIN_SECRET_LENGTH), key=len, reverse=True))
 
 
 class Storage:
-    """One connection to the folder at ``address``. Errors become a :class:`TransferError` without secrets."""
+    """One connection to the folder at ``address``. Errors are raised as :class:`TransferError` without secrets."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
         fsspec = require("fsspec", extra="transfer", needed_by="Measuring transfers")
         with self.translating("reach"):
             try:
-                # Each stream needs its own connection: streams would take turns on a shared one.
+                # Each stream needs its own connection: on a shared connection, streams would take turns.
                 options = {**address.options, "skip_instance_cache": True}
                 self.files, self.root = fsspec.core.url_to_fs(address.text, **options)
             except ImportError as missing:
                 raise MissingPackageError(
-                    f"{address.protocol}:// needs a package that is not installed ({address.hide(missing)}). "
-                    'Install it, or the common ones with: pip install "vmselect[transfer]"'
+                    f"{address.protocol}:// requires a package that is not installed ({address.hide(missing)}). "
+                    'Install it, or the packages of all common stores with: pip install "vmselect[transfer]"'
                 ) from None
             except TypeError as unknown:
                 raise TransferError(
                     f"{address.shown} cannot be opened with these options: {address.hide(unknown)}. "
-                    "Pass only options of its file system in fsspec."
+                    f"Pass only options that fsspec documents for {address.protocol}://."
                 ) from None
         self.root = self.root.rstrip("/")
 
     def close(self) -> None:
-        """Close the connection, where there is one to close."""
+        """Close the connection, if the protocol keeps one open."""
         for name in ("ftp", "client") if self.address.is_sftp else ():
             close = getattr(getattr(self.files, name, None), "close", None)
             if close is not None:
@@ -214,14 +216,14 @@ class Storage:
                     close()
 
     def path(self, *parts: str) -> str:
-        """A path in the store."""
+        """Path of a file or folder in the store, from its ``parts`` below the root folder."""
         return "/".join([self.root, *parts])
 
     def make_folder(self, name: str) -> list[str]:
-        """Make a folder, where the store has folders; returns the parent folders that had to be made as well."""
+        """Create the folder ``name`` if the store has folders; return the missing parent folders created with it."""
         made: list[str] = []
         if not (self.address.is_local or self.address.is_sftp):
-            return made  # buckets are never made, and keys need no folders
+            return made  # buckets are never created, and object stores need no folders
         with self.translating("make a folder in"):
             above = self.root
             while above.strip("/") and not self.files.exists(above):
@@ -231,7 +233,7 @@ class Storage:
         return made
 
     def remove_empty(self, paths: list[str]) -> None:
-        """Remove folders that the probe had to make, innermost first, if they are empty."""
+        """Remove those folders in ``paths`` that are empty. The probe created them; innermost first."""
         with self.translating("remove from"):
             for path in paths:
                 self.files.invalidate_cache()
@@ -239,38 +241,38 @@ class Storage:
                     self.files.rmdir(path)
 
     def write(self, content: bytes, *parts: str) -> None:
-        """Write a small file."""
+        """Write ``content`` to a small file."""
         with self.translating("write to"):
             self.files.pipe_file(self.path(*parts), content)
 
     def read(self, *parts: str) -> bytes:
-        """Read a small file."""
+        """Return the content of a small file."""
         with self.translating("read from"):
             data: bytes = self.files.cat_file(self.path(*parts))
             return data
 
     def upload(self, content: Content, *parts: str, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Write a file in chunks; returns when the store has all of it."""
+        """Write a file in chunks, until done or ``stopped()``; return when the store has received it."""
         with self.translating("write to"), self.files.open(self.path(*parts), "wb") as file:
             if self.address.is_sftp:
-                file.set_pipelined(True)  # otherwise sftp waits for the answer to each of many small packets
+                file.set_pipelined(True)  # otherwise SFTP waits for the response to each of many small packets
             for chunk in content.chunks():
                 if stopped():
                     return
                 file.write(chunk)
 
     def download(self, content: Content, *parts: str, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Read a file; returns whether it holds ``content``, or False at the first difference."""
+        """Read a file and return whether it equals ``content``. True if ``stopped()`` ended the reading."""
         remote = not (self.address.is_local or self.address.is_sftp)
         options = {"cache_type": "readahead", "block_size": 8 * CHUNK_BYTES} if remote else {}
         with self.translating("read from"), self.files.open(self.path(*parts), "rb", **options) as file:
             if self.address.is_sftp:
-                file.prefetch(file.stat().st_size)  # requests all of it at once instead of packet by packet
+                file.prefetch(file.stat().st_size)  # requests the whole file at once instead of packet by packet
             pieces = iter(lambda: b"" if stopped() else file.read(CHUNK_BYTES), b"")
             return content.matches(pieces) or stopped()
 
     def remove(self, *parts: str) -> None:
-        """Remove a folder and its contents, including unfinished uploads."""
+        """Remove a folder and its contents, including unfinished multipart uploads."""
         path = self.path(*parts)
         with self.translating("remove from"), suppress(FileNotFoundError):  # no bucket, so nothing is left in it
             if self.files.exists(path):
@@ -280,7 +282,7 @@ class Storage:
                 self.files.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload)
 
     def names(self) -> set[str]:
-        """Names in the folder, including those that only unfinished uploads have; none where there is no folder."""
+        """Names of files and folders in the root folder, including unfinished uploads; empty if it does not exist."""
         found: set[str] = set()
         with self.translating("list"):
             self.files.invalidate_cache()
@@ -293,7 +295,7 @@ class Storage:
         return found
 
     def _unfinished(self, path: str) -> list[tuple[str, str]]:
-        """Key and upload of unfinished uploads to S3. No listing shows them, and they are billed."""
+        """Keys and IDs of unfinished multipart uploads to S3, which are billed but not listed as files."""
         if self.address.protocol not in S3_PROTOCOLS:
             return []
         bucket, _, prefix = path.lstrip("/").partition("/")
@@ -302,7 +304,7 @@ class Storage:
 
     @contextmanager
     def translating(self, doing: str) -> Iterator[None]:
-        """Turn errors of the store's packages into a :class:`TransferError` without secrets."""
+        """Convert errors while ``doing`` something with the store to a :class:`TransferError` without secrets."""
         try:
             yield
         except Exception as error:
@@ -313,15 +315,15 @@ class Storage:
 
 
 def explain(address: Address, doing: str, error: Exception) -> str:
-    """What failed, and the remedy for this kind of error."""
+    """Message for ``error`` while ``doing`` something with the store, with a remedy for this kind of error."""
     number, name = getattr(error, "errno", None), type(error).__name__
     text = address.hide(getattr(error, "strerror", None) or error) or name
     if isinstance(error, PermissionError) or name in ("AuthenticationException", "NoCredentialsError"):
-        remedy = "Check the credentials, and that they may write, read, list and delete there."
+        remedy = "Check the credentials, and that they permit writing, reading, listing and deleting in this folder."
     elif number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        remedy = "Free some space there, or move less with megabytes=."
+        remedy = "Free some space in the store, or transfer less data with megabytes=."
     elif isinstance(error, FileNotFoundError):
-        remedy = "Check that the bucket or folder of this address exists."
+        remedy = "Check that this bucket or folder exists."
     else:
-        remedy = "Check the address and the connection, then try again."
+        remedy = "Check the address and the network connection, then try again."
     return f"Cannot {doing} {address.shown}: {text} ({name}). {remedy}"

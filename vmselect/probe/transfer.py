@@ -1,8 +1,8 @@
-"""The probe of data transfer: moves files to a store and back, verifies and removes them, and writes a record.
+"""The probe of data transfer: uploads files to a store, downloads, verifies and removes them, and writes a record.
 
-Size and cost are known before anything is moved. All files of a probe are in one folder whose name no other program
-uses. A marker in it names the process. A killed process leaves folder and marker; :func:`clean_transfers` finds them by
-name and removes them, unless their process is, or may be, still running.
+Size and cost are computed before data is transferred. All files of a probe are in one folder whose name no other
+program uses. A marker file in the folder identifies the process. A killed process leaves the folder behind;
+:func:`clean_transfers` finds such folders by name and removes them, unless the process is, or may be, still running.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ MAX_RUN_SECONDS = 24 * 3600.0
 """A probe on another machine is assumed to have ended after this time."""
 
 JOIN_SECONDS = 10.0
-"""How long to wait for a stream after a stop."""
+"""Longest wait for the end of a stream after an interruption."""
 
 MAX_UNPRICED_BYTES = 1 * BYTES_PER_GB
-"""The most that is moved where no price is known."""
+"""Most bytes to transfer each way if the egress price is unknown."""
 
 Clock = Callable[[], float]
 OpenStorage = Callable[[Address], Storage]
 
 
 def folder_name(run: str) -> str:
-    """The folder of one probe."""
+    """Name of the folder that contains the files of the probe with the ID ``run``."""
     return f"vmselect-transfer-{run}"
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """A folder that a probe left: its name, whether it was removed, and why not."""
+    """A folder that a probe left behind: its name, whether it was removed, and otherwise the reason."""
 
     name: str
     removed: bool
@@ -68,10 +68,10 @@ class Leftover:
 def clean_transfers(
     url: str, *, options: Mapping[str, Any] | None = None, everything: bool = False
 ) -> tuple[Leftover, ...]:
-    """Remove what killed probes left at ``url``.
+    """Remove the folders that killed transfer probes left behind at ``url``.
 
-    Folders of running probes are kept, as are those of other machines that are less than a day old; ``everything``
-    removes these as well.
+    Folders of running probes are kept, as are folders less than a day old of probes on other machines.
+    ``everything=True`` removes these as well.
     """
     everything = check_flag("everything", everything)
     storage = Storage(read_address(url, options))
@@ -85,7 +85,7 @@ def clean_transfers(
 def _clean(storage: Storage, name: str, everything: bool) -> Leftover:
     try:
         marker = json.loads(storage.read(name, MARKER))
-    except (TransferError, ValueError):  # killed before it was written
+    except (TransferError, ValueError):  # the probe was killed before it wrote the marker
         marker = {}
     if not isinstance(marker, dict):
         marker = {}
@@ -104,13 +104,13 @@ def _reason_to_keep(marker: dict[str, Any]) -> str:
     if host == platform.node():
         return "its probe is still running" if _is_running(marker) else ""
     recent = isinstance(written, (int, float)) and time.time() - written < MAX_RUN_SECONDS
-    return f"written less than a day ago by {host}, where its probe may be running" if recent else ""
+    return f"it was written less than a day ago by {host}, where its probe may still be running" if recent else ""
 
 
 def _is_running(marker: dict[str, Any]) -> bool:
     try:
         process = psutil.Process(marker["pid"])
-        # Process numbers are reused: only a process that started at the same moment is the same.
+        # Process IDs are reused: it is the same process only if it started at the same time.
         return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - marker["process_started"]) < 1.0
     except (KeyError, TypeError, ValueError, psutil.Error):
         return False
@@ -118,7 +118,7 @@ def _is_running(marker: dict[str, Any]) -> bool:
 
 @dataclass
 class Engine:
-    """One transfer of ``sizes`` bytes in as many files, ``streams`` at a time."""
+    """One transfer of files with these ``sizes`` in bytes, ``streams`` files at a time."""
 
     address: Address
     run: str
@@ -127,19 +127,19 @@ class Engine:
     clock: Clock = time.perf_counter
     open_storage: OpenStorage = Storage
     enter: Callable[[Phase], None] = lambda _: None
-    """Called with each phase that begins."""
+    """Function that is called with each phase when it begins."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _made: list[str] = field(default_factory=list)
 
     def move(self) -> dict[str, Any]:
-        """Connect, mark, upload, download, verify and remove; returns the times as fields of a record."""
+        """Connect, write the marker, upload, download, verify and remove files; return the times as record fields."""
         begun = False
-        Content(self.run, 0, 1)  # makes the random block, which takes longer than writing it
+        Content(self.run, 0, 1)  # creates the random block, which takes longer than writing it
         try:
             start = self.clock()
             storage = self.open_storage(self.address)
             folder = folder_name(self.run)
-            begun = True  # from here on something may be there, even if making it fails half-way
+            begun = True  # from here on the folder may exist, even if its creation fails
             self._made = storage.make_folder(folder)
             marker = self._make_marker()
             storage.write(marker, folder, MARKER)
@@ -206,14 +206,14 @@ class Engine:
     def _verify(self, same: bool, name: str) -> None:
         if not same:
             raise TransferError(
-                f"{name} came back from {self.address.shown} with different content. "
-                "Look for a cache or a faulty disk between here and the store."
+                f"{name} was downloaded from {self.address.shown} with different content than uploaded. "
+                "Check for a faulty cache, proxy or disk between this machine and the store."
             )
 
     def _build_direction(self, begin: float, times: list[tuple[float, float]]) -> Direction:
         taken = [max(0.0, end - start) for start, end in times]
         per_byte = [seconds / size for seconds, size in zip(taken, self.sizes, strict=True)]
-        # Streams that share a connection have no warm-up of their own.
+        # Parallel streams share the network connection, so a stream has no warm-up of its own.
         warm = detect_warmup(per_byte) if self.streams == 1 else 0
         labels: list[Label] = ["warmup" if number < warm else "steady" for number in range(len(taken))]
         return Direction(
@@ -225,7 +225,7 @@ class Engine:
         )
 
     def _remove(self, *, raising: bool) -> None:
-        """Remove the folder, over a new connection because the old one may have failed."""
+        """Remove the folder, over a new connection because the previous connection may have failed."""
         last: TransferError | None = None
         for _ in range(2):
             try:
@@ -237,7 +237,9 @@ class Engine:
                 last = error
             else:
                 return
-        note = f"Remove {self.address.shown}/{folder_name(self.run)} with vmselect transfer --clean."
+        note = (
+            f"Remove the remaining folder {self.address.shown}/{folder_name(self.run)} with vmselect transfer --clean."
+        )
         if raising:
             raise TransferError(f"{last} {note}") from None
         sys.stderr.write(f"vmselect: {last} {note}\n")
@@ -245,7 +247,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class TransferPlan:
-    """What a transfer will move and cost."""
+    """Size and cost of a planned transfer."""
 
     address: Address
     files: int
@@ -253,16 +255,16 @@ class TransferPlan:
     streams: int
     usd_per_gb: float | None
     basis: str
-    """The source of the price, or why there is none."""
+    """Source of the price, or the reason why there is none."""
 
     @property
     def total_bytes(self) -> int:
-        """Bytes each way."""
+        """Bytes to upload, which are also downloaded."""
         return self.files * self.bytes_per_file
 
     @property
     def cost_usd(self) -> float | None:
-        """The maximum cost of the data that come back from the store; None where no price is known."""
+        """Maximum cost of downloading the data from the store (egress), or None if the price is unknown."""
         return None if self.usd_per_gb is None else self.total_bytes / BYTES_PER_GB * self.usd_per_gb
 
     def __str__(self) -> str:
@@ -281,7 +283,7 @@ def plan_transfer(
     usd_per_gb: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> TransferPlan:
-    """What :func:`probe_transfer` will do and cost.
+    """Plan of :func:`probe_transfer` with these arguments: its size and its cost.
 
     >>> str(plan_transfer("s3://bucket/folder", megabytes=1000, options={}))
     '1,000 MB in 8 files to s3://bucket/folder and back: at most $0.09 (aws, $0.09 per GB out, 2026-01-01)'
@@ -290,7 +292,9 @@ def plan_transfer(
     count = check_count("files", files, most=MAX_FILES)
     total = check_number("megabytes", megabytes, above=0, most=1e9) * BYTES_PER_MB
     if total < count:
-        raise ArgumentError(f"{files} files cannot share {megabytes} MB: each needs a byte. Raise megabytes=.")
+        raise ArgumentError(
+            f"{megabytes} MB is less than one byte for each of {files} files. Raise megabytes=, or lower files=."
+        )
     price = maybe(check_number, "usd_per_gb", usd_per_gb, least=0)
     known = egress_price(address.store) if address.store else None
     if price is not None:
@@ -301,7 +305,7 @@ def plan_transfer(
         price = known.usd_per_gb
         basis = f"{known.provider}, {format_usd(price)} per GB out, {known.date}"
     else:
-        basis = "no egress price is known for it; pass usd_per_gb="
+        basis = "the egress price of this store is unknown; pass usd_per_gb="
     return TransferPlan(address, count, round(total / count), check_count("streams", streams, most=256), price, basis)
 
 
@@ -323,18 +327,19 @@ def probe_transfer(
     clock: Clock = time.perf_counter,
     open_storage: OpenStorage = Storage,
 ) -> TransferRecord:
-    """Move files to a store and back, verify and remove them, and return the record of the times.
+    """Upload files to a store, download, verify and remove them; return the record with the transfer times.
 
     Args:
-        url: a folder at any address that fsspec knows: file, memory, s3, az, gs, sftp.
-        path: a file, or a folder, in which the record is written.
-        megabytes: moved each way, all files together (1 MB = 1,000,000 bytes).
-        files: number of files.
-        streams: files moved at the same time, each over its own connection.
-        usd_per_gb: the store's price of a GB that leaves it; by default the shipped list price of its cloud.
-        budget_usd: nothing is moved if that could cost more, nor over 1 GB where the price is not known.
-        options: what fsspec needs to open the store, such as keys; never recorded or printed.
-        sample: seconds between two samples of machine usage; None takes no samples.
+        url: URL of a folder, of any protocol that fsspec supports: file, memory, s3, az, gs, sftp.
+        path: file for the record, or folder in which to write it.
+        megabytes: total size of all files, transferred each way (1 MB = 1,000,000 bytes).
+        files: number of files to transfer.
+        streams: number of files to transfer at the same time, each over its own connection.
+        usd_per_gb: egress price of the store in USD per GB; by default the shipped list price of its cloud.
+        budget_usd: maximum cost. A transfer that could cost more is refused, as is one of more than 1 GB if the price
+            is unknown.
+        options: options with which fsspec opens the store, such as keys; never recorded or printed.
+        sample: seconds between two samples of machine usage; with None, usage is not sampled.
 
     >>> record = probe_transfer("memory://doc", megabytes=1, files=2, streams=1, instance_type="here", verbose=0)
     >>> record.setup.files, record.upload.total_bytes, record.cost_usd
@@ -349,9 +354,11 @@ def probe_transfer(
     verbose = check_count("verbose", verbose, least=0)
     target = choose_path(maybe(check_path, "path", path))
     if plan.cost_usd is not None and plan.cost_usd > budget:
-        raise ArgumentError(f"This transfer is above budget_usd={budget:g}: {plan}. Move less, or raise budget_usd=.")
+        raise ArgumentError(
+            f"The transfer exceeds budget_usd={budget:g}: {plan}. Lower megabytes=, or raise budget_usd=."
+        )
     if plan.cost_usd is None and plan.total_bytes > MAX_UNPRICED_BYTES:
-        raise ArgumentError(f"The cost of this transfer is unknown: {plan}. Pass usd_per_gb=, or move at most 1 GB.")
+        raise ArgumentError(f"The cost of the transfer is unknown: {plan}. Pass usd_per_gb=, or transfer at most 1 GB.")
     check_target(target, "transfer")
     facts = read_facts(**given, factors=varied)
     if verbose:
@@ -383,7 +390,7 @@ def probe_transfer(
     if verbose:
         rates = (record.upload_mb_per_second or 0.0, record.download_mb_per_second or 0.0)
         up, down = (f"{rate:,.0f} MB/s" if rate >= 100 else f"{rate:.3g} MB/s" for rate in rates)
-        _print_line(f"vmselect: up {up}, down {down}, all removed{where}")
+        _print_line(f"vmselect: upload {up}, download {down}, all files removed{where}")
     return record
 
 

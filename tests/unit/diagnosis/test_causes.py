@@ -79,13 +79,13 @@ def test_waiting_for_data_bounds_what_a_faster_gpu_gains():
 @pytest.mark.parametrize(
     ("usage", "bound"),
     [
-        ({"usable_cpu_share": 0.97, "process_cores": 7.8}, ""),  # the wait is the processors' own work
-        ({"usable_cpu_share": 0.14, "process_cores": 1.02}, ""),  # the work of one of them
-        ({"usable_cpu_share": 0.05, "process_cores": 0.3}, "a faster processor gains at most 1.1x here"),
+        ({"usable_cpu_share": 0.97, "process_cores": 7.8}, ""),  # the CPU causes the wait itself
+        ({"usable_cpu_share": 0.14, "process_cores": 1.02}, ""),  # one core prepares all the data
+        ({"usable_cpu_share": 0.05, "process_cores": 0.3}, "a faster CPU gains at most 1.1x here"),
         (None, ""),  # unknown
     ],
 )
-def test_without_a_gpu_the_gain_is_bounded_only_where_the_processors_idle(usage, bound):
+def test_without_a_gpu_the_gain_is_bounded_only_where_the_cpu_is_idle(usage, bound):
     found = vs.diagnose(profile_of(0.9, cores=8, usage=usage and HEALTHY | usage))[0]
     assert (found.code, found.bound) == ("input-bound", bound)
     assert ("device_gain_at_most" in found.evidence) == bool(bound)
@@ -98,8 +98,8 @@ def test_without_a_gpu_the_gain_is_bounded_only_where_the_processors_idle(usage,
     ("usage", "remedy"),
     [
         ({"usable_cpu_share": 0.97, "process_cores": 7.8}, "97% busy preparing data"),
-        ({"usable_cpu_share": 0.14, "process_cores": 1.02}, "1.0 of 8 cores, as if one"),
-        ({"usable_cpu_share": 0.4, "process_cores": 3.1}, "3.1 of 8 cores: "),
+        ({"usable_cpu_share": 0.14, "process_cores": 1.02}, "a single core"),
+        ({"usable_cpu_share": 0.4, "process_cores": 3.1}, "on more cores"),
         ({"usable_cpu_share": 0.14, "process_cores": 0.2}, "14% busy, so reading is slow"),
         ({}, "Prefetch"),
     ],
