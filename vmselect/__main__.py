@@ -1,4 +1,4 @@
-"""``python -m vmselect``: the command line of this interpreter, where no ``vmselect`` is on the path."""
+"""``python -m vmselect``: the command line, for environments in which the command ``vmselect`` is not on the path."""
 
 from vmselect.cli import main
 

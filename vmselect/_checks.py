@@ -1,7 +1,7 @@
-"""Checks of arguments: one rule and one message for each kind of value.
+"""Validation of arguments: one function, with one error message, for each kind of value.
 
 A number is a finite real number of Python or numpy, not a bool; a whole number may be written ``64.0``. Every check
-returns the value in its plain form, or raises :class:`~vmselect.errors.ArgumentError`.
+returns the value as a plain Python type, or raises :class:`~vmselect.errors.ArgumentError`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Value = TypeVar("Value")
 
 
 def show(value: object, *, longest: int = 60) -> str:
-    """``value`` for a message: short, printable and on one line."""
+    """``value`` as text for a message: shortened, printable and on one line."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - the repr of a caller's value may raise anything
@@ -50,7 +50,7 @@ def is_number(value: object) -> bool:
 
 
 def check_count(name: str, value: Any, *, least: int = 1, most: int = MAX_COUNT) -> int:
-    """A whole number from ``least`` to ``most``."""
+    """``value`` as an int, if it is a whole number from ``least`` to ``most``."""
     if not is_number(value) or value != int(value) or not least <= value <= most:
         bounds = f"of at least {least}" if most == MAX_COUNT else f"from {least} to {most}"
         raise ArgumentError(f"{name} must be a whole number {bounds}, not {show(value)}.")
@@ -60,7 +60,7 @@ def check_count(name: str, value: Any, *, least: int = 1, most: int = MAX_COUNT)
 def check_number(
     name: str, value: Any, *, least: float | None = None, most: float | None = None, above: float | None = None
 ) -> float:
-    """A finite number from ``least`` to ``most``, and greater than ``above``."""
+    """``value`` as a float, if it is a finite number from ``least`` to ``most`` and greater than ``above``."""
     fits = is_number(value) and (least is None or value >= least) and (most is None or value <= most)
     if not fits or (above is not None and value <= above):
         parts = [
@@ -76,38 +76,38 @@ def check_number(
 
 
 def check_seconds(name: str, value: Any, *, above: float | None = None) -> float:
-    """A time in seconds, 0 or more; with ``above=0``, more than 0."""
+    """``value`` as a float, if it is a duration in seconds of at least 0 (greater than 0 with ``above=0``)."""
     return check_number(name, value, least=0 if above is None else None, above=above)
 
 
 def check_share(name: str, value: Any, *, least: float = 0.0, most: float = 1.0) -> float:
-    """A share, such as a confidence: a number from ``least`` to ``most``."""
+    """``value`` as a float, if it is a fraction (such as a confidence) from ``least`` to ``most``."""
     return check_number(name, value, least=least, most=most)
 
 
 def check_name(name: str, value: Any, *, longest: int = MAX_NAME) -> str:
-    """A text of 1 to ``longest`` characters, without blanks around it."""
+    """``value`` without surrounding blanks, if it is a text of 1 to ``longest`` characters."""
     if not isinstance(value, str) or not value.strip() or len(value) > longest or not _is_encodable(value):
         raise ArgumentError(f"{name} must be a name of 1 to {longest} characters, not {show(value)}.")
     return value.strip()
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """One of ``choices``."""
+    """``value``, if it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise ArgumentError(f"{name} must be one of {', '.join(choices)}, not {show(value)}.")
     return value
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """True or False, of Python or numpy, or 1 or 0."""
+    """``value`` as a bool, if it is True, False, 1 or 0 (of Python or numpy)."""
     if isinstance(value, bool) or (is_number(value) and value in (0, 1)) or type(value).__name__ == "bool":
         return bool(value)
     raise ArgumentError(f"{name} must be True or False, not {show(value)}.")
 
 
 def check_path(name: str, value: Any) -> Path:
-    """A path that a file system accepts."""
+    """``value`` as a Path, if a file system accepts it."""
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if isinstance(text, str) and text and "\0" not in text and _is_encodable(text):
         path = Path(text)
@@ -117,7 +117,7 @@ def check_path(name: str, value: Any) -> Path:
 
 
 def _is_encodable(text: str) -> bool:
-    """Whether ``text`` can be written: half of a surrogate pair cannot, and bytes of an undecodable path can."""
+    """Whether ``text`` can be encoded as a file name. Undecodable bytes of a path can; other surrogates cannot."""
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
@@ -126,25 +126,25 @@ def _is_encodable(text: str) -> bool:
 
 
 def check_mapping(name: str, value: Any) -> dict[str, Any]:
-    """A mapping whose keys are names."""
+    """``value`` as a dict, if it is a mapping whose keys are names."""
     if not isinstance(value, Mapping):
         raise ArgumentError(f"{name} must map names to values, not {show(value)}.")
     return {check_name(f"a name in {name}", key): item for key, item in value.items()}
 
 
 def check_dataclass(name: str, value: Any, kind: type[Value]) -> Value:
-    """An instance of the dataclass ``kind``, or one made from a mapping of its fields."""
+    """``value``, if it is an instance of the dataclass ``kind``, or an instance made from a mapping of its fields."""
     if isinstance(value, kind):
         return value
     try:
         return kind(**check_mapping(name, value))
     except TypeError as wrong:
         names = ", ".join(field.name for field in fields(kind))  # type: ignore[arg-type]
-        raise ArgumentError(f"{name} cannot be read ({wrong}). Its fields are {names}.") from wrong
+        raise ArgumentError(f"{name} is invalid: {wrong}. Its fields are {names}.") from wrong
 
 
 def check_factors(name: str, value: Any) -> dict[str, bool | int | float | str]:
-    """A mapping of names to plain values; None is an empty one."""
+    """``value`` as a dict of names to numbers, texts and bools; None gives an empty dict."""
     factors = check_mapping(name, {} if value is None else value)
     return {factor: _as_plain(f"{factor} in {name}", given) for factor, given in factors.items()}
 
@@ -158,24 +158,24 @@ def _as_plain(name: str, value: Any) -> bool | int | float | str:
 
 
 def check_callable(name: str, value: Any) -> Callable[..., Any]:
-    """A function, or any other callable."""
+    """``value``, if it is callable."""
     if not callable(value):
         raise ArgumentError(f"{name} must be a function, not {show(value)}.")
     return value  # type: ignore[no-any-return]
 
 
 def check_indent(value: Any) -> int | None:
-    """The indent of JSON text: None for one line, else up to 16 blanks."""
+    """The indent of JSON text, if it is None (all on one line) or 0 to 16 blanks."""
     return maybe(check_count, "indent", value, least=0, most=16)
 
 
 def maybe(check: Callable[..., Value], name: str, value: Any, **bounds: Any) -> Value | None:
-    """None, or the checked value."""
+    """None if ``value`` is None, else the result of ``check``."""
     return None if value is None else check(name, value, **bounds)
 
 
 def list_items(value: Any) -> list[Any]:
-    """The items of an iterable, else ``value`` alone."""
+    """The items of ``value`` as a list; a list of ``value`` itself if it is not iterable."""
     if not isinstance(value, Iterable):
         return [value]
     try:
@@ -185,7 +185,7 @@ def list_items(value: Any) -> list[Any]:
 
 
 def several(check: Callable[..., Value], name: str, value: Any, **bounds: Any) -> tuple[Value, ...]:
-    """One value or several, each checked, without duplicates, in the order given."""
+    """Check one value or each value of an iterable; return them without duplicates, in the order given."""
     items = [value] if isinstance(value, (str, bytes, Mapping)) else list_items(value)
     if not items:
         raise ArgumentError(f"{name} is empty. Give at least one value.")

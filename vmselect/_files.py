@@ -1,7 +1,7 @@
-"""Reading and writing of files; the only module that writes.
+"""Reading and writing of files. No other module of vmselect writes files.
 
-A file is written under a temporary name in its folder, synchronized, and renamed, so that a reader sees the old file or
-the new one. The next writer in the folder removes temporary files of killed writers.
+A file is written under a temporary name, synchronized to disk and renamed, so that readers see either the old or the
+new content. Temporary files of killed processes are removed at the next write to the folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _cleaned: set[Path] = set()
 
 
 def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectError] = ProfileError) -> bytes:
-    """The content of a regular file; ``noun`` names its kind in messages. Raises only ``error``."""
+    """The content of a regular file of at most ``limit`` bytes. Raises ``error``, which calls the file a ``noun``."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(handle, "rb") as file:
@@ -39,18 +39,18 @@ def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectErro
                 raise OSError(0, "it is not a regular file")
             data = file.read(limit + 1)
     except (OSError, ValueError, TypeError) as cannot:
-        raise error(f"{path}: cannot read this {noun}: {_reason(cannot)}. Check the path.") from None
+        raise error(f"{path}: the {noun} cannot be read: {_reason(cannot)}. Check the path.") from None
     if len(data) > limit:
-        raise error(f"{path}: larger than {limit // 2**20} MiB, so it is not a {noun}. Check the path.")
+        raise error(f"{path} is larger than {limit // 2**20} MiB, so it is not a {noun}. Check the path.")
     return data
 
 
 def read_text(path: AnyPath, *, noun: str, limit: int, error: type[VmselectError] = ProfileError) -> str:
-    """The content of a regular file as text."""
+    """The content of a regular UTF-8 file as text; see :func:`read_bytes`."""
     try:
         return read_bytes(path, noun=noun, limit=limit, error=error).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise error(f"{path}: not a {noun}: it is not UTF-8 text. Check the path.") from None
+        raise error(f"{path} is not UTF-8 text, so it is not a {noun}. Check the path.") from None
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def write_text(path: AnyPath, text: str, *, error: type[VmselectError] = Profile
 
 
 def write_bytes(path: AnyPath, data: bytes, *, error: type[VmselectError] = ProfileError) -> Path:
-    """Write ``data`` to ``path``, or to the target of a link, as :func:`write_text` does."""
+    """Write ``data`` to ``path``, or to its target if it is a link; see :func:`write_text`."""
     with writing(path, error=error):
         target = Path(os.path.realpath(path))
         with _temporary_file(target.parent, data, mode_of(target)) as temporary:
@@ -72,7 +72,7 @@ def write_bytes(path: AnyPath, data: bytes, *, error: type[VmselectError] = Prof
 
 
 def write_new(folder: Path, stem: str, text: str) -> Path:
-    """Write ``text`` to a new file in ``folder``; see :func:`claim_name`."""
+    """Write ``text`` to a new JSON file in ``folder``, named by :func:`claim_name`."""
     with writing(folder):
         with _temporary_file(folder, text.encode("utf-8"), None) as temporary:
             target = claim_name(temporary, stem, otherwise=f"{stem}-{secrets.token_hex(4)}")
@@ -81,10 +81,10 @@ def write_new(folder: Path, stem: str, text: str) -> Path:
 
 
 def claim_name(file: Path, stem: str, *, otherwise: str) -> Path:
-    """Link ``file`` to the name ``stem`` in its folder, with a number if that exists; the caller removes the old name.
+    """Give ``file`` the name ``stem``.json in its folder, or ``stem``-2.json and so on if that exists.
 
-    A link fails if the name exists, so that concurrent writers get different names. Without links on the file system
-    the file is renamed to the unique stem ``otherwise``.
+    The name is a hard link, which fails if the name exists, so that concurrent writers get different names; the caller
+    removes the old name. On a file system without links, the file is renamed to the unique stem ``otherwise``.
     """
     for number in itertools.count(1):
         target = file.with_name(f"{stem}{f'-{number}' if number > 1 else ''}.json")
@@ -100,11 +100,11 @@ def claim_name(file: Path, stem: str, *, otherwise: str) -> Path:
 
 @contextmanager
 def writing(path: AnyPath, *, error: type[VmselectError] = ProfileError) -> Iterator[None]:
-    """Convert errors of the system into ``error``."""
+    """Convert errors of the operating system while ``path`` is written into ``error``."""
     try:
         yield
     except (OSError, ValueError, TypeError) as cannot:
-        raise error(f"{path}: cannot write: {_reason(cannot)}. Choose a writable path.") from cannot
+        raise error(f"{path} cannot be written: {_reason(cannot)}. Choose a writable path.") from cannot
 
 
 def check_writable(path: AnyPath) -> None:
@@ -120,7 +120,7 @@ def check_writable(path: AnyPath) -> None:
 
 
 def mode_of(target: Path) -> int | None:
-    """Permissions of the file to be replaced; None if there is none."""
+    """Permissions of the file ``target``; None if it does not exist or is a folder."""
     try:
         found = target.stat().st_mode
     except FileNotFoundError:
@@ -133,27 +133,27 @@ def mode_of(target: Path) -> int | None:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether ``path`` means a folder: an existing one, or a name without the ending ``.json``."""
+    """Whether ``path`` is a folder, or would be created as a folder because it does not end in ``.json``."""
     return has_folder(path) or (path.suffix.lower() != ".json" and not _mode(path))
 
 
 def has_file(path: Path) -> bool:
-    """Whether a file is at ``path``. False where access is refused; the next operation reports the reason."""
+    """Whether ``path`` is a regular file. False if access is denied; the next operation then reports the reason."""
     return stat.S_ISREG(_mode(path))
 
 
 def has_folder(path: Path) -> bool:
-    """Whether a folder is at ``path``. False where access is refused."""
+    """Whether ``path`` is a folder. False if access is denied."""
     return stat.S_ISDIR(_mode(path))
 
 
 def safe_name(text: str) -> str:
-    """``text`` as part of a file name, without characters that are special to file systems or shells."""
+    """``text`` with characters that are special to file systems or shells replaced, for use in a file name."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("._")[:100] or "unnamed"
 
 
 def pricing_folder() -> Path:
-    """The folder of the shipped prices: inside an installed package, or beside the package in a checkout."""
+    """The folder of the prices that ship with vmselect: in the installed package, or next to it in a checkout."""
     package = Path(__file__).resolve().parent
     for folder in (package / "_pricing", package.parent / "pricing"):
         if (folder / "manifest.json").is_file():
@@ -162,7 +162,7 @@ def pricing_folder() -> Path:
 
 
 def _mode(path: Path) -> int:
-    """The mode of the file or folder at ``path``; 0 if there is none, or access is refused."""
+    """The mode of the file or folder ``path``; 0 if it does not exist or access is denied."""
     try:
         return path.stat().st_mode
     except (OSError, ValueError):
@@ -171,7 +171,7 @@ def _mode(path: Path) -> int:
 
 @contextmanager
 def _temporary_file(folder: Path, data: bytes, mode: int | None) -> Iterator[Path]:
-    """A new file in ``folder`` with the content ``data``, removed at the end unless it was renamed."""
+    """Create a temporary file with ``data`` in ``folder``. It is removed at the end unless it was renamed."""
     folder.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(folder)
     path = folder / f".vmselect-{secrets.token_hex(8)}.part"
@@ -190,7 +190,7 @@ def _temporary_file(folder: Path, data: bytes, mode: int | None) -> Iterator[Pat
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove temporary files of killed writers from ``folder``, once per process."""
+    """Remove temporary files of killed processes from ``folder``; done once per process and folder."""
     if folder in _cleaned:
         return
     _cleaned.add(folder)
@@ -206,7 +206,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write a new name to disk, where the system can synchronize folders."""
+    """Synchronize the entries of ``folder`` (such as a new file name) to disk, where the system supports this."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,6 +1,6 @@
-"""The only calls from a lower layer to a higher one, such as ``ranking.report()``, which the report package implements.
+"""All calls from lower to higher layers, such as ``ranking.report()``, which the report package implements.
 
-Lower layers do not import higher ones. A method of a low layer that users expect where they have the object calls
+Lower layers do not import higher layers. A method in a lower layer that is implemented in a higher layer calls
 ``hook(name)`` instead. ``HOOKS`` lists every such call; no other module may import ``vmselect`` modules by a string.
 """
 

@@ -1,4 +1,4 @@
-"""Lazy loading of optional packages and of the public names of a package."""
+"""Import of optional packages and of the public names of a package when they are first used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vmselect.errors import MissingPackageError
 
 
 def require(module: str, *, extra: str, needed_by: str) -> ModuleType:
-    """Import ``module``, or raise an error that names the extra to install."""
+    """Import the optional package ``module``, or raise an error that names the extra to install."""
     try:
         return importlib.import_module(module)
     except ImportError as missing:
@@ -23,7 +23,10 @@ def require(module: str, *, extra: str, needed_by: str) -> ModuleType:
 
 
 def load_on_use(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[list[str], Callable[[str], Any]]:
-    """The names of ``package`` and its ``__getattr__``, from a mapping of modules to their public names."""
+    """The public names of ``package``, and a ``__getattr__`` that imports them on first use.
+
+    ``homes`` maps modules to the public names that they define.
+    """
     home = {name: module for module, names in homes.items() for name in names}
 
     def load(name: str) -> Any:

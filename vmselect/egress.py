@@ -1,4 +1,4 @@
-"""Prices of clouds for outgoing data: dated list prices that ship with the package."""
+"""Prices of data sent from a cloud to the internet (egress): dated list prices that ship with vmselect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vmselect.errors import ArgumentError, CatalogError
 
 @dataclass(frozen=True)
 class EgressPrice:
-    """The price of a gigabyte (1,000,000,000 bytes) from a provider to the internet, on the day ``date``."""
+    """The price of sending a gigabyte (1,000,000,000 bytes) from a provider to the internet on ``date``."""
 
     provider: str
     usd_per_gb: float
@@ -23,7 +23,7 @@ class EgressPrice:
 
 
 def egress_price(provider: str, *, date: str | None = None) -> EgressPrice | None:
-    """The newest price of ``provider``, or the newest not later than ``date``; None for an unknown provider.
+    """The newest egress price of ``provider``, or the newest not later than ``date``; None if the provider is unknown.
 
     >>> egress_price("aws").usd_per_gb
     0.09
@@ -33,13 +33,13 @@ def egress_price(provider: str, *, date: str | None = None) -> EgressPrice | Non
     name, day = check_name("provider", provider), maybe(check_name, "date", date)
     found = [price for price in egress_prices() if price.provider == name and (day is None or price.date <= day)]
     if not found and day is not None and egress_price(name) is not None:
-        raise ArgumentError(f"No egress price of {name} on {day} is known. Give a price, or a later date.")
+        raise ArgumentError(f"No egress price of {name} is known for {day}. Pass the price, or a later date.")
     return max(found, key=lambda price: price.date, default=None)
 
 
 @functools.cache
 def egress_prices() -> tuple[EgressPrice, ...]:
-    """All prices that ship with the package."""
+    """All egress prices that ship with vmselect."""
     path = pricing_folder() / "egress.json"
     try:
         return tuple(EgressPrice(**row) for row in json.loads(path.read_text(encoding="utf-8")))

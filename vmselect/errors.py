@@ -3,38 +3,38 @@
 ::
 
     VmselectError
-     ├─ ArgumentError          a value passed by the caller cannot be used        (also a ValueError)
-     │   └─ PlanError          a sweep's plan cannot be used; ``where`` locates the fault
-     ├─ ProfileError           a profile or study file cannot be read, or does not fit its purpose
+     ├─ ArgumentError          an argument has an invalid value                   (also a ValueError)
+     │   └─ PlanError          the plan of a sweep is invalid; ``where`` locates the fault
+     ├─ ProfileError           a record file cannot be read or written, or is of the wrong kind
      ├─ ProbeError             a training could not be measured
      │   └─ TransferError      files could not be transferred, verified or removed
-     ├─ EstimateError          the profile does not support the estimate
-     ├─ CatalogError           a price is missing, or a price file cannot be used
-     │   └─ RefreshError       a provider's price API gave no usable answer
+     ├─ EstimateError          the profile contains too little for the estimate
+     ├─ CatalogError           a price is missing, or a price file is invalid
+     │   └─ RefreshError       prices could not be fetched from a provider
      ├─ RankingError           the candidates cannot be compared
-     ├─ ComparisonError        groups of records cannot be compared, or lack the metric
+     ├─ ComparisonError        records cannot be compared, or do not contain the metric
      ├─ SweepError             a sweep cannot be started, continued or cleaned up
      └─ MissingPackageError    an optional package is needed for this feature     (also an ImportError)
 
-Catch :class:`VmselectError` to catch them all. Messages contain the fact and the remedy.
+Catch :class:`VmselectError` to catch all of these. Messages state what happened and what to do.
 """
 
 from vmselect.units import printable_lines
 
 
 class VmselectError(Exception):
-    """Base of every error raised on purpose."""
+    """Base class of all errors that vmselect raises on purpose."""
 
     def __str__(self) -> str:
         return printable_lines(super().__str__())  # names of files, machines and models may contain control characters
 
 
 class ArgumentError(VmselectError, ValueError):
-    """A value passed by the caller cannot be used."""
+    """An argument has an invalid value."""
 
 
 class PlanError(ArgumentError):
-    """A sweep's plan cannot be used. ``where`` is the path of keys to the place in it."""
+    """The plan of a sweep is invalid. ``where`` is the path of keys to the invalid entry."""
 
     def __init__(self, message: str, where: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class PlanError(ArgumentError):
 
 
 class ProfileError(VmselectError):
-    """A profile or study file cannot be read, or does not fit its purpose."""
+    """A record file cannot be read or written, or is of the wrong kind."""
 
 
 class ProbeError(VmselectError):
@@ -54,15 +54,15 @@ class TransferError(ProbeError):
 
 
 class EstimateError(VmselectError):
-    """The profile does not support the estimate."""
+    """The profile contains too little for the estimate."""
 
 
 class CatalogError(VmselectError):
-    """A price is missing, or a price file cannot be used."""
+    """A price is missing, or a price file is invalid."""
 
 
 class RefreshError(CatalogError):
-    """A provider's price API gave no usable answer."""
+    """Prices could not be fetched from a provider."""
 
 
 class RankingError(VmselectError):
@@ -70,7 +70,7 @@ class RankingError(VmselectError):
 
 
 class ComparisonError(VmselectError):
-    """Groups of records cannot be compared, or lack the metric."""
+    """Records cannot be compared, or do not contain the metric."""
 
 
 class SweepError(VmselectError):

@@ -1,4 +1,4 @@
-"""Conversion and text forms of times, money, memory sizes and lists."""
+"""Conversion of times and prices, and formatting of times, money, memory sizes and lists."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ MAX_USD_DIGITS = 7
 
 
 def hours(seconds: float) -> float:
-    """Seconds as hours."""
+    """Convert ``seconds`` to hours."""
     return seconds / SECONDS_PER_HOUR
 
 
 def cost_usd(seconds: float, usd_per_hour: float) -> float:
-    """The cost of ``seconds`` of a machine at ``usd_per_hour``."""
+    """Cost in USD of ``seconds`` on a machine that costs ``usd_per_hour``."""
     return hours(seconds) * usd_per_hour
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration with its unit.
+    """``seconds`` as text, in a suitable unit.
 
     >>> [format_seconds(s) for s in (0.0042, 0.31, 12.3, 95, 5400, 200_000)]
     ['4.2 ms', '310 ms', '12.3 s', '1 min 35 s', '1 h 30 min', '55.6 h']
@@ -46,7 +46,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_usd(usd: float) -> str:
-    """An amount of money with its significant digits.
+    """``usd`` as text with a dollar sign, with more decimals for small amounts.
 
     >>> [format_usd(u) for u in (0.0, 0.000084, 0.00123, 0.26, 12.5, 1234.5)]
     ['$0.00', '$0.000084', '$0.0012', '$0.26', '$12.50', '$1,234.50']
@@ -65,7 +65,7 @@ def format_usd(usd: float) -> str:
 
 
 def format_epochs(epochs: float) -> str:
-    """A number of epochs, or a mean of such numbers.
+    """A number of epochs as text; it may be a mean and so a fraction.
 
     >>> [format_epochs(n) for n in (50, 18.3333, 12.0, 12_500, 1.04)]
     ['50', '18.3', '12', '12,500', '1']
@@ -74,7 +74,7 @@ def format_epochs(epochs: float) -> str:
 
 
 def count_epochs(epochs: float) -> str:
-    """A number of epochs with its noun.
+    """A number of epochs as text, followed by "epoch" or "epochs".
 
     >>> [count_epochs(n) for n in (1, 13.5, 20)]
     ['1 epoch', '13.5 epochs', '20 epochs']
@@ -83,7 +83,7 @@ def count_epochs(epochs: float) -> str:
 
 
 def list_some(names: Sequence[object], most: int) -> str:
-    """The first ``most`` names, and the number of others.
+    """The first ``most`` names as text, followed by the number of names left out.
 
     >>> list_some("ab", 3), list_some("abcde", 3)
     ('a, b', 'a, b, c and 2 more')
@@ -93,7 +93,7 @@ def list_some(names: Sequence[object], most: int) -> str:
 
 
 def list_all(names: Sequence[object]) -> str:
-    """All names, joined by commas and "and".
+    """All names as text, joined by commas and "and".
 
     >>> list_all("a"), list_all("abc")
     ('a', 'a, b and c')
@@ -103,7 +103,7 @@ def list_all(names: Sequence[object]) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` without control characters, which a terminal would execute.
+    """``text`` without control characters, which a terminal would interpret.
 
     >>> printable("a\\x1b[31mb")
     'a�[31mb'
@@ -117,7 +117,7 @@ def printable_lines(text: str) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """A memory size in binary units.
+    """A number of bytes as text in binary units, such as MiB.
 
     >>> format_bytes(16 * 1024**3)
     '16.0 GiB'

@@ -101,7 +101,7 @@ def test_nothing_feasible_exits_1(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rank", "nowhere.json"], "vmselect: nowhere.json: cannot read this profile"),
+        (["rank", "nowhere.json"], "vmselect: nowhere.json: the profile cannot be read"),
         (["rank", "{folder}", "--epochs", "many"], "vmselect: --epochs 'many' cannot be read"),
         (["rank", "{folder}", "--objective", "cost=much"], "vmselect: --objective"),
         (["rank", "{folder}", "--market", "bazaar"], "vmselect: market must be one of"),

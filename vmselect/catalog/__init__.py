@@ -1,4 +1,4 @@
-"""Prices of VM types: dated and offline by default, fresh on demand, and the user's own."""
+"""Prices of VM types: dated prices that ship with vmselect, prices fetched on request, and the user's own prices."""
 
 from vmselect.catalog.catalog import Catalog, compare_prices
 from vmselect.catalog.offer import COLUMNS, KEY, MARKETS, STALE_AFTER_DAYS, Offer, describe_age

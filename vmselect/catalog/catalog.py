@@ -1,4 +1,4 @@
-"""The catalog: prices of VM types, filters on them, and the differences between two catalogs."""
+"""The catalog: prices of VM types, filters on the prices, and the differences between two catalogs."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 Names = str | Sequence[str] | None
 
 NO_PRICE_REMEDY = "Run `vmselect prices refresh`, or add your own price with with_offers (--own-prices)."
-NO_REGION_REMEDY = "For regions that do not ship, run `vmselect prices refresh --source skypilot`."
+NO_REGION_REMEDY = "For prices of other regions, run `vmselect prices refresh --source skypilot`."
 CHANGE_COLUMNS = ("change", *KEY, "old_usd_per_hour", "new_usd_per_hour", "percent", "old_date", "new_date")
 _SCOPE = ("provider", "service", "region", "market")
 _CELLS = (str, bool, np.bool_, Real, Decimal, dt.date)  # a datetime, NaT among them, is a date
 
 
 class Catalog:
-    """Prices of VM types. A catalog never changes: every method that adds prices returns a new one.
+    """Prices of VM types. A catalog is immutable: a method that adds prices returns a new catalog.
 
     >>> catalog = Catalog.embedded(date="2021-02-28")
     >>> catalog.price("p3.2xlarge", region="us-east-1")
@@ -67,16 +67,16 @@ class Catalog:
 
     def __init__(self, frame: pd.DataFrame, *, origin: str, findings: Sequence[Finding] = ()) -> None:
         if not table.is_built(frame):
-            raise ArgumentError("A catalog is not made from a table. Use Catalog.embedded, load or with_offers.")
+            raise ArgumentError("Catalog() cannot be called with a table. Use Catalog.embedded, load or with_offers.")
         self._frame = frame
         self.origin = check_name("origin", origin, longest=2000)
         self.findings: tuple[Finding, ...] = tuple(list_items(findings))
         if not all(isinstance(finding, Finding) for finding in self.findings):
-            raise ArgumentError(f"findings must be Finding objects, not {show(findings)}.")
+            raise ArgumentError(f"findings must be a list of Finding objects, not {show(findings)}.")
 
     @classmethod
     def embedded(cls, date: str | dt.date | None = None) -> Catalog:
-        """The prices that ship with vmselect: the newest snapshot, or the newest one not later than ``date``.
+        """The prices that ship with vmselect: the newest snapshot, or the newest snapshot not later than ``date``.
 
         >>> Catalog.embedded(date="2021-02-28").price_dates
         ('2021-02-01', '2021-02-01')
@@ -86,10 +86,10 @@ class Catalog:
 
     @classmethod
     def load(cls, path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False) -> Catalog:
-        """Prices from a CSV or JSON file; also SkyPilot's ``vms.csv`` and gpuhunt's CSV.
+        """Read prices from a CSV or JSON file, such as SkyPilot's ``vms.csv`` or gpuhunt's CSV.
 
-        A bad row is an error with its line, unless ``skip_bad_rows`` excludes such rows; ``findings`` then lists them.
-        ``provider`` is for files that do not name one.
+        An invalid row raises an error that names its line. With ``skip_bad_rows`` such rows are excluded and listed in
+        ``findings``. ``provider`` is the provider of the prices, for files without a provider column.
 
         >>> path = Catalog.embedded(date="2021-02-28").save("prices.csv")
         >>> len(Catalog.load(path))
@@ -104,7 +104,9 @@ class Catalog:
 
     @classmethod
     def refreshed(cls, *, alone: bool = False) -> Catalog:
-        """The refreshed prices of this machine over older embedded ones, or ``alone``; ``findings`` lists old ones.
+        """The prices that a refresh stored on this computer, and embedded prices for all other offers.
+
+        ``alone`` leaves the embedded prices out. ``findings`` lists refreshed prices older than 90 days.
 
         >>> catalog = Catalog.refreshed()  # doctest: +SKIP
         """
@@ -118,7 +120,7 @@ class Catalog:
 
     @classmethod
     def default(cls) -> Catalog:
-        """The catalog that a ranking uses by default: the refreshed prices over the embedded ones.
+        """The catalog that a ranking uses by default: refreshed prices, and embedded prices for all other offers.
 
         >>> Catalog.default().price("g4dn.xlarge") > 0
         True
@@ -134,12 +136,12 @@ class Catalog:
         max_age_hours: float = 6.0,
         source: str = "api",
     ) -> Catalog:
-        """This catalog with fresh prices, which are also stored for later runs.
+        """This catalog with prices fetched now. The fetched prices are also stored for later use.
 
-        ``source`` is ``api``, the providers' own, or ``skypilot``: the catalog that SkyPilot publishes, with all
-        regions and without an account. ``providers`` None means all for which there are credentials. ``regions`` None
-        means each provider's reference region. Prices fetched less than ``max_age_hours`` ago are reused. ``findings``
-        lists what failed; older prices stay in use there.
+        ``source`` is ``api``, the price APIs of the providers, or ``skypilot``, the catalog that SkyPilot publishes,
+        which covers all regions and needs no account. ``providers=None`` means all providers with credentials.
+        ``regions=None`` means the reference region of each provider. Prices fetched less than ``max_age_hours`` ago are
+        reused. ``findings`` lists providers and regions that could not be fetched; their older prices stay in use.
 
         >>> fresh = Catalog.embedded().refresh(providers=["azure"], regions=["eastus"])  # doctest: +SKIP
         """
@@ -153,10 +155,12 @@ class Catalog:
         )
 
     def with_offers(self, offers: Catalog | pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> Catalog:
-        """This catalog with more prices. A price with the same key replaces the old one.
+        """This catalog with more prices.
 
-        ``offers`` may be another catalog, a DataFrame, or a list of :class:`Offer` and dicts, for which
-        ``provider, instance_type, region, market, usd_per_hour`` suffice.
+        A new price replaces the price of the same provider, service, instance type, region and market.
+
+        ``offers`` is another catalog, a DataFrame, or a list of :class:`Offer` objects and dicts. Required columns or
+        keys: ``provider``, ``instance_type``, ``region``, ``usd_per_hour``; ``market`` is ``on_demand`` by default.
 
         >>> mine = Catalog.embedded().with_offers([Offer(provider="lab", instance_type="workstation",
         ...     region="here", market="on_demand", usd_per_hour=0.12)])
@@ -174,7 +178,7 @@ class Catalog:
         )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:
-        """Write all prices as CSV, or as JSON for a name in ``.json``. It replaces no file other than a price file.
+        """Write all prices as CSV, or as JSON if ``path`` ends in ``.json``. Only price files are overwritten.
 
         >>> Catalog.embedded().save("prices.json").name
         'prices.json'
@@ -192,9 +196,9 @@ class Catalog:
         service: Names = None,
         retired: bool | None = None,
     ) -> pd.DataFrame:
-        """The prices that match, with the columns :data:`vmselect.catalog.COLUMNS`.
+        """The prices that match all filters, with the columns :data:`vmselect.catalog.COLUMNS`.
 
-        A filter is one name or several; None means any, as does ``"all"`` for ``region`` and ``market``.
+        A filter is one name or a list of names; None means any, as does ``"all"`` for ``region`` and ``market``.
         ``retired=False`` excludes instance types that can no longer be rented.
 
         >>> list(Catalog.embedded("2026-08-22").offers(gpu="T4", provider="azure")["instance_type"])[0]
@@ -225,7 +229,7 @@ class Catalog:
         provider: str | None = None,
         service: str | None = None,
     ) -> Offer:
-        """The only offer of ``instance_type``; without ``region``, that of the provider's reference region.
+        """The only offer of ``instance_type`` that matches. The default ``region`` is the provider's reference region.
 
         >>> Catalog.embedded("2026-08-22").offer("g4dn.xlarge").date
         '2026-08-22'
@@ -250,12 +254,12 @@ class Catalog:
         if len(here) > 1:
             places = ", ".join(f"{r.provider} {r.service} {r.region}" for r in here.head(8).itertuples())
             raise CatalogError(
-                f"{instance_type} is sold in several places ({places}). Pass region=, provider= or service=."
+                f"Several offers of {instance_type} match ({places}). Select one by region=, provider= or service=."
             )
         sold = sorted({f"{r.region} {r.market}" for r in rows.itertuples()})
         raise CatalogError(
-            f"No {market} price of {instance_type}{f' in {region}' if region else ''}; known: "
-            f"{list_some(sold, 8) or 'none'}. Add one with with_offers (--own-prices), or refresh."
+            f"The catalog has no {market} price of {instance_type}{f' in {region}' if region else ''}, only of: "
+            f"{list_some(sold, 8) or 'none'}. {NO_PRICE_REMEDY}"
         )
 
     def price(
@@ -267,7 +271,7 @@ class Catalog:
         provider: str | None = None,
         service: str | None = None,
     ) -> float:
-        """USD per hour of ``instance_type``.
+        """Price of ``instance_type`` in USD per hour.
 
         >>> Catalog.embedded("2026-08-22").price("g4dn.xlarge", region="us-east-1", market="on_demand")
         0.526
@@ -277,13 +281,13 @@ class Catalog:
 
     @property
     def price_dates(self) -> tuple[str, str]:
-        """The oldest and the newest date among the prices."""
+        """Dates of the oldest and of the newest price."""
         codes = np.unique(self._frame["date"].cat.codes.to_numpy())
         dates = sorted(self._frame["date"].cat.categories[codes])
         return dates[0], dates[-1]
 
     def is_stale(self, today: dt.date | None = None) -> bool:
-        """Whether even the newest price is older than 90 days.
+        """Whether the newest price is older than 90 days.
 
         >>> Catalog.embedded(date="2021-02-28").is_stale()
         True
@@ -334,14 +338,14 @@ class Catalog:
         if name in known:
             return
         if column == "instance_type" and (machine := snapshots.describe_unpriced(name)):
-            raise CatalogError(f"No price of {name} is known ({machine}). {NO_PRICE_REMEDY}")
+            raise CatalogError(f"The catalog has no price of {name} ({machine}). {NO_PRICE_REMEDY}")
         if column == "gpu_model" and (machines := snapshots.unpriced_with(name)):
             some = list_some(machines, 4)
-            raise CatalogError(f"No price of a machine with {name} is known ({some}). {NO_PRICE_REMEDY}")
+            raise CatalogError(f"The catalog has no price of a machine with GPU {name} ({some}). {NO_PRICE_REMEDY}")
         what = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
         remedy = f" {NO_REGION_REMEDY}" if column == "region" else ""
         hint = describe_nearest(name, known)
-        raise CatalogError(f"No {what} {show(name)} in the catalog ({self.origin}). {hint}{remedy}")
+        raise CatalogError(f"The catalog ({self.origin}) has no {what} {show(name)}. {hint}{remedy}")
 
     def _as_offer(self, label: Any, frame: pd.DataFrame) -> Offer:
         row = frame.loc[label]
@@ -360,19 +364,19 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
     if isinstance(offers, pd.DataFrame):
         raw, what = offers.reset_index(drop=True), "row"
     elif isinstance(offers, str | Path):
-        raise ArgumentError(f"{str(offers)!r} is not an offer. Read a file with Catalog.load.")
+        raise ArgumentError(f"offers must be a list, not the text {str(offers)!r}. Read a file with Catalog.load.")
     elif isinstance(offers, Offer | Mapping) or not isinstance(offers, Iterable):
-        raise ArgumentError(f"offers must be a list of Offer or dicts, not {show(offers)}. Put one offer in a list.")
+        raise ArgumentError(f"offers must be a list of Offer objects or dicts, not {show(offers)}. Pass a list.")
     else:
         rows = [o.model_dump() if isinstance(o, Offer) else _read_cells(o) for o in list_items(offers)]
         raw, what = pd.DataFrame(rows, dtype=object), "offer"
     if not len(raw):
-        raise ArgumentError("No offers were given. Give at least one.")
+        raise ArgumentError("offers is empty. Give at least one offer.")
     for column in raw.columns:
         if column not in COLUMNS:
-            raise CatalogError(f"An offer has no {show(column)}. {describe_column(column)}")
+            raise CatalogError(f"{show(column)} is not a column of offers. {describe_column(column)}")
     if not raw.columns.is_unique:
-        raise CatalogError("The offers have two columns of one name. Keep one.")
+        raise CatalogError("Two columns of the offers have the same name. Remove one of them.")
     given = raw["market"].astype(object) if "market" in raw.columns else pd.Series(pd.NA, raw.index, dtype=object)
     raw = raw.assign(market=given.where(given.notna(), "on_demand"))
     return table.build(
@@ -384,11 +388,11 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
 
 
 def _read_cells(offer: Any) -> dict[str, Any]:
-    """An offer as a mapping of single values."""
+    """The columns of one offer, each checked to be a single value (no list, no mapping)."""
     cells = check_mapping("an offer", offer)
     for name, value in cells.items():
         if value is not None and value is not pd.NA and not isinstance(value, _CELLS):
-            raise ArgumentError(f"An offer's {name} must be a text, a number or a day, not {show(value)}.")
+            raise ArgumentError(f"{name} of an offer must be a text, a number or a date, not {show(value)}.")
     return cells
 
 
@@ -398,9 +402,10 @@ def _as_plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare_prices(old: Catalog, new: Catalog) -> pd.DataFrame:
-    """A row per price that is new, gone, higher or lower, with the columns :data:`CHANGE_COLUMNS`, by size of change.
+    """The differences between two catalogs: a row per price that is new, gone, higher or lower, largest change first.
 
-    A price is gone only where ``new`` covers the same provider, service, region and market. Retired types are not gone.
+    Columns: :data:`CHANGE_COLUMNS`. A price counts as gone only if ``new`` has other prices of the same provider,
+    service, region and market. Retired instance types do not count as gone.
 
     >>> then, now = Catalog.embedded("2021-02-28"), Catalog.embedded("2026-08-22")
     >>> changes = compare_prices(then, now)
@@ -409,7 +414,7 @@ def compare_prices(old: Catalog, new: Catalog) -> pd.DataFrame:
     """
     for name, given in (("old", old), ("new", new)):
         if not isinstance(given, Catalog):
-            raise ArgumentError(f"{name} must be a Catalog, not {show(given)}. Read a file with Catalog.load.")
+            raise ArgumentError(f"{name} must be a Catalog, not {show(given)}. Read a price file with Catalog.load.")
     columns = [*KEY, "usd_per_hour", "date"]
     texts = dict.fromkeys((*KEY, "date"), str)
     before = old.offers(market=None)[[*columns, "retired"]].astype(texts)

@@ -1,6 +1,6 @@
-"""Price files of other tools: SkyPilot's ``vms.csv`` (v7, v8) and gpuhunt's CSV, converted to our columns.
+"""Conversion of price files of other tools, SkyPilot's ``vms.csv`` (v7, v8) and gpuhunt's CSV, to catalog columns.
 
-SkyPilot prices Google's hosts and accelerators in separate rows; ``assemble`` adds them up to machines.
+SkyPilot's file has separate rows for Google's hosts and accelerators; ``assemble`` adds their prices up to machines.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _NO_PRICE_OF_V6E = 700.0
 
 
 def assemble(rows: pd.DataFrame, *, market: str, prices: pd.Series) -> pd.DataFrame:
-    """Known machines of ``market``, each the sum of a host and of accelerators (rows without a type) in one zone.
+    """Prices of known Google machines in ``market``: the sum of a host and its accelerators in the same zone.
 
-    ``row`` of a machine is that of its accelerators.
+    Rows of accelerators have no instance type. The column ``row`` of a machine is the row of its accelerators.
     """
     from vmselect.catalog.snapshots import known_machines  # which reads a snapshot through this module
 
@@ -87,12 +87,12 @@ class Layout:
     convert_rows: Callable[[pd.DataFrame, str], Converted]
 
     def convert(self, raw: pd.DataFrame, *, path: Path, provider: str | None) -> Converted:
-        """``raw`` in our columns, the row of ``raw`` that each row came from, and which rows were excluded."""
+        """The rows in the columns of the catalog, the position of each in ``raw``, and findings about excluded rows."""
         return self.convert_rows(raw, _provider_of(path) if provider is None else provider)
 
 
 def recognize(header: Sequence[str]) -> Layout | None:
-    """The layout of ``header``, or None."""
+    """The file format whose columns ``header`` contains, or None if there is none."""
     return next((layout for layout in _LAYOUTS if layout.columns <= set(header)), None)
 
 
@@ -101,7 +101,7 @@ def _provider_of(path: Path) -> str:
     resolved = path.resolve()
     name = resolved.parent.name if resolved.stem in ("vms", "instances") else resolved.stem
     if not PROVIDERS.fullmatch(name):
-        raise CatalogError(f"{path.name} does not name the provider of its prices. Pass provider=, such as 'aws'.")
+        raise CatalogError(f"The provider of the prices in {path.name} is unknown. Pass it, such as provider='aws'.")
     return name
 
 
@@ -124,8 +124,8 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
     if provider == "gcp":
         apart |= rows["instance_type"].str.match(_GCP_HOST_ONLY)
     if apart.any() and provider != "gcp":
-        message = f"{int(apart.sum())} SkyPilot rows price an accelerator without its host; they are excluded."
-        findings.append(Finding("price-rows-excluded", message, "Use the embedded prices of these machines."))
+        message = f"{int(apart.sum())} SkyPilot rows were excluded: they price an accelerator without a host."
+        findings.append(Finding("price-rows-excluded", message, "Add your own prices of these machines."))
     rows.loc[rows["gpu_model"] == "", "gpu_count"] = rows["gpu_count"].fillna(0)
     markets = []
     for market, column in (("on_demand", "Price"), ("spot", "SpotPrice")):
@@ -142,7 +142,7 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
 
 
 def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]:
-    """A finding about accelerators and hosts that belong to no known machine in any zone."""
+    """A finding about rows of accelerators and hosts that are part of no known machine."""
     gpus = apart[apart["instance_type"] == ""]
     counts = gpus["gpu_count"].map("{:g} x ".format) + gpus["gpu_model"]
     used = gpus["row"].isin(joined["row"])
@@ -150,8 +150,8 @@ def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]
     names += sorted(set(apart["instance_type"]) - {""} - set(joined["instance_type"]))
     if not names:
         return []
-    message = f"Accelerators or hosts that belong to no known machine: {list_some(names, 8)}."
-    return [Finding("price-rows-excluded", message, "Use the embedded prices, or add your own.", "info")]
+    message = f"Prices of accelerators or hosts that are part of no known machine were excluded: {list_some(names, 8)}."
+    return [Finding("price-rows-excluded", message, "Add your own prices of machines with them.", "info")]
 
 
 def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
@@ -183,7 +183,10 @@ def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
 
 
 def _keep_cheapest(rows: pd.DataFrame) -> pd.DataFrame:
-    """The cheapest zone of each region. A price that is not a number comes first, so that the check names it."""
+    """The rows of the cheapest zone of each region, instance type and market.
+
+    A price that is not a number is kept in place of any other, so that the later validation reports it.
+    """
     rank = pd.to_numeric(rows["usd_per_hour"], errors="coerce").fillna(-1)
     return rows.loc[rank.sort_values(kind="stable").index].drop_duplicates(["instance_type", "region", "market"])
 

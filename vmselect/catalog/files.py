@@ -1,4 +1,4 @@
-"""Price files: CSV or JSON that people edit, validated before use; errors name the line of a row."""
+"""Reading and writing of price files (CSV or JSON). Every row is validated; errors name its line."""
 
 from __future__ import annotations
 
@@ -63,23 +63,23 @@ def read(
         skip_bad_rows=skip_bad_rows, rules=rules,
     )  # fmt: skip
     if not len(frame):
-        raise CatalogError(f"{path.name} contains no valid price row. Add at least one.")
+        raise CatalogError(f"{path.name} contains no valid price. Add at least one row with a price.")
     return frame, [*findings, *excluded]
 
 
 def check_replaceable(path: str | Path) -> Path:
-    """The path again; an error where it is a file other than a price file, which must not be overwritten."""
+    """``path``, if it is free or a price file; an error if it is any other file, which must not be overwritten."""
     target = check_path("path", path)
     if _files.has_file(target) and target.stat().st_size:
         try:
             read(target, skip_bad_rows=True)
         except CatalogError:
-            raise CatalogError(f"{target} is not a price file and is not overwritten. Choose another path.") from None
+            raise CatalogError(f"{target} is not a price file, so it is not replaced. Choose another path.") from None
     return target
 
 
 def write(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Write rows as CSV, or as JSON for a name in ``.json``."""
+    """Write ``frame`` as CSV, or as JSON if ``path`` ends in ``.json``."""
     path = check_path("path", path)
     texts = pd.DataFrame({c: _as_text(frame[c]) for c in COLUMNS})
     if path.suffix.lower() == ".json":
@@ -108,19 +108,19 @@ def _as_text(values: pd.Series) -> Any:
 
 
 def _read_json(path: Path) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
-    """The rows of a JSON price file, the names of rows, and rules that rows violate."""
+    """The rows of a JSON price file, a function that names rows by their line, and the rules that rows violate."""
     known = (*COLUMNS, "currency")
     try:
         text = path.read_text(encoding="utf-8-sig")
         rows, lines = _json_offers(text)
     except (OSError, ValueError, RecursionError) as failure:
         raise CatalogError(
-            f'{path.name} is not a JSON price file ({str(failure)[:160]}). Write {{"offers": [{{...}}, ...]}}.'
+            f'{path.name} is not a valid JSON price file: {str(failure)[:160]}. Expected: {{"offers": [{{...}}, ...]}}.'
         ) from failure
     for row, line in zip(rows, lines, strict=True):
         for name, value in row.items():
             if name not in known:
-                raise CatalogError(f"{path.name} line {line} has a field {name[:40]!r}. {describe_column(name)}")
+                raise CatalogError(f"{path.name} line {line} has unknown field {name[:40]!r}. {describe_column(name)}")
             if isinstance(value, list | dict):
                 raise CatalogError(f"{path.name} line {line}: {name} must be one value, not a list or object.")
     raw = pd.DataFrame(rows, columns=[c for c in known if any(c in r for r in rows)], dtype=object)
@@ -128,24 +128,24 @@ def _read_json(path: Path) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rul
 
 
 def _json_offers(text: str) -> tuple[list[dict[str, Any]], list[int]]:
-    """The objects of the offers list and the line on which each begins."""
+    """The objects of the list ``offers``, and the line number on which each object begins."""
     decoder = json.JSONDecoder(parse_constant=lambda word: f"{word}", object_pairs_hook=_as_unique)
     whole = decoder.decode(text)
     if isinstance(whole, dict):
         for name in whole:
             if name not in _JSON_FIELDS:
-                raise ValueError(f"field {show(name)} is none of {', '.join(_JSON_FIELDS)}")
+                raise ValueError(f"unknown field {show(name)}; known fields are {', '.join(_JSON_FIELDS)}")
         if whole.get("currency", "USD") != "USD":
-            raise ValueError(f"its currency is {show(whole['currency'])}; convert the prices to US dollars")
+            raise ValueError(f"the currency is {show(whole['currency'])}; convert the prices to US dollars")
         version = whole.get("schema", SCHEMA_VERSION)
         if version != SCHEMA_VERSION or isinstance(version, bool):
-            raise ValueError(f"schema {show(version)}; this release reads {SCHEMA_VERSION}")
+            raise ValueError(f"its schema is {show(version)}; this version of vmselect reads schema {SCHEMA_VERSION}")
         rows = whole.get("offers")
         at = text.index("[", text.index('"offers"')) + 1 if isinstance(rows, list) else 0
     else:
         rows, at = whole, text.find("[") + 1
     if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
-        raise ValueError("no list of offers")
+        raise ValueError("it contains no list of offers")
     lines, line, counted = [], 1, 0
     for _ in rows:
         at = text.index("{", at)
@@ -170,17 +170,17 @@ def _read_head(path: Path) -> bytes:
     try:
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):  # a pipe can be read only once; prices are read several times
-            raise CatalogError(f"{path} is not a plain file. Save the prices to one first.")
+            raise CatalogError(f"{path} is not a regular file. Save the prices to a file first.")
         if about.st_size > MAX_BYTES:
-            raise CatalogError(f"{path.name} is larger than {MAX_BYTES // 1024**2} MiB. Split it.")
+            raise CatalogError(f"{path.name} is larger than {MAX_BYTES // 1024**2} MiB. Split it into several files.")
         with path.open("rb") as file:
             head = file.read(MAX_LINE_BYTES)
     except OSError as failure:
-        raise CatalogError(f"{path} cannot be read ({failure}). Give the path of a CSV or JSON file.") from failure
+        raise CatalogError(f"{path} cannot be read: {failure}. Give the path of a CSV or JSON file.") from failure
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise CatalogError(f"{path.name} is UTF-16 text. Save it as CSV UTF-8.")
     if b"\0" in head:
-        raise CatalogError(f"{path.name} is not text. Give a CSV or JSON price file.")
+        raise CatalogError(f"{path.name} is a binary file. Give a CSV or JSON price file.")
     return head
 
 
@@ -188,25 +188,25 @@ def _read_header(path: Path, head: bytes) -> list[str]:
     with path.open("rb") as file:  # parsing a line of millions of fields would take gigabytes
         while line := file.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
-                raise CatalogError(f"{path.name} has a line of more than 64 KiB. Give a CSV price file.")
+                raise CatalogError(f"{path.name} has a line of more than 64 KiB. Give the path of a price file.")
     line = head.partition(b"\n")[0]
     try:
         header = next(csv.reader(io.StringIO(line.decode("utf-8-sig").rstrip("\r"))), [])
     except (UnicodeDecodeError, csv.Error) as failure:
-        raise CatalogError(f"{path.name} line 1 is not UTF-8 CSV ({failure}). Save it as CSV UTF-8.") from failure
+        raise CatalogError(f"{path.name} line 1 is not UTF-8 CSV ({failure}). Save the file as CSV UTF-8.") from failure
     if not any(header):
-        raise CatalogError(f"{path.name} has no header line. The first line names the columns.")
+        raise CatalogError(f"{path.name} has an empty first line. Write the names of the columns there.")
     return [name.strip() for name in header]
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
     for name in header:
         if header.count(name) > 1:
-            raise CatalogError(f"{path.name} has two columns named {name!r}. Keep one.")
+            raise CatalogError(f"{path.name} has two columns named {name!r}. Remove one of them.")
         if name not in (*COLUMNS, "currency"):
             one_column = len(header) == 1 and re.search(r"[;\t|]", name)
             hint = "Separate the columns by commas." if one_column else describe_column(name)
-            raise CatalogError(f"{path.name} has a column {name[:40]!r}. {hint}")
+            raise CatalogError(f"{path.name} has the unknown column {name[:40]!r}. {hint}")
 
 
 def _check_first_rows(path: Path, header: Sequence[str]) -> None:
@@ -224,9 +224,9 @@ def _check_first_rows(path: Path, header: Sequence[str]) -> None:
 def _read_csv(
     path: Path, header: Sequence[str], *, numbers: Sequence[str], rows: int | None = None
 ) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
-    """Rows of a CSV (the first ``rows``, or all), the names of rows, and rules that rows violate.
+    """The first ``rows`` rows of a CSV file (None: all), a function that names rows, and the rules that rows violate.
 
-    Columns in ``numbers`` are floats if every cell is a number; all others are categories.
+    Columns in ``numbers`` become floats if every cell is a number; all other columns become categories.
     """
     if too_long := _find_long_row(path, header, rows=1):  # pandas drops surplus fields of the first row silently
         raise too_long
@@ -241,7 +241,7 @@ def _read_csv(
         raise CatalogError(f"{path.name} is not UTF-8 text ({broken.reason}). Save it as CSV UTF-8.") from broken
     except (ValueError, OverflowError) as broken:
         raise _find_long_row(path, header) or CatalogError(
-            f"{path.name} is not valid CSV ({str(broken).strip()[:120]}). Check for an open quote."
+            f"{path.name} is not valid CSV ({str(broken).strip()[:120]}). Check for a missing closing quote."
         ) from broken
 
     def name_row(positions: Sequence[int]) -> list[str]:
@@ -256,7 +256,7 @@ def _read_csv(
 
 
 def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: int | None) -> pd.DataFrame:
-    """Columns in ``floats`` as numbers, all others as categories of the exact text in the file."""
+    """The table of a CSV file: columns in ``floats`` as numbers, all others as categories of the exact text."""
     options: dict[str, Any] = {
         "names": list(header), "header": 0, "index_col": False, "keep_default_na": False, "encoding": "utf-8-sig",
         "na_values": {c: [""] for c in floats}, "low_memory": False, "nrows": rows,
@@ -283,7 +283,7 @@ def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: i
 
 
 def _describe_cut(path: Path, fields: int) -> str | None:
-    """Why the last line may be incomplete, as after a broken download, or None."""
+    """The reason why the last line may be incomplete, as after an interrupted download; None if it is complete."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - MAX_LINE_BYTES))
         last = re.split(rb"[\r\n]", file.read())[-1].decode("utf-8", "replace")
@@ -291,21 +291,21 @@ def _describe_cut(path: Path, fields: int) -> str | None:
     if not last.strip():
         return None
     if len(cells) < fields:
-        return f"ends early, with fewer than {fields} fields; the file may be incomplete"
+        return f"the line has fewer than {fields} fields; the file may be incomplete"
     if re.search(r"[0-9.]\s*$", cells[-1]):
         # 3.0 may be a part of 3.06; only a line break shows that the number is complete.
-        return f"ends without a line break after {show(cells[-1])}, which may be cut; add one if the file is complete"
+        return f"the line may be cut off after {show(cells[-1])}; if the file is complete, add a line break at its end"
     return None
 
 
 def _line_numbers(path: Path, rows: int) -> list[int]:
-    """The line number at which each of the first ``rows`` data rows ends."""
+    """The number of the last line of each of the first ``rows`` data rows."""
     lines = [line for line, _ in islice(_rows(path), 1, rows + 1)]
     return lines + lines[-1:] * (rows - len(lines))
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of each row that is not blank, the header first."""
+    """Line number and cells of each row, including the header, without blank rows."""
     csv.field_size_limit(MAX_BYTES)
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         reader = csv.reader(file)
@@ -315,11 +315,11 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _find_long_row(path: Path, header: Sequence[str], *, rows: int | None = None) -> CatalogError | None:
-    """The error about the first of ``rows`` data rows that has more fields than the header."""
+    """An error about the first data row with more fields than the header; only ``rows`` data rows are searched."""
     for line, cells in islice(_rows(path), None if rows is None else rows + 1):
         if len(cells) > len(header):
             return CatalogError(
-                f"{path.name} line {line} has {len(cells)} fields, the header {len(header)}. "
-                "Quote text that contains a comma, and write 3.06, not 3,06."
+                f"{path.name} line {line} has {len(cells)} fields, but the header has {len(header)}. "
+                "Put text that contains a comma in quotes, and write 3.06 instead of 3,06."
             )
     return None

@@ -1,7 +1,7 @@
-"""One price of one VM type: its columns, the rules for their values, and :class:`Offer`.
+"""Offers: the columns of a price, the rules for their values, and the class :class:`Offer`.
 
-A row is a price of a provider's VM type, in a region, in a market, on a day. The same rules check a single offer and a
-file of a million rows.
+A row is the price of a provider's VM type in a region and a market on a date. The same rules validate a single offer
+and a file of a million rows.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ _DEFAULT_SERVICE = {"aws": "ec2", "azure": "vm", "gcp": "gce"}
 
 
 def default_service(provider: str, instance_type: str) -> str:
-    """The service of ``instance_type`` in a row that names none."""
+    """The service that is assumed for ``instance_type`` in a row without a service."""
     if provider == "aws" and instance_type.startswith("ml."):
         return "sagemaker"
     return _DEFAULT_SERVICE.get(provider, "vm")
 
 
 def describe_bad_text(column: str, value: str) -> str | None:
-    """Why ``value`` is not allowed in the text ``column``, or None when it is."""
+    """The reason why ``value`` is invalid in the text ``column``, or None if it is valid."""
     shown = repr(value if len(value) <= 40 else value[:37] + "...")
     if value.startswith(_FORMULA_STARTS):
-        return f"{column} {shown} starts like a spreadsheet formula; put a letter first"
+        return f"{column} {shown} starts with a character that begins a formula in spreadsheets; start it with a letter"
     if column == "market":
         return None if value in MARKETS else f"market {shown} is not one of {', '.join(MARKETS)}"
     if column == "date":
-        return None if is_iso_date(value) else f"date {shown} is not a day written as 2026-08-22"
+        return None if is_iso_date(value) else f"date {shown} is not in the form 2026-08-22"
     if column == "retired":
         return None if value in ("yes", "no", "") else f"retired {shown} is neither yes nor no"
     if column == "note":
@@ -88,17 +88,17 @@ def describe_bad_text(column: str, value: str) -> str | None:
 
 
 def describe_bad_number(column: str, value: float) -> str | None:
-    """Why ``value`` is not allowed in the number ``column``, or None when it is; NaN means unknown."""
+    """The reason why ``value`` is invalid in the number ``column``, or None if it is valid. NaN means unknown."""
     lowest, highest = NUMBER_LIMITS[column]
     if math.isnan(value):
         return f"{column} is missing" if column in REQUIRED else None
     if not lowest <= value <= highest:
-        return f"{column} {value:g} is outside {lowest:g} to {highest:g}"
+        return f"{column} {value:g} is not between {lowest:g} and {highest:g}"
     return None
 
 
 def describe_nearest(name: str, known: Iterable[str]) -> str:
-    """The known names most similar to ``name``, else some of all known names."""
+    """A sentence with the ``known`` names most similar to ``name``, or with some known names if none is similar."""
     by_lower = {k.lower(): k for k in known if k}
     near = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
     return f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(sorted(by_lower.values())[:12])}."
@@ -118,7 +118,7 @@ _GPU_SIZES_GIB: dict[tuple[str, float], str] = {("A100", 80): "A100-80GB", ("V10
 
 
 def name_gpu(name: str, memory_gib: float | None = None) -> str:
-    """The name of a GPU or accelerator in our table; an unknown name is unchanged."""
+    """The catalog's name of the GPU or accelerator ``name``; an unknown name is returned unchanged."""
     known = _GPU_NAMES.get(name.lower(), name.replace(" ", "-"))
     return known if memory_gib is None else _GPU_SIZES_GIB.get((known, memory_gib), known)
 
@@ -134,13 +134,13 @@ MEANT = {
 
 
 def describe_column(name: object) -> str:
-    """A hint at the column that ``name`` probably means, else at all columns."""
+    """A sentence with the column that ``name`` probably means, or with all columns if none is similar."""
     near = MEANT.get(str(name).strip().lower()) or next(iter(get_close_matches(str(name), COLUMNS, n=1)), None)
     return f"Did you mean {near!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
 
 
 def is_iso_date(text: str) -> bool:
-    """Whether ``text`` is a day written as 2026-08-22."""
+    """Whether ``text`` is a date in the form 2026-08-22."""
     try:
         return dt.date.fromisoformat(text).isoformat() == text  # a week, 2026-W34-6, is ISO too
     except ValueError:
@@ -148,14 +148,15 @@ def is_iso_date(text: str) -> bool:
 
 
 class Offer(BaseModel):
-    """A VM type of a provider, in a region and a market, at a price, on a day.
+    """The price of a provider's VM type in a region and a market, with its date.
 
     >>> offer = Offer(provider="aws", instance_type="g4dn.xlarge", region="us-east-1", market="on_demand",
     ...               usd_per_hour=0.41, date="2026-08-22")
     >>> offer.service, offer.source, offer.age_days(dt.date(2026, 9, 1))
     ('ec2', 'user', 10)
 
-    ``None`` means unknown. ``gpu_count`` may be a fraction, and ``gpu_memory_gib`` is what one such share holds.
+    ``None`` means unknown. ``gpu_count`` may be a fraction of a GPU. ``gpu_memory_gib`` is the memory of one GPU or of
+    that fraction.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
@@ -181,7 +182,7 @@ class Offer(BaseModel):
             super().__init__(**values)
         except ValidationError as bad:
             reasons = "; ".join(_reason(e["loc"], e["msg"]) for e in bad.errors())
-            raise CatalogError(f"This offer cannot be used: {reasons}.") from bad
+            raise CatalogError(f"The offer is invalid: {reasons}.") from bad
 
     @model_validator(mode="before")
     @classmethod
@@ -212,38 +213,38 @@ class Offer(BaseModel):
         return self
 
     def age_days(self, today: dt.date | None = None) -> int:
-        """Days since the date of this price."""
+        """Days from the date of this price to ``today`` (default: the current date)."""
         return age_days(self.date, today)
 
     def is_stale(self, today: dt.date | None = None) -> bool:
-        """Whether this price is older than 90 days."""
+        """Whether this price is more than 90 days older than ``today`` (default: the current date)."""
         return self.age_days(today) > STALE_AFTER_DAYS
 
 
 def age_days(date: str, today: dt.date | None = None) -> int:
-    """Days from ``date`` to ``today``."""
+    """Days from ``date`` to ``today`` (default: the current date)."""
     now = dt.date.today() if today is None else check_day("today", today)
     return (now - check_day("date", date)).days
 
 
 def check_day(name: str, value: Any) -> dt.date:
-    """A day from a date, a datetime, or a text such as 2026-08-22."""
+    """Convert a date, a datetime, or a text such as 2026-08-22 to a date."""
     if isinstance(value, dt.datetime) and value == value:  # pandas' NaT is a datetime, but not equal to itself
         return value.date()
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value
     if not isinstance(value, str) or not is_iso_date(value):
-        raise ArgumentError(f"{name} {show(value)} is not a day written as 2026-08-22.")
+        raise ArgumentError(f"{name} {show(value)} is not a date. Give a date such as 2026-08-22.")
     return dt.date.fromisoformat(value)
 
 
 def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Finding | None:
-    """A finding where prices of these ``dates`` are older than 90 days or differ in their date, else None.
+    """A finding if prices of these ``dates`` are older than 90 days or have different dates, else None.
 
     >>> describe_age(["2026-08-22"], today=dt.date(2026, 9, 1)) is None
     True
     >>> print(describe_age(["2021-02-01", "2026-08-22"], today=dt.date(2026, 9, 1)))
-    Prices are of several days, 2021-02-01 to 2026-08-22; the oldest is 2038 days old. Run `vmselect prices refresh`.
+    Prices have different dates, 2021-02-01 to 2026-08-22; the oldest is 2038 days old. Run `vmselect prices refresh`.
     """
     given = [dates] if isinstance(dates, str) else list_items(dates)
     days = sorted({check_day("a date", date).isoformat() for date in given})
@@ -253,12 +254,12 @@ def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Findi
     old = age > STALE_AFTER_DAYS
     if not old and len(days) == 1:
         return None
-    message = f"Prices are of {days[0]}, {age} days old."
+    message = f"Prices are from {days[0]}, {age} days ago."
     if len(days) > 1:
-        message = f"Prices are of several days, {days[0]} to {days[-1]}; the oldest is {age} days old."
+        message = f"Prices have different dates, {days[0]} to {days[-1]}; the oldest is {age} days old."
     if old:
         return Finding("old-prices", message, "Run `vmselect prices refresh`.")
-    return Finding("mixed-price-dates", message, "Check the date of each price before comparing them.", "info")
+    return Finding("mixed-price-dates", message, "Check the dates before comparing these prices.", "info")
 
 
 def _reason(location: tuple[int | str, ...], message: str) -> str:

@@ -1,7 +1,7 @@
-"""Refreshed prices: fetch them from the providers, store them, and write new snapshots of them.
+"""Refreshed prices: fetch prices from the providers, store them, and write them as a new snapshot.
 
-There is one file per provider and region in the platform's cache folder. A file is replaced in one step, so a refresh
-that fails, is killed, or runs twice at once leaves every file complete.
+The prices of each provider and region (a *part* of a refresh) are one file in the platform's cache folder. Files are
+replaced atomically: a refresh that fails, is killed, or runs twice at the same time leaves every file complete.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _REMEDY = "Run `vmselect prices refresh`."
 
 
 def cache_folder() -> Path:
-    """The platform's cache folder of vmselect, or the folder in ``VMSELECT_CACHE_DIR``."""
+    """The folder in the environment variable ``VMSELECT_CACHE_DIR``, or the platform's cache folder of vmselect."""
     own = os.environ.get("VMSELECT_CACHE_DIR")
     try:
         return Path(own).expanduser() if own else _platform_folder() / "vmselect"
     except RuntimeError:  # no such user, or one without a home
-        place = f"VMSELECT_CACHE_DIR is {show(own)}, whose home" if own else "The user's home"
-        raise CatalogError(f"{place} folder is unknown. Set VMSELECT_CACHE_DIR to a folder for prices.") from None
+        place = f"VMSELECT_CACHE_DIR is {show(own)}, but that home" if own else "The user's home"
+        raise CatalogError(f"{place} folder does not exist. Set VMSELECT_CACHE_DIR to an existing folder.") from None
 
 
 def _platform_folder() -> Path:
@@ -70,7 +70,7 @@ def _platform_folder() -> Path:
 
 
 def part_path(provider: str, region: str) -> Path:
-    """The file of one provider's prices in one region."""
+    """Path of the file with the refreshed prices of ``provider`` in ``region``."""
     full_name = f"{provider}_{region}"
     name = _files.safe_name(full_name)
     if name != full_name:  # two regions may have the same safe name
@@ -79,7 +79,7 @@ def part_path(provider: str, region: str) -> Path:
 
 
 def age_hours(provider: str, region: str) -> float | None:
-    """Hours since this file was written; None without a file, or with one dated in the future."""
+    """Hours since prices of ``provider`` in ``region`` were stored; None if never, or if that is in the future."""
     try:
         age = time.time() - part_path(provider, region).stat().st_mtime
     except OSError:
@@ -88,12 +88,12 @@ def age_hours(provider: str, region: str) -> float | None:
 
 
 def write_part(provider: str, region: str, frame: pd.DataFrame) -> None:
-    """Store fresh prices of one provider in one region."""
+    """Store fetched prices of ``provider`` in ``region``."""
     files.write(frame, part_path(provider, region))
 
 
 def read_part(provider: str, region: str) -> pd.DataFrame | None:
-    """The stored prices of one provider in one region; None where they are missing or damaged."""
+    """The stored prices of ``provider`` in ``region``; None if they are missing or damaged."""
     try:
         return files.read(part_path(provider, region))[0]
     except CatalogError:
@@ -101,19 +101,19 @@ def read_part(provider: str, region: str) -> pd.DataFrame | None:
 
 
 def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
-    """The refreshed prices of each provider and region, and findings about old or unreadable ones."""
+    """The refreshed prices of each provider and region, and findings about old prices and unreadable files."""
     frames: list[pd.DataFrame] = []
     findings: list[Finding] = []
     try:
         paths = sorted((cache_folder() / "prices").glob("[!.]*.csv"))
     except (CatalogError, OSError) as unknown:  # the shipped prices need no cache folder
-        return [], [Finding("refreshed-unreadable", f"No refreshed prices: {unknown}", "", "info")]
+        return [], [Finding("refreshed-unreadable", f"Refreshed prices cannot be used: {unknown}", "", "info")]
     for path in paths:
         name = path.stem.replace("_", " ")
         try:
             frame, excluded = files.read(path, skip_bad_rows=True)
         except CatalogError as broken:
-            message = f"Refreshed prices of {name} cannot be read: {broken}"
+            message = f"The refreshed prices of {name} cannot be read: {broken}"
             findings.append(Finding("refreshed-unreadable", message, _REMEDY))
             continue
         frames.append(frame)
@@ -121,14 +121,14 @@ def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
         newest = max(frame["date"].astype(str).unique())
         age = age_days(newest)
         if age > STALE_AFTER_DAYS:
-            message = f"Refreshed prices of {name} are of {newest}, {age} days old."
+            message = f"The refreshed prices of {name} are from {newest}, {age} days ago."
             findings.append(Finding("old-prices", message, _REMEDY))
     return frames, findings
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of one provider's prices in one region; ``region`` is empty for a provider that is skipped."""
+    """Progress of fetching the prices of ``provider`` in ``region``. ``region`` is empty if the provider is skipped."""
 
     provider: str
     region: str
@@ -139,7 +139,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class RefreshOutcome:
-    """The prices of a refresh, and the final state of each part."""
+    """The result of a refresh: all prices, and the final state of each part (one provider in one region)."""
 
     frame: pd.DataFrame
     parts: tuple[Progress, ...]
@@ -156,11 +156,11 @@ def refresh_prices(
     max_seconds: float = MAX_SECONDS,
     sources: Mapping[str, Source] | None = None,
 ) -> RefreshOutcome:
-    """Fetch prices and store each part that succeeds. A part that fails keeps its earlier prices.
+    """Fetch prices of each provider and region, and store them. Where this fails, earlier prices stay in use.
 
-    ``source`` is ``api``, the clouds themselves, or ``skypilot``, the catalog that SkyPilot publishes; with that,
-    ``regions`` may be ``all``. Parts that take longer than ``max_seconds`` fail. It is an error if all parts fail.
-    ``sources`` replaces the clouds' own APIs, for a mirror or a test.
+    ``source`` is ``api``, the price APIs of the providers, or ``skypilot``, the catalog that SkyPilot publishes. Only
+    ``skypilot`` accepts ``regions="all"``. Regions not fetched after ``max_seconds`` fail. If all fail, an error is
+    raised. ``sources`` replaces the price APIs, for a mirror or a test.
     """
     report = maybe(check_callable, "progress", progress) or (lambda _: None)
     providers = None if providers is None else several(check_name, "providers", providers)
@@ -172,7 +172,7 @@ def refresh_prices(
     wanted = list(dict.fromkeys(providers or opened))
     for name in wanted:
         if name not in opened:
-            raise ArgumentError(f"No price source for {show(name)}. Known: {', '.join(opened)}.")
+            raise ArgumentError(f"Prices of provider {show(name)} cannot be fetched. Choose from: {', '.join(opened)}.")
     tasks = _plan(wanted, regions, opened)
     ended: list[Progress] = []
     findings: list[Finding] = []
@@ -187,8 +187,8 @@ def refresh_prices(
     for name in wanted:
         if reason := opened[name].missing():
             if providers is not None:
-                raise RefreshError(f"{name} prices cannot be fetched. {reason}")
-            findings.append(Finding("provider-excluded", f"{name} prices were not fetched.", reason, "info"))
+                raise RefreshError(f"Prices of {name} cannot be fetched. {reason}")
+            findings.append(Finding("provider-excluded", f"Prices of {name} were not fetched.", reason, "info"))
             end(Progress(name, "", "skipped", reason))
             tasks = [task for task in tasks if task[0] != name]
     for name, region in tasks:
@@ -210,7 +210,7 @@ def refresh_prices(
         except VmselectError as failure:
             old += [kept] if kept is not None else []
             stays = _describe_what_stays(name, region, kept)
-            findings.append(Finding("not-refreshed", f"{name} {region} was not refreshed: {failure}", stays))
+            findings.append(Finding("not-refreshed", f"Prices of {name} {region} were not fetched: {failure}", stays))
             end(Progress(name, region, "failed", str(failure)))
         else:
             fresh.append(frame)
@@ -219,7 +219,7 @@ def refresh_prices(
             findings += _describe_unpriced(opened[name], region, frame)
             end(Progress(name, region, "fetched", "", len(frame)))
     if not fresh:
-        nothing = "There is nothing to refresh. Name a provider and a region."
+        nothing = "No provider and region to refresh was given. Name a provider and a region."
         raise RefreshError(" ".join(map(str, findings)) or nothing)
     return RefreshOutcome(table.concat([*fresh, *old]), tuple(ended), tuple(findings))
 
@@ -244,7 +244,7 @@ def _plan(
     if unclaimed:
         raise ArgumentError(
             f"{', '.join(unclaimed)} is not the name of a region of {', '.join(providers)}. "
-            "Examples: us-east-1 (aws), eastus (azure), us-central1 (gcp)."
+            "Give names such as us-east-1 (aws), eastus (azure) or us-central1 (gcp)."
         )
     return tasks
 
@@ -252,7 +252,7 @@ def _plan(
 def _list_regions(source: Source) -> list[str]:
     listing = getattr(source, "list_regions", None)
     if listing is None:
-        raise ArgumentError(f"{source.provider} does not list its regions. Name them, or use source='skypilot'.")
+        raise ArgumentError(f"{source.provider} cannot list its regions. Name the regions, or use source='skypilot'.")
     try:
         return list(listing())
     except RefreshError:
@@ -265,9 +265,10 @@ def _fetch_all(
     report: Callable[[Progress], None],
     max_seconds: float,
 ) -> Iterator[tuple[str, str, PriceTable | VmselectError]]:
-    """The answer to each task or its error, in order of arrival; a few regions of each provider at a time.
+    """Fetch each (provider, region) of ``tasks`` and yield its prices or its error, in order of completion.
 
-    The threads only read. They are daemons, so that Ctrl-C does not wait for a server that hangs.
+    A few regions of each provider are fetched at a time. The fetching threads are daemons, so that Ctrl-C does not wait
+    for a server that hangs.
     """
     answers: queue.SimpleQueue[tuple[str, str, PriceTable | VmselectError]] = queue.SimpleQueue()
     turns = {name: threading.Semaphore(REGIONS_AT_ONCE) for name, _ in tasks}
@@ -288,7 +289,7 @@ def _fetch_all(
             yield answer
     except queue.Empty:
         for name, region in open_tasks:
-            yield name, region, RefreshError(f"It took longer than {max_seconds:g} s. Name fewer regions.")
+            yield name, region, RefreshError(f"The refresh took longer than {max_seconds:g} s. Name fewer regions.")
     finally:
         abandoned.set()
 
@@ -304,28 +305,28 @@ def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> P
         return failure
     except Exception as surprise:  # noqa: BLE001  # an answer of any form must fail this part only
         # The exception's text may contain the request, and so a credential.
-        return RefreshError(f"The answer has an unknown form ({type(surprise).__name__}). Update vmselect.")
+        return RefreshError(f"The response has an unknown format ({type(surprise).__name__}). Update vmselect.")
 
 
 def _is_from(kept: pd.DataFrame, via: str) -> bool:
-    """Whether all these prices came through ``via``."""
+    """Whether all prices in ``kept`` were fetched through ``via`` (``api`` or ``skypilot``)."""
     return bool(((kept["source"] == "skypilot") == (via == "skypilot")).all())
 
 
 def _describe_losses(provider: str, region: str, before: pd.DataFrame | None, now: pd.DataFrame) -> Iterator[Finding]:
-    """A finding for each market that lost more than half of its prices, as an incomplete answer does."""
+    """A finding for each market with less than half as many prices as before, which suggests an incomplete response."""
     if before is None:
         return
     had, has = (Counter(zip(f["service"], f["market"], strict=True)) for f in (before, now))
     for (service, market), count in had.items():
         left = has[service, market]
         if left < count / 2:
-            message = f"{provider} {region} now lists {left} {market} prices of {service}, {count} before."
-            yield Finding("prices-lost", message, "To fetch again, run `vmselect prices refresh --max-age-hours 0`.")
+            message = f"{provider} {region} now has {left} {market} prices of {service} instead of {count}."
+            yield Finding("prices-lost", message, "Fetch them again with `vmselect prices refresh --max-age-hours 0`.")
 
 
 def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterator[Finding]:
-    """A finding about types with a shipped on-demand price and none in the answer, with the reasons."""
+    """A finding about instance types with an on-demand price in the snapshot but none in the fetched prices."""
     shipped = newest_prices()
     here = shipped[(shipped["provider"] == source.provider) & (shipped["region"] == region) & ~shipped["retired"]]
     wanted = here[here["service"].isin(set(now["service"])) & (here["market"] == "on_demand")]
@@ -333,40 +334,40 @@ def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterat
     missing = sorted(set(wanted["instance_type"].astype(str)) - set(priced["instance_type"].astype(str)))
     if not missing:
         return
-    explain = getattr(source, "explain_missing", lambda name, region: "not in the answer")
+    explain = getattr(source, "explain_missing", lambda name, region: "not in the fetched prices")
     reasons: dict[str, list[str]] = {}
     for name in missing:
         reasons.setdefault(explain(name, region), []).append(name)
     listed = "; ".join(f"{list_some(names, 6)} ({why})" for why, names in reasons.items())
-    message = f"{source.provider} {region} has no on-demand price of {len(missing)} shipped types: {listed}."
-    yield Finding("types-without-price", message, "Their older prices stay in use.", "info")
+    message = f"{source.provider} {region} has no on-demand price of {len(missing)} known instance types: {listed}."
+    yield Finding("types-without-price", message, "The older prices of these instance types stay in use.", "info")
 
 
 def _describe_what_stays(provider: str, region: str, kept: pd.DataFrame | None) -> str:
     if kept is not None:
-        return f"Its prices of {max(kept['date'].astype(str).unique())} stay in use."
+        return f"The prices of {max(kept['date'].astype(str).unique())} stay in use."
     shipped = newest_prices()
     here = (shipped["provider"] == provider) & (shipped["region"] == region)
-    return "The embedded prices stay in use." if here.any() else "There are no older prices."
+    return "Prices that ship with vmselect are used." if here.any() else "There are no older prices of this region."
 
 
 # -- snapshots ---------------------------------------------------------------------------------------------------------
 
 
 def write_snapshot(folder: str | os.PathLike[str] = "pricing") -> Path:
-    """Write the newest snapshot with the refreshed prices of the reference regions as a new file of ``folder``.
+    """Write a new snapshot to ``folder``: the newest snapshot, updated with refreshed prices of the reference regions.
 
-    It contains shipped types, known types without a price, and new types with an accelerator. Facts of shipped types do
-    not change. The manifest is updated.
+    It contains instance types of the newest snapshot, known types without a price, and new types with an accelerator.
+    Facts of types in the newest snapshot do not change. The manifest is updated.
     """
     place = check_path("folder", folder)
     if not _files.has_file(place / "manifest.json"):
-        raise CatalogError(f"{place} has no manifest.json. Run this in a checkout of vmselect.")
+        raise CatalogError(f"{place} has no manifest.json. Give the folder pricing/ of a checkout of vmselect.")
     shipped, newest = newest_prices(), snapshot_at().date
     parts, _ = read_parts()
     fresh = [part for part in map(_select, parts) if len(part)]
     if not fresh:
-        raise CatalogError(f"There are no refreshed prices of a reference region. {_REMEDY}")
+        raise CatalogError(f"No prices of a reference region have been refreshed. {_REMEDY}")
     above = _with_shipped_facts(table.drop_older(table.concat(fresh), than=shipped), shipped)
     above = table.inherit_facts(above, unpriced())
     rows = table.merge(shipped, above)
@@ -382,7 +383,7 @@ def write_snapshot(folder: str | os.PathLike[str] = "pricing") -> Path:
 
 
 def _select(part: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a refresh that a snapshot contains."""
+    """The rows of refreshed prices that belong in a snapshot."""
     provider = str(part["provider"].iloc[0])
     terms = provider_terms(provider)
     if terms is None:

@@ -1,4 +1,4 @@
-"""Data that ship with vmselect: dated price snapshots, machines without a price, GPU figures, provider terms."""
+"""Data that ship with vmselect: dated price snapshots, machines without a price, GPU peak rates, provider terms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vmselect.errors import CatalogError
 
 
 class ManifestEntry(BaseModel):
-    """A file of the pricing folder; only snapshots of prices have a date and a description."""
+    """The manifest's entry of a file in the pricing folder. Only price snapshots have a date and a description."""
 
     file: str
     rows: int
@@ -30,7 +30,7 @@ class ManifestEntry(BaseModel):
 
 
 class Manifest(BaseModel):
-    """The files of the pricing folder, oldest snapshot first."""
+    """The manifest: all files of the pricing folder, the oldest snapshot first."""
 
     schema_version: int
     snapshots: tuple[ManifestEntry, ...]
@@ -38,7 +38,7 @@ class Manifest(BaseModel):
 
 
 class ProviderTerms(BaseModel):
-    """How a provider bills a service and what availability it promises, each with its source.
+    """Billing rules and promised availability of a provider's service, each with its source.
 
     >>> provider_terms("aws").billing_minimum_seconds
     60
@@ -64,19 +64,19 @@ def manifest() -> Manifest:
     try:
         found = Manifest.model_validate_json(path.read_bytes())
     except ValidationError as broken:
-        raise CatalogError(f"{path} is damaged ({broken.error_count()} faults). Install vmselect again.") from broken
+        raise CatalogError(f"{path} is damaged ({broken.error_count()} errors). Install vmselect again.") from broken
     if found.schema_version != SCHEMA_VERSION:
         raise CatalogError(f"{path} has schema {found.schema_version}, not {SCHEMA_VERSION}. Install vmselect again.")
     return found
 
 
 def snapshot_at(date: str | dt.date | None = None) -> ManifestEntry:
-    """The newest snapshot, or the newest one not later than ``date``."""
+    """The newest snapshot, or the newest snapshot not later than ``date``."""
     snapshots = manifest().snapshots
     day = snapshots[-1].date if date is None else check_day("date", date).isoformat()
     earlier = [s for s in snapshots if s.date <= day]
     if not earlier:
-        raise CatalogError(f"There are no prices of {day} or before. The earliest snapshot is of {snapshots[0].date}.")
+        raise CatalogError(f"No snapshot has prices of {day} or earlier. Use a date from {snapshots[0].date} on.")
     return earlier[-1]
 
 
@@ -97,7 +97,7 @@ def _gpu_specs() -> pd.DataFrame:
 
 
 def gpu_specs() -> pd.DataFrame:
-    """Peak rates per GPU or accelerator model; ``basis`` states which numbers were derived or assumed.
+    """Peak compute rates of each GPU or accelerator model; ``basis`` states which numbers are derived or assumed.
 
     >>> float(gpu_specs().loc["T4", "fp32_tflops"])
     8.1
@@ -107,7 +107,7 @@ def gpu_specs() -> pd.DataFrame:
 
 @functools.cache
 def unpriced() -> pd.DataFrame:
-    """Machine types with known facts and no price."""
+    """Machine types with known facts (vCPUs, memory, GPU) but without a price."""
     texts = ("provider", "service", "instance_type", "gpu_model")
     frame = pd.read_csv(pricing_folder() / "unpriced.csv", dtype=dict.fromkeys(texts, str), keep_default_na=False)
     frame = frame.drop(columns="basis")  # the source of each row, for readers of the file
@@ -115,27 +115,27 @@ def unpriced() -> pd.DataFrame:
 
 
 def describe_unpriced(instance_type: str) -> str | None:
-    """The facts of a type without a price; None for any other type."""
+    """The facts of a known machine type without a price, as text; None for any other machine type."""
     for row in unpriced()[unpriced()["instance_type"] == instance_type].itertuples():
         return f"{row.gpu_count:g} x {row.gpu_model}, {row.vcpus:g} vCPUs, {row.memory_gib:g} GiB"
     return None
 
 
 def unpriced_with(gpu: str) -> list[str]:
-    """The types with this GPU and without a price."""
+    """Names of the known machine types with this GPU and without a price."""
     models = [fold_gpu(str(model)) for model in unpriced()["gpu_model"]]
     names = unpriced()["instance_type"].astype(str)
     return [name for name, model in zip(names, models, strict=True) if model == fold_gpu(gpu)]
 
 
 def fold_gpu(model: str) -> str:
-    """The name of a GPU for comparison, without differences in case and separators."""
+    """The name of a GPU in lower case and without separators, for comparison of names."""
     return re.sub(r"[\s_-]+", "-", model).casefold()
 
 
 @functools.cache
 def known_machines(provider: str) -> dict[str, dict[str, Any]]:
-    """Facts (vCPUs, memory, GPU, retired) of every known type of ``provider``, which price APIs only name."""
+    """Facts (vCPUs, memory, GPU, retired) of every known machine type of ``provider``. Price APIs lack these."""
     rows = pd.concat([newest_prices(), unpriced().assign(retired=False)])
     rows = rows[rows["provider"] == provider].drop_duplicates("instance_type")
     machines = {}

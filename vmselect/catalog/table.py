@@ -1,6 +1,6 @@
-"""Rows of prices as a typed DataFrame: text as categories, numbers as floats.
+"""Prices as a typed DataFrame: text columns as categories, number columns as floats.
 
-Categories keep a million rows small, and a filter compares integers instead of strings.
+Categories reduce the memory of a million rows, and filters then compare integers instead of strings.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ def build(
     skip_bad_rows: bool | None = None,
     rules: Sequence[Rule] = (),
 ) -> tuple[pd.DataFrame, list[Finding]]:
-    """Validate ``raw`` and convert it to the catalog's types; bad rows are an error, or excluded if ``skip_bad_rows``.
+    """Validate ``raw`` and convert it to the column types of the catalog.
 
-    ``rules`` are faults that the reader found. Returns the frame and a finding about excluded rows.
+    Invalid rows raise an error, or are excluded with ``skip_bad_rows``. ``rules`` are violations that the reader of the
+    file found. Returns the valid rows, and a finding about excluded rows.
     """
     missing = [c for c in REQUIRED if c not in raw.columns]
     if missing:
-        raise CatalogError(f"Prices need the columns {', '.join(REQUIRED)}. Add: {', '.join(missing)}.")
+        raise CatalogError(f"The prices lack the required columns {', '.join(missing)}. Add them.")
     rules = list(rules)
     frame = pd.DataFrame(index=pd.RangeIndex(len(raw)))
     for column in COLUMNS:
@@ -70,24 +71,24 @@ def build(
         return frame, []
     problem = _describe(bad, rules, name_row)
     if not skip_bad_rows:
-        way_out = "" if skip_bad_rows is None else ", or pass skip_bad_rows=True to keep only the other rows"
-        raise CatalogError(f"{problem} Correct {'it' if bad.sum() == 1 else 'them'}{way_out}.")
+        way_out = "" if skip_bad_rows is None else ", or pass skip_bad_rows=True to use only the valid rows"
+        raise CatalogError(f"{problem} Correct {'this row' if bad.sum() == 1 else 'these rows'}{way_out}.")
     return frame[~bad].reset_index(drop=True), [
-        Finding("price-rows-excluded", f"Excluded: {problem}", "Correct the source, or add your own prices.")
+        Finding("price-rows-excluded", f"Excluded {problem}", "Correct these prices, or add your own.")
     ]
 
 
 def other_currencies(raw: pd.DataFrame) -> list[Rule]:
-    """Remove the column ``currency`` from ``raw``; return a rule against rows not in US dollars."""
+    """Remove the column ``currency`` from ``raw``, and return a rule that rejects rows in other currencies than USD."""
     if "currency" not in raw.columns:
         return []
     given = raw.pop("currency")
     other = ~(given.isna() | given.isin(["USD", ""])).to_numpy(dtype=bool)
-    return [(other, lambda i: "is not in USD; convert the price to US dollars")] if other.any() else []
+    return [(other, lambda i: "the currency is not USD; convert the price to US dollars")] if other.any() else []
 
 
 def is_built(frame: object) -> bool:
-    """Whether ``frame`` is a table that :func:`build` made, or a part of one."""
+    """Whether ``frame`` was made by :func:`build`, or is a selection of rows of such a table."""
     return (
         isinstance(frame, pd.DataFrame)
         and len(frame) > 0
@@ -97,9 +98,9 @@ def is_built(frame: object) -> bool:
 
 
 def merge(below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:
-    """All rows of ``above``, and those of ``below`` whose key ``above`` does not have.
+    """All rows of ``above``, and the rows of ``below`` whose key is not in ``above``.
 
-    A machine fact that ``above`` leaves unknown is taken from ``below``'s row of the same type.
+    Machine facts that are unknown in ``above`` are taken from the row of the same instance type in ``below``.
     """
     above = inherit_facts(above, below)
     codes = key_codes([below, above])
@@ -108,14 +109,14 @@ def merge(below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:
 
 
 def drop_older(frame: pd.DataFrame, *, than: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``frame`` without those of which ``than`` has a later price."""
+    """The rows of ``frame``, except those for which ``than`` has a later price."""
     keys, others = key_codes([frame, than])
     later = pd.Series(than["date"].astype(str).to_numpy(), index=others).reindex(keys).fillna("").to_numpy()
     return frame[frame["date"].astype(str).to_numpy() >= later].reset_index(drop=True)
 
 
 def concat(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of all frames, with united categories."""
+    """The rows of all ``frames`` in one table, with the union of their categories."""
     columns: dict[str, object] = {}
     for column in COLUMNS:
         parts = [f[column] for f in frames]
@@ -127,7 +128,7 @@ def concat(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def key_codes(frames: Sequence[pd.DataFrame]) -> list[npt.NDArray[np.int64]]:
-    """An integer per row of each frame; equal integers mean equal keys, across all frames."""
+    """An integer for each row of each frame. Rows with the same key, in any frame, have the same integer."""
     codes, bound = np.zeros(sum(map(len, frames)), dtype=np.int64), 1
     for column in KEY:
         joined = pd.api.types.union_categoricals([f[column] for f in frames])
@@ -235,11 +236,11 @@ def _describe(bad: Mask, rules: Sequence[Rule], name_row: RowNamer) -> str:
     ]
     count = int(bad.sum())
     more = f" (and {count - len(shown)} more)" if count > len(shown) else ""
-    return f"{count} bad price row{'s' if count > 1 else ''}. " + " | ".join(shown) + more + "."
+    return f"{count} invalid price row{'s' if count > 1 else ''}: " + " | ".join(shown) + more + "."
 
 
 def inherit_facts(above: pd.DataFrame, below: pd.DataFrame) -> pd.DataFrame:
-    """``above`` with the machine facts of ``below`` in rows that have none."""
+    """``above`` with its unknown machine facts (vCPUs, memory, GPU) taken from the same instance type in ``below``."""
     unknown = (above["vcpus"].isna() & above["memory_gib"].isna() & above["gpu_count"].isna()).to_numpy()
     if not unknown.any() or not len(below):
         return above

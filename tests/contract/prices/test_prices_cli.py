@@ -101,7 +101,7 @@ def test_refresh_then_diff(azure) -> None:
 def test_refresh_with_a_failed_part_is_exit_1(azure) -> None:
     refreshed = run("refresh", "--provider", "azure", "--region", "eastus", "--region", "westus")
     assert refreshed.exit_code == 1
-    assert "azure westus was not refreshed: westus is down." in refreshed.stderr
+    assert "westus is down." in refreshed.stderr
 
 
 def test_a_refresh_that_gives_nothing_is_an_error(azure) -> None:

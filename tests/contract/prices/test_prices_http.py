@@ -52,7 +52,7 @@ def test_an_unusable_request_for_a_pause_is_ignored(cloud, answer, client, waits
 
 def test_attempts_are_bounded(cloud, answer, client, waits) -> None:
     cloud.reply = lambda _: answer(status=429)
-    with pytest.raises(RefreshError, match="429, 4 times"):
+    with pytest.raises(RefreshError, match="429"):
         client.get(cloud.url)
     assert len(cloud.asked) == 4
     assert len(waits) == 3
@@ -67,14 +67,14 @@ def test_a_page_that_breaks_in_the_middle_is_asked_for_again(cloud, answer, clie
 def test_a_server_that_hangs_is_given_up(cloud, answer, waits) -> None:
     client = JsonClient(attempts=2, timeout_seconds=0.1, sleep=waits.append)
     cloud.reply = lambda _: answer({}, hang_seconds=0.5)
-    with pytest.raises(RefreshError, match="2 times"):
+    with pytest.raises(RefreshError, match="2 attempts"):
         client.get(cloud.url)
 
 
 def test_a_server_that_drips_is_given_up(cloud, answer, waits) -> None:
     client = JsonClient(attempts=2, timeout_seconds=1.0, answer_seconds=0.2, sleep=waits.append)
     cloud.reply = lambda _: answer({"rows": "x" * 1000}, drip_seconds=0.02)
-    with pytest.raises(RefreshError, match="2 times"):
+    with pytest.raises(RefreshError, match="2 attempts"):
         client.get(cloud.url)
 
 
@@ -93,7 +93,7 @@ def test_no_server(waits) -> None:
 @pytest.mark.parametrize("status", [201, 299, 301, 400, 401, 403, 404])
 def test_a_refusal_is_final_and_redirects_are_not_followed(cloud, answer, client, waits, status) -> None:
     cloud.reply = lambda _: answer(status=status, headers={"Location": "http://203.0.113.9/"})
-    with pytest.raises(RefreshError, match=f"answered {status}"):
+    with pytest.raises(RefreshError, match=str(status)):
         client.get(cloud.url)
     assert waits == []
 
@@ -181,7 +181,7 @@ def dripper(request) -> Iterator[Dripper]:
 
 def test_no_drip_outlasts_the_limit(dripper, waits) -> None:
     client = JsonClient(attempts=2, timeout_seconds=0.3, answer_seconds=0.3, sleep=waits.append)
-    with pytest.raises(RefreshError, match="2 times"):
+    with pytest.raises(RefreshError, match="2 attempts"):
         client.get(dripper.url)
     assert len(waits) == 1
 

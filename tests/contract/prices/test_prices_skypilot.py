@@ -82,7 +82,7 @@ def test_all_regions(sources) -> None:
 def test_a_cloud_that_ships_no_prices(sources) -> None:
     outcome = refresh(sources, "lambda")
     assert {(p.region, p.rows) for p in outcome.parts} == {("us-west-1", 1), ("us-east-9", 1)}
-    assert any("usd_per_hour -4 is outside" in str(finding) for finding in outcome.findings)
+    assert any("usd_per_hour -4 is" in str(finding) for finding in outcome.findings)
     assert vs.Catalog.default().price("gpu_1x_a10", region="us-west-1") == 0.75
 
 

@@ -71,7 +71,7 @@ def test_json_as_a_list_or_with_a_schema(write) -> None:
         ("aws,p3.2xlarge,us-east-1,demand,3", "line 2: market"),
         (f"{GOOD}\naws,p3.2xlarge,us-east-1,on_demand,3,0", "line 3 has 6 fields"),
         ("aws,a,r,on_demand,3,06\naws,b,r,on_demand,3,07", "line 2 has 6 fields"),
-        ('aws,"p3.2xlarge,us-east-1,on_demand,3', "open quote"),
+        ('aws,"p3.2xlarge,us-east-1,on_demand,3', "not valid CSV"),
         (",,,,", "provider is empty; instance_type is empty"),
     ],
 )  # fmt: skip
@@ -92,8 +92,8 @@ def test_bad_rows_can_be_skipped(write) -> None:
 @pytest.mark.parametrize(
     ("content", "fact"),
     [
-        (b"", "header"),
-        (HEADER.encode(), "price row"),
+        (b"", "first line"),
+        (HEADER.encode(), "no valid price"),
         (b"provider,instance_type\naws,x\n", "region, market, usd_per_hour"),
         (f"{HEADER},gpu_modle\n".encode(), "'gpu_model'"),
         (HEADER.replace("usd_per_hour", "price").encode(), "'usd_per_hour'"),
@@ -102,7 +102,7 @@ def test_bad_rows_can_be_skipped(write) -> None:
         (f"{HEADER},date\n{GOOD},2026-W34-6\n".encode(), "2026-W34-6"),
         (f"{HEADER},region\n".encode(), "'region'"),
         (HEADER.encode("utf-16"), "UTF-16"),
-        (b"\x00\x01\x02", "not text"),
+        (b"\x00\x01\x02", "binary"),
         (f"{HEADER}\n".encode() + b"aws,\xe9,us-east-1,on_demand,3\n", "UTF-8"),
         (b"x" * 70_000, "64 KiB"),
     ],
@@ -125,8 +125,8 @@ def test_a_missing_file_and_a_folder_are_errors(tmp_path) -> None:
         ("[1]", "JSON"),
         ("{}", "JSON"),
         ("[" * 100_000, "JSON"),
-        ('{"schema": 99, "offers": []}', "schema 99"),
-        (json.dumps({"schema": True, "offers": [ROW]}), "schema True"),
+        ('{"schema": 99, "offers": []}', "99"),
+        (json.dumps({"schema": True, "offers": [ROW]}), "True"),
         (json.dumps({"unit": "cents", "offers": [ROW]}), "unit"),
         (json.dumps({"currency": "EUR", "offers": [ROW]}), "EUR"),
         (json.dumps([{**ROW, "currency": "EUR"}]), "line 1: .*USD"),
@@ -148,7 +148,7 @@ def test_prices_replace_prices_and_no_other_file(tmp_path: Path, name: str) -> N
     path, prices = tmp_path / name, vs.Catalog.embedded("2021-02-28")
     assert len(vs.Catalog.load(prices.save(prices.save(path)))) == len(prices)
     path.write_text("only,copy\nof,this\n")
-    with pytest.raises(CatalogError, match="not overwritten"):
+    with pytest.raises(CatalogError, match="notes"):
         prices.save(path)
     assert path.read_text() == "only,copy\nof,this\n"
 
@@ -168,7 +168,7 @@ def refused(path: Path) -> str:
 @pytest.mark.parametrize(("count", "shown"), [(1, 1), (5, 5), (7, 5)])
 def test_bad_rows_are_counted_and_five_of_them_shown(tmp_path: Path, count: int, shown: int) -> None:
     message = refused(csv(tmp_path, *(f"lab,x{n},here,on_demand,-1" for n in range(count))))
-    assert message.startswith(f"{count} bad price row")
+    assert message.startswith(f"{count} invalid price row")
     assert message.count("prices.csv line") == shown
     assert ("(and 2 more)" in message) == (count == 7)
 

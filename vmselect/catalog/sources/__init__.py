@@ -1,4 +1,4 @@
-"""Sources of fresh prices, one module per cloud. A new cloud is one more line in ``api_sources``."""
+"""Sources of current prices, one module per cloud. To add a cloud, add its class to ``api_sources``."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ PriceTable = tuple[pd.DataFrame, list[Finding]]  # validated rows, and findings 
 
 
 class Source(Protocol):
-    """A price source of one cloud."""
+    """A source from which the prices of one cloud can be fetched."""
 
     provider: str
     region_pattern: str  # a regular expression that matches the names of this cloud's regions
 
     def missing(self) -> str | None:
-        """The missing credential or package, with the remedy; None if a request is possible."""
+        """A sentence about the missing credential or package and its remedy; None if prices can be fetched."""
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
-        """Every VM price of one region, validated; RefreshError for an incomplete answer.
+        """Fetch and validate all VM prices of ``region``. An incomplete response raises a RefreshError.
 
         A source may also have ``list_regions()``, for a refresh of all regions, and ``explain_missing(instance_type,
         region)``, the reason why a known machine has no price.
@@ -40,28 +40,28 @@ VIA = ("api", "skypilot")
 
 
 def api_sources() -> dict[str, Callable[[], Source]]:
-    """The class of each provider's own API."""
+    """The class that reads the price API of each provider, by the provider's name."""
     from vmselect.catalog.sources import aws, azure, gcp  # on use: they import requests
 
     return {"aws": aws.AwsPrices, "azure": azure.AzurePrices, "gcp": gcp.GcpPrices}
 
 
 def open_source(provider: str, via: str = "api") -> Source:
-    """The source of ``provider``: its own API, or SkyPilot's file."""
+    """The price source of ``provider``: its price API, or SkyPilot's file if ``via`` is ``skypilot``."""
     if via == "skypilot":
         from vmselect.catalog.sources.skypilot import SkyPilotPrices
 
         return SkyPilotPrices(provider)
     known = api_sources()
     if provider not in known:
-        raise ArgumentError(f"No price source for {show(provider)}. Known: {', '.join(known)}.")
+        raise ArgumentError(f"Prices of provider {show(provider)} cannot be fetched. Choose from: {', '.join(known)}.")
     return known[provider]()
 
 
 def build_table(rows: Sequence[Row], provider: str, region: str) -> PriceTable:
-    """Validate the rows of an API's answer. A finding lists the rows excluded for an impossible price."""
+    """Validate the rows of a price API. A finding lists the rows that are excluded as invalid."""
     if not rows:
-        raise RefreshError("The answer contains no VM price.")
+        raise RefreshError("The response contains no VM price. Try again later.")
     raw = pd.DataFrame(rows, dtype=object)
     raw = raw.drop_duplicates([c for c in (*KEY, "usd_per_hour") if c in raw.columns], ignore_index=True)
     names = (raw["instance_type"].astype(str) + " " + raw["market"].astype(str)).tolist()
@@ -73,5 +73,5 @@ def build_table(rows: Sequence[Row], provider: str, region: str) -> PriceTable:
         skip_bad_rows=True,
     )
     if not len(frame):
-        raise RefreshError(f"No price of the answer is usable. {excluded[0]}")
+        raise RefreshError(f"The response contains no valid price. {excluded[0]}")
     return frame, excluded

@@ -1,4 +1,4 @@
-"""AWS prices through boto3: EC2 on demand, spot and reserved, and SageMaker training."""
+"""AWS prices, fetched with boto3: on-demand, spot and reserved EC2 instances, and SageMaker training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SAGEMAKER_TYPE = re.compile(r"(ml\.[a-z0-9-]+\.[a-z0-9-]*?(?:xlarge|large|mediu
 
 
 class AwsPrices:
-    """Linux prices. boto3 finds the credentials."""
+    """AWS prices of Linux instances. boto3 finds the credentials."""
 
     provider = "aws"
     region_pattern = r"[a-z]{2}(-[a-z]+)+-[0-9]"
@@ -42,7 +42,7 @@ class AwsPrices:
         self._lock = threading.Lock()
 
     def missing(self) -> str | None:
-        """boto3 or the credentials, if they are missing."""
+        """A sentence about boto3 or the credentials if they are missing, else None."""
         try:
             botocore = _optional.require("botocore.exceptions", extra="aws", needed_by="AWS prices")
             found = self._open_session().get_credentials() is not None
@@ -53,7 +53,7 @@ class AwsPrices:
         return None if found else "There are no AWS credentials. Set AWS_PROFILE, or run `aws configure`."
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
-        """Every EC2 and SageMaker training price of ``region``."""
+        """Fetch all EC2 and SageMaker training prices of ``region``."""
         botocore = _optional.require("botocore.exceptions", extra="aws", needed_by="AWS prices")
         try:
             pricing = self._client("pricing", _PRICING_REGION)
@@ -62,7 +62,7 @@ class AwsPrices:
             described = _pages(ec2.describe_instance_types, "InstanceTypes", MaxResults=100)
             offered = {info["InstanceType"]: describe_machine(info) for info in described}
             if not offered:
-                raise RefreshError(f"AWS describes no instance type in {region!r}. {self._hint(region)}")
+                raise RefreshError(f"AWS lists no instance type in {region!r}. {self._hint(region)}")
             machines = {**known_machines("aws"), **offered}
             prices: list[tuple[str, str, Any]] = []
             for number, product in enumerate(_products(pricing, "AmazonEC2", region, _EC2_FILTERS)):
@@ -105,7 +105,7 @@ class AwsPrices:
 
 
 def parse_ec2_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
-    """(type, market, USD per hour) of a product of the price list; nothing for other products than Linux VMs."""
+    """Yield (type, market, USD per hour) of a product of the EC2 price list; nothing if it is not a Linux VM."""
     product = _load(text)
     attributes = product.get("product", {}).get("attributes", {})
     wanted = {**_EC2_FILTERS, "regionCode": region}
@@ -127,7 +127,7 @@ def parse_ec2_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def parse_sagemaker_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
-    """(type, market, USD per hour) of a SageMaker product; nothing for other products than training instances."""
+    """Yield (type, market, USD per hour) of a SageMaker product; nothing if it is not a training instance."""
     product = _load(text)
     about = product.get("product", {})
     attributes = about.get("attributes", {})
@@ -175,7 +175,7 @@ def describe_machine(info: dict[str, Any]) -> Row:
 
 
 def _spot_prices(ec2: Any) -> dict[str, Any]:
-    """The current spot price of each type in the cheapest zone of the region."""
+    """The current spot price of each instance type in the cheapest zone of ``region``."""
     newest: dict[tuple[str, str], Any] = {}
     history = _pages(
         ec2.describe_spot_price_history, "SpotPriceHistory",
@@ -211,14 +211,14 @@ def _pages(call: Callable[..., dict[str, Any]], key: str, **arguments: Any) -> I
                 continue
             if key in page:
                 return page
-        raise RefreshError(f"A page of the AWS answer was incomplete {_PAGE_ATTEMPTS} times. Try again later.")
+        raise RefreshError(f"A page of the AWS response was incomplete {_PAGE_ATTEMPTS} times. Try again later.")
 
     for page in follow_pages(read_page, link="NextToken"):
         yield from page[key]
 
 
 def _hourly(terms: Iterable[dict[str, Any]]) -> Iterator[Any]:
-    """The hourly prices of terms."""
+    """The hourly USD prices in the ``terms`` of a product of the price list."""
     for term in terms:
         for dimension in term.get("priceDimensions", {}).values():
             if str(dimension.get("unit", "")).lower() in ("hrs", "hours", "hour"):
@@ -231,7 +231,7 @@ def _load(text: str) -> dict[str, Any]:
     except ValueError:
         raise RefreshError("A product of the AWS price list is not JSON. Try again later.") from None
     if not isinstance(product, dict):
-        raise RefreshError("A product of the AWS price list has an unknown form. Update vmselect.")
+        raise RefreshError("A product of the AWS price list has an unknown format. Update vmselect.")
     return product
 
 

@@ -20,7 +20,7 @@ _OTHER_PRODUCTS = ("windows", "cloud services", "cloudservices", "dedicated host
 
 
 class AzurePrices:
-    """On-demand, spot and reserved Linux prices."""
+    """Azure prices of Linux VMs: on demand, spot and reserved."""
 
     provider = "azure"
     region_pattern = r"[a-z]+[0-9]?"
@@ -30,11 +30,11 @@ class AzurePrices:
         self._client = client or JsonClient()
 
     def missing(self) -> str | None:
-        """Nothing: no account is needed."""
+        """None: the Retail Prices API needs no credentials."""
         return None
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
-        """Every Linux VM price of ``region``."""
+        """Fetch all Linux VM prices of ``region``."""
         query = {
             "api-version": "2023-01-01-preview",
             "currencyCode": "USD",
@@ -46,13 +46,13 @@ class AzurePrices:
             if not link:
                 return self._client.get(self._base_url, query)
             if (other := destination(link)) != destination(self._base_url):
-                raise RefreshError(f"The Azure answer links to another host, {other[1]}. Try again later.")
+                raise RefreshError(f"The Azure response links to another host, {other[1]}. Try again later.")
             return self._client.get(link)
 
         for number, page in enumerate(follow_pages(read_page, link="NextPageLink"), 1):
             items = page.get("Items")
             if not isinstance(items, list):
-                raise RefreshError("A page of the Azure answer has no Items. Update vmselect.")
+                raise RefreshError("A page of the Azure response has no field 'Items'. Update vmselect.")
             progress(f"page {number}")
             for item in items:
                 row = parse_item(item, region)
@@ -68,15 +68,15 @@ class AzurePrices:
 
 
 def parse_item(item: dict[str, Any], region: str) -> Row | None:
-    """One item of the answer as a price row, or None if it is not the price of a Linux VM.
+    """An item of the response as a price row, or None if it is not the price of a Linux VM.
 
-    ``isPrimaryMeterRegion`` is ignored: it is false for one in seven sizes that are sold.
+    ``isPrimaryMeterRegion`` is ignored: it is false for one in seven VM sizes that can be rented.
     """
     size = str(item.get("armSkuName") or "").strip()
     product = str(item.get("productName") or "").lower()
     meter = f"{item.get('skuName') or ''} {item.get('meterName') or ''}".lower()
     if item.get("currencyCode") != "USD":
-        raise RefreshError(f"Azure answered in {item.get('currencyCode')!r}, not in US dollars. Try again later.")
+        raise RefreshError(f"Azure returned prices in {item.get('currencyCode')!r} instead of USD. Try again later.")
     if not size or size.endswith("_Promo") or item.get("armRegionName") != region:
         return None
     if item.get("serviceName") != "Virtual Machines" or any(word in product for word in _OTHER_PRODUCTS):

@@ -1,4 +1,4 @@
-"""Google Cloud prices from the Billing Catalog: the price of a machine is the sum of its parts."""
+"""Google Cloud prices from the Billing Catalog, as the sum of the prices of CPU cores, memory and GPUs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ Parts = dict[tuple[str, bool], set[float]]  # (description, with "gpu:" before a
 
 
 class GcpPrices:
-    """On-demand and spot prices, before any sustained-use discount."""
+    """On-demand and spot prices of Google Cloud, without sustained-use discounts."""
 
     provider = "gcp"
     region_pattern = r"[a-z]+-[a-z]+[0-9]+"
@@ -79,15 +79,15 @@ class GcpPrices:
         self._parts: dict[str, Parts] = {}
 
     def missing(self) -> str | None:
-        """The API key, if it is missing or invalid."""
+        """A sentence about the API key if it is missing or invalid, else None."""
         if not self._key:
-            return "There is no API key. Set GOOGLE_API_KEY."
+            return "The Google API key is missing. Set the environment variable GOOGLE_API_KEY."
         if not re.fullmatch(r"[!-~]+", self._key):  # copied from a page with an invisible character
-            return "The API key contains an invalid, perhaps invisible, character. Type it again."
+            return "GOOGLE_API_KEY contains an invalid (perhaps invisible) character. Enter the key again."
         return None
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
-        """Every known machine whose parts are all priced in ``region``."""
+        """Fetch the prices of ``region``, and return those of every known machine whose parts all have a price."""
         with self._lock:  # the answer covers all regions: the first thread fetches it, the others share it
             if self._skus is None:
                 self._skus = self._download(progress)
@@ -107,7 +107,7 @@ class GcpPrices:
         return build_table(rows, self.provider, region)
 
     def explain_missing(self, name: str, region: str) -> str:
-        """Why a known machine has no on-demand price."""
+        """The reason why the machine type ``name`` has no on-demand price in ``region``."""
         return str(assemble(name, known_machines("gcp")[name], self._parts[region], spot=False))
 
     def _download(self, progress: Callable[[str], None]) -> list[dict[str, Any]]:
@@ -123,12 +123,12 @@ class GcpPrices:
             progress(f"page {number}")
         if not skus:
             # The API answers with an empty list for a service that does not exist.
-            raise RefreshError("Google Cloud answered with an empty price list. Check the project of the API key.")
+            raise RefreshError("Google Cloud returned an empty price list. Check the project of the API key.")
         return skus
 
 
 def collect_parts(skus: list[dict[str, Any]], region: str) -> Parts:
-    """Unit prices of cores, memory and GPUs in ``region``."""
+    """Hourly unit prices of CPU cores, memory and GPUs in ``region``."""
     parts: Parts = {}
     for sku in skus:
         description = str(sku.get("description") or "")
@@ -151,7 +151,7 @@ def collect_parts(skus: list[dict[str, Any]], region: str) -> Parts:
 
 
 def read_unit_price(sku: dict[str, Any]) -> float | None:
-    """USD for one unit and hour: the last tier, because free tiers come first; None without such a price."""
+    """USD per unit and hour of ``sku``, from its last tier because free tiers come first; None if there is none."""
     try:
         expression = sku["pricingInfo"][-1]["pricingExpression"]
         money = expression["tieredRates"][-1]["unitPrice"]
@@ -164,7 +164,7 @@ def read_unit_price(sku: dict[str, Any]) -> float | None:
 
 
 def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | str:
-    """USD per hour of a machine, or the reason why its price is unknown."""
+    """Price of the machine ``name`` in USD per hour, or the reason why it is unknown."""
     family = max((f for f in _HOSTS if name == f or name.startswith(f + "-")), key=len, default=None)
     if family is None:
         return "its family is not supported"

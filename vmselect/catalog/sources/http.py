@@ -1,6 +1,6 @@
 """HTTP requests with limits: timeouts, retries with backoff and jitter, a maximum size.
 
-Messages contain the address of a request without its query, and nothing of the answer: both may contain a credential.
+Messages contain the URL without its query, and no part of the response, because both may contain a credential.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 
 
 class _RetryableError(Exception):
-    """A temporary fault; ``wait_seconds`` is the delay that the server requested."""
+    """A temporary failure of a request. ``wait_seconds`` is the delay that the server requested."""
 
     def __init__(self, reason: str, wait_seconds: float = 0.0) -> None:
         super().__init__(reason)
@@ -36,9 +36,9 @@ class _RetryableError(Exception):
 
 @dataclass
 class JsonClient:
-    """GETs JSON objects, or bytes. Several threads may share a client.
+    """An HTTP client that gets JSON objects or bytes. Several threads may share a client.
 
-    ``timeout_seconds`` limits the wait for the next byte, ``answer_seconds`` the whole answer.
+    ``timeout_seconds`` limits the wait for the next byte, ``answer_seconds`` the time of the whole response.
     """
 
     attempts: int = 5
@@ -50,11 +50,11 @@ class JsonClient:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def get(self, url: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The JSON object at ``url``; RefreshError when all attempts fail."""
+        """Get the JSON object at ``url``. Raises a RefreshError when all attempts fail."""
         return self._retry(url, lambda: _parse(url, self._get_once(url, params)))
 
     def get_bytes(self, url: str) -> bytes:
-        """The bytes at ``url``."""
+        """Get the content at ``url``. Raises a RefreshError when all attempts fail."""
         return self._retry(url, lambda: self._get_once(url, None))
 
     def _retry(self, url: str, request: Callable[[], Answer]) -> Answer:
@@ -63,14 +63,14 @@ class JsonClient:
                 return request()
             except _RetryableError as fault:
                 if attempt == self.attempts:
-                    raise RefreshError(f"{_place(url)} {fault}, {attempt} times. Try again later.") from None
+                    raise RefreshError(f"{_place(url)} {fault} ({attempt} attempts). Try again later.") from None
                 # Jitter spreads the retries of regions that were throttled together.
                 wait = self.backoff_seconds * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
                 self.sleep(min(max(wait, fault.wait_seconds), self.max_wait_seconds))
         raise AssertionError("unreachable")
 
     def _get_once(self, url: str, params: Mapping[str, str] | None) -> bytes:
-        """One attempt. A socket's timeout restarts with every byte, so a daemon thread reads and this one waits."""
+        """Request ``url`` once. A daemon thread reads, because a socket's timeout restarts with every byte received."""
         answer: Future[bytes] = Future()
 
         def read() -> None:
@@ -83,7 +83,7 @@ class JsonClient:
         try:
             return answer.result(self.answer_seconds)
         except TimeoutError:
-            raise _RetryableError("did not finish its answer in time") from None
+            raise _RetryableError("did not finish its response in time") from None
 
     def _request(self, url: str, params: Mapping[str, str] | None, *, ends: float) -> bytes:
         try:
@@ -92,10 +92,10 @@ class JsonClient:
                 stream=True, allow_redirects=False,
             ) as answer:  # fmt: skip
                 if answer.status_code in _RETRYABLE:
-                    raise _RetryableError(f"answered {answer.status_code}", _retry_after(answer))
+                    raise _RetryableError(f"returned {_describe_status(answer.status_code)}", _retry_after(answer))
                 if answer.status_code != 200:
                     raise RefreshError(
-                        f"{_place(url)} answered {_describe_status(answer.status_code)}. "
+                        f"{_place(url)} returned {_describe_status(answer.status_code)}. "
                         "Check the region, the credentials and their permissions."
                     )
                 body = bytearray()
@@ -103,16 +103,16 @@ class JsonClient:
                     body += chunk
                     if len(body) > _MAX_ANSWER_BYTES:
                         limit = f"{_MAX_ANSWER_BYTES // 1024**2} MiB"
-                        raise RefreshError(f"{_place(url)} answered more than {limit}. Try again later.")
+                        raise RefreshError(f"{_place(url)} returned more than {limit}. Try again later.")
                     if time.monotonic() > ends:
-                        raise _RetryableError("did not finish its answer in time")
+                        raise _RetryableError("did not finish its response in time")
                 return bytes(body)
         except (requests.Timeout, ReadTimeoutError):
-            raise _RetryableError("did not answer in time") from None
+            raise _RetryableError("did not respond in time") from None
         except (requests.ConnectionError, HTTPError):
-            raise _RetryableError("broke the connection") from None
+            raise _RetryableError("closed the connection") from None
         except (requests.RequestException, ValueError, TypeError):  # an invalid address or header
-            raise RefreshError(f"{_place(url)} cannot be requested. Check the key for invalid characters.") from None
+            raise RefreshError(f"{_place(url)} cannot be requested. Check the characters of the API key.") from None
 
 
 def follow_pages(
@@ -123,31 +123,34 @@ def follow_pages(
     max_seconds: float = 900.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[dict[str, Any]]:
-    """Every page of an answer. ``read_page("")`` is the first; the field ``link`` of each contains the next."""
+    """Yield every page of a response.
+
+    ``read_page("")`` reads the first page. The field ``link`` of a page contains the argument for the next page.
+    """
     following, seen, started = "", set(), clock()
     for _ in range(max_pages):
         if clock() - started > max_seconds:
-            raise RefreshError(f"The answer had not ended after {max_seconds / 60:g} minutes. Try again later.")
+            raise RefreshError(f"The response was not complete after {max_seconds / 60:g} minutes. Try again later.")
         page = read_page(following)
         yield page
         following = str(page.get(link) or "")  # "", null or absent on the last page
         if not following:
             return
         if following in seen:
-            raise RefreshError("A page of the answer links back to an earlier one. Try again later.")
+            raise RefreshError("A page of the response links back to an earlier page. Try again later.")
         seen.add(following)
-    raise RefreshError(f"The answer had more than {max_pages} pages. Name fewer regions.")
+    raise RefreshError(f"The response has more than {max_pages} pages. Name fewer regions.")
 
 
 def destination(url: str) -> tuple[str, str | None, int | None]:
-    """Scheme, host and port that a request for ``url`` connects to, parsed as requests parses it."""
+    """Scheme, host and port to which a request for ``url`` connects, parsed as the package requests parses them."""
     try:
         parts = urlsplit(str(requests.Request("GET", url).prepare().url))
         port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
     except (requests.RequestException, ValueError):
-        raise RefreshError("The answer links to an invalid address. Try again later.") from None
+        raise RefreshError("The response links to an invalid URL. Try again later.") from None
     if "@" in parts.netloc or "\\" in url:
-        raise RefreshError("The answer links to an address with a user name. Try again later.")
+        raise RefreshError("The response links to a URL with a user name. Try again later.")
     return parts.scheme, parts.hostname, port
 
 
@@ -157,7 +160,7 @@ def _parse(url: str, body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise _RetryableError("did not answer with JSON") from None
     if not isinstance(page, dict):
-        raise RefreshError(f"{_place(url)} answered JSON of an unknown form. Update vmselect.")
+        raise RefreshError(f"{_place(url)} returned JSON of an unknown format. Update vmselect.")
     return page
 
 
@@ -170,7 +173,7 @@ def _place(url: str) -> str:
 
 def _describe_status(status: int) -> str:
     # The server's reason phrase could contain the request.
-    return f"{status} {HTTPStatus(status).phrase}" if status in list(HTTPStatus) else str(status)
+    return f"HTTP status {status} {HTTPStatus(status).phrase if status in list(HTTPStatus) else ''}".rstrip()
 
 
 def _retry_after(answer: requests.Response) -> float:

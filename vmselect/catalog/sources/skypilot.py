@@ -1,4 +1,4 @@
-"""Prices from the catalog that SkyPilot publishes: CSV files of many clouds, all regions, without an account."""
+"""Prices from the catalog that SkyPilot publishes: CSV files of many clouds, with all regions. No account is needed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BASE_URL = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/mast
 
 
 class SkyPilotPrices:
-    """On-demand and spot prices of one cloud, from SkyPilot's file."""
+    """On-demand and spot prices of the cloud ``provider``, from SkyPilot's file."""
 
     def __init__(self, provider: str, *, base_url: str = BASE_URL, client: JsonClient | None = None) -> None:
         if not PROVIDERS.fullmatch(provider):
-            raise ArgumentError(f"SkyPilot publishes no prices of {provider!r}. Use aws, azure, gcp, lambda, ...")
+            raise ArgumentError(f"{provider!r} is not a provider of SkyPilot. Use aws, azure, gcp, lambda, ...")
         self.provider = provider
         # With the cloud's own pattern, `--region us-east-1` is requested from AWS only.
         self.region_pattern = open_source(provider).region_pattern if provider in api_sources() else r".+"
@@ -37,15 +37,15 @@ class SkyPilotPrices:
         self._findings: list[Finding] = []
 
     def missing(self) -> str | None:
-        """Nothing: no account is needed."""
+        """None: SkyPilot's files need no credentials."""
         return None
 
     def list_regions(self) -> list[str]:
-        """Every region of the cloud's file."""
+        """Names of all regions in SkyPilot's file of this cloud."""
         return sorted(self._read(lambda _: None)["region"].astype(str).unique())
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
-        """Every price of ``region``; findings about the file are returned with the first region."""
+        """All prices of ``region``. Findings about SkyPilot's file are returned only with the first region fetched."""
         frame = self._read(progress)
         here = frame[frame["region"] == region]
         if not len(here):
@@ -70,5 +70,5 @@ class SkyPilotPrices:
                     try:
                         self._frame, self._findings = files.read(path, provider=self.provider, skip_bad_rows=True)
                     except CatalogError as unusable:
-                        raise RefreshError(f"SkyPilot's file of {self.provider} cannot be used: {unusable}") from None
+                        raise RefreshError(f"SkyPilot's prices of {self.provider} are invalid: {unusable}") from None
             return self._frame
