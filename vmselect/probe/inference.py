@@ -5,11 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from types import FrameType, TracebackType
 from typing import Any, Literal, NamedTuple
 
-from vmselect._checks import check_count, check_name, check_number, check_path, check_seconds, list_items, maybe, show
+from vmselect._checks import (
+    check_callable,
+    check_count,
+    check_name,
+    check_number,
+    check_path,
+    check_seconds,
+    list_items,
+    maybe,
+    show,
+)
 from vmselect.errors import ArgumentError, ProbeError
 from vmselect.probe.environment import attempt, count_parameters, name_model
 from vmselect.probe.exit_hooks import EndWatch, classify
@@ -19,8 +31,8 @@ from vmselect.probe.load_generator import Batch, CallTally, Clock, Load, Sleep, 
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path
 from vmselect.probe.recording import MachineFacts, read_facts
 from vmselect.probe.sampling import Observation, check_sample, watch_call
-from vmselect.records.inference import Calls, InferenceRecord, InferenceSetup, Label, subtract_counts
-from vmselect.records.latency_histogram import GROWTH, value_of
+from vmselect.records.inference import Calls, InferenceRecord, InferenceSetup, Label
+from vmselect.records.latency_histogram import GROWTH, count_buckets, value_of
 from vmselect.records.warmup import detect_warmup
 from vmselect.units import format_seconds
 
@@ -37,7 +49,8 @@ def build_calls(tally: CallTally) -> Calls:
     warmup = detect_warmup([reading.service_ns / reading.items for reading in first])
     warm, steady = readings[:warmup], readings[warmup:]
     total = tally.calls - warmup
-    counts = subtract_counts(tally.histogram, [reading.latency_ns / 1e9 for reading in warm])
+    left = tally.histogram - Counter(count_buckets([reading.latency_ns / 1e9 for reading in warm]))
+    counts = dict(sorted(left.items()))
     longest = tally.longest_ns
     if warm and longest == max(reading.latency_ns for reading in warm):
         if len(steady) == total:
@@ -74,32 +87,33 @@ def describe(record: InferenceRecord) -> str:
     return f"{calls.total:,} calls, {', '.join(shown)}" if shown else "no calls"
 
 
+@dataclass(eq=False, repr=False)
 class _LoadProbe:
     """Settings common to both probes of inference, and how they build and save a record."""
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None,
-        *,
-        batch_size: int | None,
-        bytes_per_item: float | None,
-        instance_type: str | None,
-        region: str | None,
-        factors: Factors | None,
-        sample: float | None,
-        verbose: int,
-    ) -> None:
-        self.path = choose_path(maybe(check_path, "path", path))
-        self.batch_size = maybe(check_count, "batch_size", batch_size)
-        self.bytes_per_item = maybe(check_number, "bytes_per_item", bytes_per_item, least=0)
-        self.instance_type = maybe(check_name, "instance_type", instance_type)
-        self.region = maybe(check_name, "region", region)
-        self.factors = check_factors("factors", factors)
-        self.sample, _ = check_sample(sample, None)
-        self.verbose = check_count("verbose", verbose, least=0)
+    path: str | os.PathLike[str] | None = None
+    _: KW_ONLY
+    batch_size: int | None = None
+    bytes_per_item: float | None = None
+    instance_type: str | None = None
+    region: str | None = None
+    factors: Factors | None = None
+    sample: float | None = 1.0
+    verbose: int = 1
+    clock: Clock = time.perf_counter_ns
+
+    def __post_init__(self) -> None:
+        self.path = self.target = choose_path(maybe(check_path, "path", self.path))
+        self.batch_size = maybe(check_count, "batch_size", self.batch_size)
+        self.bytes_per_item = maybe(check_number, "bytes_per_item", self.bytes_per_item, least=0)
+        self.instance_type = maybe(check_name, "instance_type", self.instance_type)
+        self.region = maybe(check_name, "region", self.region)
+        self.factors = check_factors("factors", self.factors)
+        self.sample, _ = check_sample(self.sample, None)
+        self.verbose = check_count("verbose", self.verbose, least=0)
 
     def _read_facts(self, model: Any = None) -> MachineFacts:
-        check_target(self.path, "inference")
+        check_target(self.target, "inference")
         return read_facts(instance_type=self.instance_type, region=self.region, model=model, factors=self.factors)
 
     def _build(
@@ -117,7 +131,7 @@ class _LoadProbe:
         )
 
     def _save(self, record: InferenceRecord, *, announce: bool) -> None:
-        where = f"; record in {record.save(self.path)}" if self.path is not None else ""
+        where = f"; record in {record.save(self.target)}" if self.target is not None else ""
         if announce and self.verbose:
             sys.stdout.write(f"vmselect: {describe(record)}{where}\n")
             sys.stdout.flush()
@@ -133,6 +147,7 @@ class _Caller(NamedTuple):
     callback_list: Any = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class InferenceProbe(_LoadProbe, PlainCallback):
     """Times every batch of ``model.predict`` or ``model.evaluate`` and writes an inference record.
 
@@ -151,26 +166,11 @@ class InferenceProbe(_LoadProbe, PlainCallback):
     >>> # model.predict(x, callbacks=[probe]); probe.record.items_per_second
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        calls: int | None = None,
-        batch_size: int | None = None,
-        bytes_per_item: float | None = None,
-        instance_type: str | None = None,
-        region: str | None = None,
-        factors: Factors | None = None,
-        sample: float | None = 1.0,
-        verbose: int = 1,
-        clock: Clock = time.perf_counter_ns,
-    ) -> None:
-        super().__init__(
-            path, batch_size=batch_size, bytes_per_item=bytes_per_item, instance_type=instance_type, region=region,
-            factors=factors, sample=sample, verbose=verbose,
-        )  # fmt: skip
-        self.calls = maybe(check_count, "calls", calls)
-        self.clock = clock
+    calls: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.calls = maybe(check_count, "calls", self.calls)
         self.params = {}
         self._record: InferenceRecord | None = None
         self._reset()
@@ -301,6 +301,7 @@ def read_caller(frame: FrameType | None, name: str) -> _Caller:
     )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CallProbe(_LoadProbe):
     """Context manager that calls a function under load and measures latency; use :func:`vmselect.probe_inference`.
 
@@ -324,48 +325,27 @@ class CallProbe(_LoadProbe):
     (True, 4, None, True)
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        batch_size: int | None = None,
-        clients: int = 1,
-        rate: float | None = None,
-        seconds: float | None = None,
-        warmup: int = 0,
-        model: str | None = None,
-        bytes_per_item: float | None = None,
-        instance_type: str | None = None,
-        region: str | None = None,
-        factors: Factors | None = None,
-        sample: float | None = 1.0,
-        errors: type[BaseException] | Iterable[type[BaseException]] = OSError,
-        synchronize: Callable[[Any], Any] | None = None,
-        verbose: int = 1,
-        clock: Clock = time.perf_counter_ns,
-        sleep: Sleep | None = None,
-    ) -> None:
-        super().__init__(
-            path, batch_size=batch_size, bytes_per_item=bytes_per_item, instance_type=instance_type, region=region,
-            factors=factors, sample=sample, verbose=verbose,
-        )  # fmt: skip
-        self._warmup = check_count("warmup", warmup, least=0, most=100_000)
-        self._model = maybe(check_name, "model", model)
-        failures = (errors,) if isinstance(errors, (str, type)) else tuple(list_items(errors))
-        for kind in failures:
+    clients: int = 1
+    rate: float | None = None
+    seconds: float | None = None
+    warmup: int = 0
+    model: str | None = None
+    errors: type[BaseException] | Iterable[type[BaseException]] = OSError
+    synchronize: Callable[[Any], Any] | None = None
+    sleep: Sleep | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.clients = check_count("clients", self.clients, most=MAX_CLIENTS)
+        self.rate = maybe(check_number, "rate", self.rate, above=0, most=1e6)
+        self.seconds = maybe(check_seconds, "seconds", self.seconds, above=0)
+        self.warmup = check_count("warmup", self.warmup, least=0, most=100_000)
+        self.model = maybe(check_name, "model", self.model)
+        self._failures = (self.errors,) if isinstance(self.errors, (str, type)) else tuple(list_items(self.errors))
+        for kind in self._failures:
             if not (isinstance(kind, type) and issubclass(kind, Exception)):
                 raise ArgumentError(f"errors must be exception classes, such as ConnectionError, not {show(kind)}.")
-        if synchronize is not None and not callable(synchronize):
-            raise ArgumentError(f"synchronize must be a function of the result of a call, not {show(synchronize)}.")
-        self._load: dict[str, Any] = {
-            "clients": check_count("clients", clients, most=MAX_CLIENTS),
-            "rate": maybe(check_number, "rate", rate, above=0, most=1e6),
-            "seconds": maybe(check_seconds, "seconds", seconds, above=0),
-            "failures": failures,
-            "synchronize": synchronize or settle,
-            "clock": clock,
-            "sleep": sleep,
-        }
+        self._synchronize = maybe(check_callable, "synchronize", self.synchronize) or settle
         self._machine: MachineFacts | None = None
         self.records: list[InferenceRecord] = []
         """Records of all runs, in chronological order."""
@@ -406,7 +386,10 @@ class CallProbe(_LoadProbe):
         try:
             run.make_first_calls(batches)
             run.observation.enter("calls")
-            Load(function, batches, run.tally, **self._load).run()
+            Load(
+                function, batches, run.tally, clients=self.clients, rate=self.rate, seconds=self.seconds,
+                failures=self._failures, synchronize=self._synchronize, clock=self.clock, sleep=self.sleep,
+            ).run()  # fmt: skip
         except BaseException as error:
             run.end(error, None)
             raise
@@ -427,14 +410,14 @@ class _Run:
 
     def make_first_calls(self, batches: Any) -> None:
         """Make and time the first call and the warm-up calls."""
-        clock, synchronize = self._probe._load["clock"], self._probe._load["synchronize"]
+        clock, synchronize = self._probe.clock, self._probe._synchronize
         self.observation.enter("first_call")
         batch: Batch | None = self._first
         while batch is not None:
             start = clock()
             synchronize(self._function(batch.value))
             self._seconds.append((clock() - start) / 1e9)
-            batch = next(batches, None) if len(self._seconds) <= self._probe._warmup else None
+            batch = next(batches, None) if len(self._seconds) <= self._probe.warmup else None
 
     def _end_unreported(self, error: BaseException | None, detail: str | None) -> None:
         self.end(error, detail or "its end was not reported")
@@ -450,10 +433,10 @@ class _Run:
         name = getattr(self._function, "__name__", None) or type(self._function).__name__
         setup = InferenceSetup(
             source="callable",
-            model=probe._model or (name if isinstance(name, str) and name.isidentifier() else None),
+            model=probe.model or (name if isinstance(name, str) and name.isidentifier() else None),
             batch_size=probe.batch_size or self._first.items,
-            clients=probe._load["clients"],
-            rate=probe._load["rate"],
+            clients=probe.clients,
+            rate=probe.rate,
             bytes_per_item=self._bytes_per_item() if probe.bytes_per_item is None else probe.bytes_per_item,
         )
         record = probe._build(

@@ -33,7 +33,7 @@ from vmselect.ranking.candidates import exclude_unsold, match_offers
 from vmselect.ranking.measures import read_catalog, read_markets, read_regions
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import latency_histogram
-from vmselect.records.inference import InferenceRecord, merge_steady
+from vmselect.records.inference import InferenceRecord
 from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd, printable_lines
 
 SIMULATED_CALLS = 5_000
@@ -87,8 +87,8 @@ def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], 
     services = [
         Service(
             instance_type=name, provider=provider or None, regions=(region,) if region else (), batch_size=batch_size,
-            clients=clients, items_per_second=_mean_capacity(group), service_seconds=tuple(merge_steady(group)),
-            records=tuple(group),
+            clients=clients, items_per_second=_mean_capacity(group), records=tuple(group),
+            service_seconds=tuple(sorted(value for record in group for value in record.calls.steady_service)),
         )
         for (name, provider, region, batch_size, clients), group in sorted(groups.items())
     ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal
 
@@ -308,15 +307,3 @@ def _find(record: InferenceRecord) -> Iterator[Finding]:
             "Measure with a fixed number of calls per second (rate=).",
             "info",
         )
-
-
-def merge_steady(records: Sequence[InferenceRecord]) -> list[float]:
-    """Service times of the steady readings of all ``records``, in ascending order."""
-    return sorted(value for record in records for value in record.calls.steady_service)
-
-
-def subtract_counts(counts: Mapping[int, int], seconds: Sequence[float]) -> dict[int, int]:
-    """The histogram ``counts`` without the calls that took ``seconds`` (those of the warm-up)."""
-    left = Counter(dict(counts))
-    left.subtract(latency_histogram.count_buckets(seconds))
-    return {bucket: count for bucket, count in sorted(left.items()) if count > 0}
