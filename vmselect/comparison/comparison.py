@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from vmselect._checks import check_choice, check_indent, check_number, is_number, list_items, show
+from vmselect._checks import check_choice, check_indent, check_number, is_number, list_items
 from vmselect._defaults import MARKET
 from vmselect._hooks import hook
 from vmselect.catalog import Catalog
@@ -318,7 +318,8 @@ def compare(
             f"There are {len(groups)} groups by {', '.join(found.names)}, more than {MAX_GROUPS}. Group by something "
             "with fewer values."
         )
-    base = _choose_baseline(baseline, list(groups))
+    wanted = str(baseline) if is_number(baseline) else baseline
+    base = next(iter(groups)) if wanted is None else check_choice("baseline", wanted, list(groups))
     values, used = _independent_values(groups, unit)
     repeated = {name: some for name, some in values.items() if len(some) > 1}
     test = compare_groups(repeated if len(repeated) > 1 else values, unit=used, alpha=alpha)
@@ -334,15 +335,6 @@ def compare(
         confidence=confidence,
         run_findings=tuple(dict.fromkeys([*found.findings, *_find_few_runs(groups, unit)])),
     )
-
-
-def _choose_baseline(baseline: Any, names: Sequence[str]) -> str:
-    if baseline is None:
-        return names[0]
-    wanted = str(baseline) if isinstance(baseline, str) or is_number(baseline) else ""
-    if wanted not in names:
-        raise ArgumentError(f"baseline {show(baseline)} is none of the groups. Choose one of: {', '.join(names)}.")
-    return wanted
 
 
 def _independent_values(groups: Mapping[str, Sequence[Run]], unit: str) -> tuple[dict[str, list[float]], str]:

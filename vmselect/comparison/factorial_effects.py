@@ -80,10 +80,6 @@ class FactorialFit:
         weights = self._weights((factor,), (one,)) - self._weights((factor,), (other,))
         return self._combine((factor,), weights)
 
-    def cell_error(self, runs: int) -> float:
-        """Half-width of the interval of the mean of this many runs."""
-        return self._quantile() * self.error / math.sqrt(runs)
-
     def _weights(self, term: Term, which: Sequence[int]) -> Floats:
         weights: Floats = np.ones(1)
         for factor, level in zip(term, which, strict=True):
@@ -94,10 +90,12 @@ class FactorialFit:
         place = self.places[term]
         value = float(weights @ self.coefficients[place])
         spread = float(weights @ self.covariance[place, place] @ weights)
-        width = self._quantile() * self.error * math.sqrt(max(0.0, spread))
+        width = self.quantile * self.error * math.sqrt(max(0.0, spread))
         return Interval(value, value - width, value + width)
 
-    def _quantile(self) -> float:
+    @property
+    def quantile(self) -> float:
+        """Half-width of an interval in standard errors; nan where the error is unknown."""
         from scipy.special import stdtrit
 
         return float(stdtrit(self.error_freedom, 0.5 + self.confidence / 2)) if self.error_freedom else math.nan
@@ -302,7 +300,7 @@ class Effects(Result):
                 summary = summarize(values)
                 row |= {"mean": summary.mean, "sd": summary.sd}
                 center = math.fsum(map(math.log, values)) / len(values) if self.scale == "log" else summary.mean
-                width = self.fit.cell_error(len(values))
+                width = self.fit.quantile * self.fit.error / math.sqrt(len(values))
                 row |= {"low": self._back(center - width), "high": self._back(center + width)}
             rows.append(row)
         frame = pd.DataFrame(rows, columns=[*self.names, "count", "mean", "sd", "low", "high"])
@@ -348,17 +346,8 @@ class Effects(Result):
         """
         rows = []
         for term in self.fit.terms:
-            test = self.fit.tests[term]
-            row: dict[str, Any] = {
-                "factor": " x ".join(self.names[i] for i in term),
-                "share": test.share,
-                "freedom": test.freedom,
-                "statistic": test.statistic,
-                "p_value": test.p_value,
-            }
-            if len(term) == 1:
-                row |= self._largest_difference(term[0])
-            rows.append(row)
+            difference = self._largest_difference(term[0]) if len(term) == 1 else {}
+            rows.append({"factor": " x ".join(self.names[i] for i in term), **vars(self.fit.tests[term]), **difference})
         tested = [row for row in rows if row["p_value"] == row["p_value"]]
         for row, adjusted in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
             row["p_adjusted"] = adjusted

@@ -93,9 +93,6 @@ class Shift:
         """The change of the level in percent."""
         return 100 * (self.then / self.before - 1) if self.before else math.nan
 
-    def __str__(self) -> str:
-        return f"after reading {self.after} the level changes by {self.percent:+.0f} %"
-
 
 def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift, ...]:
     """Shifts in order, with a rate of false alarms of about ``alpha``.

@@ -84,10 +84,6 @@ def _step_seconds(profile: Profile, terms: Terms) -> float | None:
     return math.fsum(step.seconds for step in steady) / covered if covered else None
 
 
-def _first_step_seconds(profile: Profile, terms: Terms) -> float | None:
-    return _mean(step.each for step in profile.timeline.steps.labelled("first"))
-
-
 def _later_epochs(record: Any) -> list[float]:
     if not isinstance(record, Profile):
         return []
@@ -196,7 +192,9 @@ METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
         _training("step_seconds", "step time", _step_seconds, _steady_steps),
-        _training("first_step_seconds", "first step", _first_step_seconds),
+        _training(
+            "first_step_seconds", "first step", lambda p, _: _mean(s.each for s in p.timeline.steps.labelled("first"))
+        ),
         _training("epoch_seconds", "epoch time", _epoch_seconds, _later_epochs),
         _training("validation_seconds", "validation time", _validation_seconds),
         _training("init_seconds", "initialization", lambda profile, terms: profile.timeline.init_seconds),

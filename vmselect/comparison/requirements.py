@@ -49,13 +49,10 @@ ROW_FACTS: Mapping[str, tuple[str, str, str]] = {
     "time": ("seconds", "s", "predicted from the measured steps"),
     "price": ("usd_per_hour", "USD/h", "catalog"),
     "memory_gib": ("memory_gib", "GiB", "catalog"),
-    "vcpus": ("vcpus", "", "catalog"),
-    "gpu_count": ("gpu_count", "", "catalog"),
-    "gpu_model": ("gpu_model", "", "catalog"),
-    "provider": ("provider", "", "catalog"),
-    "region": ("region", "", "catalog"),
-    "market": ("market", "", "catalog"),
-    "service": ("service", "", "catalog"),
+    **{
+        name: (name, "", "catalog")
+        for name in ("vcpus", "gpu_count", "gpu_model", "provider", "region", "market", "service")
+    },
     "instance_type": ("instance_type", "", "measured"),
     "batch_size": ("batch_size", "", "measured"),
 }
@@ -359,11 +356,9 @@ class Need:
             return False
         if self.one_of is not None and str(value).casefold() not in (str(one).casefold() for one in self.one_of):
             return False
-        if self.at_least is None and self.at_most is None:
-            return True
-        low = -math.inf if self.at_least is None else self.at_least
-        high = math.inf if self.at_most is None else self.at_most
-        return is_number(value) and low <= value <= high
+        if self.at_least is not None and not (is_number(value) and value >= self.at_least):
+            return False
+        return self.at_most is None or (is_number(value) and value <= self.at_most)
 
     def grade(self, value: Any, best: float | None) -> float:
         """From 0 to 1: the share of the ``best`` value, or whether the condition is met."""

@@ -54,17 +54,8 @@ class Summary:
 def summarize(values: Sequence[float]) -> Summary:
     """Summarize finite values."""
     data = np.asarray(values, dtype=float)
-    low, first, middle, third, high = (float(q) for q in np.quantile(data, [0, 0.25, 0.5, 0.75, 1]))
-    return Summary(
-        count=len(data),
-        mean=math.fsum(data) / len(data),
-        sd=float(data.std(ddof=1)) if len(data) > 1 else None,
-        minimum=low,
-        quartile_1=first,
-        median=middle,
-        quartile_3=third,
-        maximum=high,
-    )
+    sd = float(data.std(ddof=1)) if len(data) > 1 else None
+    return Summary(len(data), math.fsum(data) / len(data), sd, *np.quantile(data, [0, 0.25, 0.5, 0.75, 1]).tolist())
 
 
 def ratio_of_means(
@@ -90,13 +81,9 @@ def ratio_of_means(
         return Interval(value, value, value)
     from scipy.stats import bootstrap
 
-    def ratio(a: Floats, b: Floats, axis: int = -1) -> Floats:
-        found: Floats = a.mean(axis=axis) / b.mean(axis=axis)
-        return found
-
     found = bootstrap(
         (one, other),
-        ratio,
+        lambda a, b, axis=-1: a.mean(axis=axis) / b.mean(axis=axis),
         vectorized=True,
         n_resamples=resamples,
         confidence_level=_expanded(confidence, fewest),
@@ -294,10 +281,7 @@ def _exact(samples: Sequence[Floats]) -> float | None:
 
     def between(*groups: Floats, axis: int = -1) -> Floats:
         """The part of H that depends on the arrangement."""
-        total: Any = 0.0
-        for group in groups:
-            total = total + group.sum(axis=axis) ** 2 / group.shape[axis]
-        return np.asarray(total)
+        return np.asarray(sum(group.sum(axis=axis) ** 2 / group.shape[axis] for group in groups))
 
     few = arrangements(sizes) <= MAX_ARRANGEMENTS
     found = permutation_test(

@@ -6,7 +6,6 @@ Each chart is two functions: ``*_points`` gives its numbers, ``*_chart`` draws t
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -193,24 +192,18 @@ def epochs_chart(ranking: Ranking, value: Value) -> Any:
     ends = data.groupby("machine", sort=False).tail(1)
     leader = ends.nsmallest(1, "value")["machine"]
     ends = ends.assign(value=_spread_apart(ends["value"].tolist(), share=0.042))
-    lines = alt.Chart(data)
+    band = alt.Chart(data[data["machine"].isin(leader)]).mark_area(opacity=0.15)
+    tooltip = ["machine:N", "epochs:Q", "value:Q", "low:Q", "high:Q"]
     layers: list[Any] = [
-        alt.Chart(data[data["machine"].isin(leader)])
-        .mark_area(opacity=0.15)
-        .encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=color),
-        lines.mark_line().encode(
-            x=x, y=y, color=color, tooltip=["machine:N", "epochs:Q", "value:Q", "low:Q", "high:Q"]
-        ),
+        band.encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=color),
+        alt.Chart(data).mark_line().encode(x=x, y=y, color=color, tooltip=tooltip),
         alt.Chart(ends).mark_text(align="left", dx=6).encode(x=x, y=y, text="machine:N", color=color),
     ]
     if len(changes):
-        rings = alt.Chart(changes)
-        layers.append(
-            rings.mark_point(size=90, opacity=1, color="#1b1f24", filled=False).encode(
-                x=x, y=y, tooltip=["epochs:Q", "machine:N"]
-            )
-        )
-        words = rings.mark_text(dy=-14, color="#1b1f24").encode(x=x, y=y, text=alt.Text("from:N"))
+        base = alt.Chart(changes).encode(x=x, y=y)
+        rings = base.mark_point(size=90, opacity=1, color="#1b1f24", filled=False)
+        layers.append(rings.encode(tooltip=["epochs:Q", "machine:N"]))
+        words = base.mark_text(dy=-14, color="#1b1f24").encode(text=alt.Text("from:N"))
         layers.append(words.transform_calculate(**{"from": "'from ' + datum.epochs"}))
     what = "Training time" if value == "time" else "Cost"
     return themed(alt.layer(*layers), title=f"{what} against epochs; rings mark a new leader")
@@ -304,12 +297,8 @@ def metric_points(ranking: Ranking) -> pd.DataFrame:
     """A row per batch size that the study or a candidate has: the final metric."""
     if ranking.study is None:
         raise RankingError("This ranking has no convergence study. Make it with vmselect.select.")
-    sizes = sorted(
-        {
-            *ranking.study.batch_sizes,
-            *(one.batch_size for one in ranking.candidates.machine_estimates if one.batch_size),
-        }
-    )
+    measured = {one.batch_size for one in ranking.candidates.machine_estimates if one.batch_size}
+    sizes = sorted(measured.union(ranking.study.batch_sizes))
     known = [(size, metric) for size in sizes if (metric := ranking.metric(size)) is not None]
     return pd.DataFrame(known, columns=["batch_size", "metric"])
 
@@ -394,11 +383,8 @@ CHARTS: Mapping[str, Callable[..., Any]] = {
 """Every chart that a ranking can draw; the epochs charts need given epochs, the metric chart needs a study."""
 
 
-def chart(
-    ranking: Ranking, kind: str = "time-cost", *, path: str | os.PathLike[str] | None = None, **options: Any
-) -> Any:
-    """The chart of that name, an Altair chart; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
-    return draw(CHARTS, ranking, kind, path=path, **options)
+chart = partial(draw, CHARTS)
+"""Draw a ranking as the kind of chart given; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
 
 
 # -- serving -----------------------------------------------------------------------------------------------------------
@@ -424,29 +410,24 @@ def load_points(ranking: ServingRanking) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values(["service", "load"], ignore_index=True)
 
 
-def cost_load_chart(ranking: ServingRanking) -> Any:
-    """Dollars per hour against load: a step up for every instance more."""
-    return _draw_load(ranking, "hourly_usd", "Cost, USD per hour", title="Cost against load", interpolate="step-before")
-
-
-def latency_load_chart(ranking: ServingRanking) -> Any:
-    """The chosen percentile of latency against load."""
-    return _draw_load(ranking, "latency_ms", f"p{ranking.percentile:g} latency, ms", title="Latency against load")
-
-
-def _draw_load(ranking: ServingRanking, field: str, axis: str, *, title: str, interpolate: str = "linear") -> Any:
+def _draw_load(ranking: ServingRanking, *, field: str, axis: str, title: str, interpolate: str = "linear") -> Any:
     alt = altair()
     points = load_points(ranking)
     lines = alt.Chart(points).mark_line(point=len(points) <= 200, interpolate=interpolate)
     drawn = lines.encode(
         x=alt.X("load:Q", title="Load, items/s"),
-        y=alt.Y(f"{field}:Q", title=axis),
+        y=alt.Y(f"{field}:Q", title=axis.format(f"{ranking.percentile:g}")),
         color=alt.Color("service:N", title=None, scale=alt.Scale(range=list(SERIES))),
         tooltip=list(points.columns),
     )
     return themed(drawn, title=title)
 
 
-SERVING_CHARTS = {"cost-load": cost_load_chart, "latency-load": latency_load_chart}
+SERVING_CHARTS = {
+    "cost-load": partial(
+        _draw_load, field="hourly_usd", axis="Cost, USD per hour", title="Cost against load", interpolate="step-before"
+    ),
+    "latency-load": partial(_draw_load, field="latency_ms", axis="p{} latency, ms", title="Latency against load"),
+}
 serving_chart = partial(draw, SERVING_CHARTS)
 """Draw a ranking of services as the kind of chart given."""
