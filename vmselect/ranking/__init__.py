@@ -1,4 +1,4 @@
-"""DECIDE: machine estimates joined with prices, ranked by cost, time or both, under a deadline and a budget."""
+"""Rankings: machine estimates joined with prices, ordered by cost, time or both, under a deadline and a budget."""
 
 from vmselect.ranking.bill import Bill, BillPart
 from vmselect.ranking.estimates import MachineEstimate

@@ -1,4 +1,4 @@
-"""Bills: storage, transfer, training, serving and other services as one sum."""
+"""Bills: the summed cost of storage, transfer, training, serving and other services."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vmselect.units import format_usd, printable
 
 @dataclass(frozen=True)
 class BillPart:
-    """One line of a bill: dollars with their bounds."""
+    """One line of a bill: a cost in USD with its lower and upper bound."""
 
     name: str
     usd: float
@@ -26,7 +26,7 @@ class BillPart:
 
 @dataclass(frozen=True)
 class Bill:
-    """Several services as one bill.
+    """The costs of several services and their sum.
 
     >>> bill = Bill.of(storage=0.41, training=(1.0, 1.2, 1.5), serving=Bill.of(endpoint=0.526, front=0.0104))
     >>> round(bill.total, 4), [part.name for part in bill.parts]
@@ -39,10 +39,10 @@ class Bill:
 
     @classmethod
     def of(cls, parts: Mapping[str, Any] | None = None, **named: Any) -> Bill:
-        """A bill of named parts.
+        """Make a bill of named parts.
 
-        A part is a number of dollars, three of them (least, likely, most), a row of a ranking (its cost), a row of a
-        serving ranking (its hour), a transfer record (what it cost), or another bill.
+        A part is a cost in USD, three costs (lower bound, estimate, upper bound), a row of a ranking (cost of the
+        training), a row of a serving ranking (cost of one hour), a transfer record (its cost), or another bill.
         """
         found: list[BillPart] = []
         for title, value in {**(maybe(check_mapping, "parts", parts) or {}), **check_mapping("parts", named)}.items():
@@ -54,26 +54,26 @@ class Bill:
 
     @property
     def total(self) -> float:
-        """All parts together, in dollars."""
+        """Sum of the costs of all parts, in USD."""
         return sum(part.usd for part in self.parts)
 
     @property
     def low(self) -> float:
-        """Sum of the lower bounds."""
+        """Sum of the lower bounds, in USD."""
         return sum(part.low for part in self.parts)
 
     @property
     def high(self) -> float:
-        """Sum of the upper bounds."""
+        """Sum of the upper bounds, in USD."""
         return sum(part.high for part in self.parts)
 
     def times(self, factor: float) -> Bill:
-        """The bill times ``factor``, such as the hours of a day."""
+        """The bill with all costs multiplied by ``factor``, such as 24 for the hours of a day."""
         by = check_number("factor", factor, least=0)
         return Bill(tuple(BillPart(p.name, p.usd * by, p.low * by, p.high * by, p.detail) for p in self.parts))
 
     def to_frame(self) -> pd.DataFrame:
-        """A row per part."""
+        """The parts as a DataFrame, a row per part."""
         return pd.DataFrame([vars(part) for part in self.parts], columns=["name", "usd", "low", "high", "detail"])
 
     def __add__(self, other: Bill) -> Bill:
@@ -92,7 +92,7 @@ def _read(name: str, value: Any) -> tuple[float, float, float, str]:
     if isinstance(value, (tuple, list)) and len(value) == 3 and all(map(is_number, value)):
         low, usd, high = (check_number(name, part, least=0) for part in value)
         if not low <= usd <= high:
-            raise ArgumentError(f"{name} is {show(value)}, which is not in order. Give least, likely and most.")
+            raise ArgumentError(f"{name} is {show(value)}, not ascending. Pass (lower bound, estimate, upper bound).")
         return usd, low, high, ""
     for names in (("hourly_usd",) * 3, ("cost_usd", "cost_low", "cost_high"), ("cost_usd",) * 3):
         numbers = [getattr(value, field, None) for field in names]
@@ -101,5 +101,5 @@ def _read(name: str, value: Any) -> tuple[float, float, float, str]:
             return usd, low, high, str(getattr(value, "instance_type", "") or "")
     raise ArgumentError(
         f"{name} is {show(value)}, which has no cost. "
-        "Give dollars, (least, likely, most), a row of a ranking, or a Bill."
+        "Pass USD, (lower bound, estimate, upper bound), a row of a ranking, or a Bill."
     )

@@ -1,7 +1,7 @@
-"""Candidates: every machine estimate joined with every price it can be rented at, in columns.
+"""Candidates: every machine estimate combined with each of its offers, as arrays.
 
-A candidate is a pair of positions: that of its machine estimate and that of its offer. A million of them are a few
-arrays. :func:`candidate_findings` checks a measurement against its price: hardware, nodes, unused GPUs, spot.
+A candidate is the position of a machine estimate and that of an offer, so that a million candidates are a few arrays.
+:func:`candidate_findings` checks a candidate: other hardware than priced, several nodes, unused GPUs, spot.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 OFFER_FIELDS = ("provider", "service", "region", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib")
 THIN_BATCH = 32
-"""Examples per GPU below which a batch is called thin: the GPU then mostly waits between small pieces of work."""
+"""Examples per GPU and batch below which a GPU mostly waits between small computations (code ``thin-batch``)."""
 MORE_CORES = 1.5
-"""Times the priced vCPUs above which the recorded cores are those of another machine."""
+"""Ratio of recorded CPU cores to priced vCPUs above which the record is of another machine type."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """The join: for each candidate, its position in ``machine_estimates`` and in ``offers``."""
+    """Arrays with a value per candidate, such as its position in ``machine_estimates`` and in ``offers``."""
 
     machine_estimates: tuple[MachineEstimate, ...]
     offers: pd.DataFrame
@@ -51,52 +51,52 @@ class Candidates:
 
     @cached_property
     def form(self) -> ClosedForm:
-        """Seconds as a function of epochs, a row per machine estimate."""
+        """Seconds as a function of the number of epochs, with a row per machine estimate."""
         return ClosedForm.stack([one.runtime.form for one in self.machine_estimates])
 
     def work(self, epochs: Interval[Floats]) -> Interval[Floats]:
-        """Uninterrupted time of each machine estimate; ``epochs`` has a row for each of them, or one row for all."""
+        """Time of each machine estimate without interruptions; ``epochs`` has a row per estimate, or one for all."""
         low, high = self.form.interval(epochs.low, epochs.high)
         return Interval(np.asarray(self.form.seconds(epochs.value)), np.asarray(low), np.asarray(high))
 
     def column(self, name: str) -> Any:
-        """A column of the offers, a value per candidate."""
+        """Column ``name`` of the offers, with a value per candidate."""
         return self.offers[name].to_numpy()[self.offer]
 
     @cached_property
     def usd_per_hour(self) -> Floats:
-        """Price of each candidate, for all of its nodes."""
+        """Price per hour of all nodes of each candidate."""
         nodes = np.array([one.nodes for one in self.machine_estimates], dtype=float)
         return np.asarray(self.column("usd_per_hour") * nodes[self.machine_estimate], dtype=float)
 
     @cached_property
     def moving_usd(self) -> Floats:
-        """Dollars of each candidate for moving its data, which do not depend on time."""
+        """Cost of moving the data of each candidate, which does not depend on its time."""
         return np.array([one.moving_usd for one in self.machine_estimates], dtype=float)[self.machine_estimate]
 
     @cached_property
     def is_spot(self) -> Bools:
-        """Which candidates can be interrupted."""
+        """Whether each candidate is a spot offer, which can be interrupted."""
         return np.asarray(self.column("market") == "spot", dtype=bool)
 
     def per_machine_estimate(self, value: Callable[[MachineEstimate], Any]) -> Any:
-        """A value of each candidate's machine estimate."""
+        """The result of ``value`` for the machine estimate of each candidate."""
         values = np.empty(len(self.machine_estimates), dtype=object)
         values[:] = [value(one) for one in self.machine_estimates]
         return values[self.machine_estimate]
 
     def of(self, candidate: int) -> MachineEstimate:
-        """The machine estimate of a candidate."""
+        """Machine estimate of the candidate at this position."""
         return self.machine_estimates[int(self.machine_estimate[candidate])]
 
     def identity(self, candidate: int) -> dict[str, Any]:
-        """Machine and offer of the candidate, in plain values."""
+        """Instance type, factors and offer of the candidate, as plain Python values."""
         one, at = self.of(candidate), self.offer[candidate]
         offer = {name: _plain(column[at]) for name, column in self._offer_columns.items()}
         return {"instance_type": one.instance_type, "batch_size": one.batch_size, "varied": one.varied, **offer}
 
     def title(self, candidate: int) -> str:
-        """Machine, provider, region, market and factors of the candidate."""
+        """Text with instance type, provider, region, market and factors of the candidate."""
         who = self.identity(candidate)
         return self.of(candidate).title_in(who["provider"], who["region"], who["market"])
 
@@ -106,7 +106,7 @@ class Candidates:
 
 
 def _plain(value: Any) -> Any:
-    """A cell of a frame as a plain Python value; a missing one as None."""
+    """Convert a cell of a DataFrame to a plain Python value; a missing value becomes None."""
     value = value.item() if isinstance(value, np.generic) else value
     return None if pd.isna(value) else value
 
@@ -118,10 +118,10 @@ def match_offers(
     regions: Sequence[str] | None,
     include_retired: bool,
 ) -> tuple[pd.DataFrame, list[Ints], list[Excluded]]:
-    """The offers in all markets, for each machine the positions of its offers, and the machines without any.
+    """The offers in all markets, the positions of the offers of each machine, and the machines without an offer.
 
-    ``regions`` is empty for all. Where it is None, the region in which a machine was measured counts, and every region
-    where that is unknown.
+    If ``regions`` is empty, offers of all regions are used. If it is None, those of the region in which the machine was
+    measured are used, or of all regions if that region is unknown.
     """
     offers = _offers_of({one.instance_type for one in machines}, catalog)
     names, retired = offers["instance_type"].to_numpy(dtype=str), offers["retired"].to_numpy(dtype=bool)
@@ -150,7 +150,7 @@ def match_offers(
 def join_offers(
     machine_estimates: Sequence[MachineEstimate], catalog: Catalog, settings: Settings
 ) -> tuple[Candidates, list[Excluded]]:
-    """Every price of every machine estimate in all markets, and the machine estimates without any."""
+    """Candidates: each machine estimate with its offers in all markets; and the machine estimates without an offer."""
     offers, matched, excluded = match_offers(
         machine_estimates, catalog, regions=settings.regions, include_retired=settings.include_retired
     )
@@ -165,18 +165,18 @@ def join_offers(
 
 
 def exclude_unsold(one: MachineEstimate | Service, markets: Sequence[str] | None, sold_in: Iterable[str]) -> Excluded:
-    """A machine that is sold, but not in the chosen markets; the page's ``model.js`` writes the same."""
+    """Exclude a machine that has no offer in the chosen markets; ``model.js`` of the page writes the same text."""
     others = ", ".join(sorted(set(sold_in)))
     reason = f"the catalog has no {', '.join(markets or ())} price of {one.instance_type}, only {others}"
     return Excluded(one.title, "no_price", reason)
 
 
 def _offers_of(names: set[str], catalog: Catalog) -> pd.DataFrame:
-    """All offers of these instance types, sorted, so that the order of candidates does not depend on the catalog's."""
+    """All offers of the instance types ``names``, sorted independently of their order in the catalog."""
     everything = catalog.offers(market=None)
     mine = everything.iloc[np.flatnonzero(everything["instance_type"].isin(names))]
-    columns = ("market", "region", "service", "provider", "instance_type")  # the last decides first
-    # Sorting the few categories of a column is much faster than sorting a million texts.
+    columns = ("market", "region", "service", "provider", "instance_type")  # sorted by the last column first
+    # Sorting the few categories of a column is much faster than sorting a million strings.
     alphabetical = (mine[name].cat.reorder_categories(sorted(mine[name].cat.categories)) for name in columns)
     return mine.iloc[np.lexsort([texts.cat.codes for texts in alphabetical])].reset_index(drop=True)
 
@@ -184,22 +184,22 @@ def _offers_of(names: set[str], catalog: Catalog) -> pd.DataFrame:
 def explain_no_price(
     name: str, *, provider: str | None = None, places: Sequence[str] = (), sold_in: Iterable[str] = ()
 ) -> str:
-    """Why the machine ``name`` has no price in ``places``, and what to do; ``sold_in`` are regions where it has one."""
+    """Why ``name`` has no price in the regions ``places``, and what to do; ``sold_in`` are regions with a price."""
     others = sorted(set(map(str, sold_in)))
     if others:
         return (
             f"the catalog has no price of {name} in {list_some(list(places), 4)}, only in {list_some(others, 5)}; run "
-            f"`vmselect prices refresh --source skypilot --region {places[0]}`, or price it elsewhere with region="
+            f"`vmselect prices refresh --source skypilot --region {places[0]}`, or choose another region with region="
         )
     if machine := describe_unpriced(name):
-        remedy = "run `vmselect prices refresh`, or add one with with_offers (--own-prices)"
+        remedy = "run `vmselect prices refresh`, or add a price with Catalog.with_offers or --own-prices"
         return f"no price of {name} is known ({machine}); {remedy}"
     owner = f" from {provider}" if provider else ""
-    return f"the catalog has no price of {name}{owner}; add one with with_offers (--own-prices)"
+    return f"the catalog has no price of {name}{owner}; add one with Catalog.with_offers or --own-prices"
 
 
 def _billing(offers: pd.DataFrame) -> tuple[Floats, Floats]:
-    """Billing increment and minimum of each offer, in seconds; 0 where the provider's terms are not known."""
+    """Billing increment and minimum of each offer, in seconds; 0 if the provider's terms are not known."""
     seller = list(zip(offers["provider"].astype(str), offers["service"].astype(str), strict=True))
     terms = {pair: provider_terms(pair[0], service=pair[1]) for pair in set(seller)}
     increments = {pair: float(t.billing_increment_seconds) if t else 0.0 for pair, t in terms.items()}
@@ -208,7 +208,7 @@ def _billing(offers: pd.DataFrame) -> tuple[Floats, Floats]:
 
 
 def candidate_findings(candidates: Candidates, candidate: int, settings: Settings) -> tuple[Finding, ...]:
-    """Findings about one candidate: its measurement, its use of the machine, its market."""
+    """Findings about a candidate: its measurement, hardware, nodes, use of GPUs and market."""
     one, who = candidates.of(candidate), candidates.identity(candidate)
     found = [*one.findings, *_other_hardware(one, who), *_several_machines(one), *_use_of_gpus(one, who["gpu_count"])]
     if who["market"] == "spot":
@@ -217,16 +217,16 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
 
 
 def _other_hardware(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[Finding]:
-    """Recorded hardware that the price is not for. Less than is priced is no sign: a container may hide the rest."""
+    """Warn if more or other hardware was recorded than is priced. Less may be due to a container."""
     contradictions = list(_other_gpus(one, offer))
     cores, vcpus = next(filter(None, map(_usable_cores, one.records)), 0), offer["vcpus"]
     if vcpus and cores > MORE_CORES * vcpus:
-        contradictions.append((f"{vcpus:g} vCPUs", f"{cores:g} cores"))
+        contradictions.append((f"{vcpus:g} vCPUs", f"{cores:g} CPU cores"))
     for priced, found in contradictions:
         yield Finding(
             "hardware-contradicts-price",
-            f"{one.instance_type} is priced with {priced}, and the probe found {found}.",
-            "Name the instance type that the probe ran on: instance_type= or VMSELECT_INSTANCE_TYPE.",
+            f"The price of {one.instance_type} is for a machine with {priced}, but the probe found {found}.",
+            "Probe with the actual instance type: instance_type= or the environment variable VMSELECT_INSTANCE_TYPE.",
         )
 
 
@@ -244,7 +244,7 @@ def _other_gpus(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[tupl
 
 
 def _usable_cores(profile: Profile) -> float | None:
-    """Cores that the training could use: on a larger machine, those that its container allows."""
+    """Number of CPU cores that the training could use, at most those that its container allows."""
     seen = profile.environment.usable_cores or profile.environment.cpu_cores
     allowed = profile.usage.limits.container_cores if profile.usage else None
     return min(filter(None, (seen, allowed)), default=None)
@@ -254,9 +254,8 @@ def _several_machines(one: MachineEstimate) -> Iterator[Finding]:
     if one.nodes > 1:
         yield Finding(
             "several-machines",
-            f"{one.title}: its workers are assumed to run on {one.nodes} machines, at {one.nodes} times the price of "
-            "one.",
-            "If they ran on fewer, give the number of machines as the factor nodes (VMSELECT_FACTORS).",
+            f"{one.title}: the cost assumes that its workers run on {one.nodes} machines.",
+            "If they ran on fewer, set the factor 'nodes' to that number (environment variable VMSELECT_FACTORS).",
             "info",
         )
 
@@ -267,18 +266,17 @@ def _use_of_gpus(one: MachineEstimate, gpu_count: float | None) -> Iterator[Find
     used = one.gpus_used
     if used is not None and used < gpu_count:
         remedy = (
-            "Use a distribution strategy, or rent a smaller machine of the same kind."
+            "Train on all GPUs with a distribution strategy, or rent a machine with fewer GPUs."
             if used
-            else "Install the driver and the framework's build for GPUs and probe again, or rent one without them."
+            else "Install the GPU driver and the framework's GPU build and probe again, or rent a machine without GPUs."
         )
         yield Finding("unused-gpus", f"{one.title} trained on {used} of its {gpu_count:g} GPUs.", remedy)
     spread_over = (used if used else gpu_count) * one.nodes
     if one.batch_size and spread_over > 1 and one.batch_size / spread_over < THIN_BATCH:
         yield Finding(
             "thin-batch",
-            f"{one.title}: a batch of {one.batch_size} over {spread_over:g} GPUs is "
-            f"{one.batch_size / spread_over:.3g} examples each.",
-            "Use a larger batch on this machine, or one with fewer GPUs.",
+            f"{one.title}: each of {spread_over:g} GPUs gets {one.batch_size / spread_over:.3g} examples of a batch.",
+            "Use a larger batch size, or a machine with fewer GPUs.",
             "info",
         )
 
@@ -287,13 +285,13 @@ def _spot(settings: Settings) -> Finding:
     if settings.interruptions is None:
         return Finding(
             "spot-uninterrupted",
-            "Spot times and costs assume no interruptions.",
-            "Pass interruptions= (--interruptions-per-hour and --checkpoint-minutes).",
+            "Times and costs of spot machines are estimated without interruptions, so they may be too low.",
+            "Pass interruptions=, or --interruptions-per-hour and --checkpoint-minutes.",
         )
     return Finding(
         "spot-expected",
-        f"Expected spot times and costs are {settings.interruptions.factor:.3g} times the uninterrupted run, without "
-        "the wait for a new machine.",
-        "Check the interruption rate of this machine type and region.",
+        f"Expected spot times and costs are {settings.interruptions.factor:.3g} times those without interruptions, "
+        "not including waits for a new machine.",
+        "Check the interruption rate of this instance type and region.",
         "info",
     )

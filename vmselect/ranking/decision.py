@@ -1,4 +1,4 @@
-"""From candidates and settings to a decision: measures, feasibility, scores, order, ties, Pareto front."""
+"""Assessment of candidates under the settings: measures, feasibility, scores, order, ties, Pareto front."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from vmselect.ranking.rows import Bools, Floats, Ints
 
 Codes = npt.NDArray[np.int8]
 FEASIBLE, OTHER_MARKET, FIRST_LIMIT = range(3)
-"""Codes of feasibility; from the last on, the position of the broken limit in ``LIMITED`` is added."""
+"""Codes of feasibility. The code of a broken limit is ``FIRST_LIMIT`` plus its position in ``LIMITED``."""
 
 MUCH_WORSE = 1.5
-"""Ratio above which a measure is much worse than another's. Chosen by judgement: half as much again in time or money
-matters more than a difference that lies within the intervals."""
+"""Ratio above which a candidate is much worse than another in a measure. Chosen by judgement: 50 % more time or cost
+matters more than a difference within the intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assessment:
-    """Matrices with a row per candidate and a column per epoch count; ``rank`` is 0 where not feasible."""
+    """Matrices with a row per candidate and a column per epoch count; the ``rank`` of infeasible candidates is 0."""
 
     epochs: Floats
     work: Interval[Floats]
-    """Time without interruptions, a row per machine estimate."""
+    """Time without interruptions, with a row per machine estimate."""
     measures: Mapping[str, Interval[Floats]]
     limits: Codes
     score: Floats
@@ -36,11 +36,11 @@ class Assessment:
     tied: Bools
     pareto: Bools
     order: tuple[Ints, ...]
-    """For each column, the feasible candidates, best first."""
+    """Positions of the feasible candidates, best first, for each epoch count."""
 
 
 def assess(candidates: Candidates, settings: Settings) -> Assessment:
-    """Evaluate all candidates under ``settings``."""
+    """Measure, score and order all candidates under ``settings``."""
     epochs = _count_epochs(candidates, settings)
     work = candidates.work(epochs)
     measures = measure(candidates, settings, work)
@@ -49,8 +49,8 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     values = {name: spread.value for name, spread in measures.items()}
     best = {name: np.min(np.where(feasible, v, np.inf), axis=0, initial=np.inf) for name, v in values.items()}
     value = score(settings.objective, values, best)
-    # Equal scores are ordered by the sum of all ratios, then by the measures themselves, so that no rounding puts a
-    # candidate before one that is better, and last by the fixed order of the candidates.
+    # Equal scores are ordered by the sum of all ratios, then by the measures, so that rounding puts no candidate before
+    # a better one, and last by the position of the candidates.
     whole = score(dict.fromkeys(MEASURES, 1 / len(MEASURES)), values, best)
     near = _find_ties(candidates, settings, epochs, measures, best, value)
     rank = np.zeros(value.shape, dtype=np.intp)
@@ -76,7 +76,7 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
 
 
 def _count_epochs(candidates: Candidates, settings: Settings) -> Interval[Floats]:
-    """Epoch counts: one row for all machine estimates, or, from a study, a row each and a single column."""
+    """Epoch counts: one row for all machine estimates; with a study, a row per machine estimate and one column."""
     if settings.epochs:
         counts = np.array([settings.epochs], dtype=float)
         return Interval(counts, counts, counts)
@@ -85,7 +85,7 @@ def _count_epochs(candidates: Candidates, settings: Settings) -> Interval[Floats
 
 
 def measure(candidates: Candidates, settings: Settings, work: Interval[Floats]) -> dict[str, Interval[Floats]]:
-    """Every measure of each candidate, given the uninterrupted time of each machine estimate."""
+    """All measures of the candidates; ``work`` is the time of each machine estimate without interruptions."""
     time = work.take(candidates.machine_estimate)
     if settings.interruptions and candidates.is_spot.any():
         stretched = settings.interruptions.stretch(work, confidence=settings.confidence)
@@ -94,7 +94,7 @@ def measure(candidates: Candidates, settings: Settings, work: Interval[Floats]) 
 
 
 def pareto_front(seconds: Floats, cost: Floats) -> Bools:
-    """Which points no other beats in both; identical points are on the front together."""
+    """Whether each point is on the Pareto front of time and cost; identical points are on it together."""
     front = np.zeros(seconds.shape, dtype=bool)
     if not seconds.size:
         return front
@@ -102,14 +102,14 @@ def pareto_front(seconds: Floats, cost: Floats) -> Bools:
     time, money = seconds[order], cost[order]
     cheapest_before = np.concatenate([[np.inf], np.minimum.accumulate(money)[:-1]])
     better = money < cheapest_before
-    # A point equal to the latest front point in both is on the front with it.
+    # A point that equals the previous point of the front in time and cost is on the front too.
     latest = np.maximum.accumulate(np.where(better, np.arange(len(order)), 0))
     front[order] = better | ((time == time[latest]) & (money == money[latest]))
     return front
 
 
 def _check_limits(candidates: Candidates, settings: Settings, measures: Mapping[str, Interval[Floats]]) -> Codes:
-    """For each candidate and epoch count, whether it keeps the limits, and if not, the first that it breaks."""
+    """Code of feasibility of each candidate and epoch count; if it breaks several limits, that of the first."""
     verdict = np.zeros(measures["time"].value.shape, dtype=np.int8)
     for position in reversed(range(len(LIMITED))):
         most = LIMITED[position].limit_of(settings)
@@ -128,11 +128,11 @@ def _find_ties(
     best: Mapping[str, Floats],
     value: Floats,
 ) -> Callable[[int, Ints, int], Bools]:
-    """A function of a winner, of rows and of a column: which of the rows are tied with the winner.
+    """A function ``near(winner, rows, column)``: which of the candidates ``rows`` are tied with the winner.
 
-    Without a study: those whose low ends score no worse than the winner's high ends. With one, epochs are the same on
-    every machine, so at the winner's batch size only times can make a tie. Between batch sizes the uncertainty of the
-    mean epochs counts, not that of a single run.
+    Without a study, these are candidates whose lower bounds score no worse than the upper bounds of the winner. With a
+    study, epochs do not depend on the machine, so at equal batch sizes only the uncertainty of times counts. Between
+    batch sizes the uncertainty of the mean number of epochs counts too, not that of a single run.
     """
 
     def scored(spreads: Mapping[str, Interval[Floats]]) -> tuple[Floats, Floats]:
@@ -159,6 +159,6 @@ def _find_ties(
 
 
 def _prefer(others: Sequence[Floats]) -> int:
-    """Position of the first that no other beats by much on a measure that the objective does not weigh, else 0."""
+    """Position of the first candidate that no other beats by much in measures without weight; 0 if there is none."""
     fine = np.all([values <= MUCH_WORSE * values.min() for values in others], axis=0)
     return int(np.argmax(fine))

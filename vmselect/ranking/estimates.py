@@ -1,10 +1,10 @@
-"""Machine estimates: the runtime of each measured machine, and its epochs where a convergence study gives them.
+"""Machine estimates: the runtime model of each measured machine, and its number of epochs from a convergence study.
 
 :class:`Measured` makes machine estimates of profiles: it merges repetitions and excludes profiles without an estimate.
-A batch size that was not probed is interpolated from those around it.
+The runtime at a batch size that was not probed is interpolated between probed batch sizes.
 
-:class:`Studied` is methodology 1. Epochs depend on the batch size and not on the machine, so they come from the study.
-Seconds per epoch depend on both, so they come from the profiles.
+:class:`Studied` is methodology 1 of the dissertation. The number of epochs depends on the batch size and not on the
+machine, so it comes from the study. Seconds per epoch depend on both, so they come from the profiles.
 """
 
 from __future__ import annotations
@@ -27,72 +27,72 @@ from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
 
 Basis = Literal["measured", "interpolated", "extrapolated", "predicted"]
-"""What a runtime rests on: a probe of just this, probes at batch sizes around it, probes on one side of it, or a
-prediction for a machine that was never probed."""
+"""Basis of a runtime: a probe of this machine and batch size, probes at smaller and larger batch sizes, probes only at
+smaller or only at larger ones, or a prediction for a machine that was not probed."""
 
 Fit = Callable[[Sequence[Profile], int | None], RuntimeModel]
-"""From profiles of one machine to its runtime, at a batch size where one is given."""
+"""A function of the profiles of one machine and a batch size (None: as probed) that returns the runtime model."""
 
 BELOW_MINIMUM, UNKNOWN_METRIC, UNKNOWN_EPOCHS = "below_minimum_metric", "metric_unknown", "epochs_unknown"
 FALLING = (
     "loss", "error", "mae", "mse", "mape", "msle", "rmse", "crossentropy", "hinge", "divergence", "poisson", "logcosh",
     "log_cosh", "perplexity", "false_",
 )  # fmt: skip
-"""Parts of the names of metrics that should fall. Only the monitored metric has a recorded direction."""
+"""Parts of names of metrics where smaller is better. A record has this direction of the monitored metric only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineEstimate:
-    """An instance type under given factors: its runtime, the basis of that, and its epochs where they are known."""
+    """An instance type with factors, its runtime model and the basis of that, and its epochs if a study gives them."""
 
     instance_type: str
     provider: str | None = None
     factors: Mapping[str, Any] = field(default_factory=dict)
-    """What distinguishes it from others of its type: batch size, nodes, workers that share one, varied factors."""
+    """Batch size, number of nodes, number of workers if they share machines, and varied factors."""
     runtime: RuntimeModel
     basis: Basis = "measured"
     records: tuple[Profile, ...] = field(default=(), repr=False)
     epochs: EpochsEstimate | None = None
-    """Epoch count and its bounds, where they come from a study."""
+    """Number of epochs and its bounds, if they come from a study."""
     findings: tuple[Finding, ...] = ()
     moving_usd: float = 0.0
-    """Dollars for data that leave a store to reach it, paid once."""
+    """Cost in USD of moving the data from a store to the machine, paid once."""
 
     @property
     def batch_size(self) -> int | None:
-        """The batch size, where it is known."""
+        """Batch size; None if it is not known."""
         return self.factors.get("batch_size")
 
     @property
     def nodes(self) -> int:
-        """Number of machines it is rented on at once."""
+        """Number of machines that train together."""
         return int(self.factors.get("nodes", 1))
 
     @property
     def varied(self) -> str | None:
-        """Its factors beside type and batch size as text, or None."""
+        """Text with all factors except the batch size; None if there are none."""
         several = [f"{self.nodes} machines"] if self.nodes > 1 else []
         return ", ".join([*several, *self._other_factors()]) or None
 
     @cached_property
     def regions(self) -> tuple[str, ...]:
-        """Where it was measured."""
+        """Regions in which the machine was measured."""
         return tuple(sorted({record.region for record in self.records if record.region}))
 
     @property
     def repetitions(self) -> int:
-        """Number of measurements of just this that were merged."""
+        """Number of merged profiles; 0 if the runtime was not measured at this batch size."""
         return len(self.records) if self.basis == "measured" else 0
 
     @cached_property
     def probe_seconds(self) -> float | None:
-        """How long machines were in use to measure it; None where that is not known."""
+        """Total duration of the probes of this machine estimate; None if it is not known."""
         spent = [_probe_seconds(record) for record in self.records] if self.basis == "measured" else []
         return None if None in spent else sum(seconds or 0.0 for seconds in spent)
 
     @property
     def gpus_used(self) -> int | None:
-        """GPUs of one machine that the training ran on, or None where it is not known."""
+        """Number of GPUs of one machine on which the training ran; None if it is not known."""
         if not self.records or self.records[0].outcome == "given":
             return None
         seen = self.records[0].environment
@@ -102,7 +102,7 @@ class MachineEstimate:
 
     @cached_property
     def iterations(self) -> dict[str, float]:
-        """Seconds of ``first_iteration``, ``second_iteration`` and ``mean_2_10``, where they were recorded."""
+        """Seconds of ``first_iteration``, ``second_iteration`` and ``mean_2_10``, if they were recorded."""
         found: dict[str, list[float]] = defaultdict(list)
         for record in self.records if self.basis == "measured" else ():
             steps = record.timeline.steps.rows[:10]
@@ -116,17 +116,17 @@ class MachineEstimate:
 
     @property
     def machine_key(self) -> tuple[Any, ...]:
-        """All of its identity but the batch size."""
+        """Instance type, provider and all factors except the batch size."""
         factors = sorted((name, value) for name, value in self.factors.items() if name != "batch_size")
         return self.instance_type, self.provider or "", tuple(map(str, factors))
 
     @property
     def title(self) -> str:
-        """A short name for messages."""
+        """Short text for messages: nodes, instance type and factors."""
         return self.title_in()
 
     def title_in(self, *place: str | None) -> str:
-        """The title with the provider, region and market where it is rented."""
+        """The title with the words of ``place`` (provider, region and market) in parentheses."""
         several = f"{self.nodes} x " if self.nodes > 1 else ""
         where = f" ({', '.join(filter(None, place))})" if place else ""
         batch = [f"batch {self.batch_size}"] if self.batch_size else []
@@ -137,7 +137,7 @@ class MachineEstimate:
 
 
 class Measured:
-    """The machine estimates of the profiles of one task, as probed and at other batch sizes on demand."""
+    """Machine estimates of the given profiles, at the probed batch sizes and, on demand, at others."""
 
     def __init__(self, profiles: Sequence[Profile], fit: Fit, *, given: Iterable[str] = ()) -> None:
         self.machine_estimates: list[MachineEstimate] = []
@@ -177,13 +177,13 @@ class Measured:
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """Every batch size that was probed."""
+        """All probed batch sizes, in ascending order."""
         return tuple(sorted({one.batch_size for one in self.machine_estimates if one.batch_size}))
 
     def at_sizes(self, sizes: Sequence[int], *, name_others: bool) -> tuple[list[MachineEstimate], list[Excluded]]:
-        """Every machine at every size, as probed or interpolated; and what cannot be estimated.
+        """Machine estimates at each batch size in ``sizes``, probed or interpolated; and those that are not possible.
 
-        With ``name_others``, probes at other sizes that were of no use are excluded by name too.
+        With ``name_others``, probes at other batch sizes that no interpolation used are excluded with a reason.
         """
         machines: dict[tuple[Any, ...], dict[int | None, MachineEstimate]] = {}
         for one in self.machine_estimates:
@@ -199,7 +199,7 @@ class Measured:
                 wanted = ", ".join(map(str, sizes))
                 for size, one in known.items():
                     if size not in sizes:
-                        reason = f"measured at batch size {size or 'unknown'}, not {wanted}"
+                        reason = f"it was measured at batch size {size or 'unknown'}, not at {wanted}"
                         excluded.append(Excluded(one.title, "other_batch_size", reason))
                 missing = missing if len(known) > 1 else []
             excluded += missing
@@ -221,7 +221,7 @@ class Measured:
 
 
 def _probe_seconds(profile: Profile) -> float | None:
-    """How long the machine was in use for the measurement."""
+    """Duration of the measurement, from the start of the program; None if it is not known."""
     timeline = profile.timeline
     if timeline.fit_seconds is not None:
         return (timeline.init_seconds or 0.0) + timeline.fit_seconds
@@ -233,24 +233,24 @@ def _probe_seconds(profile: Profile) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Studied:
-    """A ranking's study: the metrics that it demands, and the pairs of machine and batch size that it compares."""
+    """The study of a ranking, the demanded final metrics, and the compared pairs of machine and batch size."""
 
     study: ConvergenceStudy
     demands: Mapping[str, float]
     confidence: float
     catalog: Catalog | None = None
     measured: Sequence[MachineEstimate] = field(default=(), repr=False)
-    """As probed, for the cost of the probes."""
+    """Machine estimates at the probed batch sizes, for the cost of the probes."""
     pairs: Sequence[MachineEstimate] = field(default=(), repr=False)
-    """Pairs that one would train to their end without a study, those below the minimum metric included."""
+    """Pairs that would all be trained completely without a study, also those below the minimum metric."""
 
     @classmethod
     def read(cls, study: ConvergenceStudy, minimum: Any, profiles: Sequence[Profile], confidence: float) -> Studied:
-        """Check a study against the profiles and against the demanded metrics."""
+        """Make an object of checked arguments; raise if the study is of another model than the profiles."""
         demands = {} if minimum is None else dict(minimum) if isinstance(minimum, Mapping) else {study.monitor: minimum}
         for name, value in demands.items():
             demands[name] = check_number(f"minimum_metric of {name}", value)
-            study.metric(1, name)  # refuses a name that no run has
+            study.metric(1, name)  # raises if no run has this metric
         facts: tuple[tuple[str, set[Any], set[Any]], ...] = (
             ("model", {p.model for p in profiles}, {r.model for r in study.runs}),
             ("parameters", {p.setup.parameters for p in profiles}, {r.parameters for r in study.runs}),
@@ -259,15 +259,15 @@ class Studied:
             mine, other = mine - {None}, other - {None}
             if mine and other and mine != other:
                 raise RankingError(
-                    f"The study is of another model than the profiles: {what} {list_values(other)} against "
-                    f"{list_values(mine)}. Load the study and the profiles of one model."
+                    f"The study and the profiles are of different models: {what} {list_values(other)} in the study, "
+                    f"{list_values(mine)} in the profiles. Load a study and profiles of the same model."
                 )
         return cls(study=study, demands=demands, confidence=confidence)
 
     def make_pairs(
         self, measured: Measured, wanted: Sequence[int] | None, catalog: Catalog
     ) -> tuple[list[MachineEstimate], list[Excluded], Studied]:
-        """Every machine at every size with the epochs of that size, the excluded ones, and this with its pairs."""
+        """Machine estimates at all batch sizes with their epochs; the excluded ones; and a copy with ``pairs`` set."""
         sizes = wanted or tuple(sorted({*self.study.batch_sizes, *measured.batch_sizes}))
         refused = {size: reason for size in sizes if (reason := self._why_not(size))}
         found, missing = measured.at_sizes(sizes, name_others=False)
@@ -284,13 +284,13 @@ class Studied:
         return machine_estimates, excluded, studied
 
     def metric(self, batch_size: int | None) -> float | None:
-        """Final value of the monitored metric at a batch size, where the study has one."""
+        """Final value of the monitored metric at ``batch_size``; None if the study does not have it."""
         if batch_size is None or not any(self.study.monitor in run.metrics for run in self.study.runs):
             return None
         return self.study.metric(batch_size)
 
     def to_dict(self, sizes: Iterable[int], cost: Mapping[str, float]) -> dict[str, Any]:
-        """Rule, demands, a row per batch size and what choosing cost, as plain values."""
+        """Stopping rule, demanded metrics, a row per batch size and the cost of selection, as plain values."""
         return {
             **self.study.rule.model_dump(),
             "model": self.study.model,
@@ -312,19 +312,19 @@ class Studied:
         return replace(pair, epochs=epochs, findings=tuple(dict.fromkeys([*pair.findings, *epochs.findings])))
 
     def _why_not(self, size: int) -> tuple[str, str] | None:
-        """Code and reason why a batch size is excluded; None where it is not."""
+        """Reason code and reason why a batch size is excluded; None if it is not."""
         smallest, largest = self.study.batch_sizes[0], self.study.batch_sizes[-1]
         reason = None
         if self.study.epochs(size, confidence=self.confidence).source == "unknown":
-            known = f"the study has epochs for batch sizes {smallest} to {largest}; train at {size} to extend it"
+            known = f"the study covers batch sizes {smallest} to {largest}; add runs at {size} to the study"
             reason = (UNKNOWN_EPOCHS, known)
         for name, wanted in self.demands.items():
             value, smaller = self.study.metric(size, name), self._smaller_is_better(name)
             if value is None:
-                reason = (UNKNOWN_METRIC, f"its final {name} is not known; train at {size} to measure it")
+                reason = (UNKNOWN_METRIC, f"its final {name} is not known; add runs at {size} to the study")
             elif not (value <= wanted if smaller else value >= wanted):
                 side = "above" if smaller else "below"
-                reason = (BELOW_MINIMUM, f"its final {name} is {value:.4g}, {side} the {wanted:.4g} demanded")
+                reason = (BELOW_MINIMUM, f"its final {name} is {value:.4g}, {side} the demanded {wanted:.4g}")
         return reason
 
     def _smaller_is_better(self, name: str) -> bool:
@@ -333,9 +333,9 @@ class Studied:
         return any(part in name for part in FALLING)
 
     def _explain_no_pairs(self, measured: Measured, wanted: Sequence[int] | None, excluded: Sequence[Excluded]) -> str:
-        first = f" (for one, {excluded[0]})" if excluded else ""
+        first = f" (for example, {excluded[0]})" if excluded else ""
         if not measured.machine_estimates:
-            return f"No profile gives a training time{first}. Probe at batch sizes that fit the machines."
+            return f"No training time can be estimated{first}. Probe at batch sizes that fit into memory."
         probed, studied = list_values(measured.batch_sizes) or "none", list_values(self.study.batch_sizes)
         sizes = f"Batch size {list_values(wanted)} cannot be estimated from" if wanted else "No batch size is common to"
         return (

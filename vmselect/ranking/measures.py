@@ -1,7 +1,7 @@
-"""Measures of a run (cost, time), and the settings that weigh and limit them.
+"""Measures of a candidate (cost, time), and the settings of a ranking, with weights and limits of the measures.
 
-A measure is a named column with an interval. To add one, add an entry to :data:`MEASURES` and one to the page's
-``model.js``; objectives, scores, tables and JSON follow from it. ``time`` and ``cost`` span the Pareto front.
+A measure is a named quantity with an interval. To add a measure, add an entry to :data:`MEASURES` and one to
+``model.js`` of the page; objectives, scores, tables and JSON use all entries. ``time`` and ``cost`` are always needed.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 Objective: TypeAlias = Literal["cost", "time"] | Mapping[str, float]
 ALL = "all"
 FIXED = ("regions", "batch_sizes", "method", "confidence", "include_retired")
-"""Settings that decide which candidates there are: changing one of them needs a new ranking."""
+"""Settings that determine the candidates, so that changing them requires a new ranking."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """An upper bound of a measure: the setting that holds it, its unit, and parts of its messages."""
+    """An upper bound of a measure: the setting with its value, its unit, and words for messages."""
 
     setting: str
     unit: float
-    """How much of the measure's unit one unit of the setting is."""
+    """Factor from the unit of the setting to the unit of the measure."""
     verb: str
     noun: str
     reason_code: str
@@ -60,7 +60,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One column: how it follows from the time of a run, the names of its fields, and its format."""
+    """A quantity of candidates: how it is computed from their time, the names of its fields, and its format."""
 
     name: str
     fields: tuple[str, str, str]
@@ -71,33 +71,33 @@ class Measure:
     limit: Limit | None = None
 
     def limit_of(self, settings: Settings) -> float | None:
-        """The limit in the measure's own unit, or None."""
+        """The limit in the unit of the measure; None if none is set."""
         given = getattr(settings, self.limit.setting) if self.limit else None
         return None if given is None or self.limit is None else given * self.limit.unit
 
     def explain_excess(self, settings: Settings, value: float, epochs: float) -> str:
-        """Why a candidate with this value is excluded; the page's ``model.js`` writes the same."""
+        """Why a candidate whose value exceeds the limit is excluded; ``model.js`` of the page writes the same text."""
         assert self.limit is not None
         s, most = "s" if epochs == 1 else "", self.format(self.limit_of(settings) or 0.0)
         run = f"{count_epochs(epochs)} {self.limit.verb}{s} {self.format(value)}"
         return f"{run}, over the {self.limit.noun} of {most}"
 
     def warn_of_excess(self, high: float) -> Finding:
-        """The warning about a candidate whose value keeps the limit while its interval does not."""
+        """Warning about a candidate whose value is within the limit, but whose upper bound ``high`` is not."""
         assert self.limit is not None
         return Finding(
             self.limit.warning_code,
-            f"The run may {self.limit.verb} {self.format(high)}, which is over the {self.limit.noun}.",
-            f"Probe for more steps to narrow the interval, or take a {self.limit.better} machine.",
+            f"The training may {self.limit.verb} up to {self.format(high)}, which is over the {self.limit.noun}.",
+            f"Probe more steps to narrow the interval, or choose a {self.limit.better} machine.",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Epoch counts, objective and constraints of a ranking, checked.
+    """Checked settings of a ranking: epoch counts, objective and constraints.
 
-    ``markets`` and ``batch_sizes`` are None for all. ``regions`` is None where each machine is priced where it was
-    measured, and empty for all regions. ``epochs`` is empty where a study gives each candidate its own count.
+    ``markets`` and ``batch_sizes`` are None for all. ``regions`` is empty for all regions, and None to price each
+    machine in the region in which it was measured. ``epochs`` is empty if the epoch counts come from a study.
     """
 
     epochs: tuple[int, ...]
@@ -116,7 +116,7 @@ class Settings:
 
     @classmethod
     def read(cls, *, studied: bool = False, **arguments: Any) -> Settings:
-        """Check values as :func:`vmselect.rank` takes them."""
+        """Check ``arguments``, which have the form of those of :func:`vmselect.rank`."""
         given: dict[str, Any] = {field.name: field.default for field in fields(cls)}
         given |= {"markets": None} | arguments
         given["epochs"] = () if studied else read_epochs(given["epochs"])
@@ -134,29 +134,29 @@ class Settings:
         return cls(**given)
 
     def changed(self, **changes: Any) -> Settings:
-        """These settings with ``changes``, which are checked in the same way."""
+        """A copy of these settings with ``changes``, which have the form of arguments of :func:`vmselect.rank`."""
         given = vars(self) | {"markets": self.markets or ALL, "regions": ALL if self.regions == () else self.regions}
         if "market" in changes:
             changes["markets"] = changes.pop("market")
         wrong = [name for name in changes if name in FIXED or name not in given]
         if wrong:
             raise ArgumentError(
-                f"{', '.join(wrong)} cannot be changed on a finished ranking; call vmselect.rank again."
+                f"{', '.join(wrong)} cannot be changed in a finished ranking. Call vmselect.rank again."
             )
         if changes.get("epochs") is not None and not self.epochs:
-            raise ArgumentError("epochs come from the study here; use vmselect.rank to give them yourself.")
+            raise ArgumentError("The epochs of this ranking come from a study. Call vmselect.rank to choose them.")
         if "epochs" in changes:
             given["decide_at"] = None
         return Settings.read(**(given | changes), studied=not self.epochs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """The settings as plain values for JSON."""
         spot = self.interruptions.to_dict(confidence=self.confidence) if self.interruptions else None
         return vars(self) | {"objective": dict(self.objective), "interruptions": spot}
 
 
 def _cost_of(candidates: Candidates, settings: Settings, time: Interval[Floats]) -> Interval[Floats]:
-    """Dollars for the billed time, and for moving the data."""
+    """Cost of the billed time and of moving the data, in USD."""
     price = candidates.usd_per_hour[:, None] / SECONDS_PER_HOUR
     once = candidates.moving_usd[:, None]
     if settings.billing == "exact":
@@ -166,7 +166,7 @@ def _cost_of(candidates: Candidates, settings: Settings, time: Interval[Floats])
 
 
 def billed_seconds(seconds: Floats, *, increment: Floats, minimum: Floats) -> Floats:
-    """Seconds on the bill: at least ``minimum``, rounded up to ``increment`` (0 bills exactly)."""
+    """Billed seconds: at least ``minimum``, rounded up to a multiple of ``increment`` (not rounded if 0)."""
     charged = np.maximum(seconds, minimum)
     step = np.where(increment > 0, increment, 1.0)
     return np.where(increment > 0, np.ceil(charged / step) * step, charged)
@@ -200,23 +200,23 @@ MEASURES: dict[str, Measure] = {
     )
 }  # fmt: skip
 LIMITED = tuple(measure for measure in reversed(MEASURES.values()) if measure.limit)
-"""Measures with a limit; of a run that breaks several, the first here is the reason."""
+"""Measures that can be limited. If a candidate exceeds several limits, the first is the reason of its exclusion."""
 
 
 def read_measure(name: Any) -> Measure:
-    """The measure of that name, or an error that lists them."""
+    """The measure ``name``; raise if there is none of this name."""
     if not isinstance(name, str) or name not in MEASURES:
-        raise ArgumentError(f"objective is {show(name)}; the measures are {', '.join(MEASURES)}.")
+        raise ArgumentError(f"objective is {show(name)}. Choose one of: {', '.join(MEASURES)}.")
     return MEASURES[name]
 
 
 def read_objective(objective: Objective) -> Mapping[str, float]:
-    """Weights of the measures that sum to 1."""
+    """Check an objective; returns weights of all measures that sum to 1."""
     if isinstance(objective, str):
         objective = {objective: 1.0}
     if not isinstance(objective, Mapping):
         raise ArgumentError(
-            f"objective is {show(objective)}; use one of {', '.join(MEASURES)}, or weights such as "
+            f"objective is {show(objective)}. Pass one of {', '.join(MEASURES)}, or weights such as "
             '{"cost": 0.7, "time": 0.3}.'
         )
     for name in objective:
@@ -225,40 +225,40 @@ def read_objective(objective: Objective) -> Mapping[str, float]:
     usable = all(is_number(weight) and weight >= 0 for weight in weights.values())
     total = sum(weights.values()) if usable else 0.0
     if not 0 < total < np.inf:
-        raise ArgumentError(f"objective weights are {show(objective)}; give numbers of at least 0 that are not all 0.")
+        raise ArgumentError(f"objective weights are {show(objective)}. Pass numbers of at least 0 that are not all 0.")
     return MappingProxyType({name: float(weight / total) for name, weight in weights.items()})
 
 
 def read_epochs(epochs: int | Iterable[int]) -> tuple[int, ...]:
-    """One epoch count or several, each once, in the order given."""
+    """Check one epoch count or several; returns them without duplicates, in the order given."""
     if isinstance(epochs, Set):
-        raise ArgumentError(f"epochs is {epochs!r}, which has no last one to decide; give a list.")
+        raise ArgumentError(f"epochs is {epochs!r}, a set, which has no last value to decide. Pass a list.")
     return several(check_count, "epochs", epochs)
 
 
 def read_markets(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """One market or several. ``"all"`` gives None, and None the default market."""
+    """Check one market or several; returns None for ``"all"``, and the default market for None."""
     if isinstance(given, str) and given == ALL:
         return None
     return several(check_choice, "market", _defaults.MARKET if given is None else given, choices=MARKETS)
 
 
 def read_regions(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """One region or several. ``"all"`` gives an empty tuple, and None stays None."""
+    """Check one region or several; returns an empty tuple for ``"all"``, and None for None."""
     if given is None or (isinstance(given, str) and given == ALL):
         return None if given is None else ()
     return several(check_name, "region", given)
 
 
 def read_catalog(catalog: Any) -> Catalog:
-    """The catalog given, or the default one."""
+    """Check a catalog; returns the default catalog for None."""
     if not isinstance(catalog, Catalog | None):
-        raise ArgumentError(f"catalog is {show(catalog)}. Load a price file first, with vmselect.Catalog.load(...).")
+        raise ArgumentError(f"catalog is {show(catalog)}. Pass a catalog, such as vmselect.Catalog.load(path).")
     return Catalog.default() if catalog is None else catalog
 
 
 def read_batch_sizes(given: int | Iterable[int] | Literal["all"] | None) -> tuple[int, ...] | None:
-    """One batch size or several; None and ``"all"`` mean every one that was measured."""
+    """Check one batch size or several; returns None (all measured batch sizes) for None and ``"all"``."""
     if given is None or (isinstance(given, str) and given == ALL):
         return None
     return several(check_count, "batch_size", given)
@@ -270,12 +270,12 @@ def _read_decide_at(given: Any, epochs: tuple[int, ...]) -> int | None:
     count = check_count("decide_at", given)
     if count not in epochs:
         known = ", ".join(map(str, epochs)) or "those of the study"
-        raise ArgumentError(f"decide_at is {count}, which is not among the epoch counts {known}; add it to epochs.")
+        raise ArgumentError(f"decide_at is {count}, which is not among the epoch counts {known}. Add it to epochs.")
     return count
 
 
 def describe_objective(weights: Mapping[str, float]) -> str:
-    """The objective as text, such as "0.7 cost + 0.3 time"."""
+    """Text of an objective, such as "0.7 cost + 0.3 time"."""
     weighed = {name: weight for name, weight in weights.items() if weight}
     if len(weighed) == 1:
         return next(iter(weighed))
@@ -283,13 +283,13 @@ def describe_objective(weights: Mapping[str, float]) -> str:
 
 
 def score(weights: Mapping[str, float], values: Mapping[str, Floats], best: Mapping[str, Floats]) -> Floats:
-    """Sum of weight x value / best value: 1.00 is unbeatable."""
+    """Score of each candidate: the sum of weight x value / best value over all measures. 1.00 is the best possible."""
     parts = [weight * _ratio(values[name], best[name]) for name, weight in weights.items() if weight]
     return sum(parts[1:], start=parts[0])
 
 
 def _ratio(value: Floats, best: Floats) -> Floats:
-    # A free machine makes the best cost 0: it is then the reference itself, and everything paid is infinitely worse.
+    # If the best cost is 0, free machines have the ratio 1, and all other machines are infinitely worse.
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = value / best
     return np.where(best > 0, ratio, np.where(value > 0, np.inf, 1.0))

@@ -1,4 +1,4 @@
-"""``rank`` and ``select``: from profiles and prices to a ranking."""
+"""``rank`` and ``select``: make a ranking from profiles and prices."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rank(
     boot_seconds: float = 0.0,
     transfer: Transfer | Mapping[str, Any] | None = None,
 ) -> Ranking:
-    """Rank every machine that was measured, at every price it can be rented at.
+    """Rank all measured machines, each with all offers of its instance type.
 
     >>> import vmselect as vs
     >>> profiles = [
@@ -62,15 +62,16 @@ def rank(
     >>> ranking.best.instance_type
     'g5.xlarge'
 
-    ``market``, ``region`` and ``batch_size`` take one value, several, or ``"all"``. A batch size that was not probed is
-    interpolated from those around it. Without ``region`` a machine is priced where it was measured, if that is known.
-    ``catalog=None`` uses :meth:`Catalog.default`. With several epoch counts the last one decides, unless ``decide_at``
-    names another. ``epochs`` may be a :class:`ConvergenceStudy`: each batch size then takes the epochs that it needs,
-    and ``minimum_metric`` is the final value that the monitored metric (or each metric that it names) must reach.
-    ``workload``, or its single fields, describes how the training differs from the probed one.
+    ``market``, ``region`` and ``batch_size`` are one value, several, or ``"all"``. The time at a batch size that was
+    not probed is interpolated. Without ``region``, a machine is priced in the region where it was measured, if known.
+    ``catalog=None`` uses :meth:`Catalog.default`. With several epoch counts, the last one determines the best
+    candidate, unless ``decide_at`` names another. ``epochs`` may be a :class:`ConvergenceStudy`, which gives the number
+    of epochs of each batch size; ``minimum_metric`` is then the final value that the monitored metric (or each named
+    metric) must reach.
+    ``workload``, or its fields as arguments, describes how the training differs from the probed training.
     ``billing="provider"`` applies the provider's billing increment and minimum. ``interruptions`` applies to spot
-    prices only. ``model`` and ``fit`` (number or name of one training of a program) choose among the profiles.
-    ``transfer`` (a :class:`~vmselect.Transfer`) adds moving the data in and the model out.
+    offers only. ``model`` and ``fit`` (number or name of a training in a program) select profiles.
+    ``transfer`` (a :class:`~vmselect.Transfer`) adds time and cost of moving the data in and the model out.
     :func:`vmselect.rank_inference` ranks inference records.
     """
     fields = {
@@ -100,7 +101,7 @@ def rank(
     if isinstance(epochs, ConvergenceStudy):
         studied = Studied.read(epochs, minimum_metric, chosen, settings.confidence)
     elif minimum_metric is not None:
-        raise ArgumentError("minimum_metric needs a convergence study; pass one as epochs=, or use vmselect.select.")
+        raise ArgumentError("minimum_metric needs a convergence study. Pass it as epochs=, or call vmselect.select.")
     elif batch_size is None:
         check_batch_sizes([profile for profile in chosen if profile.instance_type])
     measured = Measured(chosen, fit_times, given=wanted.given)
@@ -128,7 +129,7 @@ def select(
     minimum_metric: float | Mapping[str, float] | None = None,
     **options: Any,
 ) -> Ranking:
-    """Rank every pair of VM type and batch size: :func:`vmselect.rank` with the epochs that a study gives for each.
+    """Rank all pairs of instance type and batch size, with the number of epochs of each batch size from a study.
 
     >>> import vmselect as vs
     >>> profiles = [
@@ -141,27 +142,27 @@ def select(
     >>> selection.best.instance_type, selection.best.batch_size
     ('g5.xlarge', 256)
 
-    Without ``batch_size``, all sizes of the study and of the profiles are candidates. Times and epochs at other sizes
-    are interpolated; sizes too far away are excluded with the reason. ``minimum_metric`` is an upper bound for metrics
-    where smaller is better. The other arguments are those of :func:`vmselect.rank`.
+    Without ``batch_size``, all batch sizes of the study and of the profiles are ranked. Times and epochs that were not
+    measured are interpolated; batch sizes too far from measured ones are excluded with a reason. ``minimum_metric`` is
+    an upper bound for metrics where smaller is better. ``options`` are arguments of :func:`vmselect.rank`.
     """
     if not isinstance(study, ConvergenceStudy):
-        raise ArgumentError(f"study is {show(study)}. Load one with vmselect.ConvergenceStudy.load(folder).")
+        raise ArgumentError(f"study is {show(study)}. Load a study with vmselect.ConvergenceStudy.load(folder).")
     if "epochs" in options:
-        raise ArgumentError("epochs come from the study here. Leave them out, or use vmselect.rank.")
+        raise ArgumentError("vmselect.select gets the epochs from the study. Remove epochs=, or call vmselect.rank.")
     return rank(profiles, epochs=study, catalog=catalog, objective=objective, minimum_metric=minimum_metric, **options)
 
 
 def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fit: int | str | None) -> list[Profile]:
-    """The profiles of the given model, and of the given training of their program."""
+    """Profiles of the model ``model`` and of the training ``fit`` of a program; None selects all."""
     records = [profiles] if isinstance(profiles, (Record, str, bytes)) else list_items(profiles)
     if any(isinstance(record, InferenceRecord) for record in records):
-        raise ArgumentError("The profiles include inference records. Rank those with vmselect.rank_inference.")
+        raise ArgumentError("Some of the records are of inference. Rank them with vmselect.rank_inference.")
     given, model = read_records(records, Profile, error=RankingError), maybe(check_name, "model", model)
     named = [profile for profile in given if model is None or profile.model == model]
     if not named:
         known = ", ".join(sorted({profile.model or "unnamed" for profile in given}))
-        raise ArgumentError(f"no profile is of the model {show(model)}; the models are: {known}.")
+        raise ArgumentError(f"No profile is of the model {show(model)}. Choose one of: {known}.")
     if fit is None:
         return named
     wanted = check_name("fit", fit) if isinstance(fit, str) else check_count("fit", fit)
@@ -169,16 +170,16 @@ def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fi
     if not chosen:
         fits = {(one.fit.number, one.fit.name) for one in named if one.fit is not None}
         known = ", ".join(f"{number} ({name})" if name else str(number) for number, name in sorted(fits, key=str))
-        raise ArgumentError(f"no profile is of the fit {show(wanted)}; the fits are: {known or 'not known'}.")
+        raise ArgumentError(f"No profile is of the fit {show(wanted)}. Choose one of: {known or 'not known'}.")
     return chosen
 
 
 def check_batch_sizes(profiles: Sequence[Profile]) -> None:
-    """Refuse to compare batch sizes unless the caller asked for it."""
+    """Raise if the profiles have different batch sizes, which the caller did not ask to compare."""
     sizes = {profile.batch_size for profile in profiles}
     if len(sizes) > 1:
         named = ", ".join("unknown" if size is None else str(size) for size in sorted(sizes, key=lambda s: s or 0))
         raise RankingError(
-            f"The profiles have different batch sizes ({named}), which need different numbers of epochs. "
-            'Pass batch_size= to choose one, batch_size="all" to compare them at equal epochs, or use vmselect.select.'
+            f"The profiles have different batch sizes ({named}), which need different numbers of epochs. Pass "
+            'batch_size= to choose one, batch_size="all" to compare all at equal epochs, or call vmselect.select.'
         )

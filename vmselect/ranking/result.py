@@ -1,4 +1,4 @@
-"""The ranking: rows in order, excluded candidates with reasons, tables, and views across epoch counts."""
+"""The ranking: ordered rows, excluded candidates with reasons, tables, and comparisons of epoch counts."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ MACHINE_FIELDS = (
 )  # fmt: skip
 COSTS = ("study_seconds", "study_usd", "probe_seconds", "probe_usd", "exhaustive_seconds", "exhaustive_usd", "fraction")
 HORIZON = 1_000_000
-"""Epochs up to which crossovers are searched: more than any training takes."""
+"""Number of epochs up to which crossovers are searched, more than any training takes."""
 MAX_COMPUTED = 200_000
-"""Values that are computed one by one where runtimes are not linear in the epochs."""
+"""Maximum number of values to compute one by one if runtimes are not linear in the number of epochs."""
 INADEQUATE = ("first_iteration", "second_iteration", "mean_2_10")
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """The winner changes: from ``epochs`` on, ``winner`` is best, up to then ``previous`` was."""
+    """A change of the best candidate: ``winner`` from ``epochs`` on, ``previous`` at fewer epochs."""
 
     epochs: int
     previous: str
@@ -61,8 +61,8 @@ class Crossover:
 class Ranking:
     """Candidates in order of the objective, best first; made by :func:`vmselect.rank`.
 
-    With several epoch counts, ``rows`` starts with the one that decides; ``rank`` counts within each epoch count.
-    Made from a convergence study, it ranks pairs of VM type and batch size with the epochs of that ``study``.
+    With several epoch counts, ``rows`` starts with the rows of the deciding one; each epoch count has its own ranks.
+    With a convergence ``study``, the candidates are pairs of instance type and batch size.
 
     >>> import vmselect as vs
     >>> def line(name, start, epoch):
@@ -93,36 +93,36 @@ class Ranking:
         self.settings = settings
         self.assessment: Assessment = assess(candidates, settings)
         self.always_excluded = tuple(excluded)
-        """Excluded under all settings: no price at all, out of memory, and the like."""
+        """Candidates excluded under all settings, such as those without any price or out of memory."""
         self.studied = studied
         self._findings = tuple(findings)
 
     @property
     def deciding_column(self) -> int:
-        """Position of the epoch count that decides, among ``settings.epochs``."""
+        """Position of the deciding epoch count in ``settings.epochs``."""
         return self.settings.epochs.index(self.settings.decide_at) if self.settings.decide_at is not None else 0
 
     @property
     def _columns(self) -> list[int]:
-        """Positions of the epoch counts, the deciding one first."""
+        """Positions of the epoch counts in ``settings.epochs``, that of the deciding epoch count first."""
         return sorted(range(len(self.assessment.order)), key=lambda column: column != self.deciding_column)
 
     @cached_property
     def positions(self) -> tuple[Ints, Ints]:
-        """For each row, the position of its candidate and of its epoch count."""
+        """Position of the candidate and of the epoch count of each row."""
         columns = self._columns
         rows = [self.assessment.order[column] for column in columns]
         return np.concatenate(rows), np.repeat(np.array(columns, dtype=np.intp), [len(part) for part in rows])
 
     @cached_property
     def rows(self) -> Sequence[Row]:
-        """Every feasible candidate at every epoch count, best first."""
+        """Rows of all feasible candidates at all epoch counts, best first."""
         which, column = self.positions
         return Lazy(len(which), lambda i: self.row(int(which[i]), int(column[i])))
 
     @property
     def deciding_rows(self) -> Sequence[Row]:
-        """The part of ``rows`` at the deciding epoch count, best first."""
+        """Rows at the deciding epoch count, best first."""
         order = self.assessment.order[self.deciding_column]
         return Lazy(len(order), lambda i: self.row(int(order[i]), self.deciding_column))
 
@@ -137,20 +137,20 @@ class Ranking:
 
     @property
     def best(self) -> Row:
-        """The winner at the deciding epoch count. Raises :class:`RankingError` where nothing is feasible."""
+        """Best row at the deciding epoch count. Raises :class:`RankingError` if no candidate is feasible."""
         if not self:
             raise RankingError(text.nothing_feasible(self))
         return self.deciding_rows[0]
 
     @property
     def pareto(self) -> tuple[Row, ...]:
-        """Rows at the deciding epoch count that no other beats in both time and cost, in order of rank."""
+        """Rows of the Pareto front of time and cost at the deciding epoch count, in order of rank."""
         column = self.deciding_column
         front = [i for i in self.assessment.order[column] if self.assessment.pareto[i, column]]
         return tuple(self.row(int(i), column) for i in front)
 
     def row(self, candidate: int, column: int) -> Row:
-        """The row of one candidate at one epoch count (positions among candidates and epoch counts)."""
+        """Row of a candidate at an epoch count, both given by position."""
         result, at = self.assessment, (candidate, column)
         one, who = self.candidates.of(candidate), self.candidates.identity(candidate)
         measures = self.measures_of(*at)
@@ -178,24 +178,24 @@ class Ranking:
         )
 
     def _epochs_of(self, candidate: int, column: int) -> float:
-        """An epoch count, as a whole number where it is one."""
+        """Epoch count of a candidate, as an int if it is a whole number."""
         epochs = float(self.assessment.epochs[self.candidates.machine_estimate[candidate], column])
         return int(epochs) if epochs.is_integer() else epochs
 
     def measures_of(self, candidate: int, column: int) -> dict[str, Interval[float]]:
-        """Every measure of one candidate at one epoch count."""
+        """Intervals of all measures of a candidate at an epoch count."""
         at = candidate, column
         found = self.assessment.measures
         return {name: Interval(*(float(part[at]) for part in spread)) for name, spread in found.items()}
 
     @cached_property
     def excluded(self) -> Sequence[Excluded]:
-        """Every excluded candidate with the reason; those at the deciding epoch count come first."""
+        """All excluded candidates with reasons, those at the deciding epoch count first."""
         return self._excluded(self._columns)
 
     @cached_property
     def deciding_excluded(self) -> Sequence[Excluded]:
-        """The part of ``excluded`` that concerns the deciding epoch count."""
+        """Candidates excluded at the deciding epoch count, with reasons."""
         return self._excluded([self.deciding_column])
 
     def _excluded(self, columns: Sequence[int]) -> Sequence[Excluded]:
@@ -227,17 +227,17 @@ class Ranking:
 
     @property
     def _in_market(self) -> Ints:
-        """Positions of the candidates in the chosen markets, whether or not they keep the limits."""
+        """Positions of the candidates in the chosen markets, including those that exceed a limit."""
         return np.flatnonzero(self.assessment.limits[:, 0] != OTHER_MARKET)
 
     def count_reasons(self) -> Counter[str]:
-        """Number of excluded candidates at the deciding epoch count, by reason code."""
+        """Number of candidates excluded at the deciding epoch count, by reason code."""
         codes = self.assessment.limits[:, self.deciding_column]
         broken = {m.limit.reason_code: int((codes == FIRST_LIMIT + i).sum()) for i, m in enumerate(LIMITED) if m.limit}
         return Counter(excluded.reason_code for excluded in self._out_at_all_epochs) + Counter(broken)
 
     def findings_of(self, candidate: int, column: int | None = None) -> tuple[Finding, ...]:
-        """Findings about one candidate and, at an epoch count, about its limits."""
+        """Findings about a candidate; with an epoch count ``column``, also about limits that it may exceed."""
         found = candidate_findings(self.candidates, candidate, self.settings)
         if column is None:
             return found
@@ -254,7 +254,7 @@ class Ranking:
         return found
 
     def terms_of(self, candidate: int, column: int) -> dict[str, float]:
-        """Seconds by name that sum to the time of one candidate at one epoch count."""
+        """Parts of the time of a candidate at an epoch count: seconds by name."""
         position = self.candidates.machine_estimate[candidate]
         terms = self.candidates.of(candidate).runtime.terms_at(float(self._epochs_of(candidate, column)))
         lost = self._values("time")[candidate, column] - self.assessment.work.value[position, column]
@@ -262,7 +262,7 @@ class Ranking:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings about the ranking as a whole, the age of its prices, and its winner."""
+        """Findings about the ranking as a whole, the age of its prices, and its best candidate."""
         dates = self.candidates.offers["date"].astype(str).to_numpy()
         age = describe_age(set(dates[self.candidates.offer[self._in_market]]))
         winner = self.best.findings if self else ()
@@ -270,7 +270,7 @@ class Ranking:
 
     @property
     def verdict(self) -> str:
-        """What to rent, its time and cost, and ties, in a sentence or two."""
+        """The verdict as text: the machine to rent, its time and cost, and ties."""
         return text.verdict(self)
 
     def __str__(self) -> str:
@@ -281,26 +281,26 @@ class Ranking:
 
     @property
     def study(self) -> ConvergenceStudy | None:
-        """The convergence study that the epochs came from, if one was given."""
+        """The convergence study from which the epochs come; None if there is none."""
         return self.studied.study if self.studied else None
 
     @property
     def demands(self) -> dict[str, float]:
-        """Metric name to the final value that was demanded."""
+        """Demanded final value of each metric, by name."""
         return dict(self.studied.demands) if self.studied else {}
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The batch sizes that are feasible, ascending."""
+        """Batch sizes of the feasible candidates, in ascending order."""
         sizes = {self.candidates.of(int(i)).batch_size for i in np.unique(self.positions[0])}
         return tuple(sorted(size for size in sizes if size is not None))
 
     def metric(self, batch_size: int | None) -> float | None:
-        """Final value of the monitored metric at a batch size, where a study has one."""
+        """Final value of the monitored metric at ``batch_size``; None if no study has it."""
         return self.studied.metric(batch_size) if self.studied else None
 
     def to_frame(self) -> pd.DataFrame:
-        """The rows as a DataFrame: the fields of :class:`Row`, then measures without a field of their own."""
+        """The rows as a DataFrame, with the fields of :class:`Row` and of all measures as columns."""
         which, column = self.positions
         result, candidates = self.assessment, self.candidates
         at = which, column
@@ -329,10 +329,10 @@ class Ranking:
         return frame.astype({"epochs": int}) if whole else frame
 
     def payload(self, *, rows: bool = True, which: Sequence[int] | None = None) -> dict[str, Any]:
-        """Everything as plain, finite values, enough to rank again elsewhere; see docs/reference/ranking.md.
+        """The ranking as plain values for JSON, sufficient to rank again; see docs/reference/ranking.md.
 
-        Without ``rows`` it has no results, and of the excluded only those that no settings bring back. ``which`` are
-        positions of candidates, where not all are wanted.
+        With ``rows=False``, rows and candidates excluded by the settings are omitted. ``which`` are the positions of
+        the candidates to include, by default all.
         """
         findings: dict[Finding, int] = {}
 
@@ -386,16 +386,16 @@ class Ranking:
         return plain
 
     def to_json(self, *, rows: bool = True, indent: int | None = None) -> str:
-        """The payload as JSON text."""
+        """The payload as JSON text; ``rows`` as in :meth:`payload`."""
         plain = self.payload(rows=check_flag("rows", rows))
         return json.dumps(plain, indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     def rerank(self, **changes: Any) -> Ranking:
-        """The same candidates under other ``epochs``, ``objective``, ``market``, limits, billing or interruptions."""
+        """Rank the same candidates with another ``epochs``, ``objective``, ``market``, limit or other argument."""
         return self._changed(self.settings.changed(**changes), self._findings)
 
     def with_findings(self, findings: Sequence[Finding]) -> Ranking:
-        """The same ranking with more findings, such as which machines a sweep did not probe."""
+        """A copy of the ranking with additional findings, such as the machines that a sweep did not probe."""
         return self._changed(self.settings, (*self._findings, *findings))
 
     def _changed(self, settings: Settings, findings: tuple[Finding, ...]) -> Ranking:
@@ -404,7 +404,7 @@ class Ranking:
         )
 
     def relative(self, objective: str = "cost") -> pd.DataFrame:
-        """A row per candidate, a column per epoch count, each column divided by its minimum: the best is 1.00."""
+        """``objective`` of each candidate (row) at each epoch count (column), divided by the minimum of the column."""
         values = np.where(self.assessment.limits == FEASIBLE, self._values(objective), np.nan)
         order = np.lexsort((np.arange(len(values)), values[:, self.deciding_column]))
         shown = order[np.isfinite(values[order]).any(axis=1)]
@@ -413,7 +413,7 @@ class Ranking:
         return table / table.min()
 
     def strategies(self, objective: str = "time") -> pd.DataFrame:
-        """The same by single iterations only (first, second, mean of 2..10), which mislead, beside the estimate."""
+        """Relative ``objective`` of candidates by the estimate and by few iterations (first, second, 2 to 10)."""
         check_choice("objective", objective, ("cost", "time"))
         wanted = np.flatnonzero(self.assessment.limits[:, self.deciding_column] == FEASIBLE)
         prices = self.candidates.usd_per_hour[wanted] if objective == "cost" else np.ones(len(wanted))
@@ -426,9 +426,9 @@ class Ranking:
         return table / table.min()
 
     def crossovers(self, objective: str = "cost", *, up_to: int = HORIZON) -> tuple[Crossover, ...]:
-        """Where the winner changes as the number of epochs grows from 1 to ``up_to``."""
-        # Where runtimes are lines in the number of epochs, the winner's value is a concave envelope: a candidate that
-        # wins at two epoch counts wins at all between them. Halving the intervals whose ends differ finds every change.
+        """Epoch counts from 1 to ``up_to`` at which the best candidate changes."""
+        # If runtimes are linear in the number of epochs, the best value is a concave envelope: a candidate that is best
+        # at two epoch counts is best between them. So bisecting intervals with different ends finds all changes.
         wanted, early = self._search_range(up_to)
         if not len(wanted):
             return ()
@@ -460,8 +460,8 @@ class Ranking:
         return tuple(changes)
 
     def settled_from(self, objective: str = "cost", *, up_to: int = HORIZON) -> int:
-        """The epoch count from which the whole order stays as it is, up to ``up_to``."""
-        # Two lines cross once at most, so an order that has become the final one stays it: halving finds the point.
+        """Epoch count from which the order of all candidates no longer changes, up to ``up_to``."""
+        # Two lines cross at most once, so once the final order is reached it stays: bisection finds that point.
         wanted, early = self._search_range(up_to)
 
         def orders(counts: Ints) -> Ints:
@@ -490,11 +490,11 @@ class Ranking:
         same = sold[names == instance_type]
         if not len(same):
             known = ", ".join(sorted(set(names)))
-            raise RankingError(f"{instance_type} is not among the candidates; choose one of: {known}.")
+            raise RankingError(f"{instance_type} is not among the candidates. Choose one of: {known}.")
         seconds, cost = self._values("time")[:, column], self._values("cost")[:, column]
         price = self.candidates.usd_per_hour
         base = same[np.argmin(cost[same])]
-        # A baseline may break the limits: it is what the others are compared with, not what is to be rented.
+        # The baseline may exceed the limits: other candidates are compared with it, but it is not rented.
         order = result.order[column]
         order = order if base in order else np.append(order, base)
         ratios = {
@@ -508,19 +508,19 @@ class Ranking:
         return self.assessment.measures[read_measure(objective).name].value
 
     def _values_at(self, objective: str, counts: Ints) -> Floats:
-        """A row per candidate, a column per epoch count."""
+        """Values of ``objective``, with a row per candidate and a column per epoch count."""
         name, epochs = read_measure(objective).name, counts[None, :].astype(float)
         work = self.candidates.work(Interval(epochs, epochs, epochs))
         return measure(self.candidates, self.settings, work)[name].value
 
     def _search_range(self, up_to: int) -> tuple[Ints, Ints]:
-        """Candidates in the chosen markets, and the epoch counts to compute one by one.
+        """Positions of the candidates in the chosen markets, and the epoch counts to compute one by one.
 
-        Where all runtimes and bills are lines, the first count is enough. Validating every few epochs and rounding up a
-        bill make steps, so that leaders may change to and fro.
+        If all runtimes and bills are linear, the first epoch count is enough. Validation every few epochs and rounded
+        bills make steps, so that the best candidate may change several times.
         """
         if not self.settings.epochs:
-            raise RankingError("The study gives each candidate its epoch count. Use vmselect.rank to vary the epochs.")
+            raise RankingError("The epochs of this ranking come from a study. Call vmselect.rank to vary them.")
         check_count("up_to", up_to)
         wanted = self._in_market
         every = self.candidates.form.validation_freq[self.candidates.machine_estimate[wanted]]
@@ -529,7 +529,7 @@ class Ranking:
         return wanted, np.arange(1, min(up_to, max(1, MAX_COMPUTED // max(1, len(wanted)))) + 1)
 
     def _index(self, which: Ints) -> pd.Index:
-        """Instance types where they distinguish the candidates, otherwise with whatever else is needed."""
+        """Index of the candidates ``which``: instance types and, if these are not unique, other columns."""
         levels: dict[str, Any] = {
             name: self.candidates.per_machine_estimate(attrgetter(name))[which]
             for name in ("instance_type", "batch_size")
@@ -542,18 +542,18 @@ class Ranking:
         return pd.MultiIndex.from_arrays(list(kept.values()), names=list(kept))
 
     def selection_cost(self) -> selection_cost.SelectionCost:
-        """What choosing cost, against running everything everywhere; with a study a :class:`MethodologyCost`.
+        """Cost of probes and study compared with the cost of training all candidates completely.
 
-        Pairs that end below the minimum metric count too: without a study, one learns that by training them.
+        With a study, this is a :class:`MethodologyCost`, in which pairs below the minimum metric count too.
         """
         return selection_cost.selection_cost(self)
 
     def chart(self, kind: str = "time-cost", **options: Any) -> Any:
-        """An Altair chart; see docs/reference/report.md for the kinds."""
+        """An Altair chart of the ranking; docs/reference/report.md lists the kinds."""
         return hook("ranking_chart")(self, kind, **options)
 
     def report(self, path: str | os.PathLike[str]) -> Path:
-        """Write the self-contained report page and return its path."""
+        """Write the report as a self-contained HTML page to ``path`` and return its path."""
         written: Path = hook("ranking_page")(self, path)
         return written
 

@@ -1,4 +1,4 @@
-"""Rows of a ranking and excluded candidates, made when they are read, so that a million of them cost nothing."""
+"""Rows of a ranking and excluded candidates. They are made when they are read, as there may be a million of them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Bools = npt.NDArray[np.bool_]
 Item = TypeVar("Item")
 
 MAX_SHOWN = 100
-"""Items that a notebook shows of a sequence."""
+"""Maximum number of items of a sequence that a notebook shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One candidate at one epoch count. Times in seconds, costs in dollars, both with their interval."""
+    """A candidate at one epoch count: time in seconds and cost in USD, each with its interval, and its rank."""
 
     rank: int
     instance_type: str
@@ -53,21 +53,21 @@ class Row:
     vcpus: float | None
     memory_gib: float | None
     terms: dict[str, float]
-    """Seconds by name, summing to ``seconds``; ``interruptions`` is what a spot run is expected to lose to them."""
+    """Parts of ``seconds`` by name; ``interruptions`` is the expected time lost to interruptions of a spot machine."""
     method: str
     findings: tuple[Finding, ...]
     title: str
-    """Machine, provider, region, market and factors."""
+    """Text with instance type, provider, region, market and factors."""
     factors: Mapping[str, Any]
-    """What distinguishes it from others of its type: batch size, ``nodes`` (number of machines), varied factors."""
+    """Batch size, ``nodes`` (number of machines) and varied factors."""
     basis: str
-    """Basis of its time: ``measured``, ``interpolated``, ``extrapolated`` or ``predicted``."""
+    """Basis of ``seconds``: ``measured``, ``interpolated``, ``extrapolated`` or ``predicted``."""
     measures: Mapping[str, Interval[float]]
-    """Every measure by name, ``time`` and ``cost`` among them."""
+    """Intervals of all measures by name, including ``time`` and ``cost``."""
 
     @property
     def bound(self) -> str:
-        """What a faster device can gain at most, where steps are known to wait for their data."""
+        """Text with the largest speed-up that a faster GPU can give, if steps wait for their data; else empty."""
         return next((bound for finding in self.findings if (bound := getattr(finding, "bound", ""))), "")
 
     def __str__(self) -> str:
@@ -78,19 +78,19 @@ class Row:
 
     @property
     def time_text(self) -> str:
-        """The time and its interval as text."""
+        """Text with the time and its interval."""
         low, high = format_seconds(self.seconds_low), format_seconds(self.seconds_high)
         return f"{format_seconds(self.seconds)} ({low} to {high})"
 
     @property
     def cost_text(self) -> str:
-        """The cost and its interval as text."""
+        """Text with the cost and its interval."""
         return f"{format_usd(self.cost_usd)} ({format_usd(self.cost_low)} to {format_usd(self.cost_high)})"
 
 
 @dataclass(frozen=True)
 class Excluded:
-    """A candidate that is not ranked, and why."""
+    """A candidate that is not ranked, and the reason."""
 
     candidate: str
     reason_code: str
@@ -102,7 +102,7 @@ class Excluded:
 
     @classmethod
     def unestimated(cls, candidate: str, error: EstimateError, *names: str) -> Excluded:
-        """A candidate whose time cannot be estimated, with the message of the error as the reason."""
+        """Exclude a candidate whose time cannot be estimated, with the message of ``error`` as reason."""
         reason = str(error)
         for name in (candidate, *names):
             reason = reason.removeprefix(f"{name}: ")
@@ -110,7 +110,7 @@ class Excluded:
 
 
 class Lazy(Sequence[Item], Generic[Item]):
-    """A sequence whose items are made when they are read."""
+    """A sequence of ``length`` items; ``make`` creates an item from its position when it is read."""
 
     def __init__(self, length: int, make: Callable[[int], Item]) -> None:
         self._length = length
@@ -127,7 +127,7 @@ class Lazy(Sequence[Item], Generic[Item]):
         if isinstance(index, slice):
             return tuple(self._make(i) for i in range(*index.indices(self._length)))
         if not -self._length <= index < self._length:
-            raise IndexError(f"there are {self._length} items and none at {index}")
+            raise IndexError(f"index {index} is out of range: the sequence has {self._length} items")
         return self._make(index % self._length)
 
     def __eq__(self, other: object) -> bool:
@@ -146,5 +146,5 @@ class Lazy(Sequence[Item], Generic[Item]):
 
 
 def only_finite(row: Mapping[str, Any]) -> dict[str, Any]:
-    """``row`` with None in place of infinite numbers and NaN, which JSON does not have."""
+    """A copy of ``row`` with None instead of infinity and NaN, which JSON does not have."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}

@@ -1,4 +1,4 @@
-"""Cost of choosing: the probes, and the study where there was one, against running everything to its end."""
+"""Cost of selection: probes and study, compared with the cost of running all candidates completely."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionCost:
-    """Cost of the probes, against running every measured machine estimate to the deciding epoch count."""
+    """Cost of the probes, and exhaustive cost: that of training on all measured machines for all deciding epochs."""
 
     probe_seconds: float
     probe_usd: float
     exhaustive_seconds: float
     exhaustive_usd: float
     without_times: tuple[str, ...] = ()
-    """What is in no sum because its price or its time is not known."""
+    """Titles of machines and runs that are in no sum because their price or time is not known."""
 
     @property
     def total_usd(self) -> float:
-        """Total cost of choosing."""
+        """Total cost of selection, in USD."""
         return self.probe_usd
 
     @property
     def fraction(self) -> float:
-        """Total cost as a share of the exhaustive cost."""
+        """Total cost of selection divided by the exhaustive cost."""
         return self.total_usd / self.exhaustive_usd if self.exhaustive_usd else float("nan")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodologyCost(SelectionCost):
-    """Cost of methodology 1: the study's trainings and the probes, against running every pair to its end."""
+    """Cost of the study's runs and of the probes, and exhaustive cost: that of training all pairs completely."""
 
     study_seconds: float
     study_usd: float
 
     @property
     def total_usd(self) -> float:
-        """Study and probes together."""
+        """Total cost of study and probes, in USD."""
         return self.study_usd + self.probe_usd
 
 
 class _Spent(NamedTuple):
-    """Time on machines and its price; None where it is not known."""
+    """Time of a machine and its price per hour; None if not known."""
 
     what: str
     seconds: float | None
@@ -62,9 +62,10 @@ class _Spent(NamedTuple):
 
 
 def selection_cost(ranking: Ranking) -> SelectionCost:
-    """Each machine estimate once, at the lowest price at which it is ranked, as often as it was measured.
+    """Cost of selection of a ranking. Each machine estimate counts at the lowest price at which it is ranked.
 
-    With a study: the study and every probe, against every pair as often as the study trained at its batch size.
+    The exhaustive cost counts each machine estimate as often as it was measured; with a study, each pair as often as
+    the study has runs at its batch size.
     """
     prices, studied = _cheapest(ranking), ranking.studied
 
@@ -116,7 +117,7 @@ def _name_unknown(spent: Iterable[_Spent]) -> tuple[str, ...]:
 
 
 def _cheapest(ranking: Ranking) -> dict[Any, float]:
-    """For each machine the lowest of its prices in the chosen markets."""
+    """Lowest price per hour of each machine in the chosen markets."""
     candidates = ranking.candidates
     cheapest = np.full(len(candidates.machine_estimates), np.inf)
     sold = ranking.assessment.limits[:, ranking.deciding_column] != OTHER_MARKET
@@ -129,6 +130,6 @@ def _cheapest(ranking: Ranking) -> dict[Any, float]:
 
 
 def _offered(catalog: Catalog | None, instance_type: str | None) -> float | None:
-    """The lowest price of an hour in the catalog."""
+    """Lowest price per hour of ``instance_type`` in the catalog; None if it has none."""
     offers = catalog.offers(instance_type=instance_type) if catalog is not None and instance_type else ()
     return float(offers["usd_per_hour"].min()) if len(offers) else None  # type: ignore[call-overload]

@@ -1,8 +1,8 @@
-"""``rank_inference``: which machine to rent for serving, by throughput, cost and latency under a load.
+"""``rank_inference``: rank machines for serving by throughput, cost and latency under a load.
 
-A queue is simulated to estimate latencies under a load. Calls arrive at random (exponential gaps) at the given rate and
-take the measured service times, with one queue before the clients of each instance. Gaps and the order of service times
-are drawn once for all rates: a higher rate only moves arrivals together, so that no call is ever answered sooner.
+Latencies under a load are estimated by simulating a queue. Requests arrive at random (exponential gaps) at the given
+rate and take the measured service times, with one queue for all clients of an instance. Gaps and the order of service
+times are drawn once for all rates, so that at a higher rate no request has a lower latency.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from vmselect.records.inference import InferenceRecord
 from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd, printable_lines
 
 SIMULATED_CALLS = 5_000
-"""The 99th percentile then rests on fifty calls."""
+"""Number of simulated requests; fifty of them are above the 99th percentile."""
 MIN_RELATIVE_WIDTH = 0.01
-"""Smallest half-width of a capacity's interval, as a share of the capacity."""
+"""Minimum half-width of the interval of a capacity, as a share of the capacity."""
 OBJECTIVES = ("cost", "latency", "throughput")
 MAX_INSTANCES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """One machine at one batch size and number of clients, from all records of it."""
+    """A machine with a batch size and a number of clients, and the merged measurements of all its records."""
 
     instance_type: str
     provider: str | None
@@ -59,18 +59,18 @@ class Service:
 
     @property
     def title(self) -> str:
-        """A short name for messages."""
+        """Short text for messages: instance type, batch size and number of clients."""
         clients = f", {self.clients} clients" if self.clients > 1 else ""
         return f"{self.instance_type}, batch {self.batch_size}{clients}"
 
     def latency(self, items_per_second: float, percentile: float) -> float:
-        """The percentile of latency of one instance under a load of so many items per second."""
+        """Percentile of the latency of one instance under a load of ``items_per_second``, in seconds."""
         latencies = simulate_latencies(self.service_seconds, items_per_second / self.batch_size, clients=self.clients)
         return latency_histogram.percentile(latencies, percentile)
 
 
 def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], list[Excluded], list[Finding]]:
-    """A service for each machine, batch size and number of clients; excluded records; and warnings of all records."""
+    """A service for each machine, batch size and number of clients; excluded records; and the records' warnings."""
     groups: dict[tuple[str, str, str, int, int], list[InferenceRecord]] = defaultdict(list)
     excluded: list[Excluded] = []
     for record in records:
@@ -78,11 +78,11 @@ def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], 
             reason = "the record does not name its instance type; probe with instance_type="
             excluded.append(Excluded(record.title, "unknown_instance_type", reason))
         elif not record.calls.total or not record.calls.service_seconds:
-            excluded.append(Excluded(record.title, "no_calls", "no call was answered after the first and warm-up"))
+            excluded.append(Excluded(record.title, "no_calls", "no call was measured after the warm-up; probe more"))
         else:
             where = (record.instance_type, record.provider or "", record.region or "")
             groups[*where, record.batch_size or 1, record.setup.clients].append(record)
-    # A capacity is measured by saturating the machine: that is no fault of the record.
+    # A saturated machine is no problem here: its capacity is measured by saturating it.
     warnings = [f for record in records for f in record.findings if f.severity == "warning" and f.code != "saturated"]
     services = [
         Service(
@@ -96,7 +96,7 @@ def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], 
 
 
 def _mean_capacity(group: Sequence[InferenceRecord]) -> Interval[float]:
-    """Mean capacity of one instance, plus or minus two standard errors of the repetitions or of one record's calls."""
+    """Mean capacity of an instance, plus or minus two standard errors over repetitions or requests of one record."""
     rates = [_capacity(record) for record in sorted(group, key=lambda record: record.id)]
     mean = statistics.fmean(rates)
     sample = rates if len(rates) > 1 else group[0].calls.steady_service
@@ -107,20 +107,20 @@ def _mean_capacity(group: Sequence[InferenceRecord]) -> Interval[float]:
 
 
 def _capacity(record: InferenceRecord) -> float:
-    """Items per second that one instance can answer: measured where it was kept busy, else from its service times."""
+    """Items per second that an instance can answer: measured if it was always busy, else from its service times."""
     busy = record.setup.rate is None or record.is_saturated
     measured = record.items_per_second if busy else None
     return measured or record.calls.items * record.setup.clients / record.calls.service_seconds
 
 
 def simulate_latencies(service_seconds: Sequence[float], calls_per_second: float, *, clients: int = 1) -> list[float]:
-    """Latencies of calls that arrive at random at this rate and are served in turn by ``clients`` at a time."""
+    """Simulated latencies of requests that arrive at random at this rate; ``clients`` requests are served at a time."""
     gaps, order = _draws(len(service_seconds))
     services = np.asarray(sorted(service_seconds), dtype=float)[order]
     arrivals = np.cumsum(gaps) / calls_per_second
     if clients == 1:
-        # A call waits for as long as arrivals are ahead of the service before them. One pass instead of a loop, with a
-        # difference that is exactly 0 for calls that do not wait.
+        # The waiting time of a single queue as a running maximum, which is much faster than a loop. It is exactly 0 for
+        # requests that do not wait.
         ahead = arrivals - (np.cumsum(services) - services)
         return [float(value) for value in services + (np.maximum.accumulate(ahead) - ahead)]
     free = [0.0] * clients
@@ -134,7 +134,7 @@ def simulate_latencies(service_seconds: Sequence[float], calls_per_second: float
 
 @lru_cache(maxsize=64)
 def _draws(count: int) -> tuple[Any, Any]:
-    """Gaps between calls, of mean 1, and which service time each call has; the same at every rate."""
+    """Random gaps between requests, of mean 1, and the index of each request's service time; equal at all rates."""
     random = np.random.default_rng(0)
     gaps = random.exponential(size=SIMULATED_CALLS)
     order = np.arange(SIMULATED_CALLS) % count
@@ -144,9 +144,9 @@ def _draws(count: int) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ServingRow:
-    """One machine at one price, serving one load. ``latency_seconds`` is the chosen percentile at that load.
+    """A machine at one price under one load. ``latency_seconds`` is the chosen percentile of latency at that load.
 
-    Without a load it is the one measured with all clients busy, and ``instances`` is 1.
+    Without a load, it is the latency measured with all clients busy, and ``instances`` is the minimum number.
     """
 
     rank: int
@@ -175,19 +175,19 @@ class ServingRow:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Which machine, where, in which market, at which batch size and with how many clients."""
+        """Instance type, provider, region, market, batch size and number of clients."""
         return self.instance_type, self.provider, self.region, self.market, self.batch_size, self.clients
 
     def cost_usd(self, items: float) -> float:
-        """What ``items`` cost on machines that are kept busy."""
+        """Cost of answering ``items`` on machines that are always busy, in USD."""
         return self.usd_per_million_items * check_number("items", items, least=0) / 1e6
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ServingRanking:
-    """Machines in order of the objective, best first, for every load; made by :func:`rank_inference`.
+    """Machines in order of the objective, best first, for each load; made by :func:`rank_inference`.
 
-    With several loads, ``rows`` starts with the last one, which decides; ``rank`` counts within each load.
+    With several loads, ``rows`` starts with the rows of the last load, which decides. Each load has its own ranks.
     """
 
     rows: tuple[ServingRow, ...]
@@ -205,15 +205,15 @@ class ServingRanking:
 
     @property
     def best(self) -> ServingRow:
-        """The winner at the deciding load. Raises :class:`RankingError` where nothing is feasible."""
+        """Best row at the deciding load. Raises :class:`RankingError` if no machine is feasible."""
         if not self.rows:
             why = "; ".join(map(str, self.excluded[:3]))
-            raise RankingError(f"No machine can serve this: {why}. Relax the limits, or measure other machines.")
+            raise RankingError(f"No machine can serve the load: {why}. Relax the limits, or measure other machines.")
         return self.rows[0]
 
     @property
     def verdict(self) -> str:
-        """What to rent, its cost and latency, in a sentence."""
+        """The verdict as text: the machines to rent, their cost and latency."""
         best = self.best
         many = f"{best.instances} x " if best.instances > 1 else ""
         load = f" for {best.load:,.4g} items/s" if best.load is not None else ""
@@ -226,13 +226,13 @@ class ServingRanking:
         )
 
     def __str__(self) -> str:
-        return printable_lines(self.verdict) if self.rows else "No machine can serve this."
+        return printable_lines(self.verdict) if self.rows else "No machine can serve the load."
 
     def __repr__(self) -> str:
         return f"<ServingRanking of {len(self)} rows: {self}>"
 
     def cost_range(self) -> pd.DataFrame:
-        """A row per machine: hourly cost and throughput at the fewest and the most instances, as bounds of scaling."""
+        """Hourly cost and throughput of each machine with the minimum and the maximum number of instances."""
         fewest, most = self.instances
         machine = ("instance_type", "provider", "region", "market", "batch_size")
         found = {
@@ -251,7 +251,7 @@ class ServingRanking:
         return pd.DataFrame([{k: v for k, v in vars(row).items() if k != "findings"} for row in self.rows])
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Everything as JSON text; an infinite upper bound of a cost is null."""
+        """The ranking as JSON text; an infinite upper bound of a cost is null."""
         plain = {
             "objective": self.objective,
             "percentile": self.percentile,
@@ -264,7 +264,7 @@ class ServingRanking:
         return json.dumps(plain, indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     def chart(self, kind: str = "cost-load", **options: Any) -> Any:
-        """An Altair chart: ``cost-load`` or ``latency-load``."""
+        """An Altair chart of cost (``cost-load``) or latency (``latency-load``) by load."""
         return hook("serving_chart")(self, kind, **options)
 
 
@@ -281,14 +281,14 @@ def rank_inference(
     market: str | Iterable[str] | None = _defaults.MARKET,
     include_retired: bool = False,
 ) -> ServingRanking:
-    """Rank machines for serving.
+    """Rank machines for serving a model.
 
     Args:
-        records: inference records, of one model, of any number of machines, batch sizes and clients.
-        load: items per second to answer; several are ranked one by one, and the last decides.
-        latency_limit_seconds: upper bound of the chosen percentile of latency.
-        percentile: percentile of latency, such as 99.
-        instances: the fewest and the most machines to rent at a time, or their number.
+        records: inference records of one model, on any machines, at any batch sizes and numbers of clients.
+        load: items per second to answer. Several loads are ranked separately, and the last one decides.
+        latency_limit_seconds: maximum of the chosen percentile of latency.
+        percentile: percentile of latency to rank and limit, such as 99.
+        instances: minimum and maximum number of machines to rent at a time, or a fixed number.
         objective: ``"cost"`` (per hour at a load, else per million items), ``"latency"`` or ``"throughput"``.
 
     >>> records = [InferenceRecord.from_times(instance_type=name, batch_size=32, call_seconds=[seconds] * 200)
@@ -300,7 +300,7 @@ def rank_inference(
     chosen = read_records(records, InferenceRecord, error=RankingError)
     models = sorted({record.model for record in chosen if record.model})
     if len(models) > 1:
-        raise RankingError(f"The records are of different models ({', '.join(models[:4])}). Rank each model alone.")
+        raise RankingError(f"The records are of different models ({', '.join(models[:4])}). Rank each separately.")
     loads = several(check_number, "load", load, above=0, most=1e12) if load is not None else (None,)
     limit = maybe(check_number, "latency_limit_seconds", latency_limit_seconds, above=0)
     share = check_number("percentile", percentile, above=0, most=100)
@@ -328,18 +328,18 @@ def rank_inference(
 
 
 def _read_instances(instances: Any) -> tuple[int, int]:
-    """The fewest and the most instances, from a pair or from one number."""
+    """Check the argument ``instances``, a pair or one number; returns minimum and maximum."""
     pair = instances if isinstance(instances, (tuple, list)) and len(instances) == 2 else (instances, instances)
     fewest, most = (check_count("instances", value, most=MAX_INSTANCES) for value in pair)
     if fewest > most:
-        raise ArgumentError(f"instances go from {fewest} to {most}, which is backwards. Give the fewest first.")
+        raise ArgumentError(f"instances is ({fewest}, {most}), a minimum above the maximum. Pass the minimum first.")
     return fewest, most
 
 
 def _price(
     services: Sequence[Service], catalog: Any, *, region: Any, market: Any, include_retired: bool
 ) -> tuple[list[tuple[Service, list[Any]]], list[Excluded]]:
-    """Every service with its offers in the chosen markets, and the services without any."""
+    """Services with their offers in the chosen markets, and the services without an offer."""
     regions, markets = read_regions(region), read_markets(market)
     offers, matched, excluded = match_offers(
         services, read_catalog(catalog), regions=regions, include_retired=include_retired
@@ -378,7 +378,7 @@ def _make_row(service: Service, offer: Any, load: float | None, instances: int, 
 def _count_instances(
     service: Service, load: float | None, limit: float | None, percentile: float, bounds: tuple[int, int]
 ) -> tuple[int, float] | Excluded:
-    """Number of instances that a load takes and its latency then; or why no allowed number suffices."""
+    """Minimum number of instances that can serve the load, and their latency; or why no allowed number suffices."""
     (fewest, most), capacity = bounds, service.items_per_second.value
     what = f"its {percentile:g}th percentile of latency"
     if load is None:
@@ -399,17 +399,17 @@ def _count_instances(
     if not suffices(most):
         at_most = f"with {most} instance{'s' * (most > 1)}, the most allowed,"
         if load / most >= capacity:
-            reason = f"{at_most} it answers {most * capacity:,.4g} of {load:,.4g} items/s"
+            reason = f"{at_most} its capacity is {most * capacity:,.4g} items/s, not above the load of {load:,.4g}"
             return Excluded(service.title, "over_capacity", reason)
         reason = f"{at_most} {what} is {format_seconds(latency_of(most))} at {load:,.4g} items/s, over the limit"
         return Excluded(service.title, "over_latency", reason)
-    # More instances never answer later, so the smallest number that suffices can be bisected.
+    # More instances never increase the latency, so bisection finds the smallest number that suffices.
     count = fewest + bisect_left(range(fewest, most), True, key=suffices)
     return count, latency_of(count)
 
 
 def _order(rows: list[ServingRow], objective: str) -> list[ServingRow]:
-    """The rows of one load, best first, with rank, score and ties."""
+    """Order the rows of one load, best first, and set their rank, score and ties."""
 
     def span(row: ServingRow) -> Interval[float]:
         if objective == "throughput":

@@ -1,11 +1,11 @@
-"""Spot interruptions: the expected time of a run that is interrupted at random and resumed.
+"""Spot interruptions: the expected time of a training that is interrupted at random and resumed.
 
-Interruptions arrive at random, once per mean uptime. Each one loses the work since the last checkpoint (half a
-checkpoint interval on average) and costs a restart, both in paid time. So::
+Interruptions are a Poisson process with one interruption per mean uptime. Each interruption loses the work since the
+last checkpoint (half a checkpoint interval on average) and takes a restart, both in paid time. So::
 
     expected time = work / (1 - (checkpoint / 2 + restart) / mean uptime)
 
-The wait for a new machine is unknown. It is in neither time nor cost.
+The time until a new machine is available is unknown. It is in neither time nor cost.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from vmselect.units import SECONDS_PER_HOUR
 
 @dataclass(frozen=True, kw_only=True)
 class Interruptions:
-    """How often spot machines are interrupted, and what each interruption costs.
+    """Rate of interruptions of spot machines, checkpoint interval, and duration of a restart.
 
-    Give the rate (``per_hour``) or its inverse (``mean_uptime_hours``), not both.
+    Pass the rate ``per_hour`` or its inverse ``mean_uptime_hours``, not both.
     """
 
     per_hour: float | None = None
@@ -38,39 +38,39 @@ class Interruptions:
 
     def __post_init__(self) -> None:
         if (self.per_hour is None) == (self.mean_uptime_hours is None):
-            raise ArgumentError("interruptions need either per_hour or mean_uptime_hours; give exactly one of them.")
+            raise ArgumentError("interruptions need either per_hour or mean_uptime_hours. Pass exactly one of them.")
         rate = "per_hour" if self.per_hour is not None else "mean_uptime_hours"
         for name in (rate, "checkpoint_minutes", "restart_minutes"):
             bound = {"least": 0} if name in ("per_hour", "restart_minutes") else {"above": 0}
             object.__setattr__(self, name, check_number(f"interruptions: {name}", getattr(self, name), **bound))
         if self.lost_seconds >= self.uptime_seconds:
             raise ArgumentError(
-                f"interruptions: every {self.uptime_seconds / 60:.3g} minutes on average, each costing "
-                f"{self.lost_seconds / 60:.3g} minutes, leave no time for work; checkpoint more often."
+                f"interruptions every {self.uptime_seconds / 60:.3g} minutes, each losing {self.lost_seconds / 60:.3g} "
+                "minutes, leave no time for training. Lower checkpoint_minutes, or correct the rate."
             )
 
     @property
     def uptime_seconds(self) -> float:
-        """Mean time between interruptions."""
+        """Mean time between interruptions, in seconds."""
         if self.mean_uptime_hours is not None:
             return self.mean_uptime_hours * SECONDS_PER_HOUR
         return SECONDS_PER_HOUR / self.per_hour if self.per_hour else float("inf")
 
     @property
     def lost_seconds(self) -> float:
-        """Mean paid time that one interruption costs: work done again, and the restart."""
+        """Mean paid time lost by an interruption: repeated work and the restart."""
         return 60.0 * (self.checkpoint_minutes / 2 + self.restart_minutes)
 
     @property
     def factor(self) -> float:
-        """Expected time divided by the time without interruption."""
+        """Expected time divided by the time without interruptions."""
         return 1.0 / (1.0 - self.lost_seconds / self.uptime_seconds)
 
     def stretch(self, work: Interval[Floats], *, confidence: float) -> Interval[Floats]:
-        """Expected time and its interval under interruptions.
+        """Expected time with interruptions and its interval; ``work`` is the time without interruptions.
 
-        The interval spans the numbers of interruptions that ``confidence`` allows (a Poisson count), each with the mean
-        loss and its deviation. It never goes below the uninterrupted time.
+        The interval covers Poisson numbers of interruptions with probability ``confidence``, and the standard deviation
+        of their total loss. Its lower bound is at least that of ``work``.
         """
         tail = (1 - confidence) / 2
         give_or_take = two_sided_deviations(confidence) * self.loss_deviation_seconds
@@ -83,11 +83,11 @@ class Interruptions:
 
     @property
     def loss_deviation_seconds(self) -> float:
-        """Standard deviation of one loss: the lost work is uniform between zero and a checkpoint interval."""
+        """Standard deviation of the time lost by an interruption, uniform between 0 and a checkpoint interval."""
         return 60.0 * self.checkpoint_minutes / math.sqrt(12)
 
     def to_dict(self, *, confidence: float) -> dict[str, float]:
-        """Plain numbers for JSON, enough for the page to compute the same."""
+        """Plain numbers for JSON, from which the report page computes the same times."""
         return {
             "interruptions_per_second": 1 / self.uptime_seconds,
             "lost_seconds": self.lost_seconds,
@@ -98,14 +98,14 @@ class Interruptions:
 
 
 def two_sided_deviations(confidence: float) -> float:
-    """Standard deviations on each side of a normal distribution that hold ``confidence`` of it."""
+    """Number of standard deviations around the mean of a normal distribution that contain the share ``confidence``."""
     return float(ndtri(0.5 + confidence / 2))
 
 
 def _poisson_quantile(share: float, mean: Floats) -> Floats:
-    """The smallest count that is not exceeded with probability ``share``."""
+    """Quantile ``share`` of a Poisson distribution: the smallest count that is not exceeded with that probability."""
     found = np.where(mean > 0, pdtrik(share, np.maximum(mean, 1e-300)), 0.0)
     count = np.ceil(np.nan_to_num(found, nan=0.0))
-    # The inverse is continuous and off by a rounding error at whole numbers: settle on the exact count.
+    # The continuous inverse has rounding errors at whole numbers, so the exact count is searched next to it.
     count = np.where((count > 0) & (pdtr(count - 1, mean) >= share), count - 1, count)
     return np.asarray(np.where(pdtr(count, mean) < share, count + 1, count), dtype=float)

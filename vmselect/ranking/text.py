@@ -1,4 +1,4 @@
-"""The verdict and the table as text. The page's ``verdict_text.js`` writes the same verdict; a test compares them."""
+"""Verdict and table of a ranking as text. ``verdict_text.js`` of the page writes the same verdict, as a test checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN = 3
 
 
 def verdict(ranking: Ranking) -> str:
-    """What to rent with its time and cost, what it gives up, and what is tied with it."""
+    """The verdict: the machine to rent with its time and cost, where another is better, and the tied candidates."""
     if not ranking:
         return nothing_feasible(ranking)
     column, result = ranking.deciding_column, ranking.assessment
@@ -41,7 +41,7 @@ def verdict(ranking: Ranking) -> str:
 
 
 def _given_up(ranking: Ranking, best: int, leader: int, aim: str) -> str:
-    """In which measures the candidate with the best score beats the preferred one, and in which it loses to it."""
+    """Sentence: in which measures ``leader``, with the best score, is better than the choice ``best``, and worse."""
     chosen, leading = (ranking.measures_of(i, ranking.deciding_column) for i in (best, leader))
     better, worse = [], []
     for name, measure in MEASURES.items():
@@ -62,7 +62,7 @@ def _values(ranking: Ranking, candidate: int) -> str:
 
 
 def as_text(ranking: Ranking, *, shown: int = 10) -> str:
-    """The verdict, a table of the best rows at the deciding epoch count, excluded candidates, and findings."""
+    """Text with verdict, table of the best rows at the deciding epoch count, excluded candidates and findings."""
     if not ranking:
         return verdict(ranking)
     rows = ranking.deciding_rows[:shown]
@@ -82,13 +82,13 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
 
 
 def marks(row: Row, *, tie: bool) -> str:
-    """The last column of a table: ``tie`` (only where there is one), ``pareto``, and what a faster device can gain."""
+    """Last cell of a row: ``tie`` (if several candidates are tied), ``pareto``, and the bound of a faster GPU."""
     held = " ".join(mark for mark, holds in (("tie", tie and row.tied_with_best), ("pareto", row.pareto)) if holds)
     return ", ".join(filter(None, (held, row.bound)))
 
 
 def remarks(ranking: Ranking) -> list[str]:
-    """The lines below the table: excluded candidates with reasons, and findings."""
+    """Lines below the table: excluded candidates with reasons, and findings."""
     lines = []
     if ranking.deciding_excluded:
         lines.append(f"Excluded: {_describe_reasons(ranking)}; see ranking.excluded.")
@@ -97,7 +97,7 @@ def remarks(ranking: Ranking) -> list[str]:
 
 
 def nothing_feasible(ranking: Ranking) -> str:
-    """The verdict where every candidate is excluded."""
+    """Verdict if all candidates are excluded: the reasons and an example."""
     reasons = ranking.count_reasons()
     if not reasons:
         return "Nothing is feasible: there are no candidates."
@@ -107,7 +107,7 @@ def nothing_feasible(ranking: Ranking) -> str:
 
 
 def _describe_reasons(ranking: Ranking) -> str:
-    """Excluded candidates by reason, with their number."""
+    """Text with the number of excluded candidates for each reason."""
     return ", ".join(
         f"{count:,} candidate{'' if count == 1 else 's'} {code.replace('_', ' ')}"
         for code, count in ranking.count_reasons().most_common()

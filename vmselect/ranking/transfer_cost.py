@@ -15,21 +15,21 @@ from vmselect.records.transfer import TransferRecord
 
 MB_PER_GB = 1_000
 SPREAD = 0.2
-"""Relative half-width of a transfer time that is assumed before a second record shows more: networks are shared."""
+"""Minimum relative half-width of the interval of a transfer time, because networks are shared."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """What is moved, and how fast: transfer records of each machine, or seconds per megabyte for all.
+    """Data to move to and from each machine, with their speed from transfer records or in seconds per megabyte.
 
     Args:
-        data_gb: gigabytes that come to the machine from a store.
-        model_gb: gigabytes that go from the machine to a store.
-        records: transfer records; each counts for its instance type.
-        download_seconds_per_mb: for machines without a record, or for all.
-        upload_seconds_per_mb: the same for the way out.
-        usd_per_gb: price of a gigabyte that leaves the store; without it, that of the records, unless store and
-            machine are of one cloud, where it is usually free.
+        data_gb: gigabytes to move from a store to the machine.
+        model_gb: gigabytes to move from the machine to a store.
+        records: transfer records; each applies to machines of its instance type.
+        download_seconds_per_mb: seconds per megabyte from the store, for machines without a transfer record.
+        upload_seconds_per_mb: seconds per megabyte to the store, for machines without a transfer record.
+        usd_per_gb: price per gigabyte that leaves the store. Default: the price in the records, or 0 if store and
+            machine are in the same cloud.
     """
 
     data_gb: float = 0.0
@@ -47,7 +47,7 @@ class Transfer:
             object.__setattr__(self, name, maybe(check_number, name, getattr(self, name), least=0))
 
     def charge(self, machine_estimates: Iterable[MachineEstimate]) -> tuple[list[MachineEstimate], list[Excluded]]:
-        """The machine estimates with the time and cost of moving, and those without a known time."""
+        """Machine estimates with time and cost of the transfer added, and those whose transfer time is unknown."""
         charged: list[MachineEstimate] = []
         excluded: list[Excluded] = []
         for one in machine_estimates:
@@ -58,14 +58,14 @@ class Transfer:
             }
             missing = [name.replace("_", " ") for name, taken in found.items() if taken is None]
             if missing:
-                reason = f"no transfer record gives the time of {' and '.join(missing)} on {one.instance_type}"
-                excluded.append(Excluded(one.title, "no_transfer", f"{reason}; probe it with vmselect.probe_transfer"))
+                reason = f"no transfer record of {one.instance_type} contains the time of {' and '.join(missing)}"
+                excluded.append(Excluded(one.title, "no_transfer", f"{reason}; run vmselect.probe_transfer there"))
             else:
                 charged.append(self._add(one, {name: taken for name, taken in found.items() if taken}, mine))
         return charged, excluded
 
     def _seconds(self, size_gb: float, records: Sequence[TransferRecord], way: str) -> tuple[float, float] | None:
-        """Seconds and half-width of moving so much one way; None where the speed is not known."""
+        """Seconds to move ``size_gb`` in the direction ``way``, and half-width; None if the speed is not known."""
         if not size_gb:
             return 0.0, 0.0
         name = f"{way}_seconds_per_mb"

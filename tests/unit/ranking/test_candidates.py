@@ -113,7 +113,7 @@ def test_workers_that_use_some_gpus_of_their_machine_leave_the_others_unused() -
 def test_a_batch_is_spread_over_the_gpus_of_all_nodes(batch_size: int, thin: bool) -> None:
     found = find(on_gpus(1, batch_size=batch_size, workers=16, workers_per_machine=8, replicas=16), 8)
     assert ("thin-batch" in found) is thin
-    assert not thin or "over 16 GPUs is 24 examples each" in found["thin-batch"]
+    assert not thin or ("16 GPUs" in found["thin-batch"] and " 24 examples" in found["thin-batch"])
 
 
 @pytest.mark.parametrize(
@@ -125,18 +125,18 @@ def test_a_batch_is_spread_over_the_gpus_of_all_nodes(batch_size: int, thin: boo
         (["NVIDIA A10G"], 1, "A10G", None),
         (["NVIDIA A100-SXM4-80GB"], 1, "A100-80GB", None),
         (["NVIDIA GeForce 9"], 1, "RTX-PRO-6000", None),  # such names are too short to compare
-        (["Tesla T4"] * 2, 1, "T4", "1 x T4, and the probe found 2 x Tesla T4"),
-        (["Tesla T4"], 1, "A100-80GB", "1 x A100-80GB, and the probe found 1 x Tesla T4"),
-        (["Tesla T4", "Tesla V100"], 2, "T4", "2 x T4, and the probe found 2 x Tesla V100"),
-        (["Tesla T4"], 0, "", "no GPU, and the probe found 1 x Tesla T4"),
+        (["Tesla T4"] * 2, 1, "T4", ("1 x T4", "2 x Tesla T4")),
+        (["Tesla T4"], 1, "A100-80GB", ("1 x A100-80GB", "1 x Tesla T4")),
+        (["Tesla T4", "Tesla V100"], 2, "T4", ("2 x T4", "2 x Tesla V100")),
+        (["Tesla T4"], 0, "", ("no GPU", "1 x Tesla T4")),
     ],
 )
 def test_other_gpus_than_the_priced_ones_are_a_finding(
-    names: list[str], sold: float, model: str, contradiction: str | None
+    names: list[str], sold: float, model: str, contradiction: tuple[str, str] | None
 ) -> None:
     found = find(on_gpus(len(names), *names), sold, model).get("hardware-contradicts-price")
     assert (found is None) is (contradiction is None)
-    assert contradiction is None or contradiction in str(found)
+    assert all(part in str(found) for part in contradiction or ())
 
 
 @pytest.mark.parametrize(

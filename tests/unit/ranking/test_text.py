@@ -79,4 +79,4 @@ def test_mean_epochs_are_rounded() -> None:
 def test_the_text_shows_findings_of_the_winner() -> None:
     text = str(rank([probe("small"), probe("unheard-of")], market="spot"))
     assert "Excluded: 1 candidate no price" in text
-    assert "Warning: Spot times and costs assume" in text
+    assert "Warning: Times and costs of spot machines" in text
