@@ -247,8 +247,10 @@ class Catalog:
         if region is not None:
             here = here[here["region"] == region]
         elif len(here) > 1:
-            reference = [_is_reference(p, r) for p, r in zip(here["provider"], here["region"], strict=True)]
-            here = here[reference] if any(reference) else here
+            terms = {str(name): snapshots.provider_terms(str(name)) for name in here["provider"].unique()}
+            usual = [(name, found.reference_region) for name, found in terms.items() if found is not None]
+            reference = pd.MultiIndex.from_frame(here[["provider", "region"]].astype(str)).isin(usual)
+            here = here[reference] if reference.any() else here
         if len(here) == 1:
             return self._as_offer(here.index[0], rows)
         if len(here) > 1:
@@ -353,11 +355,6 @@ class Catalog:
         for column in NUMBER_LIMITS:
             values[column] = None if np.isnan(values[column]) else float(values[column])
         return Offer(**values)
-
-
-def _is_reference(provider: str, region: str) -> bool:
-    terms = snapshots.provider_terms(provider)
-    return terms is not None and terms.reference_region == region
 
 
 def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> tuple[pd.DataFrame, list[Finding]]:

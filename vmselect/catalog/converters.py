@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -78,17 +77,15 @@ def _add_host(gpus: pd.DataFrame, hosts: pd.DataFrame | None) -> pd.DataFrame | 
     return gpus.assign(usd_per_hour=(gpus["usd_per_hour"] + host_usd).round(6))[host_usd.notna()]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The price file format of another tool."""
+class Layout(NamedTuple):
+    """The price file format of another tool.
+
+    ``convert`` returns rows in the columns of the catalog, the original position of each, and findings.
+    """
 
     name: str
     columns: frozenset[str]
-    convert_rows: Callable[[pd.DataFrame, str], Converted]
-
-    def convert(self, raw: pd.DataFrame, *, path: Path, provider: str | None) -> Converted:
-        """The rows in the columns of the catalog, the position of each in ``raw``, and findings about excluded rows."""
-        return self.convert_rows(raw, _provider_of(path) if provider is None else provider)
+    convert: Callable[[pd.DataFrame, str], Converted]
 
 
 def recognize(header: Sequence[str]) -> Layout | None:
@@ -96,7 +93,8 @@ def recognize(header: Sequence[str]) -> Layout | None:
     return next((layout for layout in _LAYOUTS if layout.columns <= set(header)), None)
 
 
-def _provider_of(path: Path) -> str:
+def provider_of(path: Path) -> str:
+    """The provider whose prices ``path`` contains, according to its name."""
     # SkyPilot keeps <provider>/vms.csv, gpuhunt keeps <provider>.csv.
     resolved = path.resolve()
     name = resolved.parent.name if resolved.stem in ("vms", "instances") else resolved.stem

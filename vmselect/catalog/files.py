@@ -51,7 +51,7 @@ def read(
             _check_first_rows(path, header)
         raw, name_row, rules = _read_csv(path, header, numbers=() if layout else tuple(NUMBER_LIMITS))
         if layout is not None:
-            raw, origin, findings = layout.convert(raw, path=path, provider=provider)
+            raw, origin, findings = layout.convert(raw, provider or converters.provider_of(path))
             name_line = name_row
             name_row = lambda positions: name_line([int(origin[p]) for p in positions])  # noqa: E731
             rules = [(mask[origin], lambda i, text=text: text(int(origin[i]))) for mask, text in rules]  # type: ignore[misc]
@@ -245,8 +245,8 @@ def _read_csv(
         ) from broken
 
     def name_row(positions: Sequence[int]) -> list[str]:
-        lines = _line_numbers(path, max(positions) + 1)
-        return [f"{path.name} line {lines[p]}" for p in positions]
+        lines = [line for line, _ in islice(_rows(path), 1, max(positions) + 2)]
+        return [f"{path.name} line {lines[min(p, len(lines) - 1)]}" for p in positions]
 
     rules: list[table.Rule] = []
     if len(raw) and (reason := _describe_cut(path, len(header))):
@@ -296,12 +296,6 @@ def _describe_cut(path: Path, fields: int) -> str | None:
         # 3.0 may be a part of 3.06; only a line break shows that the number is complete.
         return f"the line may be cut off after {show(cells[-1])}; if the file is complete, add a line break at its end"
     return None
-
-
-def _line_numbers(path: Path, rows: int) -> list[int]:
-    """The number of the last line of each of the first ``rows`` data rows."""
-    lines = [line for line, _ in islice(_rows(path), 1, rows + 1)]
-    return lines + lines[-1:] * (rows - len(lines))
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -91,18 +91,13 @@ def newest_prices() -> pd.DataFrame:
     return read_snapshot(snapshot_at().file)
 
 
-@functools.cache
-def _gpu_specs() -> pd.DataFrame:
-    return pd.read_csv(pricing_folder() / "gpu-specs.csv", index_col="model", keep_default_na=False, na_values=[""])
-
-
 def gpu_specs() -> pd.DataFrame:
     """Peak compute rates of each GPU or accelerator model; ``basis`` states which numbers are derived or assumed.
 
     >>> float(gpu_specs().loc["T4", "fp32_tflops"])
     8.1
     """
-    return _gpu_specs().copy()
+    return pd.read_csv(pricing_folder() / "gpu-specs.csv", index_col="model", keep_default_na=False, na_values=[""])
 
 
 @functools.cache

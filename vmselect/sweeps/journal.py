@@ -56,7 +56,9 @@ class Journal:
                 raise SweepError(
                     f"A sweep is running in {self.path.parent}. Wait until it ends, or press Ctrl-C in its terminal."
                 ) from None
-            self._end_torn_line()
+            size = os.fstat(self._file).st_size
+            if size and os.pread(self._file, 1, size - 1) != b"\n":
+                os.write(self._file, b"\n")  # a killed writer left its line incomplete
             yield self
         finally:
             os.close(self._file)
@@ -76,12 +78,6 @@ class Journal:
                 f"Cannot write {self.path}: {cannot.strerror}. Running trials are stopped; free disk space and resume."
             ) from cannot
         return line
-
-    def _end_torn_line(self) -> None:
-        """Terminate the last line if a killed process left it incomplete."""
-        size = os.fstat(self._file).st_size
-        if size and os.pread(self._file, 1, size - 1) != b"\n":
-            os.write(self._file, b"\n")
 
 
 def read_journal(folder: Path) -> list[Event]:

@@ -656,10 +656,6 @@ def _read_host(name: str, value: Any) -> str:
     return text
 
 
-def _read_option(name: str, value: Any) -> str:
-    return _read_text(name, value if isinstance(value, str) else str(value))
-
-
 _PROPERTIES: dict[str, Callable[[str, Any], Any]] = {
     "cores": lambda name, value: check_count(name, value, most=4096),
     "threads": lambda name, value: check_count(name, value, most=65536),
@@ -687,7 +683,8 @@ def _read_machine(name: str, properties: Any, runner: str) -> Machine:
     _checked(_check_text, "machine", name, where=where)
     options = _OPTIONS.get(runner, ())
     checks = _PROPERTIES | (_SSH_PROPERTIES if runner == "ssh" else {"python": _read_text} if runner == "slurm" else {})
-    checks |= {option: check_flag if option == "exclusive" else _read_option for option in options}
+    checks |= {option: lambda name, value: _read_text(name, str(value)) for option in options}
+    checks |= {"exclusive": check_flag} if "exclusive" in options else {}
     given: dict[str, Any] = {}
     for key, value in (properties or {}).items():
         label = f"machines: {name}: {key}"

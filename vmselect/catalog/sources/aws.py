@@ -157,13 +157,12 @@ def describe_machine(info: dict[str, Any]) -> Row:
         info.get("GpuInfo", {}).get("Gpus")
         or info.get("NeuronInfo", {}).get("NeuronDevices")
         or info.get("InferenceAcceleratorInfo", {}).get("Accelerators")
+        or [{}]
     )
-    if not devices:
-        return facts
     device = devices[0]
-    count = float(device.get("Count") or 0)
-    if not count:  # a share of a GPU has the count 0 and its size
-        count = float(device.get("LogicalGpuCount") or 0) * float(device.get("GpuPartitionSize") or 0)
+    # A share of a GPU has the count 0 and its size.
+    share = float(device.get("LogicalGpuCount") or 0) * float(device.get("GpuPartitionSize") or 0)
+    count = float(device.get("Count") or 0) or share
     if not count:
         return facts
     facts["gpu_count"] = count

@@ -170,8 +170,9 @@ def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | str:
         return "its family is not supported"
     price, gpu = 0.0, None
     if facts.get("gpu_count"):
-        pattern = _GPUS.get(family) or _GPUS.get(facts["gpu_model"])
-        found = [n for n, s in parts if pattern and s == spot and n.startswith("gpu:") and _matches(n, pattern)]
+        gpu_pattern = _GPUS.get(family) or _GPUS.get(facts["gpu_model"])
+        pattern = rf"\b(?:{gpu_pattern})\b" if gpu_pattern else None
+        found = [n for n, s in parts if pattern and s == spot and n.startswith("gpu:") and re.search(pattern, n)]
         gpu = _only(parts, found, spot)
         if isinstance(gpu, str):
             return f"{gpu} of its GPU, {facts['gpu_model']}"
@@ -184,10 +185,6 @@ def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | str:
             return f"{part} of {_HOSTS[family]} {unit}"
         price += part * facts[column]
     return round(float(price), 6)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return re.search(rf"\b(?:{pattern})\b", name) is not None
 
 
 def _only(parts: Parts, names: list[str], spot: bool) -> float | str:

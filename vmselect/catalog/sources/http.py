@@ -92,7 +92,9 @@ class JsonClient:
                 stream=True, allow_redirects=False,
             ) as answer:  # fmt: skip
                 if answer.status_code in _RETRYABLE:
-                    raise _RetryableError(f"returned {_describe_status(answer.status_code)}", _retry_after(answer))
+                    wait = answer.headers.get("Retry-After", "")
+                    seconds = float(wait) if wait.isdecimal() else 0.0
+                    raise _RetryableError(f"returned {_describe_status(answer.status_code)}", seconds)
                 if answer.status_code != 200:
                     raise RefreshError(
                         f"{_place(url)} returned {_describe_status(answer.status_code)}. "
@@ -174,8 +176,3 @@ def _place(url: str) -> str:
 def _describe_status(status: int) -> str:
     # The server's reason phrase could contain the request.
     return f"HTTP status {status} {HTTPStatus(status).phrase if status in list(HTTPStatus) else ''}".rstrip()
-
-
-def _retry_after(answer: requests.Response) -> float:
-    text = answer.headers.get("Retry-After", "")
-    return float(text) if text.isdecimal() else 0.0
