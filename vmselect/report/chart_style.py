@@ -39,6 +39,13 @@ def altair() -> Any:
     return require("altair", extra="plots", needed_by="A chart")
 
 
+def color_by(field: str, colors: Mapping[str, str], **options: Any) -> Any:
+    """The color encoding of ``field``: each name in ``colors`` has its color."""
+    alt = altair()
+    scale = alt.Scale(domain=list(colors), range=list(colors.values()))
+    return alt.Color(f"{field}:N", scale=scale, **options)
+
+
 def axis_unit(largest: float, unit: str) -> tuple[float, str]:
     """The factor to multiply values up to ``largest`` by, and the unit of the axis that they then have."""
     if unit != "s":

@@ -21,6 +21,7 @@ from vmselect.report.chart_style import (
     SERIES,
     WIDTH,
     altair,
+    color_by,
     deciding_rows,
     draw,
     labels,
@@ -87,15 +88,13 @@ def time_cost_chart(ranking: Ranking) -> Any:
     alt = altair()
     data = time_cost_points(ranking)
     require_some(ranking, data)
-    kinds = alt.Scale(domain=["best", "Pareto front", "other"], range=[ACCENT, "#58a9e0", PLAIN])
+    kinds = {"best": ACCENT, "Pareto front": "#58a9e0", "other": PLAIN}
     wide = max((_span(data[name]) for name in ("hours", "cost_usd")), default=1.0) > 12
     scale = alt.Scale(type="log", nice=False, padding=24) if wide else alt.Scale(zero=True)
     axis = alt.Axis(tickCount=6)
     x = alt.X("hours:Q", title=TIME_TITLE, scale=scale, axis=axis)
     y = alt.Y("cost_usd:Q", title=COST_TITLE, scale=scale, axis=axis)
-    base = alt.Chart(data).encode(
-        color=alt.Color("kind:N", scale=kinds, title=None, legend=alt.Legend(symbolOpacity=1))
-    )
+    base = alt.Chart(data).encode(color=color_by("kind", kinds, title=None, legend=alt.Legend(symbolOpacity=1)))
     front = alt.Chart(data[data["kind"] != "other"]).mark_line(strokeDash=[2, 4], color=ACCENT)
     tooltip = ["machine:N", "rank:Q", "hours:Q", "cost_usd:Q", "usd_per_hour:Q"]
     layers = [
@@ -256,20 +255,14 @@ def terms_chart(ranking: Ranking) -> Any:
     require_some(ranking, data)
     by_time = ranking.settings.objective["time"] > ranking.settings.objective["cost"]
     field, title = ("hours", TIME_TITLE) if by_time else ("cost_usd", COST_TITLE)
-    shown = [term for term in TERM_COLORS if term in set(data["term"])]
-    bars = (
-        alt.Chart(data)
-        .mark_bar()
-        .encode(
-            y=alt.Y("machine:N", title=None, sort=alt.SortField("rank")),
-            x=alt.X(f"{field}:Q", title=title, stack=True),
-            color=alt.Color(
-                "term:N", title=None, scale=alt.Scale(domain=shown, range=[TERM_COLORS[term] for term in shown])
-            ),
-            order=alt.Order("place:Q"),
-            tooltip=["machine:N", "term:N", "seconds:Q", "hours:Q", "cost_usd:Q"],
-        )
-        .transform_calculate(place=f"indexof({shown!r}, datum.term)")
+    colors = {term: color for term, color in TERM_COLORS.items() if term in set(data["term"])}
+    ordered = alt.Chart(data).transform_calculate(place=f"indexof({list(colors)!r}, datum.term)")
+    bars = ordered.mark_bar().encode(
+        y=alt.Y("machine:N", title=None, sort=alt.SortField("rank")),
+        x=alt.X(f"{field}:Q", title=title, stack=True),
+        color=color_by("term", colors, title=None),
+        order=alt.Order("place:Q"),
+        tooltip=["machine:N", "term:N", "seconds:Q", "hours:Q", "cost_usd:Q"],
     )
     rows = max(1, data["machine"].nunique())
     return themed(bars, title="Where it goes: the best candidates by term", height=28 * rows)
@@ -361,10 +354,8 @@ def _batch_axis(data: pd.DataFrame) -> Any:
 
 
 def _color(data: pd.DataFrame, **options: Any) -> Any:
-    alt = altair()
-    names = list(dict.fromkeys(data["machine"]))
-    scale = alt.Scale(domain=names, range=list(SERIES[: len(names)]))
-    return alt.Color("machine:N", title=None, scale=scale, **{"legend": alt.Legend(symbolOpacity=1), **options})
+    colors = dict(zip(dict.fromkeys(data["machine"]), SERIES, strict=False))
+    return color_by("machine", colors, title=None, **{"legend": altair().Legend(symbolOpacity=1), **options})
 
 
 # -- charts of a ranking, by name --------------------------------------------------------------------------------------

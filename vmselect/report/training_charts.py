@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from vmselect.errors import RankingError
-from vmselect.report.chart_style import SERIES, altair, records_of, styled, themed
+from vmselect.report.chart_style import SERIES, altair, color_by, records_of, styled, themed
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
@@ -106,20 +106,14 @@ def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
     data = pd.DataFrame({name: points[name] for name in ("position", "seconds", "label")})
     data["milliseconds"] = data["seconds"] * 1e3
     wide = data["seconds"].max() > 8 * max(data["seconds"].min(), 1e-12)
-    shown = [label for label in STEP_COLORS if label in set(data["label"])]
-    dots = (
-        alt.Chart(data)
-        .mark_circle(size=42, opacity=0.8)
-        .encode(
-            x=alt.X("position:Q", title="Step"),
-            y=alt.Y("milliseconds:Q", title="Milliseconds per step", scale=alt.Scale(type="log" if wide else "linear")),
-            color=alt.Color(
-                "label:N",
-                title="Kind of step",
-                scale=alt.Scale(domain=shown, range=[STEP_COLORS[label] for label in shown]),
-            ),
-            tooltip=["position:Q", "milliseconds:Q", "label:N"],
-        )
+    colors = {label: color for label, color in STEP_COLORS.items() if label in set(data["label"])}
+    scale = alt.Scale(type="log" if wide else "linear")
+    circles = alt.Chart(data).mark_circle(size=42, opacity=0.8)
+    dots = circles.encode(
+        x=alt.X("position:Q", title="Step"),
+        y=alt.Y("milliseconds:Q", title="Milliseconds per step", scale=scale),
+        color=color_by("label", colors, title="Kind of step"),
+        tooltip=["position:Q", "milliseconds:Q", "label:N"],
     )
     if not points["steady_seconds"]:
         return themed(dots, title=points["title"])
@@ -221,38 +215,26 @@ def usage_chart(
     )
     at = np.searchsorted(phases["end"], samples["seconds"]).clip(max=len(phases) - 1)
     samples["phase"] = phases["phase"].to_numpy()[at]
-    shown = [name for name, _ in PHASES.values() if name in set(phases["phase"])]
-    colors = dict(PHASES.values())
+    colors = {name: color for name, color in PHASES.values() if name in set(phases["phase"])}
+    legend = alt.Legend(symbolStrokeColor="#8b939d", symbolStrokeWidth=0.5)
     bands = (
         alt.Chart(phases)
         .mark_rect(stroke="#d5d8dc", strokeWidth=0.5)
         .encode(
             x=alt.X("begin:Q", title="Seconds since the start"),
             x2="end:Q",
-            color=alt.Color(
-                "phase:N",
-                title="Phase",
-                scale=alt.Scale(domain=shown, range=[colors[name] for name in shown]),
-                legend=alt.Legend(symbolStrokeColor="#8b939d", symbolStrokeWidth=0.5),
-            ),
+            color=color_by("phase", colors, title="Phase", legend=legend),
             tooltip=["phase:N", alt.Tooltip("begin:Q", format=".1f"), alt.Tooltip("end:Q", format=".1f")],
         )
     )
     names = [one["name"] for one in points["quantities"]]
-    lines = (
-        alt.Chart(samples)
-        .mark_line(interpolate="step-before", point=alt.OverlayMarkDef(size=18), strokeWidth=1.8)
-        .encode(
-            x="seconds:Q",
-            y=alt.Y("share:Q", title="In use", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
-            color=alt.Color("quantity:N", title="Quantity", scale=alt.Scale(domain=names, range=list(SERIES))),
-            tooltip=[
-                "quantity:N",
-                alt.Tooltip("seconds:Q", format=".1f"),
-                alt.Tooltip("share:Q", format=".0%"),
-                "phase:N",
-            ],
-        )
+    seconds, share = alt.Tooltip("seconds:Q", format=".1f"), alt.Tooltip("share:Q", format=".0%")
+    steps = alt.Chart(samples).mark_line(interpolate="step-before", point=alt.OverlayMarkDef(size=18), strokeWidth=1.8)
+    lines = steps.encode(
+        x="seconds:Q",
+        y=alt.Y("share:Q", title="In use", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
+        color=alt.Color("quantity:N", title="Quantity", scale=alt.Scale(domain=names, range=list(SERIES))),
+        tooltip=["quantity:N", seconds, share, "phase:N"],
     )
     layered = alt.layer(bands, lines).resolve_scale(color="independent")
     return themed(layered, title=f"{points['title']}: utilization")
