@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from vmselect.cli import app
-from vmselect.records.convergence import FORMAT, ConvergenceRecord
+from vmselect.records.convergence import ConvergenceRecord
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "pricing" / "README.md"]
@@ -48,10 +48,11 @@ def test_every_option_of_probe_is_in_its_table() -> None:
 
 def test_the_page_of_studies_lists_the_fields_that_are_written() -> None:
     text = (ROOT / "docs/reference/convergence-study.md").read_text().partition("## File format ")[2]
-    assert text.startswith(f"{FORMAT}\n")
+    number = ConvergenceRecord.model_fields["format"].default
+    assert text.startswith(f"{number}\n")
     block = text.partition("```text\n")[2].partition("```")[0]
     assert re.findall(r"^(\w+) ", block, flags=re.MULTILINE) == list(ConvergenceRecord.model_fields)
-    assert re.search(rf"^format +{FORMAT}$", block, flags=re.MULTILINE)
+    assert re.search(rf"^format +{number}$", block, flags=re.MULTILINE)
 
 
 def test_the_readme_prints_the_two_commands() -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from vmselect._checks import check_choice, check_count, check_seconds, check_share, is_number, list_items, show
 from vmselect.errors import ArgumentError, EstimateError
@@ -22,13 +22,8 @@ Profiles: TypeAlias = Profile | Iterable[Profile]
 Phase: TypeAlias = tuple[int, Profile | float]
 
 
-class Method(Protocol):
-    """Fits the runtime of ``workload`` from repetitions of one setup, or raises EstimateError."""
-
-    def __call__(self, profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
-        """The model."""
-        ...
-
+Method: TypeAlias = Callable[..., RuntimeModel]
+"""Fits the runtime of a workload from repetitions of one setup, or raises EstimateError."""
 
 METHODS: Mapping[str, Method] = {
     "robust": fit_robust,

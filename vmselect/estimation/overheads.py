@@ -21,7 +21,7 @@ from vmselect.estimation.readings import Opening, Readings, epochs_include_valid
 from vmselect.estimation.statistics import NOTHING, Level, locate, predict_once
 from vmselect.estimation.workload import Workload
 from vmselect.findings import Finding
-from vmselect.records import Pause, Profile, Validation
+from vmselect.records import Profile, Validation
 
 BOUNDARY_SPREAD = 0.25
 """Prior relative spread of boundaries."""
@@ -202,8 +202,8 @@ def time_pauses(readings: Readings) -> Pauses:
     first = 0.0
     for run in readings.pauses:
         if any(pause.whole_heap is not None for pause in run):
-            first += math.fsum(pause.seconds for pause in run if _in_first_step(pause))
-            later = [pause for pause in run if not _in_first_step(pause)]
+            first += math.fsum(pause.seconds for pause in run if pause.epoch == pause.batch == 0)
+            later = [pause for pause in run if not pause.epoch == pause.batch == 0]
             full += [pause.seconds for pause in later if pause.whole_heap]
             others += [pause.seconds for pause in later if not pause.whole_heap]
             continue
@@ -219,10 +219,6 @@ def time_pauses(readings: Readings) -> Pauses:
     half = rate / math.sqrt(len(others)) if others else 0.0
     once = (first + math.fsum(full)) / len(readings.pauses)
     return Pauses(Level(rate, half, math.hypot(half, again), 0.0), once)
-
-
-def _in_first_step(pause: Pause) -> bool:
-    return pause.epoch == pause.batch == 0
 
 
 @dataclass(frozen=True)

@@ -184,12 +184,9 @@ def backend_name() -> str | None:
 
 def read_versions() -> dict[str, str]:
     """Versions of Python and of the imported frameworks, by package."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        version = getattr(sys.modules.get(package), "__version__", None)
-        if isinstance(version, str):
-            found[package] = version[:100]
-    return found
+    loaded = {package: getattr(sys.modules.get(package), "__version__", None) for package in PACKAGES}
+    known = {package: version[:100] for package, version in loaded.items() if isinstance(version, str)}
+    return {"python": platform.python_version()} | known
 
 
 def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:

@@ -59,22 +59,16 @@ class PlainCallback:
         """The model of the last training."""
         return self._model
 
-    def _ignore(self, logs: Logs = None) -> None:
-        """An unused hook."""
-
-    def _ignore_epoch(self, epoch: int, logs: Logs = None) -> None:
-        """An unused hook."""
-
-    def _ignore_batch(self, batch: int, logs: Logs = None) -> None:
+    def _ignore(self, *_: Any, **__: Any) -> None:
         """An unused hook."""
 
     # Keras does not wait for the device before a batch hook with this mark.
-    _ignore_batch._is_default = True  # type: ignore[attr-defined]
+    _ignore._is_default = True  # type: ignore[attr-defined]
 
     on_train_begin = on_train_end = on_test_begin = on_test_end = on_predict_begin = on_predict_end = _ignore
-    on_epoch_begin = on_epoch_end = _ignore_epoch
-    on_batch_begin = on_train_batch_begin = on_test_batch_begin = on_predict_batch_begin = _ignore_batch
-    on_batch_end = on_train_batch_end = on_test_batch_end = on_predict_batch_end = _ignore_batch
+    on_epoch_begin = on_epoch_end = _ignore
+    on_batch_begin = on_train_batch_begin = on_test_batch_begin = on_predict_batch_begin = _ignore
+    on_batch_end = on_train_batch_end = on_test_batch_end = on_predict_batch_end = _ignore
 
 
 class _OwnStop(int):
@@ -168,17 +162,9 @@ class KerasProbe(CallbackProbe, PlainCallback):
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
 
-    def _check_fit(self, recording: Recording) -> None:
-        """Reject a training that cannot be measured, before its first step."""
-
-    def _prepare(self, recording: Recording) -> None:
-        """Set up for the training that begins."""
-
-    def _end_steps(self, recording: Recording) -> None:
-        """The last step of an epoch has ended. Called once or twice per epoch."""
-
-    def _prepare_validation(self) -> None:
-        """Set up for the validation that begins."""
+    # Called before the first step, to reject a training that cannot be measured and to set up, at the start of a
+    # validation, and once or twice per epoch after its last step.
+    _check_fit = _prepare = _prepare_validation = _end_steps = PlainCallback._ignore
 
     def _count_validation(self) -> tuple[int | None, bool]:
         """Batches of the validation that has ended, and whether it was cut short."""

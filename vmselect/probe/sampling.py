@@ -20,7 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_number, check_seconds, check_share, maybe, show
 from vmselect.errors import ArgumentError
@@ -221,14 +221,6 @@ def _round(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-class Reader(Protocol):
-    """A source of usage quantities, which the sampler reads repeatedly."""
-
-    def read(self, seconds: float) -> dict[str, float]:
-        """Current values of the quantities by name, ``seconds`` after the previous reading."""
-        ...
-
-
 class Sampler:
     """Samples machine usage in a thread, from :meth:`start` to :meth:`stop`, which returns the usage."""
 
@@ -236,7 +228,7 @@ class Sampler:
         self,
         interval: float = 1.0,
         *,
-        readers: Sequence[Reader] | None = None,
+        readers: Sequence[Any] | None = None,
         alarm: Alarm | None = None,
         alive: Callable[[], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -245,7 +237,7 @@ class Sampler:
         self.alive = alive
         """Called before each sample. Sampling ends when this function returns False."""
         self._given = readers
-        self._readers: Sequence[Reader] = ()
+        self._readers: Sequence[Any] = ()
         self._alarm = alarm
         self._clock = clock
         self._tally = Tally()

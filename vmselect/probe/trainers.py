@@ -32,7 +32,7 @@ class TrainerProbe(StepProbe):
     def __getattr__(self, name: str) -> Any:
         # A trainer calls all hooks that exist; most need no action.
         if name.startswith("on_"):
-            return _do_nothing
+            return lambda *_, **__: None
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _reset(self) -> None:
@@ -188,10 +188,6 @@ def count_batches(updates: int, accumulate: int, in_epoch: int | None) -> int:
         return updates * accumulate
     epochs, more = divmod(updates, math.ceil(in_epoch / accumulate))
     return epochs * in_epoch + more * accumulate
-
-
-def _do_nothing(*_: Any, **__: Any) -> None:
-    """An unused hook."""
 
 
 class LightningProbe(TrainerProbe):

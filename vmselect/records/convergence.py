@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -86,9 +86,6 @@ class Patience:
         waited = self.waited + 1
         return Patience(self.best, waited, waited >= rule.patience and epoch > 1)
 
-
-FORMAT: Final = 2
-"""Number of the file format that this version writes."""
 
 MAX_RUNS = 10_000
 
@@ -245,7 +242,7 @@ class ConvergenceRecord(Record):
     """Runs of one model at one or more batch sizes, all with the same stopping rule."""
 
     kind: Literal["convergence"] = "convergence"
-    format: Literal[2] = FORMAT
+    format: Literal[2] = 2
     runs: tuple[ConvergenceRun, ...] = Field(min_length=1, max_length=MAX_RUNS)
 
     @model_validator(mode="after")

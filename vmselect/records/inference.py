@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,9 +14,6 @@ from vmselect.records import latency_histogram
 from vmselect.records.record import Count, Name, Number, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
 from vmselect.records.usage import Usage
 from vmselect.units import BYTES_PER_MB
-
-FORMAT: Final = 1
-"""Number of the file format that this version writes."""
 
 MAX_READINGS = 100_000
 
@@ -109,7 +106,7 @@ class InferenceRecord(Record):
     """
 
     kind: Literal["inference"] = "inference"
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     outcome: Literal["whole", "interrupted", "given"] = "whole"
     detail: Text | None = None
     setup: InferenceSetup

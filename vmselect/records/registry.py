@@ -32,9 +32,13 @@ class Kind(NamedTuple):
 
     model: type[Record]
     noun: str
-    format: int
     upgrades: Mapping[int, Upgrade] = {}
     remedy: str = "Load it with vmselect.load_records."
+
+    @property
+    def format(self) -> int:
+        """The number of the format that this version writes."""
+        return int(self.model.model_fields["format"].default)
 
 
 def _identified(data: Data) -> Data:
@@ -47,7 +51,6 @@ KINDS: Mapping[str, Kind] = {
     "training": Kind(
         training.Profile,
         "profile",
-        training.FORMAT,
         {
             # Boundaries had no before_validation_seconds.
             1: lambda data: {**_identified(data), "format": 2},
@@ -59,12 +62,11 @@ KINDS: Mapping[str, Kind] = {
     "convergence": Kind(
         convergence.ConvergenceRecord,
         "convergence study",
-        convergence.FORMAT,
         {1: lambda data: {**_identified(data), "format": 2}},
         "Load it with vmselect.ConvergenceStudy.load, or give it to the command line as --study.",
     ),
-    "inference": Kind(inference.InferenceRecord, "inference record", inference.FORMAT),
-    "transfer": Kind(transfer.TransferRecord, "transfer record", transfer.FORMAT),
+    "inference": Kind(inference.InferenceRecord, "inference record"),
+    "transfer": Kind(transfer.TransferRecord, "transfer record"),
 }
 """The kinds of records by their name in the field ``kind`` of a file."""
 

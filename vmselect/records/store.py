@@ -110,13 +110,6 @@ def _load(file: Path, *, kind: str | None = None) -> Record:
     return parse_record(read_bytes(file, noun=noun, limit=MAX_FILE_BYTES), source=str(file), kind=kind)
 
 
-def load_profile(path: str | os.PathLike[str]) -> Profile:
-    """Read one profile from a file."""
-    profile = load_record(path, kind="training")
-    assert isinstance(profile, Profile)
-    return profile
-
-
 def load_profiles(*paths: Paths) -> Profiles:
     """Read profiles from files, and from the ``*.json`` files of folders (without subfolders), sorted by file name.
 

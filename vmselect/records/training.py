@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -37,9 +37,6 @@ from vmselect.records.record import (
 from vmselect.records.usage import Usage
 from vmselect.records.warmup import find_warmup
 from vmselect.units import format_bytes, format_seconds, printable
-
-FORMAT: Final = 3
-"""Number of the file format that this version writes."""
 
 MAX_STEP_READINGS = 20_000
 MAX_EPOCHS = 20_000
@@ -140,8 +137,7 @@ class Steps(Part):
 
     def labelled(self, label: Label) -> list[Step]:
         """The readings whose label is ``label``."""
-        columns = zip(self.epoch, self.batch, self.seconds, self.covers, self.labels, strict=True)
-        return [Step(*row) for row in columns if row[-1] == label]
+        return [step for step in self.rows if step.label == label]
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -297,7 +293,7 @@ class Profile(Record):
     """
 
     kind: Literal["training"] = "training"
-    format: Literal[3] = FORMAT
+    format: Literal[3] = 3
     probe: Literal["iteration", "epoch", "loop"] | None = None
     outcome: Outcome
     detail: Text | None = None
@@ -350,9 +346,11 @@ class Profile(Record):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
         """Read a profile of the current or an older format. Any other file raises :class:`ProfileError`."""
-        from vmselect.records.store import load_profile
+        from vmselect.records.store import load_record
 
-        return load_profile(path)
+        profile = load_record(path, kind="training")
+        assert isinstance(profile, Profile)
+        return profile
 
     @classmethod
     def from_times(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,9 +14,6 @@ from vmselect.findings import Finding, warnings_first
 from vmselect.records.record import Count, Name, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
 from vmselect.records.usage import Usage
 from vmselect.units import BYTES_PER_MB
-
-FORMAT: Final = 1
-"""Number of the file format that this version writes."""
 
 MAX_FILES = 100_000
 
@@ -81,7 +78,7 @@ class TransferRecord(Record):
     """
 
     kind: Literal["transfer"] = "transfer"
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     outcome: Literal["whole", "given"] = "whole"
     setup: TransferSetup
     first_upload_seconds: Seconds | None = None
