@@ -8,7 +8,7 @@
      ├─ ProfileError           a record file cannot be read or written, or is of the wrong kind
      ├─ ProbeError             a training could not be measured
      │   └─ TransferError      files could not be transferred, verified or removed
-     ├─ EstimateError          the profile contains too little for the estimate
+     ├─ EstimateError          the time cannot be estimated from the profile
      ├─ CatalogError           a price is missing, or a price file is invalid
      │   └─ RefreshError       prices could not be fetched from a provider
      ├─ RankingError           the candidates cannot be compared
@@ -54,7 +54,7 @@ class TransferError(ProbeError):
 
 
 class EstimateError(VmselectError):
-    """The profile contains too little for the estimate."""
+    """The time cannot be estimated from the profile."""
 
 
 class CatalogError(VmselectError):

@@ -58,7 +58,7 @@ def cache_folder() -> Path:
         return Path(own).expanduser() if own else _platform_folder() / "vmselect"
     except RuntimeError:  # no such user, or one without a home
         place = f"VMSELECT_CACHE_DIR is {show(own)}, but that home" if own else "The user's home"
-        raise CatalogError(f"{place} folder does not exist. Set VMSELECT_CACHE_DIR to an existing folder.") from None
+        raise CatalogError(f"{place} folder does not exist. Set VMSELECT_CACHE_DIR to another folder.") from None
 
 
 def _platform_folder() -> Path:

@@ -1,4 +1,4 @@
-"""TEST: are groups of measurements really different, which factor matters, which machine meets the requirements."""
+"""Comparison of groups of measurements, effects of factors, and scores of machines by requirements."""
 
 from vmselect.comparison.comparison import Comparison, compare
 from vmselect.comparison.factorial_effects import Effects, effects

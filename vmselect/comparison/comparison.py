@@ -1,4 +1,4 @@
-"""``compare``: whether groups of runs differ, by how much, and with what certainty."""
+"""``compare``: test whether groups of runs differ, and estimate by how much, with intervals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SHIFT_COLUMNS = ("group", "run", "after", "before", "then", "percent", "p_value"
 
 
 class Result(ABC):
-    """Base of comparisons, effects and scores: text, JSON, notebook table and page."""
+    """Base class of comparisons, effects and scores: output as text, JSON, notebook table and HTML page."""
 
     _table: ClassVar[str]
     """The hook that shows it in a notebook."""
@@ -65,7 +65,7 @@ class Result(ABC):
 
     @abstractmethod
     def payload(self) -> dict[str, Any]:
-        """The whole result as plain values, with None for what is unknown."""
+        """The whole result as values that JSON can contain, with None for unknown values."""
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The payload as JSON text."""
@@ -75,7 +75,7 @@ class Result(ABC):
         return printable_lines(self.verdict)
 
     def report(self, path: str | os.PathLike[str], *, also: Iterable[Any] = ()) -> Path:
-        """Write a self-contained page of this result and of those in ``also``, and return its path."""
+        """Write a self-contained HTML page of this result and of the results in ``also``, and return its path."""
         written: Path = hook("comparison_page")([self, *list_items(also)], path)
         return written
 
@@ -88,8 +88,8 @@ class Result(ABC):
 class Comparison(Result):
     """Groups of runs and the differences between them; made by :func:`vmselect.compare`.
 
-    ``groups`` and ``pairs`` are tables, ``test`` shows whether any group differs, ``verdict`` is a sentence, ``shifts``
-    lists where the level changed inside a run, ``findings`` the warnings.
+    ``groups`` and ``pairs`` are tables, ``test`` shows whether any group differs, ``verdict`` is the result in words,
+    ``shifts`` lists the level shifts inside runs, and ``findings`` the warnings.
     """
 
     _table = "comparison_html"
@@ -108,12 +108,12 @@ class Comparison(Result):
 
     @property
     def metric(self) -> Metric:
-        """The quantity that is compared."""
+        """The metric that is compared."""
         return self.runs.metric
 
     @property
     def by(self) -> tuple[str, ...]:
-        """The factors that define the groups."""
+        """Names of the factors by which runs are grouped."""
         return self.runs.names
 
     @cached_property
@@ -123,27 +123,27 @@ class Comparison(Result):
 
     @property
     def order(self) -> list[str]:
-        """Groups, the best mean first; the lowest where it is unknown which way is better."""
+        """Names of the groups, best mean first (lowest mean first if it is unknown whether less or more is better)."""
         sign = -1 if self.metric.better == "more" else 1
         return sorted(self.summaries, key=lambda name: sign * self.summaries[name].mean)
 
     @property
     def winner(self) -> str | None:
-        """The best group where its difference from some other group is significant, else None."""
+        """The group with the best mean, if it differs significantly from at least one other group; else None."""
         if self.metric.better is None or not self.test.significant:
             return None
         best = self.order[0]
         return best if any(self.differ(best, other) for other in self.order[1:]) else None
 
     def ratio(self, one: str, other: str) -> Interval[float]:
-        """Mean of one group over the mean of another, with its interval."""
+        """Mean of group ``one`` divided by the mean of group ``other``, with its interval."""
         key = (self._check_group(one), self._check_group(other))
         if key not in self._ratios:
             self._ratios[key] = ratio_of_means(*(self.values[name] for name in key), confidence=self.confidence)
         return self._ratios[key]
 
     def differ(self, one: str, other: str) -> bool:
-        """Whether two groups differ significantly, corrected for the number of pairs."""
+        """Whether two groups differ significantly, after correction for the number of pairs tested."""
         return {self._check_group(one), self._check_group(other)} in self._significant_pairs
 
     def _check_group(self, name: Any) -> str:
@@ -163,7 +163,7 @@ class Comparison(Result):
 
     @cached_property
     def groups(self) -> pd.DataFrame:
-        """A row per group: count, mean, spread, and the ratio to the baseline (also in percent) with intervals."""
+        """A row per group: number of runs, mean, spread, and the ratio to the baseline with its interval."""
         rows = []
         for name, summary in self.summaries.items():
             ratio = self.ratio(name, self.baseline) if name != self.baseline else Interval(1.0, math.nan, math.nan)
@@ -172,7 +172,7 @@ class Comparison(Result):
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
-        """A row per pair: Mann-Whitney's test, Holm's correction, Cliff's delta, ratio of the first to the second."""
+        """A row per pair of groups: Mann-Whitney test, Holm's correction, Cliff's delta, ratio of the means."""
         rows = [
             {
                 **vars(pair),
@@ -186,7 +186,7 @@ class Comparison(Result):
 
     @cached_property
     def shifts(self) -> pd.DataFrame:
-        """A row for each change of level inside a run: after which reading, from which level to which."""
+        """A row for each level shift inside a run: the last reading before it, and the level before and after."""
         rows = [
             {"group": name, "run": number, **vars(shift), "percent": shift.percent}
             for name, runs in self.members.items()
@@ -203,24 +203,24 @@ class Comparison(Result):
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings about the groups, and about runs whose level changed."""
+        """Findings about the groups, and about level shifts inside runs."""
         found = [
             Finding(
                 "level-shift",
-                f"{row['group']}, run {row['run']}: after reading {row['after']} its {self.metric.noun} changes by "
-                f"{row['percent']:+.0f} %.",
-                "The mean describes neither level: check chart('series') and what ran at that time.",
+                f"{row['group']}, run {row['run']}: after reading {row['after']}, the {self.metric.noun} changes by "
+                f"{row['percent']:+.0f} % and stays there.",
+                "The mean describes neither level. Check chart('series') and what else used the machine at that time.",
             )
             for row in self.shifts.head(MAX_SHIFTS_SHOWN).to_dict("records")
         ]
         if len(self.shifts) > MAX_SHIFTS_SHOWN:
-            more = f"{len(self.shifts) - MAX_SHIFTS_SHOWN} more level shifts inside runs."
-            found.append(Finding("level-shift", more, "The table shifts lists all of them."))
+            more = f"{len(self.shifts) - MAX_SHIFTS_SHOWN} more level shifts were found inside runs."
+            found.append(Finding("level-shift", more, "See the table 'shifts' for all level shifts."))
         return (*self.run_findings, *found)
 
     @property
     def verdict(self) -> str:
-        """The winner, its lead and the certainty; or why there is none."""
+        """The best group, its difference from the others and the p value; or why no group is best."""
         noun, order, test = self.metric.noun, self.order, self.test
         best = order[0]
         if len(order) == 1:
@@ -249,7 +249,7 @@ class Comparison(Result):
         return f"<Comparison by {', '.join(self.by)}: {self}>"
 
     def payload(self) -> dict[str, Any]:
-        """The whole comparison as plain values, with None for what is unknown."""
+        """The whole comparison as values that JSON can contain, with None for unknown values."""
         return {
             "metric": {"name": self.metric.name, "unit": self.metric.unit, "better": self.metric.better},
             "by": list(self.by),
@@ -267,11 +267,11 @@ class Comparison(Result):
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """The table of groups."""
+        """The table ``groups``."""
         return self.groups
 
     def chart(self, kind: str = "boxes", **options: Any) -> Any:
-        """An Altair chart: ``boxes`` with all runs, ``differences`` from the baseline, or ``series`` inside runs."""
+        """An Altair chart: ``boxes`` (box plots), ``differences`` from the baseline, or ``series`` of readings."""
         return hook("comparison_chart")(self, kind, **options)
 
 
@@ -293,11 +293,12 @@ def compare(
 ) -> Comparison:
     """Test whether groups of measurements differ, and estimate by how much.
 
-    ``records`` are records, rows (a DataFrame, or mappings), or a mapping of names to numbers or records. ``by`` names
-    one or more factors. ``metric`` is ``step_seconds`` by default. ``baseline`` is the group that the others are
-    compared with, by default the first. A repetition is a run. ``unit="blocks"`` instead tests whether these single
-    runs differ, with blocks of steps that are long enough to be independent. ``epochs`` and ``catalog`` are for
-    predicted totals and costs; ``better`` is ``less`` or ``more``, for a metric that vmselect does not know.
+    ``records`` are records, rows (a DataFrame, or mappings), or a mapping of group names to numbers or records. ``by``
+    names one or more factors that define the groups. ``metric`` is ``step_seconds`` by default. ``baseline`` is the
+    group with which the others are compared (default: the first). The test counts runs. With ``unit="blocks"``, for
+    groups of a single run each, it counts blocks of consecutive steps that are long enough to be independent.
+    ``epochs`` and ``catalog`` are required for predicted total times and costs. ``better`` is ``less`` or ``more``, for
+    a custom metric.
 
     >>> import vmselect as vs
     >>> c = vs.compare({"AWS": [0.63, 0.66, 0.61, 0.62, 0.65], "Azure": [0.59, 0.60, 0.58, 0.57, 0.60]},
@@ -315,8 +316,8 @@ def compare(
     groups = found.by_group()
     if len(groups) > MAX_GROUPS:
         raise ComparisonError(
-            f"There are {len(groups)} groups by {', '.join(found.names)}, more than {MAX_GROUPS}. Group by something "
-            "with fewer values."
+            f"Grouping by {', '.join(found.names)} gives {len(groups)} groups, more than {MAX_GROUPS}. Choose factors "
+            "with fewer levels."
         )
     wanted = str(baseline) if is_number(baseline) else baseline
     base = next(iter(groups)) if wanted is None else check_choice("baseline", wanted, list(groups))
@@ -338,18 +339,18 @@ def compare(
 
 
 def _independent_values(groups: Mapping[str, Sequence[Run]], unit: str) -> tuple[dict[str, list[float]], str]:
-    """The independent values of each group, and what one of them is: a run, or a block of readings."""
+    """The independent values of each group, and what each value is: a run, or a block of readings."""
     by_run = {name: [run.value for run in runs] for name, runs in groups.items()}
     if unit == "runs":
         return by_run, "runs"
     for name, runs in groups.items():
         if len(runs) > 1:
             raise ArgumentError(
-                f"unit='blocks' compares single runs, but {name} has {len(runs)} runs. Leave unit= out, or pass one "
-                "run of each group."
+                f"unit='blocks' requires one run per group, but {name} has {len(runs)} runs. Leave unit= out, or pass "
+                "one run of each group."
             )
         if not runs[0].series:
-            raise ComparisonError(f"The run of {name} has no single readings to form blocks of. Use unit='runs'.")
+            raise ComparisonError(f"The run of {name} contains no step times to form blocks. Use unit='runs'.")
     length = block_length([runs[0].series for runs in groups.values()])
     values = {name: block_means(runs[0].series, length=length) for name, runs in groups.items()}
     enough = all(len(blocks) >= MIN_BLOCKS for blocks in values.values())
@@ -362,11 +363,11 @@ def _find_few_runs(groups: Mapping[str, Sequence[Run]], unit: str) -> list[Findi
     remedy = "Measure each group at least five times."
     single = [name for name, runs in groups.items() if len(runs) == 1]
     if single:
-        message = f"{list_some(single, 4)}: with one run, the spread of repetitions is unknown."
+        message = f"{list_some(single, 4)}: there is only one run, so the spread of repetitions is unknown."
         return [Finding("single-runs", message, remedy)]
     fewest = min(len(runs) for runs in groups.values())
     if fewest <= MIN_FOR_INTERVAL:
-        return [Finding("few-runs", f"A group has only {fewest} runs.", remedy, "info")]
+        return [Finding("few-runs", f"The smallest group has only {fewest} runs.", remedy, "info")]
     return []
 
 
@@ -374,31 +375,31 @@ def _find_few_runs(groups: Mapping[str, Sequence[Run]], unit: str) -> list[Findi
 
 
 def _ratio_columns(ratio: Interval[float]) -> dict[str, float]:
-    """A ratio with its bounds, as a multiple and in percent."""
+    """The columns of a ratio with its interval, as a factor and as a percent difference."""
     sides = ("", "_low", "_high")
     ratios = {f"ratio{side}": value for side, value in zip(sides, ratio, strict=True)}
     return ratios | {f"percent{side}": 100 * (value - 1) for side, value in zip(sides, ratio, strict=True)}
 
 
 def _to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, other_types: Sequence[str]) -> pd.DataFrame:
-    """Rows as a table; columns not in ``other_types`` are floats even where all values are missing."""
+    """``rows`` as a DataFrame. Columns not in ``other_types`` are floats, even if all their values are missing."""
     frame = pd.DataFrame(rows, columns=list(columns))
     return frame.astype({name: float for name in columns if name not in other_types})
 
 
 def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as values that JSON can hold; numbers that are not finite become None."""
+    """The rows of ``frame`` as values that JSON can contain; numbers that are not finite become None."""
     return [{str(key): plain_value(value) for key, value in row.items()} for row in frame.to_dict("records")]
 
 
 def plain_value(value: Any) -> Any:
-    """A value that JSON can hold; a number that is not finite becomes None."""
+    """``value`` as a value that JSON can contain; a number that is not finite becomes None."""
     value = unwrap(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def format_value(value: float | None, unit: str) -> str:
-    """A value with its unit.
+    """``value`` as text with its unit.
 
     >>> format_value(0.0132, "s"), format_value(2.5, "USD"), format_value(1234.56, "examples/s"), format_value(0.78, "")
     ('13.2 ms', '$2.50', '1,235 examples/s', '0.78')
@@ -427,7 +428,7 @@ def format_percent(row: Mapping[Any, Any]) -> str:
 
 
 def group_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """A row of texts per group: runs, mean, spread, and the difference from the baseline."""
+    """The table of groups as texts: number of runs, mean, spread, and the difference from the baseline."""
     unit = comparison.metric.unit
     return [
         {

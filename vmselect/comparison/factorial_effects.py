@@ -1,7 +1,8 @@
-"""``effects``: main effects and interactions of the factors of a designed experiment, by a linear model.
+"""``effects``: estimate main effects and interactions of the factors of a designed experiment with a linear model.
 
 Levels are coded so that the effects of a factor sum to zero: an effect is the difference from the average over all
-levels, whatever the other factors are. Missing and unequal cells are estimated as if all cells were equally frequent.
+levels, averaged over the levels of the other factors. Every cell (combination of levels) has the same weight, also if
+the numbers of runs differ or cells are missing.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ EFFECT = ("effect", "low", "high", "percent", "percent_low", "percent_high", "p_
 
 @dataclass(frozen=True)
 class TermTest:
-    """The share of all variation that a term explains, with its F test."""
+    """The share of all variation that a term (a factor or an interaction) explains, with its F test."""
 
     share: float
     freedom: int
@@ -54,7 +55,7 @@ class TermTest:
 
 @dataclass(frozen=True)
 class FactorialFit:
-    """The fitted model."""
+    """The fitted linear model."""
 
     levels: tuple[tuple[Any, ...], ...]
     terms: tuple[Term, ...]
@@ -72,11 +73,11 @@ class FactorialFit:
     tests: dict[Term, TermTest] = field(default_factory=dict)
 
     def effect(self, term: Term, which: Sequence[int]) -> Interval[float]:
-        """The effect of these levels (by position) of the term's factors."""
+        """The effect of a combination of levels, given by position, of the factors in ``term``."""
         return self._combine(term, self._weights(term, which))
 
     def difference(self, factor: int, one: int, other: int) -> Interval[float]:
-        """From level ``other`` of a factor to level ``one``."""
+        """The difference of level ``one`` of a factor from level ``other``, with its interval."""
         weights = self._weights((factor,), (one,)) - self._weights((factor,), (other,))
         return self._combine((factor,), weights)
 
@@ -109,9 +110,9 @@ def fit_factorial(
     levels: Sequence[Sequence[Any]],
     confidence: float = 0.95,
 ) -> FactorialFit:
-    """Fit main effects and those interactions of pairs that the cells can estimate.
+    """Fit main effects, and all two-factor interactions for which enough cells were measured.
 
-    ``rows`` holds the positions of each run's levels, ``values`` the measured values.
+    ``rows`` contains the positions of the levels of each run, ``values`` the measured value of each run.
     """
     from scipy.stats import f as f_distribution
 
@@ -168,7 +169,7 @@ def fit_factorial(
 
 
 def _error(outcome: Floats, positions: NDArray[np.int_], left: float, spare: int) -> tuple[float, int, str]:
-    """Sum of squares and degrees of freedom of the error: of repetitions, else of the residuals of the model."""
+    """Sum of squares and degrees of freedom of the error, from repetitions if there are any, else from residuals."""
     _, cell = np.unique(positions, axis=0, return_inverse=True)
     cell = cell.reshape(-1)
     means = np.bincount(cell, outcome) / np.bincount(cell)
@@ -181,12 +182,12 @@ def _error(outcome: Floats, positions: NDArray[np.int_], left: float, spare: int
 
 
 def _contrast(levels: int) -> Floats:
-    """A row per level; columns that sum to zero over the levels."""
+    """The sum-to-zero coding of a factor: a matrix with a row per level, whose columns sum to zero."""
     return np.vstack([np.eye(levels - 1), -np.ones((1, levels - 1))])
 
 
 def _design(columns: Mapping[Term, Floats], runs: int | None = None) -> Floats:
-    """The matrix of a constant and the columns of all terms."""
+    """The design matrix: a constant, and the columns of all terms."""
     parts = list(columns.values())
     return np.hstack([np.ones((runs or len(parts[0]), 1)), *parts])
 
@@ -217,8 +218,8 @@ def effects(
     """Estimate the main effects and interactions of ``factors`` on ``metric``, with intervals.
 
     ``records`` are records, or rows (a DataFrame, or mappings). On the ``linear`` scale an effect is a difference. On
-    the ``log`` scale it is a percentage that is independent of the other factors, for times that differ severalfold.
-    Findings list missing cells and the interactions that cannot be estimated without them.
+    the ``log`` scale an effect is a percentage, which suits times that differ severalfold. Findings list combinations
+    without a run, and interactions that cannot be estimated without them.
 
     >>> import vmselect as vs
     >>> rows = [{"cores": c, "batch": b, "seconds": 8 / c + b / 64 + noise}
@@ -234,7 +235,7 @@ def effects(
     terms = Terms(epochs, catalog, market, region)
     found = collect_runs(records, names=factors, metric=metric, terms=terms, model=model, what="factors")
     if scale == "log" and min(run.value for run in found.runs) <= 0:
-        raise ArgumentError(f"scale='log' needs values above 0, and {found.metric.noun} has others. Use 'linear'.")
+        raise ArgumentError(f"scale='log' requires values above 0, not all {found.metric.noun}. Use 'linear'.")
     levels = [
         sorted({run.levels[i] for run in found.runs}, key=lambda v: sort_key([v])) for i in range(len(found.names))
     ]
@@ -242,7 +243,7 @@ def effects(
     fixed = [found.names[i] for i in range(len(levels)) if i not in varied]
     if not varied:
         lost = [finding.message for finding in found.findings if finding.code == "missing-values"]
-        raise ComparisonError(" ".join([f"All runs have the same {', '.join(found.names)}. Vary it.", *lost]))
+        raise ComparisonError(" ".join([f"All runs have the same {', '.join(found.names)}. Vary one.", *lost]))
     names = [found.names[i] for i in varied]
     kept = [levels[i] for i in varied]
     rows = [tuple(kept[j].index(run.levels[i]) for j, i in enumerate(varied)) for run in found.runs]
@@ -250,8 +251,8 @@ def effects(
     fit = fit_factorial(rows, values, names=names, levels=kept, confidence=confidence)
     findings = [finding for finding in found.findings if finding.code not in ("mixed-settings", "confounded")]
     if fixed:
-        message = f"{', '.join(fixed)}: the same in every run."
-        findings.append(Finding("not-varied", message, "Vary it to estimate its effect.", "info"))
+        message = f"All runs have the same {', '.join(fixed)}, so its effect is unknown."
+        findings.append(Finding("not-varied", message, "Measure other levels to estimate its effect.", "info"))
     study = Effects(found, fit, tuple(names), tuple(rows), scale, tuple(findings))
     return replace(study, findings=(*findings, *_find_warnings(study)))
 
@@ -260,8 +261,9 @@ def effects(
 class Effects(Result):
     """The effects of factors on a metric; made by :func:`vmselect.effects`.
 
-    ``cells`` holds the mean of every combination, ``main`` the effect of each level, ``interactions`` that of each pair
-    of levels in addition to their main effects, ``factors`` the share of all variation that each factor explains.
+    Tables: ``cells`` (mean of every combination of levels), ``main`` (effect of each level), ``interactions`` (effect
+    of each pair of levels in addition to their main effects), ``factors`` (share of all variation that each factor
+    explains).
     """
 
     _table = "effects_html"
@@ -275,17 +277,17 @@ class Effects(Result):
 
     @property
     def metric(self) -> Metric:
-        """The quantity that the factors affect."""
+        """The metric on which the effects are estimated."""
         return self.runs.metric
 
     @property
     def average(self) -> float:
-        """The average over all cells (geometric on the log scale)."""
+        """The average over all cells (the geometric mean if ``scale`` is ``log``)."""
         return self._back(self.fit.average)
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """A row per combination of levels: count (0 where there is no run), mean, sd and the interval of the mean."""
+        """A row per combination of levels: number of runs, mean, standard deviation and the interval of the mean."""
         found: dict[tuple[int, ...], list[float]] = {}
         for position, run in zip(self.positions, self.runs.runs, strict=True):
             found.setdefault(position, []).append(run.value)
@@ -308,7 +310,7 @@ class Effects(Result):
 
     @cached_property
     def main(self) -> pd.DataFrame:
-        """A row per level of each factor: count, mean over all settings of the others, difference from the average."""
+        """A row per level of each factor: number of runs, mean over the levels of other factors, and effect."""
         rows = [
             {
                 "factor": self.names[i],
@@ -323,7 +325,7 @@ class Effects(Result):
 
     @cached_property
     def interactions(self) -> pd.DataFrame:
-        """A row per pair of levels of two factors: the effect of their combination beyond their main effects."""
+        """A row per pair of levels of two factors: the effect of the combination beyond the main effects."""
         rows = [
             {
                 "factor_1": self.names[i],
@@ -339,10 +341,10 @@ class Effects(Result):
 
     @cached_property
     def factors(self) -> pd.DataFrame:
-        """A row per factor and pair of factors, by share of variation: F test and largest difference.
+        """A row per factor and per pair of factors, largest share of variation first: F test and largest difference.
 
-        ``p_adjusted`` is corrected for the number of terms (Holm). ``from_level`` to ``to_level`` is the largest
-        difference between two levels of a factor, in percent with its interval.
+        ``p_adjusted`` is corrected for the number of terms (Holm). ``from_level`` and ``to_level`` are the
+        levels of a factor with the largest difference, which is given in percent with its interval.
         """
         rows = []
         for term in self.fit.terms:
@@ -357,7 +359,7 @@ class Effects(Result):
 
     @property
     def missing(self) -> pd.DataFrame:
-        """Combinations without a run."""
+        """Combinations of levels without a run."""
         return self.cells[self.cells["count"] == 0][list(self.names)]
 
     def _largest_difference(self, factor: int) -> dict[str, Any]:
@@ -371,7 +373,7 @@ class Effects(Result):
         return {"from_level": levels[high], "to_level": levels[low], "difference": difference, **percents}
 
     def _effect_columns(self, term: Term, which: tuple[int, ...]) -> dict[str, float]:
-        """The number of runs at these levels, and the columns of their effect."""
+        """The number of runs at a combination of levels, and its effect with the interval, as columns of a row."""
         effect, test = self.fit.effect(term, which), self.fit.tests[term]
         sides = [self.average * math.expm1(side) for side in effect] if self.scale == "log" else effect
         numbers = [*sides, *self._percent(effect, self.fit.average), test.p_value, test.share]
@@ -389,7 +391,7 @@ class Effects(Result):
 
     @property
     def verdict(self) -> str:
-        """Which factor explains most of the variation, and its largest difference."""
+        """The factor that explains most of the variation, and the largest difference between its levels."""
         noun = self.metric.noun
         values = [run.value for run in self.runs.runs]
         if min(values) == max(values):
@@ -417,7 +419,7 @@ class Effects(Result):
         )
 
     def payload(self) -> dict[str, Any]:
-        """All effects as plain values, with None for what is unknown."""
+        """All effects as values that JSON can contain, with None for unknown values."""
         return {
             "metric": {"name": self.metric.name, "unit": self.metric.unit, "better": self.metric.better},
             "scale": self.scale,
@@ -445,18 +447,18 @@ def _find_warnings(study: Effects) -> list[Finding]:
     empty = len(study.missing)
     lost = ", ".join(" x ".join(study.names[i] for i in term) for term in study.fit.unestimable)
     if empty:
-        message = f"{empty} of {len(study.cells)} combinations were not measured."
+        message = f"{empty} of {len(study.cells)} combinations of levels were not measured."
         if lost:
-            message += f" Interactions without an estimate, taken as zero: {lost}."
+            message += f" These interactions cannot be estimated and are assumed to be zero: {lost}."
         found.append(Finding("missing-cells", message, "Measure the missing combinations."))
     elif lost:
-        found.append(Finding("unestimable", f"Too few runs for {lost}.", "Measure more combinations."))
+        found.append(Finding("unestimable", f"There are too few runs to estimate {lost}.", "Measure more runs."))
     if study.fit.error_source == "none":
-        message = "No combination was repeated, so the certainty of the effects is unknown."
-        found.append(Finding("no-repetitions", message, "Repeat each combination."))
+        message = "No combination was measured twice, so the intervals of the effects are unknown."
+        found.append(Finding("no-repetitions", message, "Measure each combination at least twice."))
     elif study.fit.error_source != "repetitions":
-        message = "No combination was repeated: the error is estimated from interactions of three and more factors."
-        found.append(Finding("no-repetitions", message, "Repeat each combination to measure the error.", "info"))
+        message = "No combination was measured twice, so the error is estimated from the residuals of the model."
+        found.append(Finding("no-repetitions", message, "Measure each combination at least twice.", "info"))
     spreads = [sd for sd in study.cells["sd"] if sd == sd and sd > 0]
     if study.scale == "linear" and spreads and max(spreads) > UNEVEN * min(spreads) and min(study.cells["count"]) > 2:
         message = f"The spread of repetitions differs between cells by a factor of {max(spreads) / min(spreads):.0f}."

@@ -1,6 +1,6 @@
-"""Autocorrelation of the readings inside a run, independent blocks of them, and level shifts.
+"""Autocorrelation of the readings inside a run, independent blocks of readings, and level shifts.
 
-Steps of one run are autocorrelated: a slow step is followed by slow steps. A test that takes them as independent finds
+Steps of one run are autocorrelated: a slow step is followed by slow steps. A test that assumes independence finds
 differences where there are none. Means of blocks several correlation times long are nearly independent.
 
 A level shift is where the readings change from one level to another and stay there: a shared machine gets a neighbor, a
@@ -44,7 +44,7 @@ MARGIN = 1.0
 
 
 def correlation_time(values: Sequence[float] | Floats) -> float:
-    """How many successive readings carry the information of one independent reading; 1 where all are independent."""
+    """Number of successive readings with the information of one independent reading; 1 if all are independent."""
     series = np.asarray(values, dtype=float)
     count = len(series)
     if count < 3:
@@ -64,12 +64,12 @@ def correlation_time(values: Sequence[float] | Floats) -> float:
 
 
 def block_length(many: Sequence[Sequence[float]]) -> int:
-    """Readings per block for all of these series, by the most correlated of them."""
+    """Number of readings per block, chosen for the most autocorrelated of ``many`` series."""
     return math.ceil(BLOCK_TIMES * max((correlation_time(values) for values in many), default=1.0))
 
 
 def block_means(values: Sequence[float], *, length: int) -> list[float]:
-    """Means of whole blocks of successive readings; the remainder is dropped at the start, where warm-up is.
+    """Means of blocks of ``length`` successive readings. Surplus readings at the start are dropped.
 
     >>> block_means([9.0, 1.0, 3.0, 5.0, 7.0], length=2)
     [2.0, 6.0]
@@ -81,7 +81,7 @@ def block_means(values: Sequence[float], *, length: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Shift:
-    """The level differs after reading number ``after``; the first reading is number 1."""
+    """A level shift after reading number ``after``; the first reading has number 1."""
 
     after: int
     before: float
@@ -90,14 +90,14 @@ class Shift:
 
     @property
     def percent(self) -> float:
-        """The change of the level in percent."""
+        """The difference between the new and the old level in percent."""
         return 100 * (self.then / self.before - 1) if self.before else math.nan
 
 
 def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift, ...]:
-    """Shifts in order, with a rate of false alarms of about ``alpha``.
+    """The level shifts among ``values`` in chronological order, with a false-alarm rate of about ``alpha``.
 
-    It is up to ten times as high where the correlation time is a tenth of the series.
+    The rate is up to ten times as high if the correlation time is a tenth of the length of the series.
     """
     series = np.asarray(values, dtype=float)
     edges = [0, len(series)]
@@ -120,7 +120,7 @@ def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift,
 
 
 def _best_split(series: Floats) -> tuple[int, float]:
-    """Where the two parts differ most, and the p value of that difference."""
+    """The position at which the two parts of the series differ most, and the p value of the difference."""
     from scipy.special import kolmogorov
     from scipy.stats import rankdata
 

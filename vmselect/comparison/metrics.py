@@ -1,7 +1,7 @@
-"""The registry of metrics that can be compared, each with its unit, its better direction and its reader.
+"""The registry of metrics: unit, whether less or more is better, and the functions that read them from records.
 
-A name that is not registered is searched in ``record.metrics``, and ``usage.<quantity>`` in the sampled utilization.
-A new metric is one entry in :data:`METRICS`.
+A name that is not registered is looked up in ``record.metrics``, and ``usage.<quantity>`` in the usage samples. To add
+a metric, add an entry to :data:`METRICS`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Series = Callable[[Any], Sequence[float]]
 
 @dataclass(frozen=True)
 class Terms:
-    """Number of epochs and prices, for metrics that need more than the record."""
+    """Number of epochs, catalog, market and region, for metrics that a record does not contain, such as the cost."""
 
     epochs: int | None = None
     catalog: Catalog | None = None
@@ -43,14 +43,15 @@ class Terms:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if self.catalog is not None and not isinstance(self.catalog, Catalog):
-            raise ArgumentError(f"catalog must be a Catalog, not {show(self.catalog)}. Load a file with Catalog.load.")
+            raise ArgumentError(f"catalog must be a Catalog, not {show(self.catalog)}. Read one with Catalog.load.")
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A quantity of a run. ``readers`` maps a kind of record to the function that reads it; ``series`` reads the steps.
+    """A quantity that is compared between runs.
 
-    Without a known ``better`` direction there is no winner.
+    ``readers`` maps a kind of record to the function that reads the value of a run; ``series`` reads its single steps.
+    ``better`` is ``less``, ``more`` or None if unknown; a comparison then has no winner.
     """
 
     name: str
@@ -61,13 +62,13 @@ class Metric:
     series: Series | None = None
 
     def read(self, record: Record, terms: Terms) -> float | None:
-        """The value of one run, or None where the record does not contain it."""
+        """The value of the metric in ``record``, or None if the record does not contain it."""
         reader = self.readers.get(record.kind) or self.readers.get("*")
         value = reader(record, terms) if reader else None
         return None if value is None else float(value)
 
     def read_series(self, record: Record) -> list[float]:
-        """The readings inside one run, in order."""
+        """The readings of the metric inside one run, in chronological order."""
         return [float(value) for value in self.series(record)] if self.series else []
 
 
@@ -92,7 +93,7 @@ def _later_epochs(record: Any) -> list[float]:
 
 
 def _epoch_seconds(profile: Profile, terms: Terms) -> float | None:
-    """Mean of whole epochs after the first (or of the only one); without whole epochs, steps x time per step."""
+    """Mean time of complete epochs after the first (or of the only epoch), else steps per epoch x mean step time."""
     measured = _mean(_later_epochs(profile))
     step = _step_seconds(profile, terms)
     if measured is None and step is not None and profile.steps_per_epoch:
@@ -101,7 +102,7 @@ def _epoch_seconds(profile: Profile, terms: Terms) -> float | None:
 
 
 def _validation_seconds(profile: Profile, terms: Terms) -> float | None:
-    """Mean of whole validations after the first, which compiles, or of the only one."""
+    """Mean time of complete validations after the first, which includes compilation (or of the only validation)."""
     whole = [validation.seconds for validation in profile.timeline.validations if not validation.truncated]
     return _mean(whole[1:] or whole)
 
@@ -117,10 +118,10 @@ def _throughputs(record: Any) -> list[float]:
 
 
 def _total_seconds(profile: Profile, terms: Terms) -> float | None:
-    """The predicted time of ``epochs`` epochs; without ``epochs``, the measured time of the whole training."""
+    """The predicted time of ``terms.epochs`` epochs; if that is None, the measured time of the whole training."""
     if terms.epochs is None:
         if profile.total_seconds is None:
-            raise ArgumentError("The number of epochs is missing. Pass epochs= to predict a total.")
+            raise ArgumentError("The number of epochs is missing. Pass epochs= to predict the total time.")
         return profile.total_seconds
     try:
         return estimate(profile, epochs=terms.epochs).seconds
@@ -141,7 +142,7 @@ def _cost_usd(profile: Profile, terms: Terms) -> float | None:
 
 
 def _utilization(profile: Profile, terms: Terms) -> float | None:
-    """Mean utilization of the GPUs during steady steps in percent; of the CPU where there is no GPU."""
+    """Mean GPU utilization during steady steps in percent, or CPU utilization if there is no GPU."""
     phase = profile.usage.phases.get("steady_steps", {}) if profile.usage is not None else {}
     cards = [summary.mean for name, summary in phase.items() if re.fullmatch(r"gpu\d+_busy_share", name)]
     busy = _mean(cards)
@@ -151,17 +152,17 @@ def _utilization(profile: Profile, terms: Terms) -> float | None:
 
 
 def _used(quantity: str) -> Reader:
-    """The mean of a sampled quantity, where the record has samples."""
+    """A reader of the mean of a sampled usage quantity; None if the record has no samples."""
     return lambda record, terms: usage.mean(quantity) if (usage := getattr(record, "usage", None)) else None
 
 
 def _recorded(name: str) -> Reader:
-    """The recorded metric of this name."""
+    """A reader of the custom metric ``name`` in ``record.metrics``."""
     return lambda record, terms: (getattr(record, "metrics", None) or {}).get(name)
 
 
 def _attribute(name: str) -> Reader:
-    """The attribute of this name, where the record has it."""
+    """A reader of the attribute ``name`` of a record; None if the record does not have it."""
     return lambda record, terms: getattr(record, name, None)
 
 
@@ -177,12 +178,12 @@ def _files(direction: str) -> Series:
 
 
 def _any(name: str, noun: str, unit: str, better: Better, series: Series | None = None) -> Metric:
-    """A metric that is an attribute of the same name, whatever the kind of record."""
+    """A metric that is read from the attribute of the same name, for every kind of record."""
     return Metric(name, noun, unit, better, {"*": _attribute(name)}, series)
 
 
 def _training(name: str, noun: str, reader: Reader, series: Series | None = None, unit: str = "s") -> Metric:
-    """A metric of trainings of which less is better."""
+    """A metric of training records for which less is better."""
     return Metric(name, noun, unit, "less", {"training": reader}, series)
 
 
@@ -240,7 +241,7 @@ LESS = frozenset(
 
 
 def find_metric(name: str, records: Iterable[Record] = (), *, better: str | None = None) -> Metric:
-    """The metric of that name. For a name that is not registered, ``better`` or the name gives the better direction."""
+    """The metric ``name``. If it is not registered, ``better`` or the name determines which direction is better."""
     given: Any = better
     known = METRICS.get(ALIASES.get(name, name))
     if known is not None:
@@ -251,12 +252,12 @@ def find_metric(name: str, records: Iterable[Record] = (), *, better: str | None
         return Metric(name, quantity.replace("_", " "), "", given, {"*": _used(quantity)})
     recorded = sorted({key for record in records for key in getattr(record, "metrics", None) or {}})
     if records and name not in recorded:
-        raise ComparisonError(f"No record contains {name!r}. The metrics are: {', '.join([*METRICS, *recorded])}.")
+        raise ComparisonError(f"No record contains {name!r}. Choose one of: {', '.join([*METRICS, *recorded])}.")
     return Metric(name, name.replace("_", " "), "", given or guess_better(name), {"*": _recorded(name)})
 
 
 def guess_better(name: str) -> Better | None:
-    """Which way is better, inferred from the words of a name; None where they do not show it."""
+    """Whether ``less`` or ``more`` is better, inferred from the words of a metric's name; None if unknown."""
     if "per_second" in name.lower():
         return "more"
     found = re.findall(r"[a-z0-9]+", name.lower())

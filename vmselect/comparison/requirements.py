@@ -1,8 +1,8 @@
-"""Requirements: needs with weights and must-haves, and the scores of candidates that follow from them.
+"""Requirements with weights and mandatory conditions, and the scores of candidates by these requirements.
 
-A graded need scores best / value where less is better, and value / best where more is. A condition scores 1 or 0. The
-total is the weighted mean, from 0 to 100. A candidate that misses a must-have is excluded, with the reason. Every score
-keeps the fact that it is based on, with its source and its date.
+A graded requirement (class ``Need``) scores best / value if less is better, and value / best if more is better. A
+condition scores 1 or 0. The total is the weighted mean, from 0 to 100. A candidate that fails a mandatory condition
+(``must``) is excluded, with the reason. Every score contains the fact that it is based on, with its source and date.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ ROW_FACTS: Mapping[str, tuple[str, str, str]] = {
 
 @runtime_checkable
 class Ranked(Protocol):
-    """The part of a ranking that scores need. This layer does not import rankings."""
+    """The attributes of a ranking that scoring uses. This module cannot import rankings, which are a higher layer."""
 
     @property
     def deciding_rows(self) -> Sequence[Any]:
-        """Rows at the deciding epoch count, best first: attributes as in :data:`ROW_FACTS`, and ``measures``."""
+        """Ranked candidates at the deciding number of epochs, best first, with the attributes in :data:`ROW_FACTS`."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A value with its source and date, and an interval where it is estimated."""
+    """A value of a candidate with its source and date, and with an interval if it is estimated."""
 
     value: Any
     unit: str = ""
@@ -88,7 +88,7 @@ Facts = dict[str, dict[str, Fact]]
 
 
 def collect_facts(scored: Any, *, records: Any = None) -> Facts:
-    """Facts of each candidate, from a ranking, one or several comparisons, or a mapping of mappings."""
+    """Facts of each candidate, read from a ranking, one or more comparisons, or a mapping of names to facts."""
     if isinstance(scored, Mapping):
         return read_facts(scored)
     if isinstance(scored, Ranked):
@@ -96,7 +96,7 @@ def collect_facts(scored: Any, *, records: Any = None) -> Facts:
     comparisons = list_items(scored)
     if not comparisons or not all(isinstance(one, Comparison) for one in comparisons):
         raise ArgumentError(
-            f"{show(scored)} cannot be scored. Pass a ranking, comparisons, or a mapping of names to their facts."
+            f"{show(scored)} cannot be scored. Pass a ranking, comparisons, or a mapping of candidates to their facts."
         )
     found: Facts = {}
     for one in comparisons:
@@ -108,7 +108,7 @@ def collect_facts(scored: Any, *, records: Any = None) -> Facts:
 
 
 def read_facts(given: Mapping[Any, Any]) -> Facts:
-    """Candidates with their facts, from a file or a caller."""
+    """Facts of each candidate, read from a mapping that a file or a caller provides."""
     return {
         str(name): {key: _read_fact(value) for key, value in check_mapping(f"the facts of {name}", facts).items()}
         for name, facts in given.items()
@@ -116,11 +116,13 @@ def read_facts(given: Mapping[Any, Any]) -> Facts:
 
 
 def _read_fact(value: Any) -> Fact:
-    """A fact: a plain value, or a mapping with its source and date."""
+    """A fact, read from a single value or from a mapping with the keys in :data:`FACT_KEYS`."""
     if not isinstance(value, Mapping):
         return Fact(_check_plain(value))
     if "value" not in value or set(value) - set(FACT_KEYS):
-        raise ArgumentError(f"A fact has the keys {', '.join(FACT_KEYS)}, not {', '.join(map(str, value))}.")
+        raise ArgumentError(
+            f"A fact has the keys {', '.join(map(str, value))}. Give 'value', and optionally 'unit', 'source', 'date'."
+        )
     date = value.get("date")
     return Fact(
         _check_plain(value["value"]),
@@ -133,14 +135,14 @@ def _read_fact(value: Any) -> Fact:
 def _check_plain(value: Any) -> Any:
     value = plain_value(value)
     if not isinstance(value, (str, bool, int, float, type(None))):
-        raise ArgumentError(f"A fact must be a number, a text, true or false, not {show(value)}.")
+        raise ArgumentError(f"The value of a fact must be a number, a text, true or false, not {show(value)}.")
     return value
 
 
 def _from_ranking(ranking: Ranked, records: Any) -> Facts:
     rows = ranking.deciding_rows[:MAX_ROWS]
     if not rows:
-        raise ComparisonError("The ranking has no feasible row to score. Relax its limits.")
+        raise ComparisonError("All candidates of the ranking are excluded. Relax the deadline or the budget.")
     measured = _from_records(records)
     found: Facts = {}
     for row, name in zip(rows, _name_rows(rows), strict=True):
@@ -157,7 +159,7 @@ def _from_ranking(ranking: Ranked, records: Any) -> Facts:
 
 
 def _name_rows(rows: Sequence[Any]) -> list[str]:
-    """A name for each row: its instance type, and where that is ambiguous, all attributes that differ."""
+    """A name for each candidate: its instance type, plus all attributes that differ if instance types repeat."""
     names = [row.instance_type for row in rows]
     if len(set(names)) == len(names):
         return names
@@ -170,10 +172,10 @@ def _name_rows(rows: Sequence[Any]) -> list[str]:
 
 
 def _from_records(records: Any) -> dict[tuple[str | None, int | None], dict[str, Fact]]:
-    """Means of every metric over the records of each machine and batch size."""
+    """Mean of every metric over the records of each instance type and batch size."""
     many = [] if records is None else [records] if isinstance(records, Record) else list_items(records)
     if not all(isinstance(record, Record) for record in many):
-        raise ArgumentError("records must be records, as read by vmselect.load_records.")
+        raise ArgumentError("records contains other objects than records. Read records with vmselect.load_records.")
     values: dict[tuple[str | None, int | None], dict[str, list[float]]] = {}
     dates: dict[tuple[str | None, int | None], str] = {}
     registered = [name for name in METRICS if name not in ("total_seconds", "cost_usd")]  # these need epochs
@@ -202,7 +204,7 @@ def _describe_runs(count: int) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """The contribution of a need to the score of a candidate: ``grade`` (0 to 1) x share of all weights x 100."""
+    """The ``points`` of a candidate in one requirement: ``grade`` (0 to 1) x share of all weights x 100."""
 
     candidate: str
     need: str
@@ -236,12 +238,12 @@ class Scores(Result):
 
     @property
     def best(self) -> str | None:
-        """The candidate with the highest score, or None where all are excluded."""
+        """The candidate with the highest score, or None if all are excluded."""
         return next(iter(self.totals), None)
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row per candidate that meets every must-have: rank, score, and the points of each need."""
+        """A row per candidate that is not excluded: rank, score, and the points for each requirement."""
         points = {(part.candidate, part.need): part.points for part in self.all_parts}
         rows = [
             {"rank": rank, "candidate": name, "score": score, **{need: points[name, need] for need in self.needs}}
@@ -251,13 +253,13 @@ class Scores(Result):
 
     @property
     def parts(self) -> pd.DataFrame:
-        """A row per candidate and need: the value, its source and date, its grade and its points."""
+        """A row per candidate and requirement: the value, its source and date, its grade and its points."""
         rows = [vars(part) | vars(part.fact) for part in self.all_parts]
         return pd.DataFrame(rows, columns=list(PART_COLUMNS))
 
     @property
     def side_by_side(self) -> pd.DataFrame:
-        """A row per need: the value of each candidate, and the best of them."""
+        """A row per requirement: the value of each candidate, and the name of the best candidate."""
         rows = []
         for need in self.needs:
             here = [part for part in self.all_parts if part.need == need]
@@ -269,10 +271,10 @@ class Scores(Result):
 
     @property
     def verdict(self) -> str:
-        """The best candidate, its score, and the needs in which it is first."""
+        """The best candidate, its score, and the requirements in which it is first."""
         if not self.totals:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.excluded.items())
-            return f"{self.title}: no candidate meets the must-haves ({reasons})."
+            return f"{self.title}: no candidate meets the mandatory conditions ({reasons})."
         (best, score), *rest = self.totals.items()
         first = [part.need for part in self.all_parts if part.candidate == best and part.weight > 0 and part.grade == 1]
         why = f", first in {', '.join(first)}" if first and rest else ""
@@ -281,7 +283,7 @@ class Scores(Result):
         return f"{self.title}: {best} scores {score:.1f} of 100{why}{after}{out}."
 
     def payload(self) -> dict[str, Any]:
-        """All scores as plain values."""
+        """All scores as values that JSON can contain."""
         return {
             "title": self.title,
             "best": self.best,
@@ -300,7 +302,7 @@ class Scores(Result):
 
 @dataclass(frozen=True)
 class Need:
-    """One need: its ``weight``, which way is ``better``, its bounds, and whether it is a ``must``.
+    """A requirement: its ``weight``, whether ``less`` or ``more`` is ``better``, its limits, and ``must`` if mandatory.
 
     >>> Need("memory_gib", at_least=16, must=True).weight
     0.0
@@ -315,7 +317,7 @@ class Need:
     must: bool = False
 
     def __post_init__(self) -> None:
-        name = check_name("the name of a need", self.name)
+        name = check_name("the name of a requirement", self.name)
         weight = self.weight if self.weight is not None else 0.0 if self.must else 1.0
         checked = {
             "name": name,
@@ -333,16 +335,16 @@ class Need:
         for attribute, value in checked.items():
             object.__setattr__(self, attribute, value)
         if self.must and not self.is_condition:
-            raise ArgumentError(f"{name} is a must without a condition. Add at_least, at_most or one_of.")
+            raise ArgumentError(f"Requirement {name} has must=True but no condition. Add at_least, at_most or one_of.")
 
     @property
     def is_condition(self) -> bool:
-        """Whether it can be met or missed."""
+        """Whether this requirement has a condition: ``at_least``, ``at_most`` or ``one_of``."""
         return self.at_least is not None or self.at_most is not None or self.one_of is not None
 
     @property
     def direction(self) -> str | None:
-        """Which way is better, as given or inferred from the name; None for a condition that is only met or missed."""
+        """Whether ``less`` or ``more`` is better, as given or inferred from the name; None for a pure condition."""
         if self.better is not None or self.is_condition:
             return self.better
         if self.name in LESS_BY_NAME:
@@ -351,7 +353,7 @@ class Need:
         return known.better if known else guess_better(self.name)
 
     def is_met(self, value: Any) -> bool:
-        """Whether a value keeps the bounds; an unknown one does not."""
+        """Whether ``value`` meets the condition. An unknown value (None) does not."""
         if value is None:
             return False
         if self.one_of is not None and str(value).casefold() not in (str(one).casefold() for one in self.one_of):
@@ -361,7 +363,7 @@ class Need:
         return self.at_most is None or (is_number(value) and value <= self.at_most)
 
     def grade(self, value: Any, best: float | None) -> float:
-        """From 0 to 1: the share of the ``best`` value, or whether the condition is met."""
+        """Grade of ``value`` from 0 to 1: its ratio to the ``best`` value, or 1 if the condition is met, else 0."""
         if value is None:
             return 0.0
         if self.direction is None and self.is_condition:
@@ -388,7 +390,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Requirements:
-    """Needs, and facts that are neither measured nor in the catalog; from Python or from a small file.
+    """Requirements, and facts that are neither measured nor in the catalog, given in Python or in a file.
 
     >>> needs = Requirements({"cost": 3, "uptime": 1, "memory_gib": {"at_least": 16, "must": True}})
     >>> scores = needs.score({"A": {"cost": 2.0, "uptime": 99.99, "memory_gib": 16},
@@ -417,16 +419,16 @@ class Requirements:
         except (yaml.YAMLError, ValueError, RecursionError) as broken:
             raise ComparisonError(f"{where} is not valid YAML: {' '.join(str(broken).split())[:200]}.") from None
         if not isinstance(data, dict) or "needs" not in data or set(data) - {"needs", "facts", "title"}:
-            raise ComparisonError(f"{where}: a requirements file has the key needs, and optionally facts and title.")
+            raise ComparisonError(f"{where} has other keys. Give 'needs', and optionally 'facts' and 'title'.")
         try:
             return cls(data["needs"], data.get("facts") or {}, data.get("title") or where.stem)
         except ArgumentError as wrong:
             raise ComparisonError(f"{where}: {wrong}") from None
 
     def score(self, ranking: Any, *, records: Any = None) -> Scores:
-        """Score the rows of a ranking, the groups of comparisons, or a mapping of names to facts.
+        """Score the candidates of a ranking, the groups of comparisons, or the candidates of a mapping to facts.
 
-        ``records`` add metrics that a ranking does not contain, such as throughput or a custom metric.
+        ``records`` provide metrics that a ranking does not contain, such as throughput or a custom metric.
         """
         everyone = self._add_own_facts(collect_facts(ranking, records=records))
         excluded = {name: reason for name, facts in everyone.items() if (reason := self._find_missed_must(facts))}
@@ -435,7 +437,7 @@ class Requirements:
         unknown = [need.name for need in self.needs if need.weight > 0 and need.name not in known]
         if unknown:
             raise ComparisonError(
-                f"No candidate has the fact {unknown[0]!r}. Add it under facts, or use: {', '.join(sorted(known))}."
+                f"No candidate has the fact {unknown[0]!r}. Add it to 'facts', or use: {', '.join(sorted(known))}."
             )
         total = math.fsum(need.weight for need in self.needs)
         parts = []
@@ -452,7 +454,7 @@ class Requirements:
         return Scores(tuple(kept), tuple(need.name for need in self.needs), tuple(parts), excluded, self.title)
 
     def _add_own_facts(self, found: Facts) -> Facts:
-        """The facts found, replaced by own facts of the candidate's provider, region, instance type or name."""
+        """Facts of each candidate, with the user's facts about its provider, region, instance type or name added."""
         everyone: Facts = {}
         for name, facts in found.items():
             labels = [facts[key].value for key in ("provider", "region", "instance_type") if key in facts]
@@ -479,21 +481,21 @@ def _read_needs(given: Any) -> tuple[Need, ...]:
     elif isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
         items = [one if isinstance(one, Need) else _read_need(None, one) for one in given]
     else:
-        raise ArgumentError(f"needs must map names to weights or conditions, not {show(given)}.")
+        raise ArgumentError(f"needs must map names of requirements to weights or conditions, not {show(given)}.")
     if not items:
-        raise ArgumentError("needs is empty. Give at least one need.")
+        raise ArgumentError("needs is empty. Give at least one requirement.")
     names = [need.name for need in items]
     if len(set(names)) < len(names):
-        raise ArgumentError(f"A need is named twice ({', '.join(names)}). Give each once.")
+        raise ArgumentError(f"A requirement is given more than once: {', '.join(names)}. Give each once.")
     return tuple(items)
 
 
 def _read_need(name: str | None, value: Any) -> Need:
-    options = check_mapping(f"the need {name}" if name else "a need", value)
+    options = check_mapping(f"the requirement {name}" if name else "a requirement", value)
     name = name or options.pop("name", None)
     unknown = set(options) - set(KEYS)
     if unknown:
         raise ArgumentError(
-            f"The need {name} has unknown keys ({', '.join(sorted(unknown))}). Known: {', '.join(KEYS)}."
+            f"Requirement {name} has unknown keys: {', '.join(sorted(unknown))}. Known keys: {', '.join(KEYS)}."
         )
-    return Need(check_name("the name of a need", name), **options)
+    return Need(check_name("the name of a requirement", name), **options)

@@ -1,6 +1,6 @@
-"""Runs from records, rows of a table, or plain numbers: one independent value each.
+"""Runs, each with one independent value, read from records, rows of a table, or numbers.
 
-A run is one measurement, such as a record. Its steps are readings inside the run, not repetitions.
+A run is one measurement, such as a record. Steps are readings inside a run, not repetitions of it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Levels = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Run:
-    """One measurement: its value, the levels by which it is grouped, and the readings inside it."""
+    """One measurement: its value, its levels of the grouping factors, and the readings (``series``) inside it."""
 
     levels: Levels
     value: float
@@ -70,7 +70,7 @@ class Runs:
     records: tuple[Record, ...] = ()
 
     def by_group(self) -> dict[str, list[Run]]:
-        """Runs by the name of their group, in the order of the levels."""
+        """The runs of each group, by the name of the group, sorted by level."""
         found: dict[Levels, list[Run]] = {}
         for run in self.runs:
             found.setdefault(run.levels, []).append(run)
@@ -78,12 +78,12 @@ class Runs:
 
 
 def name_levels(levels: Levels) -> str:
-    """The name of a group."""
+    """The name of the group with these ``levels``."""
     return " · ".join(str(level) for level in levels)
 
 
 def sort_key(levels: Sequence[Any]) -> tuple[tuple[bool, float, str], ...]:
-    """Sorts numbers by size, before texts."""
+    """A sort key that orders levels: numbers by size, then texts."""
     return tuple((not is_number(level), float(level) if is_number(level) else 0.0, str(level)) for level in levels)
 
 
@@ -102,7 +102,7 @@ def collect_runs(
     model: str | None = None,
     what: str = "by",
 ) -> Runs:
-    """Runs from records, from rows (a DataFrame, or mappings) with a column for each name, or from named numbers."""
+    """Runs from records, from rows (a DataFrame, or mappings) with a column for each of ``names``, or from numbers."""
     wanted, model = several(check_name, what, names), maybe(check_name, "model", model)
     metric = maybe(check_name, "metric", metric)
     better = maybe(check_choice, "better", better, choices=("less", "more"))
@@ -112,7 +112,7 @@ def collect_runs(
         records = [item for _, item in items]
         member = {item.id: name for name, item in items} if isinstance(data, Mapping) else None
         if member and len(member) < sum(len({item.id for item in values}) for values in groups.values()):
-            raise ComparisonError("A record stands in two groups. Give each measurement once.")
+            raise ComparisonError("A record is in two groups. Put each record in one group.")
         found = _from_records(records, wanted, metric or "step_seconds", better, terms, model, member)
     elif isinstance(data, Mapping):
         known = find_metric(metric or "value", better=better)
@@ -125,26 +125,26 @@ def collect_runs(
 
 
 def _read_groups(data: Mapping[Any, Any]) -> dict[str, list[Any]]:
-    """Named groups, all of records or all of numbers."""
+    """The records or numbers of each group, by the name of the group."""
     groups: dict[str, list[Any]] = {}
     for name, values in data.items():
         if isinstance(values, Record):
             values = [values]
         if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-            raise ArgumentError(f"The values of {str(name)!r} must be several numbers, not {show(values)}.")
+            raise ArgumentError(f"The values of {str(name)!r} must be a list of numbers, not {show(values)}.")
         groups[str(name)] = list(values)
     if not any(groups.values()):
-        raise ArgumentError("There is nothing to compare. Give at least one name with its numbers.")
+        raise ArgumentError("All groups are empty. Give at least one group with its numbers.")
     return groups
 
 
 def _read_items(data: Any) -> list[Any]:
-    """Records, or rows as mappings."""
+    """A list of records, or a list of rows as mappings."""
     if hasattr(data, "to_dict") and hasattr(data, "columns"):
         data = data.to_dict("records")
     items = [data] if isinstance(data, (Record, str, bytes)) else list_items(data)
     if not items:
-        raise ArgumentError("There is no record to compare. Pass records, or a mapping of names to numbers.")
+        raise ArgumentError("No records were given. Pass records, or a mapping of group names to numbers.")
     kind = Record if isinstance(items[0], Record) else Mapping
     for item in items:
         if not isinstance(item, kind):
@@ -155,10 +155,10 @@ def _read_items(data: Any) -> list[Any]:
 def _from_rows(rows: Sequence[Mapping[Any, Any]], names: tuple[str, ...], metric: str | None, better: Any) -> Runs:
     columns = list(dict.fromkeys(str(key) for row in rows for key in row))
     if metric is None:
-        raise ArgumentError(f"metric= is missing. Give a column: {', '.join(columns)}.")
+        raise ArgumentError(f"metric= is missing. Pass one of the columns: {', '.join(columns)}.")
     for name in (*names, metric):
         if name not in columns:
-            raise ArgumentError(f"There is no column {name!r}. The columns are: {', '.join(columns)}.")
+            raise ArgumentError(f"The rows have no column {name!r}. Choose one of: {', '.join(columns)}.")
 
     def level(value: Any) -> Any:
         value = unwrap(value)
@@ -173,7 +173,7 @@ def _from_values(names: tuple[str, ...], metric: Metric, values: Iterable[tuple[
     for levels, value in values:
         value = unwrap(value)
         if isinstance(value, bool) or not isinstance(value, (int, float, type(None))):
-            raise ArgumentError(f"The values of {name_levels(levels)!r} contain {show(value)}, which is not a number.")
+            raise ArgumentError(f"The values of {name_levels(levels)!r} contain {show(value)}. Give numbers only.")
         if value is None or not math.isfinite(value):
             missing.append(levels)
         else:
@@ -185,12 +185,12 @@ def _find_missing(missing: Sequence[Levels], metric: Metric) -> list[Finding]:
     if not missing:
         return []
     where = ", ".join(f"{missing.count(levels)} of {name_levels(levels)}" for levels in dict.fromkeys(missing))
-    message = f"Runs without a {metric.noun} are excluded: {where}."
-    return [Finding("missing-values", message, "Measure them again, or compare a metric that all runs have.")]
+    message = f"Runs that do not contain the {metric.noun} are excluded: {where}."
+    return [Finding("missing-values", message, "Measure these runs again, or compare a metric that all runs contain.")]
 
 
 def read_level(record: Record, name: str) -> Any:
-    """The level of a factor in a record; a recorded factor takes precedence over an attribute of the same name."""
+    """The level of the factor ``name`` in a record. A recorded factor takes precedence over an attribute."""
     if name in record.factors:
         return record.factors[name]
     value = READ[name](record) if name in READ else None
@@ -206,12 +206,12 @@ def _from_records(
     model: str | None,
     member: Mapping[str, str] | None,
 ) -> Runs:
-    """Runs of records, grouped by ``names``, or by ``member``: record id to group."""
+    """Runs of records, grouped by the factors ``names``, or by ``member``, which maps record IDs to groups."""
     unique = grouping.distinct(records)
     if model is not None:
         unique = [record for record in unique if getattr(record, "model", None) == model]
         if not unique:
-            raise ComparisonError(f"No record is of the model {model!r}. Leave model= out to see which there are.")
+            raise ComparisonError(f"No record has the model {model!r}. Pass another model, or leave model= out.")
     if member is None:
         _check_names(unique, names)
     levels = {r.id: (member[r.id],) if member else tuple(read_level(r, name) for name in names) for r in unique}
@@ -219,7 +219,7 @@ def _from_records(
     findings = _check_comparable(unique, names, levels)
     copies = len(records) - len({record.id for record in records})
     if copies:
-        message = f"{copies} records are copies of others. Each counts once."
+        message = f"{copies} records are copies of other records. Each record counts once."
         findings.insert(0, Finding("copies", message, "Pass each record once.", "info"))
     runs, missing = [], []
     for record in unique:
@@ -239,16 +239,16 @@ def _check_names(records: Sequence[Record], names: Sequence[str]) -> None:
     for name in names:
         if name not in READ and name not in factors:
             known = ", ".join([*READ, *(factor for factor in factors if factor not in READ)])
-            raise ArgumentError(f"No record has a factor {name!r}. The factors are: {known}.")
+            raise ArgumentError(f"No record has the factor {name!r}. Choose one of: {known}.")
         if all(read_level(record, name) == UNKNOWN for record in records):
-            raise ComparisonError(f"No record contains its {name}. Group by something else.")
+            raise ComparisonError(f"The {name} is unknown in all records. Group by another factor.")
 
 
 def _check_comparable(records: Sequence[Record], names: Sequence[str], levels: Mapping[str, Levels]) -> list[Finding]:
-    """Raise an error where one group trained different things; find other settings that differ."""
+    """Raise an error if the records of a group trained different tasks; return findings about other differences."""
     kinds = {record.kind for record in records}
     if len(kinds) > 1 and "kind" not in names:
-        raise ComparisonError(f"The records are of different kinds ({', '.join(sorted(kinds))}). Choose one kind.")
+        raise ComparisonError(f"The records are of different kinds ({', '.join(sorted(kinds))}). Pass only one kind.")
     profiles = [record for record in records if isinstance(record, Profile)]
     parts: dict[Levels, list[Profile]] = {}
     for profile in profiles:
@@ -263,7 +263,7 @@ def _check_comparable(records: Sequence[Record], names: Sequence[str], levels: M
 
 
 def _find_other_settings(parts: Mapping[Levels, Sequence[Profile]], names: Sequence[str]) -> list[Finding]:
-    """Settings other than ``names`` that differ inside groups, or between them."""
+    """Findings about settings other than ``names`` that differ inside groups or between groups."""
     values_of: dict[str, dict[Levels, set[Any]]] = {}
     for levels, some in parts.items():
         for identity in map(grouping.identify, some):
@@ -278,10 +278,10 @@ def _find_other_settings(parts: Mapping[Levels, Sequence[Profile]], names: Seque
     )
     found = []
     if inside:
-        message = f"Runs of one group differ in {', '.join(inside)}, which adds to their spread."
-        found.append(Finding("mixed-settings", message, "Group by these too, or use vmselect.effects."))
+        message = f"Runs of the same group differ in {', '.join(inside)}, which increases their spread."
+        found.append(Finding("mixed-settings", message, "Group by these factors too, or use vmselect.effects."))
     if between:
         message = f"The groups also differ in {', '.join(between)}, which may explain a difference."
-        remedy = "Measure all groups alike, or group by these too."
+        remedy = "Measure all groups with the same settings, or group by these factors too."
         found.append(Finding("confounded", message, remedy, "warning" if "batch_size" in between else "info"))
     return found

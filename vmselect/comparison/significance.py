@@ -1,8 +1,8 @@
 """Statistics of groups of independent values: summaries, ratios with intervals, and tests.
 
-The tests are scipy's: Kruskal-Wallis over all groups, Mann-Whitney for each pair. Both ask whether the values of one
-group are larger than those of another more often than by chance. They assume no distribution, so that one slow run
-does not decide.
+The tests are scipy's: Kruskal-Wallis over all groups, Mann-Whitney for each pair. Both test whether the values of one
+group are larger than those of another more often than by chance. They assume no distribution, so that a single slow run
+does not dominate.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ENOUGH_FOR_APPROXIMATION = 5
 
 @dataclass(frozen=True)
 class Summary:
-    """Count, mean, standard deviation (None for one value), median and quartiles."""
+    """Count, mean, standard deviation (None for one value), median and quartiles of a group."""
 
     count: int
     mean: float
@@ -52,7 +52,7 @@ class Summary:
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Summarize finite values."""
+    """Compute the :class:`Summary` of finite ``values``."""
     data = np.asarray(values, dtype=float)
     sd = float(data.std(ddof=1)) if len(data) > 1 else None
     return Summary(len(data), math.fsum(data) / len(data), sd, *np.quantile(data, [0, 0.25, 0.5, 0.75, 1]).tolist())
@@ -61,11 +61,11 @@ def summarize(values: Sequence[float]) -> Summary:
 def ratio_of_means(
     values: Sequence[float], base: Sequence[float], *, confidence: float = 0.95, resamples: int = RESAMPLES
 ) -> Interval[float]:
-    """The mean of ``values`` over that of ``base``, with a bootstrap interval (nan where there are too few values).
+    """The mean of ``values`` divided by the mean of ``base``, with a bootstrap interval (nan for too few values).
 
-    It is the expanded percentile interval: a bootstrap of few values is too narrow, because resamples vary less than
-    samples do, so its level is raised to that of Student's t for the smaller group (Hesterberg 2015). The random seed
-    is fixed. Negative values have no ratio.
+    A percentile interval of few values is too narrow, because resamples vary less than samples do. Its level is
+    therefore raised to match Student's t for the smaller group: the expanded percentile interval (Hesterberg 2015). The
+    random seed is fixed. The ratio of negative values is nan.
     """
     one, other = np.asarray(values, dtype=float), np.asarray(base, dtype=float)
     below = float(other.mean())
@@ -104,11 +104,11 @@ def _expanded(confidence: float, count: int) -> float:
 
 @dataclass(frozen=True)
 class GroupTest:
-    """Whether any group differs from the others.
+    """The result of a test whether any group differs from the others.
 
-    ``p_value`` is that of Kruskal-Wallis by the chi-square approximation, which is too low for few values: three
-    against three values that do not overlap give 0.0495 instead of 0.1. ``exact_p_value`` therefore counts arrangements
-    where that is feasible, and decides. Where no outcome could be significant, both are None, and ``reason`` explains.
+    ``p_value`` is the chi-square approximation of Kruskal-Wallis, which is too low for few values: three against three
+    values that do not overlap give 0.0495 instead of 0.1. ``exact_p_value`` is computed by permutation where this is
+    feasible, and then decides. If no outcome could be significant, both are None, and ``reason`` explains why.
     """
 
     name: str
@@ -121,12 +121,12 @@ class GroupTest:
 
     @property
     def deciding_p_value(self) -> float | None:
-        """The exact p value where there is one, else the approximate one."""
+        """The exact p value if it was computed, else the approximate p value."""
         return self.p_value if self.exact_p_value is None else self.exact_p_value
 
     @property
     def significant(self) -> bool:
-        """Whether the groups differ at the level ``alpha``."""
+        """Whether the groups differ at the significance level ``alpha``."""
         decided = self.deciding_p_value
         return decided is not None and decided < self.alpha
 
@@ -142,7 +142,7 @@ class GroupTest:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two groups: Mann-Whitney's U of the first, its p value (also corrected for the number of pairs), effect size."""
+    """The Mann-Whitney test of two groups: U of the first group, p value, Holm-adjusted p value, and effect size."""
 
     first: str
     second: str
@@ -154,7 +154,7 @@ class Pair:
 
 
 def compare_groups(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: float) -> GroupTest:
-    """Kruskal-Wallis over groups of independent finite values."""
+    """Test groups of independent finite values with Kruskal-Wallis."""
     name = "Kruskal-Wallis"
     reason = too_few(groups, unit=unit, alpha=alpha)
     if reason:
@@ -172,7 +172,7 @@ def compare_groups(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: f
 def compare_pairs(
     groups: Mapping[str, Sequence[float]], *, unit: str, alpha: float, testable: bool = True
 ) -> list[Pair]:
-    """Every pair of groups, with Holm's correction over all pairs that could be tested."""
+    """Test every pair of groups, with Holm's correction for all pairs that could be tested."""
     rows: list[Pair] = []
     for first, second in itertools.combinations(groups, 2):
         a, b = groups[first], groups[second]
@@ -185,7 +185,7 @@ def compare_pairs(
 
 
 def too_few(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: float) -> str | None:
-    """Why these groups are too small for a test, or None: even without overlap they could not be significant.
+    """The reason why groups are too small to be significantly different even without overlap, or None if not.
 
     >>> too_few({"a": [1, 2, 3.0], "b": [4, 5, 6.0]}, unit="runs", alpha=0.05)
     'with 3 and 3 runs, groups without overlap occur by chance in 10 % of cases'
@@ -204,12 +204,12 @@ def too_few(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: float) -
 
 
 def arrangements(sizes: Sequence[int]) -> int:
-    """Number of ways to assign the values to groups of these sizes."""
+    """Number of ways to assign values to groups of these ``sizes``."""
     return math.factorial(sum(sizes)) // math.prod(map(math.factorial, sizes))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction of p values for the number of tests.
+    """Adjust p values for the number of tests by Holm's method.
 
     >>> [round(p, 4) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
@@ -224,7 +224,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def cliffs_delta(first: Sequence[float], second: Sequence[float]) -> float:
-    """Share of pairs in which the value of ``first`` is larger, minus the share in which it is smaller.
+    """Share of pairs of values in which the value of ``first`` is larger, minus the share in which it is smaller.
 
     >>> cliffs_delta([1, 2], [3, 4]), cliffs_delta([1, 2], [1, 2])
     (-1.0, 0.0)
@@ -237,7 +237,7 @@ def cliffs_delta(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def format_p(p_value: float) -> str:
-    """A p value as text.
+    """Format a p value.
 
     >>> format_p(0.03124), format_p(1e-9)
     ('p = 0.031', 'p < 0.001')
@@ -246,7 +246,7 @@ def format_p(p_value: float) -> str:
 
 
 def _pair_method(a: Sequence[float], b: Sequence[float]) -> Any:
-    """Exact without ties; with ties all arrangements where they are few; else the normal approximation."""
+    """The method for scipy: exact without ties, all permutations if they are few, else the normal approximation."""
     from scipy.stats import PermutationMethod
 
     together = [*a, *b]
@@ -259,7 +259,7 @@ def _pair_method(a: Sequence[float], b: Sequence[float]) -> Any:
 
 @lru_cache(maxsize=64)
 def _mann_whitney(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, float]:
-    """U and its p value; cached, because the test over two groups needs the same as their pair."""
+    """Mann-Whitney's U and its p value. Cached, because a test of two groups and of their pair compute the same."""
     from scipy.stats import mannwhitneyu
 
     found = mannwhitneyu(a, b, method=_pair_method(a, b))
@@ -267,7 +267,7 @@ def _mann_whitney(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, fl
 
 
 def _exact(samples: Sequence[Floats]) -> float | None:
-    """The share of arrangements with at least this H, or None where the approximation is safe."""
+    """The exact p value by permutation, or None if the groups are large enough for the approximation."""
     sizes = [len(sample) for sample in samples]
     if len(samples) == 2:
         one, other = (tuple(sample.tolist()) for sample in samples)
@@ -280,7 +280,7 @@ def _exact(samples: Sequence[Floats]) -> float | None:
     parts = np.split(ranks, np.cumsum(sizes)[:-1])
 
     def between(*groups: Floats, axis: int = -1) -> Floats:
-        """The part of H that depends on the arrangement."""
+        """The part of the Kruskal-Wallis statistic H that depends on the permutation."""
         return np.asarray(sum(group.sum(axis=axis) ** 2 / group.shape[axis] for group in groups))
 
     few = arrangements(sizes) <= MAX_ARRANGEMENTS

@@ -1,4 +1,4 @@
-"""Speed-up of several workers over one, their efficiency, and the cost.
+"""Speed-up, efficiency and cost of training with several workers compared with one worker.
 
 Speed-ups are ratios of predicted totals, so that start-up, validation and epoch boundaries count as in a real training.
 The interval of a ratio is derived from the intervals of its two times by the MOVER method (Zou and Donner 2008) on the
@@ -30,11 +30,12 @@ SAME_BATCH, SAME_SHARE = "same batch", "same batch per worker"
 
 @dataclass(frozen=True)
 class Speedup:
-    """A setup with several workers compared with the same setup with one.
+    """Comparison of a setup with several workers with the same setup with one worker.
 
-    The one worker has the ``same batch`` in total or the ``same batch per worker`` (``base``). The ``unit`` of
-    ``nodes`` is the worker, or the machine where several workers share one and none was measured alone. ``efficiency``
-    is the speed-up per unit. ``cost_ratio`` is the cost relative to one unit; a shared machine is paid once.
+    ``base`` states whether the single worker has the ``same batch`` in total or the ``same batch per worker``.
+    ``nodes`` counts workers, or machines (``unit``) if several workers share a machine and none was measured alone.
+    ``efficiency`` is the speed-up per unit. ``cost_ratio`` is the cost relative to one unit; a shared machine is paid
+    once.
     """
 
     setup: str
@@ -76,16 +77,16 @@ class Scaling:
 
     @property
     def verdict(self) -> str:
-        """A sentence for every row."""
+        """The speed-ups as text, one sentence per row."""
         return "\n".join(f"{row}." for row in self.rows)
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """A row per setup and number of nodes."""
+        """The speed-ups as a table: a row per setup and number of nodes."""
         return pd.DataFrame([asdict(row) for row in self.rows], columns=[field.name for field in fields(Speedup)])
 
     def payload(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """All speed-ups as values that JSON can contain."""
         return {
             "epochs": self.epochs,
             "confidence": self.confidence,
@@ -97,7 +98,7 @@ class Scaling:
         }
 
     def to_json(self, indent: int | None = None) -> str:
-        """The payload as text."""
+        """The payload as JSON text."""
         return json.dumps(self.payload(), indent=check_indent(indent), allow_nan=False)
 
     def __str__(self) -> str:
@@ -107,8 +108,8 @@ class Scaling:
 def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
     """Speed-up, efficiency and cost of training ``epochs`` epochs with several workers instead of one.
 
-    ``records`` are profiles of trainings with one worker and with several. Other varied factors define setups, each of
-    which is compared with itself. ``model`` selects the records of one model.
+    ``records`` are profiles of trainings with one worker and with several. Setups (instance type, batch size and other
+    factors) are compared separately. ``model`` selects the records of one model.
 
     >>> import vmselect as vs
     >>> def probed(nodes, seconds):
@@ -124,26 +125,26 @@ def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | 
     wanted = maybe(check_name, "model", model)
     profiles = [one for one in read_records(records, Profile) if wanted is None or one.model == wanted]
     if not profiles:
-        raise ComparisonError(f"No record is of the model {wanted}. Leave model out to take all.")
+        raise ComparisonError(f"No record has the model {wanted}. Leave model= out to use all records.")
     findings = list(check_comparable(profiles, error=ComparisonError))
     times: dict[Identity, tuple[RuntimeEstimate, int]] = {}
     for identity, group in group_repetitions(profiles).items():
         try:
             times[identity] = estimate(group, epochs=epochs, confidence=confidence), len(group)
         except EstimateError as cannot:
-            findings.append(Finding("not-estimated", f"One setup is excluded: {cannot}", "Probe it again."))
+            findings.append(Finding("not-estimated", f"A setup is excluded: {cannot}", "Probe this setup again."))
     rows = compare_workers(times)
     if not rows:
         counts = ", ".join(str(count) for count in sorted({identity.workers for identity in times})) or "none"
         raise ComparisonError(
-            f"No setup was measured both with one worker and with several; the numbers of workers are: {counts}. Probe "
-            "the same setup with one worker, too."
+            f"No setup was measured both with one worker and with several (numbers of workers: {counts}). Probe "
+            "the same setup with one worker too."
         )
     return Scaling(tuple(rows), epochs, confidence, warnings_first([*findings, *_find_warnings(rows, times)]))
 
 
 def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> list[Speedup]:
-    """Each setup with several workers compared with one worker, or else several machines compared with one."""
+    """Compare each setup with several workers with one worker, or several machines with one machine."""
     rows = []
     for identity, (estimated, runs) in times.items():
         size, nodes = identity.batch_size, identity.nodes
@@ -174,7 +175,7 @@ def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> li
 
 
 def _ratio(one: RuntimeEstimate, several: RuntimeEstimate) -> Interval[float]:
-    """The first time over the second, with its interval."""
+    """The time of ``one`` divided by the time of ``several``, with its interval."""
     value = one.seconds / several.seconds
     down = math.hypot(_logs(one.seconds, one.low), _logs(several.high, several.seconds))
     up = math.hypot(_logs(one.high, one.seconds), _logs(several.seconds, several.low))
@@ -197,14 +198,14 @@ def _find_warnings(rows: Sequence[Speedup], times: Mapping[Identity, tuple[Runti
         if row.efficiency_low > 1:
             yield Finding(
                 "more-than-linear",
-                f"{several} are {row.speedup:.2f} times as fast as one, more than their number.",
-                "Check whether the single one was short of memory, busy, or had more data.",
+                f"{several} are {row.speedup:.2f} times as fast as one, which is more than linear.",
+                f"Check whether the single {row.unit} lacked memory, was shared, or processed more data.",
             )
         if row.base == SAME_SHARE:
             yield Finding(
                 "batch-grows",
-                f"{several} with the same batch per worker make fewer, larger steps than one.",
-                "Larger batches may need more epochs: use vmselect.select with a convergence study.",
+                f"{several} with the same batch per worker train with fewer steps and a larger total batch.",
+                "A larger batch may need more epochs. Use vmselect.select with a convergence study.",
                 severity="info",
             )
     done = {(row.setup, row.nodes) for row in rows}
@@ -216,6 +217,6 @@ def _find_warnings(rows: Sequence[Speedup], times: Mapping[Identity, tuple[Runti
     if alone:
         yield Finding(
             "no-single-worker",
-            f"No speed-up without a measurement of one worker: {'; '.join(sorted(alone))}.",
+            f"The speed-up is unknown because one worker was not measured: {'; '.join(sorted(alone))}.",
             "Probe the same setup with one worker.",
         )

@@ -174,7 +174,7 @@ def describe_machine(info: dict[str, Any]) -> Row:
 
 
 def _spot_prices(ec2: Any) -> dict[str, Any]:
-    """The current spot price of each instance type in the cheapest zone of ``region``."""
+    """The current spot price of each instance type in the cheapest zone of the client's region."""
     newest: dict[tuple[str, str], Any] = {}
     history = _pages(
         ec2.describe_spot_price_history, "SpotPriceHistory",

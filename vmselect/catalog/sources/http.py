@@ -112,7 +112,7 @@ class JsonClient:
         except (requests.Timeout, ReadTimeoutError):
             raise _RetryableError("did not respond in time") from None
         except (requests.ConnectionError, HTTPError):
-            raise _RetryableError("closed the connection") from None
+            raise _RetryableError("could not be reached or closed the connection") from None
         except (requests.RequestException, ValueError, TypeError):  # an invalid address or header
             raise RefreshError(f"{_place(url)} cannot be requested. Check the characters of the API key.") from None
 
