@@ -1,4 +1,4 @@
-"""A callback for ``model.fit`` of Keras that records after how many epochs a training stabilizes."""
+"""A callback for Keras ``model.fit`` that records after how many epochs a training converges."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from vmselect.records.training import MAX_EPOCHS
 from vmselect.records.usage import Usage
 
 SAVE_EVERY_SECONDS = 2.0
-"""How often at most a running training is saved, so that an interrupted one is not lost."""
+"""Minimum time between two savings of a running training, whose record survives an interruption."""
 
 
 class ConvergenceProbe(PlainCallback):
-    """Record after how many epochs the monitored metric stabilizes, without changing the training.
+    """Callback that records after how many epochs the monitored metric converges, without changing the training.
 
-    This is the epoch at which ``keras.callbacks.EarlyStopping`` with the same arguments would have stopped: the probe
-    calls that callback. With ``stop=True`` it really stops the training (and, with ``restore_best_weights=True``,
-    restores the best weights). Every training adds its run to ``path``, which is a file or a folder.
+    This is the epoch after which ``keras.callbacks.EarlyStopping`` with the same arguments would have stopped: the
+    probe calls this callback. With ``stop=True`` the training is stopped at this epoch (and, with
+    ``restore_best_weights=True``, its best weights are restored). Every training adds a run to the file or folder
+    ``path``.
 
     ::
 
@@ -74,7 +75,10 @@ class ConvergenceProbe(PlainCallback):
         self.stop = check_flag("stop", stop)
         self.restore_best_weights = check_flag("restore_best_weights", restore_best_weights)
         if self.restore_best_weights and not self.stop:
-            raise ArgumentError("restore_best_weights=True changes the training. Pass stop=True too.")
+            raise ArgumentError(
+                "restore_best_weights=True replaces the final weights of the model, but stop=False only records the "
+                "training. Pass stop=True too, or omit restore_best_weights."
+            )
         self.instance_type = maybe(check_name, "instance_type", instance_type)
         self.factors = check_factors("factors", factors)
         self.sample, _ = check_sample(sample, None)
@@ -84,7 +88,7 @@ class ConvergenceProbe(PlainCallback):
 
     @property
     def run(self) -> ConvergenceRun | None:
-        """The record of the last or running training; None before the metric was first logged."""
+        """Record of the last or running training; None before the monitored metric was first logged."""
         watch = self._watch
         if watch.direction is None or watch.batch_size is None:
             return None
@@ -113,18 +117,18 @@ class ConvergenceProbe(PlainCallback):
 
     @property
     def epochs_to_stabilise(self) -> int:
-        """Epochs after which early stopping would have ended the last training, else all that were run."""
+        """Number of epochs after which early stopping would have ended the last training, or else of all its epochs."""
         if not self._watch.epochs_run:
             raise ProbeError("Nothing has been recorded yet. Train with model.fit(..., callbacks=[probe]) first.")
         return self._watch.stabilised_after or self._watch.epochs_run
 
     @property
     def stabilised(self) -> bool:
-        """Whether early stopping would have ended the last training."""
+        """Whether the last training converged: early stopping would have ended it."""
         return self._watch.stabilised_after is not None
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Set up for a new training."""
+        """Start recording a training. Called by Keras."""
         import keras
 
         self._watch.observation.end()  # an earlier training whose end was not reported
@@ -132,7 +136,7 @@ class ConvergenceProbe(PlainCallback):
         factors = read_factors(self.factors)
         if target is not None:
             check_writable(target)
-            _runs_in(target)  # reject a file that is no study before the training
+            _runs_in(target)  # before the training, reject a file that is not a convergence study
         self.saved_to = None
         frame = sys._getframe(1)
         facts = keras_fit.read_fit(frame)
@@ -160,19 +164,19 @@ class ConvergenceProbe(PlainCallback):
         self._watch.observation.start(watch_call(frame))
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Steps begin."""
+        """Record that the steps of an epoch begin. Called by Keras."""
         self._watch.observation.enter("steady_steps" if self._watch.epochs_run else "first_step")
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """A validation begins."""
+        """Record that a validation begins. Called by Keras."""
         self._watch.observation.enter("validation")
 
     def on_test_end(self, logs: Logs = None) -> None:
-        """A validation has ended."""
+        """Record that a validation has ended. Called by Keras."""
         self._watch.observation.enter("boundary")
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Infer the batch size from the first step if it is unknown."""
+        """Infer the batch size from the first step if it is unknown. Called by Keras."""
         watch = self._watch
         watch.observation.enter("steady_steps")
         if watch.batch_size is None and not watch.epochs_run and not watch.facts.threaded:
@@ -181,12 +185,12 @@ class ConvergenceProbe(PlainCallback):
                 watch.batch_size = max(1, examples // (batch + 1))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Evaluate the monitored metric, if this epoch has it."""
+        """Apply the stopping rule to the monitored metric, if it was logged in this epoch. Called by Keras."""
         logs, watch = logs or {}, self._watch
         watch.observation.enter("boundary")
         if watch.batch_size is None:
             raise ProbeError(
-                "The batch size cannot be inferred from this data. Pass it: ConvergenceProbe(batch_size=...)."
+                "The batch size cannot be inferred from the data. Pass it with ConvergenceProbe(batch_size=...)."
             )
         if not watch.epochs_run:
             watch.initial_epoch = epoch
@@ -203,13 +207,13 @@ class ConvergenceProbe(PlainCallback):
             if value is not None:
                 self._apply_rule(epoch, logs)
         if watch.stabilised_after == epoch + 1 or watch.fit_seconds >= watch.next_save:
-            # Saving may succeed later, so a failure does not end the training. The first one does: the file may contain
-            # another study.
+            # Saving may succeed later, so a failure does not end the training, except at the first saving: the file may
+            # contain another study.
             with suppress(ProfileError) if self.saved_to else nullcontext():
                 self._save()
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Close the record and save it."""
+        """End the record of the training and save it. Called by Keras."""
         watch = self._watch
         if watch.early_stopping is None:
             return
@@ -227,14 +231,14 @@ class ConvergenceProbe(PlainCallback):
             if early_stopping.monitor_op is not None:
                 raise
             raise ProbeError(
-                f"Keras does not know whether {self.monitor} should rise or fall. "
+                f"Keras cannot infer whether {self.monitor} should increase or decrease. "
                 'Pass mode="max" or mode="min" to ConvergenceProbe.'
             ) from unknown
         watch.direction = "min" if bool(early_stopping.monitor_op(0.0, 1.0)) else "max"
         if 0 < early_stopping.stopped_epoch == epoch:
             watch.stabilised_after = epoch + 1
             if self.verbose:
-                sys.stdout.write(f"vmselect: {self.monitor} stabilised after {epoch + 1} epochs\n")
+                sys.stdout.write(f"vmselect: {self.monitor} converged after {epoch + 1} epochs\n")
                 sys.stdout.flush()
 
     def _check_absence(self, epoch: int, logs: Mapping[str, Any]) -> None:
@@ -245,9 +249,9 @@ class ConvergenceProbe(PlainCallback):
         may_come = self.monitor.startswith("val_") and will_validate and not validated
         if not self._watch.curve and not may_come:
             raise ProbeError(
-                f"This training logs no {self.monitor!r}, only: {', '.join(logs) or 'nothing'}. Pass one of them as "
-                "monitor=, add validation data with a validation_freq within the epochs, or put the callback that logs "
-                "the metric before the probe."
+                f"The training does not log {self.monitor!r}, but only: {', '.join(logs) or 'nothing'}. Pass a logged "
+                "metric as monitor=, pass validation data (with a validation_freq of at most the number of epochs), or "
+                "place the callback that logs the metric before the probe."
             )
 
     def _save(self) -> None:
@@ -268,7 +272,7 @@ class ConvergenceProbe(PlainCallback):
 
 @dataclass
 class _Watch:
-    """The state of one training."""
+    """State of the record of one training."""
 
     facts: keras_fit.FitFacts = field(default_factory=keras_fit.FitFacts)
     early_stopping: Any = None
@@ -295,18 +299,18 @@ class _Watch:
 
     @property
     def usage(self) -> Usage | None:
-        """Utilization of the machine until now."""
+        """Machine usage until now, or None if it was not sampled."""
         seen = self.observation.usage
         return self.kept_usage if seen is None else seen.summed_up()
 
     def without_training(self) -> _Watch:
-        """The same without references to the training itself."""
+        """Copy without references to objects of the training."""
         facts, observation = keras_fit.FitFacts(), Observation(None)
         return replace(self, facts=facts, observation=observation, early_stopping=None, kept_usage=self.usage)
 
 
 class _Unstoppable:
-    """Replaces the model for early stopping, which then does not stop the training."""
+    """Stand-in for the model that early stopping can stop without stopping the training."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -314,17 +318,17 @@ class _Unstoppable:
 
     @property
     def metrics(self) -> Any:
-        """The metrics of the model, which define whether each should rise or fall."""
+        """Metrics of the model, which define whether each should increase or decrease."""
         return self._model.metrics
 
 
 def _runs_in(path: Path) -> tuple[ConvergenceRun, ...]:
-    """The runs that a file already contains."""
+    """Runs that the file ``path`` already contains; none if it does not exist."""
     return ConvergenceStudy.load(path).runs if path.is_file() else ()
 
 
 def _as_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
-    """The logged values that are single numbers."""
+    """Logged values that are single numbers, by name."""
     found = {}
     for name, value in logs.items():
         with suppress(TypeError, ValueError):

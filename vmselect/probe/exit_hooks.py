@@ -1,9 +1,10 @@
-"""Detect the end of a training that Keras does not report, such as an exception or SIGTERM.
+"""Detection of the end of a training that Keras does not report, such as an exception or SIGTERM.
 
-Keras calls no hook when ``fit`` raises. A watch detects the end in three ways:
+Keras calls no callback when ``fit`` raises. An :class:`EndWatch` detects the end in three ways:
 
-* it wraps the step functions, and receives their exceptions at once;
-* the list of callbacks lives as long as ``fit``: the training ends when it is deleted, or when the interpreter exits;
+* it wraps the step functions, and so receives their exceptions;
+* Keras' callback list lives as long as ``fit``: the training has ended when the list is deleted or the interpreter
+  exits;
 * it handles SIGTERM, which by default ends a process at once.
 """
 
@@ -22,14 +23,14 @@ from typing import Any, Literal
 
 EndOutcome = Literal["interrupted", "out_of_memory"]
 OnEnd = Callable[[BaseException | None, str | None], None]
-"""Takes the exception that ended the training, or else a text about its end."""
+"""Function of the exception that ended the training, or else of a text that describes its end."""
 
 _MEMORY_ERRORS = {"ResourceExhaustedError", "OutOfMemoryError"}
 _MEMORY_MESSAGE = re.compile("resource_exhausted|oom when allocating|out of memory|can('t|not) allocate memory", re.I)
 
 
 class EndWatch:
-    """Calls ``on_end`` once when a training ends and no hook is called; :meth:`stop` ends the watch.
+    """Calls ``on_end`` once if a training ends without being reported; :meth:`stop` ends the watch.
 
     ``anchor`` is an object that lives as long as the training.
     """
@@ -44,7 +45,7 @@ class EndWatch:
         self._watch_signal()
 
     def guard(self, owner: Any, name: str) -> None:
-        """Detect the exceptions of this function of ``owner`` from now on."""
+        """Detect the exceptions of the function ``name`` of ``owner`` from now on."""
         function = vars(owner).get(name)
         if function is None or any(name == guard[1] for guard in self._guards):
             return
@@ -53,7 +54,7 @@ class EndWatch:
             try:
                 return function(*arguments, **options)
             except BaseException as error:
-                # These two are how Keras' loops over data end.
+                # Keras' loops over data end with one of these two exceptions.
                 if not isinstance(error, StopIteration) and type(error).__name__ != "OutOfRangeError":
                     self._end(error, None)
                 raise
@@ -62,7 +63,7 @@ class EndWatch:
         setattr(owner, name, guarded)
 
     def release(self, name: str | None = None) -> None:
-        """Restore the guarded function ``name``, or all."""
+        """Restore the guarded function ``name``, or all guarded functions."""
         for guard in [guard for guard in self._guards if name in (None, guard[1])]:
             self._guards.remove(guard)
             reference, guarded_name, before, guarded = guard
@@ -71,7 +72,7 @@ class EndWatch:
                 setattr(owner, guarded_name, before)
 
     def stop(self) -> None:
-        """The training has ended normally, or its end was reported."""
+        """End the watch, after the training has ended normally or its end was reported."""
         self._over = True
         self.release()
         self._finalizer.detach()
@@ -89,11 +90,11 @@ class EndWatch:
             self._end(sys.exc_info()[1] or getattr(sys, "last_value", None), None)
 
     def _watch_signal(self) -> None:
-        # A handler of the user raises or exits, which the other ways detect.
+        # If the user has set a handler, it raises or exits, which is detected in the other two ways.
         if threading.current_thread() is not threading.main_thread():
             return
         handler = signal.getsignal(signal.SIGTERM)
-        # A watch that was stopped in another thread could not restore the signal.
+        # A watch that was stopped in another thread could not restore the signal handler.
         left = getattr(handler, "__self__", None)
         if handler == signal.SIG_DFL or (isinstance(left, EndWatch) and left._over):
             signal.signal(signal.SIGTERM, self._on_signal)
@@ -108,10 +109,10 @@ class EndWatch:
 
 
 def release_data_before_exit() -> None:
-    """End TensorFlow's prefetching thread before the interpreter exits.
+    """Make TensorFlow's prefetching thread end before the interpreter exits.
 
-    The thread reads a Python data set ahead, even after its epoch was cut short. If it still runs at exit, the thread
-    and the interpreter wait for each other forever. A garbage collection before exit ends the iterator and the thread.
+    The thread prefetches from a Python dataset, even after its epoch was cut short. If it still runs at exit, thread
+    and interpreter wait for each other forever. A garbage collection before exit ends the iterator and the thread.
     """
     if "tensorflow" in sys.modules:
         atexit.unregister(gc.collect)  # once is enough for any number of trainings
@@ -119,7 +120,7 @@ def release_data_before_exit() -> None:
 
 
 def classify(error: BaseException | None, detail: str | None = None) -> tuple[EndOutcome, str | None]:
-    """The outcome of a training that ended with ``error``, and one line about it."""
+    """Outcome of a training that ended with ``error`` or for the reason ``detail``, and one line that describes it."""
     if error is None:
         return "interrupted", detail
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -130,7 +131,7 @@ def classify(error: BaseException | None, detail: str | None = None) -> tuple[En
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether ``error``, or what it was raised from, reports that host or device memory ran out."""
+    """Whether ``error``, or the exception that caused it, reports that host or device memory ran out."""
     if isinstance(error, MemoryError) or type(error).__name__ in _MEMORY_ERRORS:
         return True
     # XLA and torch raise plain runtime errors; only the message identifies them.

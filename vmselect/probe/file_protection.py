@@ -1,7 +1,7 @@
-"""Redirect the files of a training that is cut short to scratch folders.
+"""Redirection of the files of a training that is cut short to scratch folders.
 
-A probed training saves its state after a few steps, which must not replace a file of the user. Saving to a scratch
-folder still measures its time, and a script that loads the file again gets what it has saved.
+A probed training saves its state after a few steps, which must not replace a file of the user. With a scratch folder,
+the time of saving is still measured, and a script can load the file that it has saved.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from vmselect.records.training import Saving
 
 MARK = ".vmselect-scratch-"
-"""The prefix of the name of every scratch folder."""
+"""Prefix of the names of all scratch folders."""
 
 
 class Function(NamedTuple):
-    """A function with a path as argument: its module, class and name, and the name of the argument."""
+    """A function that takes a path: its module, its class, its name, and the name of the path argument."""
 
     module: str
     owner: str | None
@@ -58,7 +58,7 @@ LOADING = (
 
 
 def make_scratch_folder(near: Path) -> Path:
-    """A new folder on the disk of ``near``, so that the time of saving is that of the same disk."""
+    """Create a scratch folder on the same disk as ``near``, so that saving takes as long as there."""
     parent = next((folder for folder in near.absolute().parents if folder.is_dir()), None)
     usual = Path(tempfile.gettempdir())
     other_disk = parent is not None and parent.stat().st_dev != usual.stat().st_dev and os.access(parent, os.W_OK)
@@ -66,23 +66,23 @@ def make_scratch_folder(near: Path) -> Path:
 
 
 class ScratchFolders:
-    """Scratch folders that exist as long as the probed script runs."""
+    """Scratch folders of a probed script, which exist while the script runs."""
 
     def __init__(self) -> None:
         self._moved: dict[str, str] = {}
         self._folders: dict[str, Path] = {}
         self._given: list[Path] = []
         self.redirected: dict[str, None] = {}
-        """The paths that calls of the script were redirected from, for messages."""
+        """Original paths of redirected files, for messages."""
 
     def find(self, path: str) -> str:
-        """The current path of a requested file: in a scratch folder if it was written there."""
+        """Current path of the file ``path``: in a scratch folder if the file was redirected, else ``path``."""
         asked = _absolute(path)
         for target, elsewhere in reversed(self._moved.items()):
             if asked == target or asked.startswith(target + os.sep):
                 there = elsewhere + asked[len(target) :]
             elif Path(asked).parent == Path(target).parent:
-                # The writer inserts the number of an epoch into the name.
+                # The writer inserts the epoch number into the file name.
                 there = str(Path(elsewhere).parent / Path(asked).name)
             else:
                 continue
@@ -91,7 +91,7 @@ class ScratchFolders:
         return path
 
     def adopt(self, target: str, elsewhere: str, folder: Path) -> None:
-        """Take over the ``folder`` of a probe that has redirected ``target``: the script may still load from it."""
+        """Keep the scratch ``folder`` to which a probe redirected ``target``: the script may still load from it."""
         self._moved[_absolute(target)] = elsewhere
         self._given.append(folder)
 
@@ -102,7 +102,7 @@ class ScratchFolders:
         self._moved, self._folders, self._given = {}, {}, []
 
     def move(self, path: str) -> str:
-        """The scratch path for a file that was meant for ``path``."""
+        """Path in a scratch folder to which the file ``path`` is redirected."""
         target = _absolute(path)
         if MARK in target:
             return path
@@ -116,12 +116,12 @@ class ScratchFolders:
 
 
 current: ScratchFolders | None = None
-"""The folders of the script that this process probes, if any."""
+"""Scratch folders of the script that this process probes, or None."""
 
 
 @contextmanager
 def saved_in_scratch(after_import: Callable[[str, Callable[[Any], None]], None]) -> Iterator[ScratchFolders]:
-    """Redirect what frameworks save in this process to scratch folders, and what they load, until the block ends."""
+    """Redirect files that frameworks save in this block to scratch folders, and load them from there."""
     global current
     current = folders = ScratchFolders()
     for functions, change in ((SAVING, folders.move), (LOADING, folders.find)):
@@ -136,9 +136,9 @@ def saved_in_scratch(after_import: Callable[[str, Callable[[Any], None]], None])
 
 @contextmanager
 def note_writes(counts: Callable[[], bool], *, inside: Iterable[Path], but: Path) -> Iterator[dict[str, None]]:
-    """List the files in the folders ``inside`` that Python code opens for writing while ``counts()`` is true.
+    """Yield a growing list of the files in ``inside`` that Python code opens for writing while ``counts()`` is true.
 
-    The files are not redirected. Scratch folders and files in ``but`` are not listed.
+    These files are not redirected. Files in scratch folders and in the folder ``but`` are not listed.
     """
     written: dict[str, None] = {}
     folders, ours = tuple(_absolute(str(folder)) + os.sep for folder in inside), _absolute(str(but))
@@ -153,7 +153,7 @@ def note_writes(counts: Callable[[], bool], *, inside: Iterable[Path], but: Path
             if MARK not in path and not path.startswith(ours) and path.startswith(folders):
                 written[os.path.relpath(path)] = None
 
-    sys.addaudithook(note)  # Python removes no audit hook; this one does nothing after the block
+    sys.addaudithook(note)  # audit hooks cannot be removed; after the block this hook does nothing
     try:
         yield written
     finally:
@@ -161,9 +161,10 @@ def note_writes(counts: Callable[[], bool], *, inside: Iterable[Path], but: Path
 
 
 class Scratch:
-    """Redirects the files of ``writers``, each given with its attribute that holds the path, until :meth:`put_back`.
+    """Redirects the files of ``writers`` to scratch folders until :meth:`put_back`.
 
-    ``bind`` returns further attributes that a writer needs for another path.
+    Each writer is given with the name of its attribute that contains the path. ``bind`` returns further attributes
+    that a writer needs for a new path.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class Scratch:
         self._unset: list[tuple[Any, str]] = []
         self._away = True
         self.redirected: list[str] = []
-        """The redirected writers and paths, for messages."""
+        """Descriptions of the redirected writers and their paths, for messages."""
         try:
             for writer, attribute in writers:
                 given = vars(writer).get(attribute)
@@ -189,27 +190,27 @@ class Scratch:
             raise
 
     def put_back(self) -> None:
-        """Restore the paths of the writers, for good or until :meth:`send_away`."""
-        if not self._away:  # another object may have redirected them by now
+        """Restore the original paths of the writers, until :meth:`send_away` is called."""
+        if not self._away:  # another object may have redirected the writers in the meantime
             return
         self._away = False
         for writer, before, _ in self._paths:
             vars(writer).update(before)
 
     def send_away(self) -> None:
-        """Redirect the writers again."""
+        """Redirect the files of the writers again."""
         self._away = True
         for writer, _, moved in self._paths:
             vars(writer).update(moved)
 
     def close(self) -> None:
-        """Restore every path and remove the scratch folders."""
+        """Restore all original paths and remove the scratch folders."""
         self.put_back()
         for writer, attribute in self._unset:
             if MARK in str(vars(writer).get(attribute)):
                 vars(writer)[attribute] = None
         for target, moved, folder in self._folders:
-            if current is not None:  # the script may load what it has saved
+            if current is not None:  # the script may load the files that it has saved
                 current.adopt(target, moved, folder)
             else:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -220,7 +221,7 @@ class Scratch:
         there = str(folder / (Path(_absolute(target)).name or "files"))
         self._folders.append((target, there, folder))
         start = target.rstrip("/" + os.sep)
-        # Some writers have further paths that are derived from the first.
+        # Some writers have further attributes with paths inside this path.
         moved: dict[str, Any] = {
             name: _alike(there + path[len(start) :], value)
             for name, value in vars(writer).items()
@@ -234,11 +235,11 @@ class Scratch:
 
 def _wrap(function: Function, change: Callable[[str], str], module: Any) -> None:
     owner = module if function.owner is None else getattr(module, function.owner, None)
-    # Of a classmethod, the underlying function is replaced.
+    # The function inside a classmethod is replaced.
     found = vars(owner).get(function.name) if owner is not None else None
     bare = found.__func__ if isinstance(found, classmethod) else found
     if not callable(bare) or function.argument not in inspect.signature(bare).parameters:
-        return  # a release of the framework without this argument
+        return  # a version of the framework without this argument
     parameters = inspect.signature(bare)
 
     @functools.wraps(bare)
@@ -257,13 +258,13 @@ def _wrap(function: Function, change: Callable[[str], str], module: Any) -> None
 
 
 def _read_path(value: Any) -> str | None:
-    """A path as text; None for any other value."""
+    """``value`` as text if it is a path, else None."""
     path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     return path if isinstance(path, str) else None
 
 
 def _alike(path: str, given: Any) -> str | Path:
-    """``path`` as a Path if ``given`` is one."""
+    """``path``, converted to a Path if ``given`` is a Path."""
     return Path(path) if isinstance(given, Path) else path
 
 
@@ -279,24 +280,24 @@ WRITERS = {
     "OrbaxCheckpoint": "directory",
     "SaveBestEpoch": "filepath",
 }
-"""Callbacks of Keras and keras-tuner that write, and the attribute with the path. Includes their subclasses."""
+"""Maps callback classes of Keras and keras-tuner that write files, including subclasses, to their path attribute."""
 
 _SAVES = tuple(WRITERS[name] for name in ("ModelCheckpoint", "BackupAndRestore", "OrbaxCheckpoint"))
 
 
 def find_writers(callbacks: Iterable[Any]) -> list[tuple[Any, str]]:
-    """The callbacks that write, each with the attribute of the path."""
+    """The ``callbacks`` that write files, each with the name of its path attribute."""
     return [(callback, attribute) for callback in callbacks if (attribute := _where_written(callback))]
 
 
 def describe_saving(callbacks: Iterable[Any]) -> tuple[Saving | None, int | None]:
-    """When Keras' callbacks save the model, and after how many batches if they do so within epochs.
+    """When Keras' callbacks save the model, and every how many batches if they save within epochs.
 
-    A subclass does not count as saving after each epoch, because it may do anything.
+    A subclass of these callbacks does not count as saving after each epoch, because its behavior is unknown.
     """
     saving = [one for one in callbacks if _where_written(one) in _SAVES]
     frequencies = [getattr(one, "save_freq", None) for one in saving]
-    # With False Keras saves before a preemption only.
+    # With save_freq=False, Keras saves only before a preemption.
     by_batches = [freq for freq in frequencies if isinstance(freq, int) and freq > 0]
     after_epochs = [one for one, freq in zip(saving, frequencies, strict=True) if freq == "epoch"]
     freq = min(by_batches, default=None)
@@ -308,9 +309,10 @@ def describe_saving(callbacks: Iterable[Any]) -> tuple[Saving | None, int | None
 
 
 def take_back(callbacks: Iterable[Any]) -> list[Any]:
-    """Remove the file that a TensorBoard before the probe has just opened in ``set_model``.
+    """Remove the event file that a TensorBoard callback before the probe has just opened in ``set_model``.
 
-    Returns the callbacks that must open it again. The file is the newest with this process in its name.
+    Returns the callbacks that must open a file again. The event file is the newest whose name contains the ID of this
+    process.
     """
     begun = []
     for callback in callbacks:
@@ -332,7 +334,7 @@ def take_back(callbacks: Iterable[Any]) -> list[Any]:
 
 
 def bind_elsewhere(callback: Any, folder: str) -> dict[str, Any]:
-    """The attributes that bind a callback to ``folder``, for one that was bound to its own when it was created."""
+    """Attributes that make ``callback`` write to ``folder``, if changing its path attribute is not enough."""
     base = _find_base(callback)
     if base is None or base.__name__ != "OrbaxCheckpoint":
         return {}
@@ -345,7 +347,7 @@ def _where_written(callback: Any) -> str | None:
 
 
 def _find_base(callback: Any) -> Any:
-    """The class among the bases of a callback that writes files; None if there is none."""
+    """Base class of ``callback`` in ``WRITERS``, which writes files; None if there is none."""
     return next((base for base in type(callback).__mro__ if _is_known(base)), None)
 
 

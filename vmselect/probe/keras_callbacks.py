@@ -1,7 +1,7 @@
-"""Callbacks for ``model.fit`` of Keras: :class:`IterationProbe` times steps, :class:`EpochProbe` times whole epochs.
+"""Callbacks for Keras ``model.fit``: :class:`IterationProbe` times steps, :class:`EpochProbe` times whole epochs.
 
-Keras accepts any object with the methods of a callback. So a probe imports no Keras, and can be created, copied and
-pickled where Keras is not installed.
+Keras accepts any object with the methods of a callback. Therefore a probe does not import Keras, and can be created,
+copied and pickled where Keras is not installed.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ from vmselect.probe.timer import StepTimer
 Logs = Mapping[str, Any] | None
 
 THREADED = (
-    "Keras would call this probe from worker threads, which makes step times meaningless. "
+    "Keras would call this probe from worker threads, where it cannot measure step times. "
     "Pass the probe in a list: model.fit(..., callbacks=[probe])."
 )
 
 EVENTS = ("train", "epoch", "train_batch", "test", "test_batch")
 HOOKS = ("set_params", *(f"on_{what}_{when}" for what in EVENTS for when in ("begin", "end")))
-"""The methods by which a callback list calls its callbacks during a training, after ``set_model``."""
+"""Methods of a Keras callback list that call its callbacks during a training, after ``set_model``."""
 
 
 class PlainCallback:
-    """Base of the callbacks: stores the arguments of Keras. A subclass overrides the hooks that it needs."""
+    """Base class of the callbacks: stores the model and parameters. A subclass overrides the methods it needs."""
 
     params: Mapping[str, Any] = MappingProxyType({})
     _model: Any = None
 
     def set_params(self, params: Mapping[str, Any] | None) -> None:
-        """Called by Keras with the number of epochs and steps."""
+        """Store the number of epochs and steps. Called by Keras."""
         self.params = dict(params or {})
 
     def set_model(self, model: Any) -> None:
-        """Called by Keras with the model to train."""
-        # torch's wrapper for distributed training holds the Keras model inside.
+        """Store the model to train. Called by Keras."""
+        # torch's wrapper for distributed training contains the Keras model.
         wrapped = type(model).__name__ == "DistributedDataParallel"
         self._model = model.module if wrapped else model
 
     @property
     def model(self) -> Any:
-        """The model of the last training."""
+        """Model of the last training."""
         return self._model
 
     def _ignore(self, *_: Any, **__: Any) -> None:
-        """An unused hook."""
+        """Do nothing: an unused callback method."""
 
-    # Keras does not wait for the device before a batch hook with this mark.
+    # Keras does not wait for the device before a batch-level method with this mark.
     _ignore._is_default = True  # type: ignore[attr-defined]
 
     on_train_begin = on_train_end = on_test_begin = on_test_end = on_predict_begin = on_predict_end = _ignore
@@ -72,14 +72,14 @@ class PlainCallback:
 
 
 class _OwnStop(int):
-    """A true value that marks the probe's own stop; another callback's stop is True."""
+    """True value of ``stop_training`` that marks a stop by the probe; other callbacks set True."""
 
 
 OWN_STOP = _OwnStop(1)
 
 
 class KerasProbe(CallbackProbe, PlainCallback):
-    """Base of the probes that are callbacks; a subclass decides what to time and when to stop."""
+    """Base class of the probes for Keras; a subclass determines what to time and when to stop."""
 
     _kind: ClassVar[Literal["iteration", "epoch"]]
     _remedy = "Train with model.fit(..., callbacks=[probe]) first."
@@ -92,10 +92,13 @@ class KerasProbe(CallbackProbe, PlainCallback):
         self._epochs_seen = 0
 
     def set_model(self, model: Any) -> None:
-        """Called by Keras with the model to train. Until now only a TensorBoard before the probe may have written."""
+        """Store the model and redirect the files of other callbacks. Called by Keras.
+
+        Only a TensorBoard callback that precedes the probe may have written files before.
+        """
         super().set_model(model)
         caller = sys._getframe(1)
-        # Only the frame of Keras' list is read: reading variables keeps them alive as long as the frame.
+        # Only the frame of Keras' callback list is read: reading the variables of a frame keeps them alive.
         if self.stop and self.protect_files and caller.f_code.co_name == "set_model":
             callback_list: Any = caller.f_locals.get("self")
             if hasattr(callback_list, "callbacks"):
@@ -106,7 +109,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
                     callback.set_model(model)
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Start recording."""
+        """Start recording. Called by Keras."""
         self._end_early(None)  # an earlier training whose end was not reported
         self._reset()
         frame = sys._getframe(1)
@@ -121,7 +124,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
                 recording.redirected = self._scratch.redirected
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """An epoch begins."""
+        """Record that an epoch begins. Called by Keras."""
         recording = self._recording
         if recording is not None:
             if recording.initial_epoch is None:
@@ -129,7 +132,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
             recording.timer.begin_epoch(epoch)
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """The steps of the epoch have ended and its validation begins."""
+        """Record that the steps of the epoch have ended and its validation begins. Called by Keras."""
         recording = self._recording
         if recording is None or recording.timer.current is None:
             return
@@ -142,7 +145,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
         recording.timer.begin_validation()
 
     def on_test_end(self, logs: Logs = None) -> None:
-        """A validation has ended."""
+        """Record that a validation has ended. Called by Keras."""
         recording = self._recording
         if recording is None or not self._validating:
             return
@@ -157,7 +160,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
         recording.note()
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Stop recording and keep the profile."""
+        """Stop recording and save the profile. Called by Keras."""
         self._finish()
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
@@ -167,11 +170,11 @@ class KerasProbe(CallbackProbe, PlainCallback):
     _check_fit = _prepare = _prepare_validation = _end_steps = PlainCallback._ignore
 
     def _count_validation(self) -> tuple[int | None, bool]:
-        """Batches of the validation that has ended, and whether it was cut short."""
+        """Number of batches of the validation that has ended, and whether it was cut short."""
         return count_validation_batches(self._model), False
 
     def _stop_fit(self, epoch: int) -> None:
-        """End the training with this epoch."""
+        """End the training after epoch number ``epoch``."""
         if self._recording is not None and (self._recording.epochs or epoch + 2) > epoch + 1:
             self._cut_short = True
         self._model.stop_training = True
@@ -194,9 +197,9 @@ class KerasProbe(CallbackProbe, PlainCallback):
 
 
 def _time_epoch_ends(callback_list: Any, timer: StepTimer) -> Callable[[], None]:
-    """Time ``on_epoch_end`` of all callbacks together, because they may save the model.
+    """Time ``on_epoch_end`` of all callbacks together, because callbacks may save the model.
 
-    Returns a function that undoes it.
+    Returns a function that restores ``callback_list``.
     """
     reference, before = weakref.ref(callback_list), vars(callback_list).get("on_epoch_end")
     method: Callable[[], Any] = weakref.WeakMethod(callback_list.on_epoch_end) if before is None else lambda: before
@@ -217,10 +220,10 @@ def _time_epoch_ends(callback_list: Any, timer: StepTimer) -> Callable[[], None]
 
 
 def _redirect_files(callback_list: Any) -> Scratch | None:
-    """Redirect the files of the callbacks while their hooks run, until the training ends.
+    """Redirect the files of all callbacks while their methods run, until the training ends.
 
-    Between hooks the paths are the original ones: ``fit`` may fail at any moment without calling a hook, and a
-    notebook keeps all objects of a failed call.
+    Between these methods the original paths are restored: ``fit`` may fail at any time without calling a callback, and
+    a notebook keeps all objects of a failed call.
     """
     scratch = Scratch(find_writers(callback_list.callbacks), bind_elsewhere)
     if not scratch.redirected:
@@ -237,7 +240,7 @@ def _redirect_files(callback_list: Any) -> Scratch | None:
         finally:
             scratch.close()
             for name in HOOKS:
-                vars(reference()).pop(name, None)  # the list may be used for another training
+                vars(reference()).pop(name, None)  # the callback list may be used for another training
 
     callback_list.on_train_end = on_train_end
     return scratch
@@ -257,29 +260,29 @@ def _call_redirected(
 class IterationProbe(StepProbe, KerasProbe):
     """A callback that measures a few steps and validations of a training, then ends it.
 
-    It ends two epochs (one, if ``validations`` is 0 or 1) after their first step and ``steps`` steady ones, and times
-    their validations. The model has then been trained a little: create a new one for the real training.
+    It cuts two epochs (one if ``validations`` is 0 or 1) short after their first step and ``steps`` steady steps, and
+    times their validations. The probe trains the model for a few steps: create a new model for the real training.
 
     Args:
-        path: file or folder for the profile; a folder gets ``<instance>-<batch>-<time>.json``.
-        steps: steady steps in each epoch that is cut short.
-        validations: validations to measure: 0 (it is cut short after one batch), 1 or 2.
-        seconds: end the probe after about this wall time.
-        steady_seconds: continue each epoch until its steady steps have lasted this long. Several workers, which wait
-            for each other, take exactly ``steps``.
-        stop: with False, change nothing and record the whole training: the profile then contains its total time.
-        batch_size: examples per step over all replicas, where the data does not define it.
-        validation_steps: cut the second and later validations short after this many batches.
-        instance_type: this machine's type, where it cannot be detected.
-        region: this machine's region, where it cannot be detected.
-        metrics: additional numbers for the profile: names to numbers, or to functions that are called at the end.
-        factors: what differs between runs, for the profile: names to plain values.
-        sample: seconds between two samples of utilization; None takes no samples.
-        alarm: a :class:`~vmselect.Alarm` to raise while the training runs.
-        name: name of this training among several of a program.
-        protect_files: if the probe will end the training, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore,
+        path: file or folder for the profile; in a folder the file is named ``<instance>-<batch>-<time>.json``.
+        steps: number of steady steps to measure in each epoch.
+        validations: number of validations to measure: 1, 2, or 0, which cuts the validation short after one batch.
+        seconds: wall time after which to end the training, even if fewer steps were measured.
+        steady_seconds: minimum time of the steady steps of an epoch, which may then exceed ``steps``. Ignored with
+            several workers, which must stop at the same step.
+        stop: with False, do not end the training but record all of it, including its total time.
+        batch_size: number of examples per step over all replicas; required only if the data does not define it.
+        validation_steps: number of batches after which to cut the second and later validations short.
+        instance_type: instance type of this machine; required only if it cannot be detected.
+        region: region of this machine; required only if it cannot be detected.
+        metrics: additional metrics for the profile: maps names to numbers, or to functions called at the end.
+        factors: settings that differ between runs, for the profile: maps names to plain values.
+        sample: seconds between two samples of machine usage; with None, usage is not sampled.
+        alarm: an :class:`~vmselect.Alarm` for high CPU utilization during the training.
+        name: name of this training, if the program runs several.
+        protect_files: if the probe ends the training, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore,
             CSVLogger and TensorBoard write to a scratch folder, so that none of your files is replaced.
-        verbose: 1 prints one line when the probe ends the training or has redirected files, 0 nothing.
+        verbose: with 1, print a line when the probe has ended the training or redirected files; with 0, nothing.
 
     >>> import keras, numpy
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
@@ -318,22 +321,22 @@ class IterationProbe(StepProbe, KerasProbe):
     # -- hooks of every step, which must be fast ---------------------------------------------------------------------
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """A step begins."""
+        """Record that a step begins. Called by Keras."""
         self._first_of_execution = batch
         timer = self._timer
         if timer is not None and timer.opening:
             timer.open()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """A step has ended. Keras has fetched its loss, so the device has finished it."""
+        """Record that a step has ended. Keras has fetched its loss, so the device has finished the step."""
         timer = self._timer
         if timer is None:
-            if self._trace.running and self._trace.see(batch):  # after the steps that are timed
+            if self._trace.running and self._trace.see(batch):  # after the timed steps
                 self._end_trace()
             return
-        if not logs:  # Keras fetched nothing, so it did not wait
+        if not logs:  # Keras fetched no loss, so it did not wait for the device
             synchronize_devices(self._model)
-        if batch > self._last_batch:  # Keras counts on when the last of several steps in one call are missing
+        if batch > self._last_batch:  # with steps_per_execution, Keras also counts steps after the last
             batch = int(self._last_batch)
         timer.end_step(batch, batch - self._first_of_execution + 1)
         if self._first_step:
@@ -342,11 +345,11 @@ class IterationProbe(StepProbe, KerasProbe):
             self._reach(batch, timer)
 
     def on_test_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """A validation batch begins."""
+        """Record that a validation batch begins. Called by Keras."""
         self._first_of_execution = batch
 
     def on_test_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """A validation batch has ended."""
+        """Record that a validation batch has ended. Called by Keras."""
         timer = self._timer
         if timer is None or not self._validating:
             return
@@ -361,20 +364,20 @@ class IterationProbe(StepProbe, KerasProbe):
     # -- hooks of every epoch ----------------------------------------------------------------------------------------
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """An epoch begins."""
+        """Record that an epoch begins. Called by Keras."""
         super().on_epoch_begin(epoch)
         self._cut_epoch, self._whole_epoch = False, None
         recording = self._recording
         if recording is None:
             return
         if self.stop:
-            # An epoch that only leads to the next validation costs one step.
+            # An epoch that is run only for its validation is cut short after one step.
             enough = self.steps if self._epochs_seen < self._epochs_wanted else 0
             self._stop_at = enough + recording.steps_per_execution - 1
         self._plan_trace(recording)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """An epoch has ended: continue with the next, or end the training."""
+        """Record that an epoch has ended; continue with the next epoch, or end the training. Called by Keras."""
         recording = self._recording
         if recording is None:
             return
@@ -396,8 +399,8 @@ class IterationProbe(StepProbe, KerasProbe):
             raise ProbeError(THREADED)
         if self.seconds is not None and recording.workers > 1:
             raise ProbeError(
-                f"seconds= would stop the {recording.workers} workers at different steps, and they wait for each "
-                "other. Use steps= alone."
+                f"seconds= would stop the {recording.workers} workers at different steps, although they must stop "
+                "at the same step. Pass steps= instead of seconds=."
             )
 
     def _prepare(self, recording: Recording) -> None:
@@ -450,9 +453,9 @@ class IterationProbe(StepProbe, KerasProbe):
         return super()._release()
 
     def _plan_trace(self, recording: Recording) -> None:
-        """If all steps of an epoch are timed, trace some of them meanwhile; otherwise those after the timed ones.
+        """Plan which steps to trace: if all steps of the epoch are timed, some of them; otherwise the steps after them.
 
-        One epoch is traced: the last of the probe, or the first of a training that is recorded whole.
+        One epoch is traced: the last epoch of the probe, or the first epoch of a training that is not cut short.
         """
         last = self._epochs_seen + 1 >= self._epochs_wanted or not recording.fit.can_restart
         if self.stop and (not last or self._trace.room(self._stop_at, self._last_batch)):
@@ -462,7 +465,7 @@ class IterationProbe(StepProbe, KerasProbe):
         self._in_passing = self._stop_at == at
 
     def _reach(self, batch: int, timer: StepTimer) -> None:
-        """The planned step has ended: begin a trace, end it, or leave the epoch."""
+        """After the planned step: begin a trace, end the trace, or end the epoch."""
         trace = self._trace
         if timer.mark > self._deadline_ns:
             self._end_trace()
@@ -484,7 +487,7 @@ class IterationProbe(StepProbe, KerasProbe):
             self._cut_training(batch)
 
     def _needs_more(self, batch: int, timer: StepTimer) -> bool:
-        """Whether the steady steps have not lasted long enough; if so, sets the step of the next check."""
+        """Whether the steady steps have not lasted ``steady_seconds``; if so, set the step of the next check."""
         recording, latest = self._recording, self._trace.latest(self._last_batch)
         if recording is None or recording.is_steady(self.steady_seconds) or batch >= latest:
             return False
@@ -496,21 +499,21 @@ class IterationProbe(StepProbe, KerasProbe):
         return True
 
     def _end_trace(self) -> None:
-        """The traced steps have ended, or their epoch has."""
+        """End the trace, if the traced steps or their epoch have ended."""
         self._trace.end()
         if self._timer is None and self._recording is not None:
             self._timer = self._recording.timer
             self._cut_training(0)
 
     def _cut_training(self, batch: int) -> None:
-        """Make Keras leave the epoch after this step, unless it is the last one anyway."""
+        """Make Keras end the epoch after step ``batch``, unless it is the last step of the epoch."""
         if batch >= self._last_batch:
             return
         self._cut_epoch = self._cut_short = True
         release_data_before_exit()
         if self._timer is not None:
             self._timer.enter("boundary")
-        if not self._model.stop_training:  # another callback's stop remains
+        if not self._model.stop_training:  # keep the stop of another callback
             self._model.stop_training = OWN_STOP
 
     def _end_steps(self, recording: Recording) -> None:
@@ -524,7 +527,7 @@ class IterationProbe(StepProbe, KerasProbe):
                 return
             known = recording.steps is not None
             self._whole_epoch = last[1] >= self._last_batch if known else not self._model.stop_training
-            # The first whole epoch determines the steps and examples of an epoch.
+            # The first whole epoch determines the number of steps and examples of an epoch.
             if self._whole_epoch and recording.counted_steps is None:
                 recording.counted_steps = last[1] + 1
                 if recording.examples is None:
@@ -544,12 +547,12 @@ class IterationProbe(StepProbe, KerasProbe):
 class EpochProbe(KerasProbe):
     """A callback that measures whole epochs of a training, then ends it.
 
-    It has no batch hook, so Keras runs exactly as without it. Whole epochs cost more time than a few steps.
-    The arguments that are not listed here are those of :class:`~vmselect.IterationProbe`.
+    It has no batch-level callback, so Keras runs exactly as without the probe. Measuring whole epochs takes longer than
+    measuring a few steps. See :class:`~vmselect.IterationProbe` for arguments that are not listed here.
 
     Args:
-        epochs: whole epochs to measure.
-        stop: with False, record the whole training: the profile then contains its total time.
+        epochs: number of whole epochs to measure.
+        stop: with False, do not end the training but record all of it, including its total time.
 
     >>> import keras, numpy
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
@@ -573,14 +576,14 @@ class EpochProbe(KerasProbe):
         self._stepping = False
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """An epoch begins."""
+        """Record that an epoch begins. Called by Keras."""
         super().on_epoch_begin(epoch)
         if self._recording is not None:
             self._recording.timer.open()
             self._stepping = True
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """An epoch has ended: continue with the next, or end the training."""
+        """Record that an epoch has ended; continue with the next epoch, or end the training. Called by Keras."""
         recording = self._recording
         if recording is None:
             return

@@ -1,7 +1,7 @@
-"""Read from the frame of a running ``fit`` what Keras does not pass to callbacks.
+"""Arguments of a running Keras ``fit`` that Keras does not pass to callbacks, read from the stack frame of ``fit``.
 
-Keras passes the number of epochs and steps. Batch size, validation frequency and the kind of data are arguments and
-local variables of ``fit``. Each becomes "unknown" if a later Keras names it differently.
+Keras passes only the number of epochs and steps to callbacks. Batch size, validation frequency and the kind of data are
+arguments and local variables of ``fit``. A value is unknown if another version of Keras names its variable differently.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from typing import Any
 from vmselect.probe.environment import attempt
 
 FRAMES_UP = 12
-"""How far above the hook ``fit`` is searched; in Keras 3 it is two frames up."""
+"""Number of callers of the callback among which ``fit`` is searched; in Keras 3 it is the second caller."""
 
 
 @dataclass(frozen=True)
 class FitFacts:
-    """The settings of one call of ``fit``; None is unknown."""
+    """Arguments of one call of ``fit``, and facts about its data; None if unknown."""
 
     callback_list: weakref.ref[Any] | None = None
-    """The object that calls the hooks; a weak reference, because it lives exactly as long as the call."""
+    """Keras' callback list; a weak reference, because the list lives exactly as long as the call of ``fit``."""
     threaded: bool = False
-    """Whether Keras will call the batch hooks from worker threads."""
+    """Whether Keras will call batch-level callbacks from worker threads."""
     batch_size: int | None = None
     partial_batch: int | None = None
     validation_steps: int | None = None
     validation_freq: int | Collection[int] = 1
     has_validation: bool | None = None
     can_restart: bool = True
-    """Whether an epoch that was cut short can be followed by another."""
+    """Whether another epoch can follow an epoch that was cut short."""
     self_tuning_input: bool | None = None
-    """Whether the data come from a tf.data pipeline with autotuning."""
+    """Whether the data comes from a tf.data pipeline with autotuning."""
     continuous_input: bool | None = None
-    """Whether all epochs share one pass over endless data."""
+    """Whether all epochs read from one iterator over endless data."""
 
     def times(self, feeders: int) -> FitFacts:
-        """The same settings with the batch sizes of all processes that feed a step."""
+        """Copy with the total batch sizes of ``feeders`` processes, each of which contributes a batch to a step."""
         sizes = {name: getattr(self, name) for name in ("batch_size", "partial_batch")}
         return replace(self, **{name: size * feeders for name, size in sizes.items() if size is not None})
 
     def validates_between(self, first: int, end: int) -> bool:
-        """Whether a validation follows any of the epochs from ``first`` to before ``end``, as far as known."""
+        """Whether a validation follows any of the epochs from ``first`` to ``end - 1``; False if unknown."""
         frequency = self.validation_freq
         if not self.has_validation:
             return False
@@ -54,13 +54,13 @@ class FitFacts:
 
 
 def read_fit(frame: FrameType | None) -> FitFacts:
-    """The settings of the ``fit`` that runs above ``frame``."""
+    """Arguments of the Keras ``fit`` call found among the callers of ``frame``."""
     local, callback_list = find_call(frame, "fit")
     return _describe_list(callback_list) if local is None else _read_locals(local, callback_list)
 
 
 def find_call(frame: FrameType | None, function: str) -> tuple[dict[str, Any] | None, Any]:
-    """The variables of the call of Keras' ``function`` above ``frame``, and the callback list that it runs."""
+    """Local variables of Keras' ``function`` found among the callers of ``frame``, and its callback list."""
     callback_list: Any = None
     for name, local in walk_up(frame):
         if callback_list is None and hasattr(local.get("self"), "_async_train"):
@@ -71,7 +71,7 @@ def find_call(frame: FrameType | None, function: str) -> tuple[dict[str, Any] | 
 
 
 def walk_up(frame: FrameType | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and variables of each call from ``frame`` upwards, at most ``FRAMES_UP``."""
+    """Name and local variables of the function of ``frame`` and of its callers, ``FRAMES_UP`` at most."""
     for _ in range(FRAMES_UP):
         if frame is None:
             return
@@ -94,7 +94,7 @@ def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
         validation_steps=positive(local.get("validation_steps")),
         validation_freq=frequency if isinstance(frequency, (int, Collection)) else 1,
         has_validation=local["validation_data"] is not None if "validation_data" in local else None,
-        # Its worker threads outlive an epoch that was cut short, and cannot be started again.
+        # The worker threads of a PyDataset outlive an epoch that was cut short, and cannot be started again.
         can_restart="PyDataset" not in type(adapter).__name__,
         self_tuning_input=None if adapter is None else _tunes_itself(local["epoch_iterator"], adapter),
         # Keras creates a new iterator at each epoch, unless steps_per_epoch is given for endless data.
@@ -104,7 +104,7 @@ def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
 
 def _tunes_itself(iterator: Any, adapter: Any) -> bool:
     enabled = attempt(lambda: [adapter._dataset.options().autotune.enabled])
-    if enabled is not None:  # a tf.data dataset: on, unless turned off
+    if enabled is not None:  # a tf.data dataset, with autotuning unless disabled
         return bool(enabled[0] is not False)
     # On TensorFlow Keras converts all data to tf.data, and turns autotuning off for a PyDataset only.
     return type(iterator).__name__.startswith("TF") and "PyDataset" not in type(adapter).__name__

@@ -22,15 +22,16 @@ Batch = TypeVar("Batch")
 
 
 class LoopProbe(Probe):
-    """A context that records the training loop inside it; call it :func:`vmselect.probe_loop`.
+    """Context manager that records the training loop inside it; use :func:`vmselect.probe_loop`.
 
-    It gives the same profile as :class:`~vmselect.IterationProbe` and takes the same arguments, and these:
+    It writes the same profile as :class:`~vmselect.IterationProbe`. Arguments that are not listed here are documented
+    there.
 
     Args:
-        model: name of the model.
-        examples: training examples in an epoch, where a smaller last batch matters.
-        synchronize: a function that waits for the device; called at the end of each step and validation. By default
-            torch and JAX are waited for.
+        model: name of the model for the profile.
+        examples: number of training examples in an epoch; required only if the last batch is smaller.
+        synchronize: function that waits until the device has finished; called at the end of each step and validation.
+            The default handles TensorFlow, JAX and torch.
 
     >>> with LoopProbe(batch_size=4, steps=5, instance_type="my-laptop", verbose=0) as p:
     ...     for epoch in p.epochs(50):
@@ -87,14 +88,16 @@ class LoopProbe(Probe):
 
     @property
     def profile(self) -> Profile:
-        """The profile, once the ``with`` block has ended."""
+        """Profile of the training, available after the ``with`` block has ended."""
         if self._profile is None:
-            raise ProbeError("Nothing has been measured yet. Leave the block `with vmselect.probe_loop()` first.")
+            raise ProbeError(
+                "Nothing has been measured yet. Read the profile after the block `with vmselect.probe_loop() as p:`."
+            )
         return self._profile
 
     @property
     def finished(self) -> bool:
-        """Whether the probe has measured enough, so that the loop can end."""
+        """Whether the probe has measured enough, so that the training loop can end."""
         recording = self._recording
         if recording is None or not self._stop or self._stepping:
             return False
@@ -158,7 +161,7 @@ class LoopProbe(Probe):
 
     @contextmanager
     def validation(self) -> Iterator[None]:
-        """Mark the validation that follows an epoch's steps."""
+        """Context manager for the validation that follows the steps of an epoch, which is timed."""
         recording = self._require()
         recording.timer.begin_validation()
         try:
@@ -170,7 +173,7 @@ class LoopProbe(Probe):
 
     def _require(self) -> Recording:
         if self._recording is None:
-            raise ProbeError("This probe is not running. Use it inside `with vmselect.probe_loop() as p:`.")
+            raise ProbeError("The probe is not running. Use p inside the block `with vmselect.probe_loop() as p:`.")
         return self._recording
 
     def _end_epoch(self, recording: Recording) -> None:

@@ -1,7 +1,7 @@
-"""The options that every probe of trainings accepts, and the environment variables that complete them.
+"""Options of all probes of trainings, and the environment variables that provide default values.
 
-A program that starts trainings sets ``VMSELECT_FOLDER`` and ``VMSELECT_FACTORS``. The probes in the scripts that it
-starts then need no arguments.
+A program that starts training scripts can set ``VMSELECT_FOLDER`` and ``VMSELECT_FACTORS``. The probes in these scripts
+then need no arguments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Factors = Mapping[str, bool | int | float | str]
 
 @dataclass(eq=False, repr=False)
 class Options:
-    """The arguments that all probes of trainings share. An invalid one raises an error that names it."""
+    """Arguments that all probes of trainings share. An invalid argument raises an error with its name."""
 
     path: str | os.PathLike[str] | None = None
     _: KW_ONLY
@@ -53,19 +53,21 @@ class Options:
 
 
 def check_uncut(stop: bool, **limits: Any) -> None:
-    """Reject limits, given by name, that contradict ``stop=False``."""
+    """Reject ``limits``, given by name, if ``stop`` is False, because they end a training early."""
     for name, limit in limits.items():
         if not stop and limit is not None:
-            raise ArgumentError(f"{name}= ends a training early, stop=False records all of it. Pass one of them.")
+            raise ArgumentError(
+                f"{name}= ends the training early, but stop=False records all of it. Pass only one of the two."
+            )
 
 
 def evaluate_metrics(metrics: Metrics) -> dict[str, float]:
-    """Call the functions among the metrics and return every metric as a number."""
+    """Values of all metrics as numbers; metrics that are functions are called."""
     return {name: _as_number(name, metric() if callable(metric) else metric) for name, metric in metrics.items()}
 
 
 def read_factors(given: Factors | None) -> Factors:
-    """The factors of ``VMSELECT_FACTORS``, overridden by the caller's."""
+    """Factors in the environment variable ``VMSELECT_FACTORS``, overridden by the ``given`` factors."""
     text = os.environ.get("VMSELECT_FACTORS", "").strip()
     try:
         defined = json.loads(text) if text else None
@@ -75,13 +77,13 @@ def read_factors(given: Factors | None) -> Factors:
 
 
 def choose_path(given: str | os.PathLike[str] | None) -> Path | None:
-    """Where a record goes: the caller's path, else the folder in ``VMSELECT_FOLDER``, else None."""
+    """Path for a record: ``given``, else the folder in the environment variable ``VMSELECT_FOLDER``, else None."""
     chosen = given or os.environ.get("VMSELECT_FOLDER", "").strip()
     return Path(chosen) if chosen else None
 
 
 def check_target(path: Path | None, kind: str) -> None:
-    """Check before a measurement that a record of that ``kind`` can be written to ``path`` afterwards."""
+    """Check before a measurement that a record of this ``kind`` can be written to ``path`` afterwards."""
     from vmselect._files import check_writable, is_folder
     from vmselect.records.store import check_replaceable
 
@@ -93,9 +95,11 @@ def check_target(path: Path | None, kind: str) -> None:
 
 def _as_number(name: str, value: Any) -> float:
     try:
-        number = float(value)  # a framework's scalar is a number too
+        number = float(value)  # also converts scalars of frameworks
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or isinstance(value, str):
-        raise ArgumentError(f"metrics: {name} must be a number or a function that returns one, not {show(value)}.")
+        raise ArgumentError(
+            f"metrics[{name!r}] must be a number or a function that returns a number, not {show(value)}."
+        )
     return number

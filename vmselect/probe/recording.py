@@ -1,7 +1,7 @@
 """The recording of one training, and the base classes of the probes that record trainings.
 
-A recording holds the stopwatch and all that the profile contains beside the times. It writes a draft of the profile
-while the training runs, so that the measurements survive the process however it ends.
+A recording contains the stopwatch and all other fields of the profile. It writes a draft of the profile while the
+training runs, so that the measurements are not lost if the process is killed.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 Kind = Literal["iteration", "epoch", "loop"]
 
 EVERY_SECONDS = 1.0
-"""How often at most a draft is written."""
+"""Minimum time between two drafts."""
 SHARE = 0.02
-"""The largest share of the time that is spent on drafts: a long record is written less often."""
+"""Maximum share of the time to spend on writing drafts: a long record is written less often."""
 
-KILLED = "the process ended without an error message: it was killed, or the machine went down"
+KILLED = "the process ended without an error message: it was killed, or the machine was shut down"
 
 
 class MachineFacts(TypedDict):
-    """The fields of a record that do not depend on the measurement."""
+    """Fields of a record that describe the machine, which are independent of the measurement."""
 
     environment: Environment
     placement: Placement
@@ -61,7 +61,7 @@ class MachineFacts(TypedDict):
 
 
 def read_environment(model: Any = None, backend: str | None = None) -> Environment:
-    """The machine and its software now; ``backend`` where the caller knows which framework trains."""
+    """Hardware and software of this machine. ``backend`` is the framework that trains; by default detected."""
     from vmselect.records.record import Environment
 
     framework, machine = environment.read_framework(model, backend), environment.read_machine()
@@ -71,7 +71,7 @@ def read_environment(model: Any = None, backend: str | None = None) -> Environme
 def read_facts(
     *, instance_type: str | None = None, region: str | None = None, model: Any = None, factors: Factors | None = None
 ) -> MachineFacts:
-    """All fields of a record that describe the machine, read before the measurement."""
+    """Fields of a record that describe the machine, read before the measurement."""
     return {
         "environment": read_environment(model),
         "placement": environment.locate(instance_type=instance_type, region=region),
@@ -80,9 +80,10 @@ def read_facts(
 
 
 class Recording:
-    """Starts the clock, then reads machine, software, model and data.
+    """The recording of one training: starts the clock, then reads facts about machine, software, model and data.
 
-    This happens at the start and outside of the measured time, so that a training that fails has them too.
+    The facts are read at the start and outside of the measured time, so that the record of a failed training contains
+    them too.
     """
 
     def __init__(
@@ -123,13 +124,13 @@ class Recording:
             self.saving: Saving | None = None
             self.save_freq: int | None = None
             self.redirected: list[str] = []
-            """Files that other callbacks wrote to a scratch folder, for the printed line."""
+            """Names of files that other callbacks wrote to a scratch folder, for the printed line."""
             self._id, self._created, self._number = uuid.uuid4().hex, datetime.now(UTC), environment.number_fit()
             fit = read_fit(frame) if frame is not None else FitFacts()
             dispatch = None if model is None else "threaded" if fit.threaded else "direct"
             self._environment = read_environment(model, backend).model_copy(update={"dispatch": dispatch})
             self._placement = environment.locate(instance_type=options.instance_type, region=options.region)
-            # If every worker feeds its own data, a step takes as many batches as there are workers.
+            # If every worker reads its own data, a step processes as many batches as there are workers.
             feeders, self._counters = environment.count_feeders(self.workers, self._environment.backend)
             self.fit = fit.times(feeders)
             self._pauses = PauseWatch(self.timer)
@@ -141,45 +142,45 @@ class Recording:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process may write and print: the first of the workers, or the only one."""
+        """Whether this process writes and prints: the first worker, or the only process."""
         return self._environment.worker_index == 0
 
     @property
     def workers(self) -> int:
-        """Processes that train together."""
+        """Number of processes that train together."""
         return self._environment.workers
 
     @property
     def saw_anything(self) -> bool:
-        """Whether any step or epoch has ended."""
+        """Whether at least one step or epoch has ended."""
         return bool(self.timer.steps or self.timer.epochs_ended)
 
     def is_late(self, seconds: float | None) -> bool:
-        """Whether the training has lasted longer than ``seconds``; None is no limit."""
+        """Whether the training has lasted longer than ``seconds``; False if that is None."""
         return seconds is not None and self.timer.elapsed_seconds() > seconds
 
     def is_steady(self, seconds: float | None) -> bool:
-        """Whether the steady steps of this epoch have lasted ``seconds``. None and several workers require nothing."""
+        """Whether the epoch's steady steps have lasted ``seconds``; True if that is None or with several workers."""
         return seconds is None or self.workers > 1 or self.timer.steady_taken() >= seconds * 1e9
 
     @property
     def batch_size(self) -> int | None:
-        """Examples per step: the argument, else that of the data, else as counted."""
+        """Number of examples per step: from the argument, else from the data, else as counted; None if unknown."""
         return self.options.batch_size or self.fit.batch_size or self.counted_batch_size
 
     def count_examples(self, *, steps: int | None) -> int | None:
-        """Examples that all workers have processed since the epoch or validation began, ``steps`` ago."""
+        """Number of examples that all workers have processed in the ``steps`` of this epoch or validation so far."""
         counted = environment.count_examples(self.model, steps=steps)
         return None if counted is None else counted * self._counters
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Steps in a whole epoch, as announced or as counted in one."""
+        """Number of steps in a whole epoch, as reported by the framework or as counted; None if unknown."""
         return self.steps or self.counted_steps
 
     @property
     def examples(self) -> int | None:
-        """Training examples in an epoch, if known."""
+        """Number of training examples in an epoch, or None if unknown."""
         if self.counted_examples is not None:
             return self.counted_examples
         steps, batch_size = self.steps_per_epoch, self.fit.batch_size
@@ -189,7 +190,7 @@ class Recording:
 
     @property
     def partial_batch(self) -> int | None:
-        """Examples in the smaller last batch; 0 for none, None for unknown."""
+        """Number of examples in the smaller last batch of an epoch; 0 if there is none, None if unknown."""
         if self.counted_examples is not None and self.batch_size and self.steps_per_epoch:
             missing = self.steps_per_epoch * self.batch_size - self.counted_examples
             if 0 <= missing < self.batch_size:
@@ -199,7 +200,7 @@ class Recording:
     def describe_torch(self, weights: Sequence[tuple[Any, ...]], loader: Any) -> None:
         """Record the size of a torch model and the batch size of its ``loader``.
 
-        The tuple of each weight ends with its shape and whether it is trained.
+        Each tuple in ``weights`` ends with the shape of a weight and whether the weight is trained.
         """
         if weights:
             self.parameters = sum(math.prod(weight[-2]) for weight in weights)
@@ -209,19 +210,19 @@ class Recording:
         self.counted_batch_size = size * self.workers if isinstance(size, int) else None
 
     def observe(self, frame: FrameType | None = None, *, alive: Callable[[], bool] | None = None) -> None:
-        """Start to sample the machine and the input wait, in the ``fit`` above ``frame``.
+        """Start sampling usage and measuring the input wait, in the ``fit`` call found among the callers of ``frame``.
 
-        Without a frame, ``alive()`` is true as long as the training runs.
+        If ``frame`` is None, sampling continues until ``alive()`` returns False.
         """
         backend = self._environment.backend
-        # Without a batch hook Keras does not wait for a step's end; but on the CPU torch is synchronous.
+        # Without a batch-level callback Keras does not wait for the end of a step, but on the CPU torch is synchronous.
         synchronous = backend == "torch" and not self._environment.framework_gpus
         waited_for = self.kind != "epoch" or synchronous
         self.observation.begin(backend=backend, frame=frame, waited_for=waited_for, alive=alive)
         self.timer.enter = self.observation.enter
 
     def note(self) -> None:
-        """A timed event has ended: write a draft, unless one was written recently."""
+        """Write a draft after a timed event, unless a draft was written recently."""
         with self.timer.leave_out():
             began = time.perf_counter()
             if self._draft is not None and began >= self._next_draft:
@@ -231,18 +232,18 @@ class Recording:
                 self._next_draft = began + max(EVERY_SECONDS, taken / SHARE)
 
     def snapshot(self, error: BaseException | None = None) -> Profile:
-        """The profile so far, of a training that may still be running."""
+        """Profile so far, of a training that may still be running or was ended by ``error``."""
         profile = self.build(*classify(error))
         if self._draft is not None:
             self._draft.write(profile)
         return profile
 
     def keep(self, outcome: Outcome, detail: str | None = None) -> Profile | None:
-        """End the recording, write the profile and print a line; None if there is nothing to keep."""
+        """End the recording, write the profile and print a line; return the profile, None if nothing was measured."""
         self.timer.finish()
         self._pauses.stop()
         self.observation.end()
-        # Without a single step there is nothing to keep, except that memory ran out.
+        # Without a single step, the only information is that memory ran out.
         if not (self.saw_anything or outcome == "out_of_memory"):
             self._discard()
             return None
@@ -259,14 +260,14 @@ class Recording:
         return profile
 
     def drop(self) -> None:
-        """End the recording and write nothing: the measurements are invalid."""
+        """End the recording without writing a profile, because the measurements are invalid."""
         environment.give_back_initialization()
         self._pauses.stop()
         self.observation.end()
         self._discard()
 
     def build(self, outcome: Outcome, detail: str | None = None, metrics: Mapping[str, float] | None = None) -> Profile:
-        """The profile of what was measured until now."""
+        """Profile of the measurements until now."""
         from vmselect.records.training import Fit, Profile
 
         return Profile(
@@ -330,20 +331,20 @@ class Recording:
 
 
 def describe_end(profile: Profile, written: Path | None, redirected: Sequence[str] = ()) -> str:
-    """The line that a probe prints when it has ended a training, or redirected files of one that ended by itself."""
+    """Line to print when a probe has ended a training, or has redirected files of a training."""
     timeline = profile.timeline
     steps, epochs, validations = timeline.steps.steps, len(timeline.epochs), len(timeline.validations)
     seen = f"{steps} step{'s' * (steps != 1)}" if steps else f"{epochs} epoch{'s' * (epochs != 1)}"
     if validations:
         seen += f" and {validations} validation{'s' * (validations != 1)}"
     where = f"; profile in {written}" if written is not None else ""
-    kept = f"; written to a scratch folder and removed: {', '.join(redirected)}" if redirected else ""
+    kept = f"; files written to a scratch folder and removed: {', '.join(redirected)}" if redirected else ""
     ended = "ended the training" if profile.outcome == "stopped" else "the training ended by itself"
     return f"vmselect: {ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}"
 
 
 class Probe:
-    """Base of all probes of trainings: holds one recording at a time and the profile of the last one."""
+    """Base class of all probes of trainings: makes one recording at a time and keeps the profile of the last."""
 
     _recording: Recording | None = None
     _watch: EndWatch | None = None
@@ -353,7 +354,7 @@ class Probe:
     def _start(
         self, options: Options, *, backend: str | None = None, alive: Callable[[], bool] | None = None
     ) -> Recording:
-        """Start to record a training that is not a ``fit`` of Keras; ``alive()`` is true while it runs."""
+        """Start recording a training other than Keras ``fit``; ``alive()`` returns whether it still runs."""
         self._recording = recording = Recording("loop", backend=backend, options=options)
         with recording.timer.leave_out():
             self._watch = EndWatch(self._end_early, anchor=self)
@@ -361,7 +362,7 @@ class Probe:
         return recording
 
     def _release(self) -> Recording | None:
-        """Detach the probe from the training."""
+        """Detach the probe from the training; return its recording."""
         recording, watch = self._recording, self._watch
         self._recording = self._watch = None
         if watch is not None:
@@ -377,7 +378,7 @@ class Probe:
         self._close(*classify(error, detail))
 
     def _finish(self, error: BaseException | None = None) -> None:
-        """The training has ended: by itself, by the probe, or by an exception."""
+        """End the recording of a training that ended by itself, by the probe, or by the exception ``error``."""
         if error is None:
             self._close("stopped" if self._cut_short else "watched")
         else:
@@ -386,10 +387,10 @@ class Probe:
 
 @dataclass(eq=False, repr=False)
 class CallbackProbe(Options, Probe):
-    """A probe that is passed to the library that trains. It can be copied, and used for one training after another."""
+    """A probe that is passed to a training library as a callback. It can be copied, and used for several trainings."""
 
     _remedy: ClassVar[str]
-    """What to do where nothing has been measured, for the error message."""
+    """Remedy in the error message if nothing has been measured."""
 
     _: KW_ONLY
     stop: bool = True
@@ -414,8 +415,8 @@ class CallbackProbe(Options, Probe):
 
     @property
     def profile(self) -> Profile:
-        """The :class:`~vmselect.Profile` of the last training, or of the running one so far."""
-        # No hook reports a failed training. An exception that is being handled is what ended it.
+        """The :class:`~vmselect.Profile` of the last training, or of the running training so far."""
+        # No callback reports a failed training. If an exception is being handled, it has ended the training.
         if self._recording is not None and self._recording.saw_anything:
             return self._recording.snapshot(sys.exc_info()[1])
         if self._profile is None:
@@ -424,13 +425,13 @@ class CallbackProbe(Options, Probe):
 
     @property
     def measured(self) -> bool:
-        """Whether there is a profile."""
+        """Whether a profile exists."""
         return self._profile is not None or (self._recording is not None and self._recording.saw_anything)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class StepProbe(CallbackProbe):
-    """A probe that ends each epoch after a few steps."""
+    """A probe that cuts each epoch short after a few steps."""
 
     steps: int = 20
     validations: int = 2

@@ -1,7 +1,7 @@
-"""Run an unmodified training script with a probe in every training that it starts.
+"""Run an unmodified training script with a probe in each of its trainings.
 
-Keras, Lightning and transformers are patched when the script imports them, so that every training that they run gets
-a probe. A :class:`~vmselect.probe.torch_script.TorchScript` measures trainings in plain torch.
+Keras, Lightning and transformers are patched when the script imports them, so that every training with these libraries
+gets a probe. A :class:`~vmselect.probe.torch_script.TorchScript` measures trainings in plain torch.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class Interrupted(BaseException):
-    """Ctrl-C in the script. Not a KeyboardInterrupt, which typer turns into an exit code."""
+    """The script was interrupted by Ctrl-C. Not a KeyboardInterrupt, which typer converts to an exit code."""
 
 
 class ScriptFailed(SystemExit):
-    """The script raised ``error``, whose traceback has been printed."""
+    """The script ended with the exception ``error``, whose traceback has been printed."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(1)
@@ -45,17 +45,17 @@ class ScriptFailed(SystemExit):
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """The result of a probed script."""
+    """Result of a probed script."""
 
     fits: int
-    """Trainings that a library ran."""
+    """Number of trainings run by Keras, Lightning or transformers."""
     measured: int
-    """Requested trainings that left a profile."""
+    """Number of requested trainings with a profile."""
     profiles: Sequence[Profile]
     saved: Sequence[str]
-    """Files that frameworks saved to scratch folders, which have been removed."""
+    """Paths of files that frameworks saved to scratch folders, which have been removed."""
     written: Sequence[str]
-    """Files that the script itself wrote after a training had been cut short."""
+    """Paths of files that the script itself wrote after a training had been cut short."""
 
 
 def probe_script(
@@ -73,10 +73,10 @@ def probe_script(
     protect_files: bool,
     **options: Any,
 ) -> ScriptRun:
-    """Run ``script`` and measure its trainings; profiles go to ``target``. See ``vmselect probe --help``.
+    """Run ``script``, measure its trainings and write profiles to ``target``. See ``vmselect probe --help``.
 
-    ``wanted`` are the numbers of the trainings to measure, all if empty. Each takes its name from ``names``, in order.
-    ``options`` are further arguments of the probes, such as ``steps`` and ``batch_size``.
+    ``wanted`` contains the numbers of the trainings to measure; if it is empty, all are measured. The measured
+    trainings get the ``names``, in order. ``options`` are further arguments of the probes, such as ``steps``.
     """
     last = fits or max(wanted, default=math.inf)
     names_left = list(names)
@@ -85,7 +85,7 @@ def probe_script(
 
     def new_probe(number: int, kind: Any) -> Any:
         if wanted and number not in wanted:
-            # Without a path it would write to the folder in VMSELECT_FOLDER.
+            # Without a path the probe would write to the folder in VMSELECT_FOLDER.
             unwanted = file_protection.make_scratch_folder(target)
             cleanup.callback(shutil.rmtree, unwanted, ignore_errors=True)
             return kind(
@@ -94,7 +94,7 @@ def probe_script(
         keras_only = {"validation_steps": validation_steps} if kind is IterationProbe else {}
         return kind(target, name=names_left.pop(0) if names_left else None, **options, **keras_only)
 
-    new_probe(max(wanted, default=1), IterationProbe)  # reports wrong options before the script loads its data
+    new_probe(max(wanted, default=1), IterationProbe)  # rejects invalid options before the script loads its data
     names_left = list(names)
     torch_script = TorchScript(
         target,
@@ -128,7 +128,7 @@ def probe_script(
         except SystemExit as ended:
             if ended.code not in (None, 0):
                 raise
-        for thread in threading.enumerate():  # the interpreter would wait for them too
+        for thread in threading.enumerate():  # the interpreter would also wait for these threads
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join()
         torch_script.close()
@@ -143,7 +143,7 @@ def probe_script(
 def _run_script(
     script: str, arguments: Sequence[str], *, module: bool, on_error: Callable[[BaseException], None]
 ) -> None:
-    """Run a script as ``python script arguments`` would, or a module as ``python -m`` would, in this process."""
+    """Run a script or a module in this process, as ``python script arguments`` or ``python -m`` would."""
     sys.argv = [script, *arguments]
     sys.path[0] = str(Path.cwd() if module else Path(script).resolve().parent)
     mark_start()
@@ -152,7 +152,7 @@ def _run_script(
             runpy.run_module(script, run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(script, run_name="__main__")
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - any error ends the script as it would have alone
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - any error ends the script, as without the probe
         on_error(error)
         inside = error.__traceback__
         while inside and inside.tb_frame.f_code.co_filename != sys.argv[0]:
@@ -163,10 +163,10 @@ def _run_script(
 
 @dataclass
 class Trainings:
-    """Adds a probe to every training of this process that a library runs.
+    """Adds a probe to every training with Keras, Lightning or transformers in this process.
 
-    ``new_probe`` creates the probe of a training from its number and the class of the probe. ``beside`` is entered
-    while Lightning or transformers trains. After training number ``last`` the script is ended.
+    ``new_probe`` creates the probe of a training from the training's number and the class of the probe. The context
+    manager ``beside`` is entered while Lightning or transformers trains. The script ends after training ``last``.
     """
 
     new_probe: Callable[..., Any]
@@ -175,9 +175,9 @@ class Trainings:
     probes: list[Any] = field(default_factory=list)
 
     def patch(self) -> None:
-        """Patch each library, now or when it is imported.
+        """Patch each library, now or when the script imports it.
 
-        This imports no library, because the script may still choose Keras' backend.
+        No library is imported here, because the script may still select the backend of Keras.
         """
         after_import("keras.src.models.model", self._wrap_keras)
         after_import("transformers.trainer", self._wrap_hugging_face)
@@ -196,7 +196,7 @@ class Trainings:
         module.Model.fit = fit_with_probe
 
     def _with_probe(self, given: Any) -> Any:
-        """The callbacks of a Keras training with a probe among them."""
+        """Callbacks of a Keras training: the ``given`` callbacks and a probe."""
         several = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
         probe, is_new = self._choose_probe(several, KerasProbe, IterationProbe)
         if not is_new:
@@ -204,7 +204,7 @@ class Trainings:
         if hasattr(given, "callbacks") and callable(getattr(given, "append", None)):  # a CallbackList
             given.append(probe)
             return given
-        # The probe comes first, so that it can redirect what other callbacks write during their setup.
+        # The probe comes first, so that it can redirect files that other callbacks write during their setup.
         return [probe, *several]
 
     def _wrap_lightning(self, module: Any) -> None:
@@ -244,7 +244,7 @@ class Trainings:
         @functools.wraps(find_checkpoint)
         def find_in_requested_folder(folder: str) -> Any:
             found, asked = find_checkpoint(folder), requested.get(folder)
-            # What the script saved during the probe takes precedence over older checkpoints.
+            # Checkpoints that the script saved during the probe take precedence over older checkpoints.
             if found is None and asked is not None and Path(asked).is_dir():
                 found = find_checkpoint(asked)
             return found
@@ -270,7 +270,7 @@ class Trainings:
         module.get_last_checkpoint = find_in_requested_folder
 
     def _choose_probe(self, callbacks: Iterable[Any], kind: type, new: type | None = None) -> tuple[Any, bool]:
-        """The probe of that ``kind`` among the callbacks of the script, else a ``new`` one; whether it is new."""
+        """The script's own probe of this ``kind`` among ``callbacks``, else a new probe; and whether it is new."""
         own = next((one for one in callbacks if isinstance(one, kind)), None)
         probe = own if own is not None else self.new_probe(len(self.probes) + 1, new or kind)
         self.probes.append(probe)
@@ -283,7 +283,7 @@ class Trainings:
 
 
 def redirect_tuners() -> None:
-    """Move the project of keras-tuner to a scratch folder: trials that were cut short are not results."""
+    """Redirect the projects of keras-tuner to a scratch folder, because trials that were cut short are invalid."""
 
     def wrap(module: Any) -> None:
         make = module.BaseTuner.__init__
@@ -303,7 +303,7 @@ def redirect_tuners() -> None:
 
 
 def after_import(name: str, then: Callable[[Any], None]) -> None:
-    """Call ``then`` with the module ``name``, now or when it is imported."""
+    """Call ``then`` with the module ``name``, now if it has been imported, otherwise after its import."""
     if name in sys.modules:
         then(sys.modules[name])
     else:
@@ -311,7 +311,7 @@ def after_import(name: str, then: Callable[[Any], None]) -> None:
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls ``then`` with a module right after it has been imported for the first time."""
+    """Import hook that calls ``then`` with the module ``name`` immediately after its first import."""
 
     def __init__(self, name: str, then: Callable[[Any], None]) -> None:
         self._name, self._then = name, then
@@ -320,7 +320,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         if fullname != self._name:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)  # asks the other finders, which may wait for this module too
+        spec = importlib.util.find_spec(fullname)  # may find further hooks for this module
         if spec and spec.loader:
             load = spec.loader.exec_module
 

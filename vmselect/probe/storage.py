@@ -323,7 +323,7 @@ def explain(address: Address, doing: str, error: Exception) -> str:
     elif number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         remedy = "Free some space in the store, or transfer less data with megabytes=."
     elif isinstance(error, FileNotFoundError):
-        remedy = "Check that this bucket or folder exists."
+        remedy = "Check that the bucket or folder exists."
     else:
         remedy = "Check the address and the network connection, then try again."
     return f"Cannot {doing} {address.shown}: {text} ({name}). {remedy}"

@@ -1,7 +1,7 @@
-"""The stopwatch of a training. It depends on no framework: probes report what begins and what ends.
+"""The stopwatch of a training. It depends on no framework: probes report the beginning and end of each event.
 
 Every method takes constant time. A step costs one reading of the clock, a few additions and a tuple. Memory is
-bounded however long the training runs, because a :class:`Reservoir` samples the readings. Sums stay exact.
+bounded however long the training runs, because a :class:`Reservoir` samples the readings. Sums are exact.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Clock = Callable[[], int]
 Reading = tuple[int, int, int, int]
-"""Epoch, batch, nanoseconds, covers: ``covers`` steps, the last of them ``batch``, took that long. A plain tuple,
-because one is created at every step."""
+"""Time of one or several steps: epoch, number of the last batch, nanoseconds, and number of steps that the time covers.
+A plain tuple, because a reading is created at every step."""
 
 STEPS_ALWAYS = 1_000
 STEPS_SAMPLED = 1_000
 EPOCHS_ALWAYS = 1_000
 EPOCHS_SAMPLED = 1_000
 EDGE_EPOCHS = 500
-"""Of this many epochs the first and the last step are kept whether or not they are sampled."""
+"""Number of epochs whose first and last step are always kept, even if the sample does not include them."""
 MAX_BATCHES_PER_VALIDATION = 2_000
 MAX_VALIDATION_BATCHES = 8_000
 MAX_PAUSES = 2_000
 MIN_PAUSE_NS = 1_000_000
-"""A shorter pause counts as part of the step: young collections come every few steps."""
+"""A shorter garbage collection counts as part of the step: collections of young objects occur every few steps."""
 OLDEST_GENERATION = 2
-"""The generation of objects whose garbage collection visits the whole heap."""
+"""Generation of Python objects whose garbage collection visits the whole heap."""
 
 
 class Reservoir(Generic[Item]):
-    """Keeps the first ``always`` items, and a uniform sample of ``size`` of those after them.
+    """Keeps the first ``always`` items, and a uniform random sample of ``size`` later items.
 
-    Whether an item is kept is decided before it arrives (Li's algorithm L): ``due`` is the number of the next item
-    to offer, so that the caller pays one comparison for all others. It has its own random generator and never uses
-    the global one, on which a training may depend.
+    Whether an item is kept is decided before it arrives (Li's algorithm L): ``due`` is the number of the next item to
+    offer, so every other item costs the caller only one comparison. The reservoir has its own random generator,
+    because a training may depend on the global generator.
     """
 
     __slots__ = ("_always", "_first", "_random", "_sample", "_size", "_weight", "due")
@@ -62,7 +62,7 @@ class Reservoir(Generic[Item]):
         self.due: float = 1
 
     def offer(self, number: int, item: Item) -> None:
-        """Take item ``number``, counted from 1. Every due number is offered exactly once."""
+        """Take item ``number``, counted from 1. Each item whose number equals ``due`` must be offered exactly once."""
         if number <= self._always:
             self._first.append(item)
         elif len(self._sample) < self._size:
@@ -79,12 +79,12 @@ class Reservoir(Generic[Item]):
         self.due = number + math.floor(gap) + 1 if gap < 2**62 else math.inf
 
     def items(self) -> list[Item]:
-        """The first items in their order, then the sample in no particular order."""
+        """The first items in their order, followed by the sample in no particular order."""
         return self._first + self._sample
 
 
 class ValidationTally(NamedTuple):
-    """One validation pass, in nanoseconds."""
+    """Times of one validation, in nanoseconds."""
 
     taken: int
     batches: int | None
@@ -94,7 +94,7 @@ class ValidationTally(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class EpochTally:
-    """The times of one epoch, in nanoseconds."""
+    """Times of one epoch, in nanoseconds."""
 
     epoch: int
     steps_before: int = 0
@@ -112,12 +112,12 @@ class EpochTally:
 
 
 class StepTimer:
-    """Records the times of a training while it runs; :func:`build_timeline` turns them into a record.
+    """Records the times of a training while it runs; :func:`build_timeline` converts them for a record.
 
-    The calls come in the order of a training: :meth:`start`; for each epoch :meth:`begin_epoch`, then for each step
-    :meth:`end_step`, before the first :meth:`open`, then perhaps :meth:`begin_validation`, :meth:`end_validation_batch`
-    and :meth:`end_validation`, then :meth:`end_epoch`; at last :meth:`finish`. A step is timed from the end of the step
-    before, because frameworks fetch data on either side of "begin".
+    The methods are called in the order of a training: :meth:`start`; for each epoch :meth:`begin_epoch`, :meth:`open`
+    at its first step, :meth:`end_step` for each step, optionally :meth:`begin_validation`,
+    :meth:`end_validation_batch` and :meth:`end_validation`, and :meth:`end_epoch`; finally :meth:`finish`. A step is
+    timed from the end of the previous step, because frameworks fetch data before or after they report its beginning.
     """
 
     def __init__(
@@ -133,16 +133,15 @@ class StepTimer:
         self._own = self._own_cpu = 0
         self._leaving_out = False
         self.pauses: list[tuple[int, int, int, bool]] = []
-        """Garbage collections, which are not part of their step: epoch, batch, nanoseconds, whether the whole heap was
-        visited."""
+        """Garbage collections, excluded from their step: epoch, batch, nanoseconds, whether of the whole heap."""
         self.opening = False
-        self._steady_next = False  # the end of the next step opens the steady ones: of an epoch, or after a validation
+        self._steady_next = False  # steady steps begin with the end of the next step
         self._validating: int | None = None
         self._batch_mark = self._batch_count = 0
         self._batch_readings: list[int] = []
         self._batch_budget = MAX_VALIDATION_BATCHES
         self.mark = 0
-        """Where the next reading begins. Time of validations and of the probe itself moves it forward."""
+        """Time at which the next reading begins. Validations and the probe's own work move it forward."""
         self.readings = self.steps = self.steps_taken = 0
         self.epochs_ended = 0
         self.fit_to_first_batch: int | None = None
@@ -152,30 +151,30 @@ class StepTimer:
         self.taken: int | None = None
         self.cpu_taken: int | None = None
         self.enter: Callable[[Phase], object] = lambda phase: None
-        """Called at every change of phase; never for single steps after the first."""
+        """Function that is called with the new phase at every change of phase."""
 
     # -- events ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The training has begun: data and model exist, no step has run."""
+        """Record the start of the training: data and model exist, and no step has run."""
         self._cpu_start = self._cpu_clock()
         self._start = self.mark = self.clock()
 
     def start_earlier(self, by: int) -> None:
-        """Move the start of the training back by so many nanoseconds."""
+        """Move the start of the training back by ``by`` nanoseconds."""
         self._start -= by
         self.mark -= by
 
     def begin_epoch(self, epoch: int) -> None:
-        """Epoch number ``epoch`` begins; its first step is still to come."""
+        """Record that epoch number ``epoch`` begins, before its first step."""
         self.current = EpochTally(epoch, steps_before=self.steps, taken_before=self.steps_taken)
         self._number = epoch
         self.opening = True
 
     def open(self, at: int | None = None) -> None:
-        """The first step of an epoch begins, now or ``at`` an earlier time.
+        """Record that the first step of an epoch begins, now or ``at`` an earlier time.
 
-        The time before it is an epoch boundary, or the time from the start to the first batch.
+        The time before this step is an epoch boundary, or the time from the start of the training to its first batch.
         """
         now = self.clock() if at is None else at
         if self.previous is None:
@@ -188,7 +187,7 @@ class StepTimer:
         self.enter("steady_steps" if self.previous or self.readings else "first_step")
 
     def end_step(self, batch: int, covers: int = 1) -> None:
-        """``covers`` steps have ended, the last of them number ``batch`` of its epoch."""
+        """Record that ``covers`` steps have ended, up to step number ``batch`` of the epoch."""
         now = self.clock()
         taken = now - self.mark
         self.mark = now
@@ -207,7 +206,7 @@ class StepTimer:
                     self._edges.append(reading)
 
     def end_training(self, *, steps: int | None = None) -> None:
-        """All steps of an epoch have ended, which were not timed one by one."""
+        """Record that all ``steps`` of an epoch have ended, if single steps are not timed."""
         now = self.clock()
         if self.current is not None:
             self.current.taken = now - self.mark
@@ -217,7 +216,7 @@ class StepTimer:
         self.enter("boundary")
 
     def begin_validation(self) -> None:
-        """A validation begins."""
+        """Record that a validation begins."""
         self._validating = self._batch_mark = now = self.clock()
         self._leave_steps(now)
         self._batch_count = 0
@@ -225,12 +224,12 @@ class StepTimer:
         self.enter("validation")
 
     def leave_steps(self) -> None:
-        """The framework has left the steps of the epoch, and no validation has come."""
+        """Record that the steps of the epoch have ended, without a validation."""
         self._leave_steps(self.clock())
         self.enter("boundary")
 
     def end_validation_batch(self, covers: int = 1) -> int:
-        """``covers`` batches of the running validation have ended; returns the time at which they did."""
+        """Record that ``covers`` batches of the running validation have ended; return the current time."""
         now = self.clock()
         if len(self._batch_readings) < MAX_BATCHES_PER_VALIDATION and self._batch_budget > 0:
             self._batch_readings.append(now - self._batch_mark)
@@ -240,7 +239,10 @@ class StepTimer:
         return now
 
     def end_validation(self, *, truncated: bool = False, batches: int | None = None) -> None:
-        """The validation has ended: ``truncated`` if cut short, of ``batches`` if they were not timed one by one."""
+        """Record that the validation has ended; ``truncated`` if it was cut short.
+
+        ``batches`` is its number of batches, for a validation whose single batches were not timed.
+        """
         if self._validating is None:
             return
         taken = self.clock() - self._validating
@@ -254,7 +256,7 @@ class StepTimer:
             tally.validations.append(ValidationTally(taken, batches, tuple(self._batch_readings), truncated))
 
     def end_epoch(self, *, complete: bool) -> None:
-        """The epoch has ended; ``complete`` unless it was cut short."""
+        """Record that the epoch has ended; ``complete`` unless it was cut short."""
         tally = self.current
         self.current = None
         self.opening = self._steady_next = False
@@ -274,7 +276,7 @@ class StepTimer:
 
     @contextmanager
     def epoch_end(self) -> Iterator[None]:
-        """Record the time of this block, the callbacks' ``on_epoch_end``, also as a part of the boundary."""
+        """Record the time of this block, the callbacks' ``on_epoch_end``, as a part of the epoch boundary."""
         began, own = self.clock(), self._own
         if self._validating is None:
             self._leave_steps(began)
@@ -283,7 +285,7 @@ class StepTimer:
             self.previous.epoch_end = self.clock() - began - (self._own - own)
 
     def pause(self, began: int, *, whole_heap: bool = False) -> None:
-        """Python has collected garbage since ``began``. If that was inside a step, exclude it from the step."""
+        """Record a garbage collection from ``began`` to now, and exclude its time from the running step."""
         taken = self.clock() - began
         stepping = self.current is not None and not self.opening and self._validating is None
         if taken < MIN_PAUSE_NS or not stepping or self._leaving_out or len(self.pauses) >= MAX_PAUSES:
@@ -293,7 +295,7 @@ class StepTimer:
         self.mark += taken
 
     def finish(self, at: int | None = None) -> None:
-        """The training has ended, now or ``at`` an earlier time. Later calls change nothing."""
+        """Record that the training has ended, now or ``at`` an earlier time. Idempotent."""
         if self.taken is not None:
             return
         now = self.clock() if at is None else at
@@ -305,7 +307,7 @@ class StepTimer:
 
     @contextmanager
     def leave_out(self) -> Iterator[None]:
-        """Exclude the time of this block, which is the probe's own, from every reading."""
+        """Exclude the time of this block, work of the probe, from all readings."""
         began, cpu_began = self.clock(), self._cpu_clock()
         within, self._leaving_out = self._leaving_out, True
         try:
@@ -323,18 +325,18 @@ class StepTimer:
     # -- results -----------------------------------------------------------------------------------------------------
 
     def elapsed_seconds(self) -> float:
-        """Wall time since the start, the probe's own work included."""
+        """Wall time since the start of the training, including the probe's own work."""
         return (self.clock() - self._start) / 1e9
 
     def steady_taken(self) -> int:
-        """Nanoseconds of the steps of the running epoch so far, without its first."""
+        """Nanoseconds of the running epoch's steps so far, without its first step."""
         tally = self.current
         if tally is None or tally.opening is None:
             return 0
         return self.steps_taken - tally.taken_before - tally.opening[2]
 
     def taken_so_far(self) -> tuple[int, int]:
-        """Wall and processor time of the training until now, or until its end, without the probe's own."""
+        """Wall time and CPU time of the training until now or its end in nanoseconds, without the probe's own work."""
         if self.taken is not None and self.cpu_taken is not None:
             return self.taken, self.cpu_taken
         return self._taken_until(self.clock())
@@ -343,11 +345,11 @@ class StepTimer:
         return now - self._start - self._own, max(0, self._cpu_clock() - self._cpu_start - self._own_cpu)
 
     def step_readings(self) -> list[Reading]:
-        """The step readings that were kept, in chronological order."""
+        """The stored step readings in chronological order: all of a short training, a sample of a long training."""
         return sorted({*self._sample.items(), *self._edges})
 
     def epoch_tallies(self) -> list[EpochTally]:
-        """The epochs that were kept, in order; the last one always, even unfinished."""
+        """The stored epochs (all or a sample) in chronological order, always including the last, even unfinished."""
         if self.current is not None:
             self._sum_up(self.current)
         kept = {id(tally): tally for tally in self._tallies.items()}
@@ -369,7 +371,7 @@ class StepTimer:
 
 
 class PauseWatch:
-    """Reports to a stopwatch every garbage collection in the thread that trains, until :meth:`stop`."""
+    """Reports every garbage collection in the training's thread to ``timer``, until :meth:`stop`."""
 
     def __init__(self, timer: StepTimer) -> None:
         self._timer = timer
@@ -378,7 +380,7 @@ class PauseWatch:
         gc.callbacks.append(self._on_collection)
 
     def stop(self) -> None:
-        """Stop reporting."""
+        """Stop reporting garbage collections."""
         with suppress(ValueError):
             gc.callbacks.remove(self._on_collection)
 
@@ -397,10 +399,10 @@ def build_timeline(
     watched: bool = False,
     input_wait: InputWait | None = None,
 ) -> Timeline:
-    """The times of ``timer`` as a profile stores them: in seconds, each step with its label.
+    """Times of ``timer`` as a profile stores them: in seconds, each step with its label.
 
-    ``init`` is the initialization time and its source. ``partial_batch`` is the size of a smaller last batch: 0 for
-    none, None for unknown. With ``watched`` the whole training was timed.
+    ``init`` is the initialization time with its source. ``partial_batch`` is the size of a smaller last batch: 0 if
+    there is none, None if unknown. ``watched`` states whether the whole training was timed.
     """
     from vmselect.records.training import Boundary, Epoch, Pause, Step, Steps, Timeline, Validation
 
@@ -468,7 +470,7 @@ def build_timeline(
 
 
 def _label_steps(readings: list[Reading], tallies: list[EpochTally], *, has_partial_batch: bool) -> list[Label]:
-    """The label of each reading. The record detects warm-up later."""
+    """Label of each reading: 'first', 'opening', 'partial' or 'steady'. ``Steps.labels`` labels warm-up later."""
     openings = {tally.opening for tally in tallies if tally.opening}
     partials = {tally.closing for tally in tallies if tally.closing and tally.complete} if has_partial_batch else set()
     labels: list[Label] = [
@@ -482,5 +484,5 @@ def _maybe_seconds(nanoseconds: int | None) -> float | None:
 
 
 def _seconds(nanoseconds: int) -> float:
-    # A clock that was set back gives a negative time; the record must not carry it.
+    # A clock that was set back gives a negative time, which a record must not contain.
     return max(0, nanoseconds) / 1e9

@@ -1,12 +1,12 @@
-"""Measure an unmodified PyTorch script.
+"""Measurement of the trainings in an unmodified PyTorch script.
 
-torch calls a hook at every step of an optimizer. A wrapped ``DataLoader`` reports when a pass over its data begins,
-how long it is and when the next batch is requested. A pass with gradients in which an optimizer steps is an epoch of
-training; one without gradients is a validation. A step lasts from one request for a batch to the next: with
-accumulated gradients a reading covers several batches. The probe cuts an epoch short by ending the pass.
+torch calls a hook after every update by an optimizer. A wrapped ``DataLoader`` reports the beginning of a pass over its
+data, the number of batches, and each request for a batch. A pass with gradients and updates is an epoch of training; a
+pass without gradients is a validation. A step lasts from one request for a batch to the next: with accumulated
+gradients a reading covers several batches. The probe cuts an epoch short by ending the pass.
 
-A training continues as long as the same weights are trained and the same ones are frozen, from any loader: some
-scripts create a loader for each epoch.
+A training continues as long as the same weights are trained and the same weights are frozen, with any data loader:
+some scripts create a loader for each epoch.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ OPTIMIZER_MODULE = "torch.optim.optimizer"
 
 
 class EnoughTrainings(BaseException):
-    """All requested trainings have been measured: the script is ended."""
+    """Raised to end the script after all requested trainings have been measured."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TorchScript(StepProbe):
-    """Measures the trainings of this process, once :meth:`watch_loader` and :meth:`watch_optimizer` have been called.
+    """Measures torch trainings of this process, after :meth:`watch_loader` and :meth:`watch_optimizer` were called.
 
-    It measures the trainings whose numbers are in ``wanted``, all if that is empty. Each takes its name from the front
-    of ``names``. Other epochs are cut short after one step. After training number ``last`` the script is ended.
+    ``wanted`` contains the numbers of the trainings to measure; if it is empty, all are measured. The measured
+    trainings get the ``names``, in order. Epochs of other trainings are cut short after one step. The script ends after
+    training number ``last``.
     """
 
     _remedy = "Run a script that trains with torch first."
@@ -63,19 +64,19 @@ class TorchScript(StepProbe):
         self._disabled = self._must_wait = self._new_pass = False
         self._optimizer: weakref.ref[Any] | None = None
         self.updates = 0
-        """Steps of any optimizer."""
+        """Number of updates by any optimizer."""
         self.profiles_kept = 0
 
     # -- events of torch ---------------------------------------------------------------------------------------------
 
     def watch_loader(self, module: Any) -> None:
-        """Receive every pass over a ``DataLoader`` from now on."""
+        """Observe every pass over a ``DataLoader`` from now on."""
         loader = module.DataLoader
         iterate = loader.__iter__
 
         @functools.wraps(iterate)
         def watched(this: Any) -> Any:
-            # Keras feeds its trainings through loaders, which vmselect also reads; they have their own probe.
+            # Keras and vmselect use loaders too. Trainings with Keras have their own probe.
             caller = sys._getframe(1).f_globals.get("__name__", "")
             others = self._disabled or caller.startswith(("keras.", "vmselect."))
             return iterate(this) if others else self._begin_pass(this, iterate)
@@ -84,7 +85,7 @@ class TorchScript(StepProbe):
         self._undo.append(lambda: setattr(loader, "__iter__", iterate))
 
     def watch_optimizer(self, module: Any) -> None:
-        """Receive every step of an optimizer from now on."""
+        """Observe every update by an optimizer from now on."""
         self._undo.append(module.register_optimizer_step_post_hook(self._on_update).remove)
 
     @contextmanager
@@ -97,7 +98,7 @@ class TorchScript(StepProbe):
             self._disabled = before
 
     def close(self, error: BaseException | None = None) -> None:
-        """The script has ended: restore torch and keep the profile."""
+        """Restore torch and save the profile, after the script has ended, with ``error`` if it failed."""
         while self._undo:
             self._undo.pop()()
         self._finish(error)
@@ -131,7 +132,7 @@ class TorchScript(StepProbe):
             return iterate(loader)
         synchronize_devices()
         if running is not None:
-            running.end_step = None  # a validation that is left early ends with the next step
+            running.end_step = None  # a validation that the script ends early lasts until the next step
         self._recording.timer.begin_validation()
         self._validation = _Pass(self, loader, iterate, training=False)
         return self._validation
@@ -143,7 +144,7 @@ class TorchScript(StepProbe):
         return not self.wanted or number in self.wanted
 
     def _recognize(self, now: _Pass) -> None:
-        """An optimizer has stepped within this pass, so it trains. Other passes may only inspect some batches."""
+        """Assign the pass ``now``, in which an optimizer has updated weights, to a training."""
         self._training = weakref.ref(now)
         optimizer = self._optimizer() if self._optimizer is not None else None
         weights = [one for group in optimizer.param_groups for one in group["params"]] if optimizer is not None else []
@@ -153,12 +154,12 @@ class TorchScript(StepProbe):
         )
         if not self._number or (weights and not same):
             self._begin_training(now, weights)
-        # With accumulated gradients nothing waits for the GPU after each batch.
+        # With accumulated gradients, the probe does not wait for the GPU after each batch.
         if self._recording is not None and not (self._must_wait and now.batches > 1):
             now.fetch = self._recording.observation.fetcher()
 
     def _begin_training(self, first: _Pass, weights: Sequence[Any]) -> None:
-        """Other weights are trained than before, or others are frozen: the previous training has ended."""
+        """Start a new training, because other weights are trained or frozen than before; end the previous training."""
         since = time.perf_counter_ns() - first.began
         if self._number:
             if self._recording is not None:
@@ -170,7 +171,7 @@ class TorchScript(StepProbe):
         self._weights = [(weakref.ref(one), one.requires_grad) for one in weights]
         self._epochs, self._cut_short = 0, False
         if not self._is_wanted(self._number):
-            take_initialization()  # it is counted nevertheless
+            take_initialization()  # counts the training
             return
         recording = self._recording
         if recording is None:
@@ -185,7 +186,7 @@ class TorchScript(StepProbe):
             recording.counted_examples = length_of(loader.dataset)
 
     def next_step(self, now: _Pass) -> bool:
-        """The next batch is requested, so the step before has ended. Returns whether the pass continues."""
+        """Record that a step has ended, because the next batch is requested. Return whether the pass continues."""
         if not now.training:
             if self._recording is not None:
                 self._recording.timer.end_validation_batch()
@@ -204,7 +205,7 @@ class TorchScript(StepProbe):
             now.began += time.perf_counter_ns() - before
         read, now.read, now.updates = now.read, now.batches, self.updates
         recording = self._recording
-        if recording is None:  # not requested, or measured already: skip the rest of the epoch
+        if recording is None:  # a training not requested, or measured already: skip the rest of the epoch
             return not self.stop
         timer = recording.timer
         if not read:
@@ -220,7 +221,7 @@ class TorchScript(StepProbe):
         return True
 
     def _continues(self, now: _Pass, recording: Recording) -> bool:
-        """Whether an epoch that may be cut short continues."""
+        """Whether an epoch that may be cut short continues, because not enough steps have been measured."""
         late = recording.is_late(self.seconds)
         enough = now.batches > self.steps and recording.is_steady(self.steady_seconds)
         if not (enough or late) or now.batches == recording.steps:
@@ -231,7 +232,7 @@ class TorchScript(StepProbe):
         return False
 
     def end_pass(self, ended: _Pass, *, whole: bool) -> None:
-        """A pass over the data has ended, by itself or cut short."""
+        """Record that a pass over the data has ended; ``whole`` unless it was cut short."""
         if ended is self._validation:
             self._end_validation()
         elif ended.read:
@@ -240,7 +241,7 @@ class TorchScript(StepProbe):
                 self._recording.counted_steps = ended.batches
             self._training = None
         elif self._recording is not None and not self._recording.saw_anything:
-            self._recording.drop()  # no optimizer stepped: this was no training
+            self._recording.drop()  # without an update by an optimizer, the pass was not a training
             self._recording = self._training = None
 
     def _end_validation(self) -> None:
@@ -259,7 +260,7 @@ class TorchScript(StepProbe):
         self._whole = False
 
     def _end_when_enough(self) -> None:
-        """Before another epoch: end a training of which enough has been measured."""
+        """Before another epoch, end the training if enough has been measured."""
         recording = self._recording
         if recording is None or not (self.stop and recording.saw_anything):
             return
@@ -280,7 +281,7 @@ class TorchScript(StepProbe):
 
 
 class _Pass:
-    """One pass over the data of a loader, as the script iterates over it."""
+    """Iterator of the script over the batches of a data loader, which observes one pass."""
 
     __slots__ = (
         "__weakref__", "_batches", "_watch", "batches", "began", "end_step", "fetch", "loader", "read", "training",
@@ -293,7 +294,7 @@ class _Pass:
         self.batches = self.read = 0
         self.updates = watch.updates
         self.end_step: Callable[[int, int], None] | None = None
-        """Times a step after the first where nothing else happens at its end, so that this path is fast."""
+        """Function that times a step, set if nothing else needs to be done at the end of a step: the fast path."""
         self.fetch: Callable[[Iterator[Any]], Any] = next
         self._watch = watch
         self._batches: Iterator[Any] = iterate(loader)

@@ -1,7 +1,7 @@
 """Probes for the trainers of two libraries: :class:`LightningProbe` and :class:`HuggingFaceProbe`.
 
 A step is a batch, as in ``steps_per_epoch``. If the gradients of several batches are accumulated, a reading covers
-all batches up to the step of the optimizer.
+all batches up to the optimizer's update.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from vmselect.probe.recording import Recording, StepProbe
 from vmselect.probe.sampling import watch_call
 
 FOLDERS = ("_default_root_dir", "dirpath", "_root_dir", "_save_dir")
-"""The attributes with the folders of Lightning's trainer, checkpoints and loggers."""
+"""Attributes of Lightning's trainer, checkpoints and loggers that contain the path of a folder."""
 
 NOT_REDIRECTED = Scratch(())
 
 
 class TrainerProbe(StepProbe):
-    """Base of the probes in a trainer; a subclass translates the events of its library."""
+    """Base class of the probes for trainers; a subclass translates the callbacks of its library."""
 
-    _remedy = "Train with this probe among the callbacks of the trainer."
+    _remedy = "Add the probe to the callbacks of the trainer, and train first."
 
     def __getattr__(self, name: str) -> Any:
-        # A trainer calls all hooks that exist; most need no action.
+        # A trainer calls every method of a callback; most need no action.
         if name.startswith("on_"):
             return lambda *_, **__: None
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -44,9 +44,9 @@ class TrainerProbe(StepProbe):
         self._validates = False
 
     def _begin(self, alive: Callable[[], bool] | None = None) -> None:
-        """The training begins, before model and data are known.
+        """Start recording a training, before model and data are known.
 
-        ``alive()`` is true while it runs, for a trainer that does not report every end.
+        ``alive()`` returns whether the training still runs, for a trainer that does not report every end.
         """
         self._close("interrupted")  # an earlier training whose end was not reported
         scratch = self._scratch
@@ -66,7 +66,7 @@ class TrainerProbe(StepProbe):
         validations_per_epoch: float,
         validates: bool,
     ) -> None:
-        """Record model and data, which are known now. ``steps`` are batches of an epoch."""
+        """Record facts about model, data and validations. ``steps`` is the number of batches per epoch."""
         with recording.timer.leave_out():
             self._validates = validates
             recording.model_name = type(model).__name__
@@ -88,7 +88,7 @@ class TrainerProbe(StepProbe):
             recording.timer.open()
 
     def _end_batch(self, *, stepped: bool) -> bool:
-        """A batch has ended, and with ``stepped`` a step of the optimizer. Returns whether to leave the epoch now."""
+        """Record that a batch has ended; ``stepped`` if the optimizer has updated. Return whether to end the epoch."""
         recording = self._recording
         if recording is None:
             return False
@@ -102,7 +102,7 @@ class TrainerProbe(StepProbe):
         self._read = self._batches
         if not self.stop or self._batches == recording.steps:
             return False
-        # An epoch that only leads to the next validation costs one step.
+        # An epoch that is run only for its validation is cut short after one step.
         passing = self._epochs >= max(1, self.validations)
         enough = self._batches > self.steps and recording.is_steady(self.steady_seconds)
         if passing or enough or recording.is_late(self.seconds):
@@ -130,7 +130,7 @@ class TrainerProbe(StepProbe):
             recording.note()
 
     def _end_epoch(self) -> bool:
-        """The epoch has ended. Returns whether enough has been measured."""
+        """Record that the epoch has ended. Return whether enough has been measured."""
         recording = self._recording
         if recording is None or recording.timer.current is None:
             return False
@@ -145,7 +145,7 @@ class TrainerProbe(StepProbe):
         seen = self._validations_seen >= self.validations or not self._validates
         enough = (self._epochs >= max(1, self.validations) and seen) or recording.is_late(self.seconds)
         epochs, steps = recording.epochs, recording.steps
-        if enough and epochs is not None and steps is not None:  # one that is counted in steps is a single epoch
+        if enough and epochs is not None and steps is not None:  # a training limited by max_steps is a single epoch
             self._cut_short |= recording.timer.steps < epochs * steps
         elif enough:
             self._cut_short |= epochs is None or epochs > self._epochs
@@ -158,7 +158,7 @@ class TrainerProbe(StepProbe):
         return recording
 
     def finish(self, error: BaseException | None = None) -> None:
-        """The training has ended: by itself, by the probe, or by an exception."""
+        """End the recording of a training that ended by itself, by the probe, or by the exception ``error``."""
         self._finish(error)
         self._unprotect()
 
@@ -167,7 +167,7 @@ class TrainerProbe(StepProbe):
         self._unprotect()
 
     def _redirect(self, writers: Iterable[tuple[Any, str]]) -> None:
-        """Redirect files to a scratch folder, unless the training is recorded whole."""
+        """Redirect the files of ``writers`` to a scratch folder, if the probe will end the training."""
         if self.stop and self.protect_files and self._scratch is NOT_REDIRECTED:
             self._scratch = Scratch(writers)
 
@@ -177,7 +177,9 @@ class TrainerProbe(StepProbe):
 
 
 def count_batches(updates: int, accumulate: int, in_epoch: int | None) -> int:
-    """Batches of so many steps of the optimizer, each of ``accumulate``; the last step of an epoch may have fewer.
+    """Number of batches in ``updates`` of the optimizer, each of ``accumulate`` batches.
+
+    The last update of an epoch of ``in_epoch`` batches may have fewer.
 
     >>> count_batches(40, 4, 63)
     158
@@ -194,8 +196,8 @@ class LightningProbe(TrainerProbe):
     """A callback that measures a few batches and validations of a Lightning training, then ends it.
 
     It takes the arguments of :class:`~vmselect.IterationProbe`, except ``validation_steps``. A step is a batch; with
-    ``accumulate_grad_batches`` a reading covers all batches up to the step of the optimizer. A training whose length
-    is given by ``max_steps`` is recorded as one epoch of so many steps.
+    ``accumulate_grad_batches`` a reading covers all batches up to the optimizer's update. A training whose length is
+    given by ``max_steps`` is recorded as a single epoch with this number of steps.
 
     ::
 
@@ -210,33 +212,33 @@ class LightningProbe(TrainerProbe):
 
     @property
     def state_key(self) -> str:
-        """Called by Lightning: the name of the callback's state in a checkpoint."""
+        """Name of the callback's state in a checkpoint. Read by Lightning."""
         return type(self).__qualname__
 
     _legacy_state_key = state_key
 
     def state_dict(self) -> dict[str, Any]:
-        """Called by Lightning: a checkpoint contains no state of the probe."""
+        """Empty state: a checkpoint contains no state of the probe. Called by Lightning."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Called by Lightning: there is no state to restore."""
+        """Do nothing: the probe has no state to restore. Called by Lightning."""
 
     def protect(self, trainer: Any) -> None:
-        """Redirect checkpoints and logs of ``trainer`` to a scratch folder, unless the training is recorded whole."""
+        """Redirect checkpoints and logs of ``trainer`` to a scratch folder, if the probe will end the training."""
         writers = [trainer, *trainer.callbacks, *trainer.loggers]
         self._redirect(
             (one, name) for one in writers for name in FOLDERS if isinstance(vars(one).get(name, 0), str | None)
         )
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
-        """The trainer is set up: the earliest event."""
+        """Start recording, at the earliest event of a training. Called by Lightning."""
         if stage == "fit":
             self.protect(trainer)
             self._begin()
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """The first epoch is about to begin."""
+        """Record model and data before the first epoch. Called by Lightning."""
         recording, loop = self._recording, trainer.fit_loop
         if recording is None:
             return
@@ -257,12 +259,12 @@ class LightningProbe(TrainerProbe):
             validations_per_epoch=often,
             validates=bool(trainer.enable_validation),
         )
-        # With accumulated gradients nothing waits for the GPU after each batch.
+        # With accumulated gradients, the probe does not wait for the GPU after each batch.
         if accumulate == 1 or module.device.type == "cpu":
             recording.observation.time_fetches(loop.epoch_loop, "_on_before_fetch", "_on_after_fetch")
         self._updates = trainer.global_step
         if self.stop:
-            # A minimum that the user has set would prevent the end of the training.
+            # A minimum that the user has set would prevent the probe from ending the training.
             self._limits = (loop.min_epochs, loop.epoch_loop.min_steps)
             loop.min_epochs, loop.epoch_loop.min_steps = None, None
 
@@ -271,19 +273,19 @@ class LightningProbe(TrainerProbe):
     on_validation_end = TrainerProbe._end_validation
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """A batch has ended."""
+        """Record that a batch has ended. Called by Lightning."""
         updates = trainer.global_step
         stepped, self._updates = updates != self._updates, updates
         if self._end_batch(stepped=stepped or trainer.is_last_batch):
             trainer.should_stop = True
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
-        """A validation begins, perhaps the sanity check."""
+        """Record that a validation begins, unless it is the sanity check. Called by Lightning."""
         if not trainer.sanity_checking:
             self._begin_validation()
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-        """An epoch has ended: continue with the next, or end the training."""
+        """Record that an epoch has ended; continue with the next epoch, or end the training. Called by Lightning."""
         cut = self._cut_epoch
         if self._end_epoch():
             trainer.should_stop = True
@@ -291,12 +293,12 @@ class LightningProbe(TrainerProbe):
             trainer.should_stop = False
 
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
-        """The training has failed."""
+        """End the recording of a training that has failed. Called by Lightning."""
         self._restore(trainer)
         self.finish(exception)
 
     def teardown(self, trainer: Any, module: Any, stage: str) -> None:
-        """The trainer has finished."""
+        """End the recording after the training. Called by Lightning."""
         if stage == "fit":
             self._restore(trainer)
             self.finish()
@@ -308,7 +310,7 @@ class LightningProbe(TrainerProbe):
 
 
 def _first(loaders: Any) -> Any:
-    """The loader, or the first of several."""
+    """The data loader, or the first loader of a collection."""
     while isinstance(loaders, (list, tuple, dict)) and loaders:
         loaders = next(iter(loaders.values())) if isinstance(loaders, dict) else loaders[0]
     return loaders
@@ -318,8 +320,8 @@ class HuggingFaceProbe(TrainerProbe):
     """A callback that measures a few batches and evaluations of a Hugging Face ``Trainer``, then ends it.
 
     It takes the arguments of :class:`~vmselect.IterationProbe`, except ``validation_steps``. A step is a batch; with
-    ``gradient_accumulation_steps`` a reading covers all batches up to the step of the optimizer. A training whose
-    length is given by ``max_steps``, or is no whole number of epochs, is recorded as one epoch of so many steps.
+    ``gradient_accumulation_steps`` a reading covers all batches up to the optimizer's update. A training whose length
+    is given by ``max_steps``, or is not a whole number of epochs, is recorded as a single epoch.
 
     ::
 
@@ -332,17 +334,17 @@ class HuggingFaceProbe(TrainerProbe):
     """
 
     _begun = False
-    """Whether a recording has begun before ``on_train_begin``."""
+    """Whether the recording began before ``on_train_begin``."""
 
     def begin(self, arguments: Any) -> None:
-        """``train`` has been called. Without this call the recording begins with the first event of the training."""
-        self._end_early(None)  # the trainer calls no callback when it fails: an earlier training may have
+        """Start recording when ``train`` is called. Otherwise ``on_train_begin`` starts the recording."""
+        self._end_early(None)  # an earlier training may have failed, for which the trainer calls no callback
         self._redirect([(arguments, "output_dir"), (arguments, "logging_dir")])
         self._begin(alive=watch_call(sys._getframe(), "train"))
         self._begun = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """The first epoch is about to begin."""
+        """Record model and data before the first epoch. Called by the trainer."""
         if not self._begun or self._recording is None:
             self.begin(args)
         self._begun = False
@@ -354,7 +356,7 @@ class HuggingFaceProbe(TrainerProbe):
             recording.saving, recording.save_freq = "batches", int(state.save_steps) * accumulate
         steps = in_epoch = length_of(loader)
         epochs: int | None = state.num_train_epochs if in_epoch else None
-        # The state holds epochs rounded up.
+        # In the state, the number of epochs is rounded up.
         in_steps = self.stop and (args.max_steps > 0 or args.num_train_epochs != state.num_train_epochs)
         if in_steps:
             steps, epochs = count_batches(state.max_steps, accumulate, in_epoch), 1
@@ -379,20 +381,20 @@ class HuggingFaceProbe(TrainerProbe):
         recording.observation.time_fetches(trainer, "get_batch_samples", "get_batch_samples")
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """An epoch begins."""
-        self._end_epoch()  # unless it has ended already
+        """Record that an epoch begins. Called by the trainer."""
+        self._end_epoch()  # the previous epoch, unless it has ended already
         self._begin_epoch()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """The batches of a step begin. No event follows if one fails, so files are not redirected meanwhile."""
+        """Stop redirecting files while the batches of a step run: if a batch fails, no callback is called."""
         self._scratch.put_back()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """A batch has ended whose gradients are accumulated."""
+        """Record that a batch with accumulated gradients has ended. Called by the trainer."""
         self._end_batch(stepped=False)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """The optimizer has stepped; a checkpoint may follow."""
+        """Record the optimizer's update, and redirect files: a checkpoint may follow. Called by the trainer."""
         self._scratch.send_away()
         if self._end_batch(stepped=True):
             control.should_epoch_stop = True
@@ -401,29 +403,29 @@ class HuggingFaceProbe(TrainerProbe):
             self._begin_validation()
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """A validation batch has ended."""
+        """Record that a validation batch has ended. Called by the trainer."""
         self._scratch.put_back()
         self._end_validation_batch()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """A validation has ended; a checkpoint may follow."""
+        """Record that a validation has ended, and redirect files: a checkpoint may follow. Called by the trainer."""
         self._end_validation()
         self._scratch.send_away()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """The steps of an epoch have ended; its evaluation, and perhaps a checkpoint, are still to come."""
+        """Record that the steps of an epoch have ended, before its evaluation and checkpoint. Called by the trainer."""
         self._scratch.send_away()
         coming = int(control.should_evaluate)
         if coming:
             self._begin_validation()
-        # The evaluation still belongs to this epoch, and whether it is the last is decided now.
+        # The evaluation that follows belongs to this epoch, but whether to end the training is decided now.
         self._validations_seen += coming
         if self._end_epoch():
             control.should_training_stop = True
         self._validations_seen -= coming
 
     def on_train_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """The training has ended, and the best model has been loaded if requested."""
+        """End the recording after the training. Called by the trainer."""
         self.finish()
 
 
