@@ -136,7 +136,7 @@ def read_records(
             loader = "load_profiles" if model is Profile else "load_records"
             raise ArgumentError(f"{show(one)} is not a {noun}. Load {noun} files with vmselect.{loader}(...).")
     if not records and error is not None:
-        raise error(f"The list of {noun}s is empty. Pass at least one {noun}.")
+        raise error(f"There are no {noun}s. Pass at least one {noun}.")
     return distinct(records)
 
 

@@ -1,4 +1,4 @@
-"""PREDICT: from a profile to the time of a whole training, with an interval. Imports no framework."""
+"""Estimates the time of a whole training from a profile, with an interval. Imports no framework."""
 
 from vmselect.estimation import equations
 from vmselect.estimation.methods import METHODS, estimate, fit_runtime

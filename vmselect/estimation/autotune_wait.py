@@ -1,10 +1,10 @@
-"""How long TensorFlow waits for the autotuner of a tf.data pipeline after an epoch, and how often.
+"""Autotune waits: how long and how often TensorFlow waits for the autotuner of a tf.data pipeline after an epoch.
 
 A thread tunes the pipeline. It wakes up 10 ms after the first batch, then after 20 ms, 40 ms, and so on up to once a
-minute. At the end of an epoch TensorFlow stops the pipeline and wakes the thread to end it. If that fails, which is
-frequent on a busy processor, TensorFlow waits for the next wake-up. A pipeline runs from the first batch of an epoch
-until after its validation, so the length of the wait follows from the length of the epoch, and whether TensorFlow waits
-is random. See docs/explanation/measuring-honestly.md.
+minute. At the end of an epoch TensorFlow stops the pipeline and wakes the thread, so that the thread ends. If the
+thread misses this signal, which is frequent on a busy CPU, TensorFlow waits for the next wake-up. A pipeline runs from
+the first batch of an epoch until after the validation of the epoch. The length of the wait therefore follows from the
+length of the epoch; whether TensorFlow waits is random. See docs/explanation/measuring-honestly.md.
 
 Endless data (``steps_per_epoch`` over a generator) are one pipeline for all epochs, which stops once. A strategy with
 several devices has several pipelines, which stop one after the other, so that several waits can follow each other.
@@ -24,41 +24,44 @@ from vmselect.records import Profile
 from vmselect.units import count_epochs, format_seconds, format_usd
 
 FIRST_PERIOD, MAX_PERIOD = 0.01, 60.0
-"""Seconds from one wake-up to the next, which double from the first to the longest (TensorFlow 2.21)."""
+"""Shortest and longest time in seconds between two wake-ups, which doubles each time (TensorFlow 2.21)."""
 
 MAX_SHARE, EXPONENT, MIN_SHARE = 0.9, 0.65, 0.02
-"""Share of epochs with a wait where no core is ever free, and where one always is. Between them it grows with a power
-of the share of time without a free core. Chosen by likelihood on trainings whose steps sleep and on four models that
-keep the processor busy, on one and two cores, idle and loaded (``tests/benchmarks/waiting.py`` without ``--check``)."""
+"""Share of epochs with a wait if no CPU core is ever free (maximum) and if one always is (minimum). Between them, the
+share grows with a power of the share of time without a free core. Chosen by likelihood on trainings whose steps sleep
+and on four models that keep the CPU busy, on one and two cores, idle and loaded (``tests/benchmarks/waiting.py``
+without ``--check``)."""
 
 PRIOR_WEIGHT = 2.0
-"""Number of epochs that this prior share counts for."""
+"""Weight of this prior share: the number of observed epochs that it counts as."""
 
 CUT_WEIGHT = 2.0
-"""Weight of a wait after an epoch that a probe cut short. Such epochs rarely wait, so no wait has no weight."""
+"""Weight of a wait after an epoch that a probe ended early. Waits are rare there, so their absence has no weight."""
 
 MIN_SECONDS = 0.06
-"""Shorter waits cannot be distinguished from other work between epochs, which took up to half of that."""
+"""Shorter waits cannot be distinguished from other work between epochs, which took up to half of this time."""
 
 LENGTH_SPREAD = 0.1
 """Relative error of the predicted length of an epoch, which determines the next wake-up. Measured on 27 trainings
 (``tests/benchmarks/accuracy.py --parts cross-run``)."""
 
 MAX_PIPELINES, NEXT_SHARE = 3, 0.5
-"""The most pipelines of a distributed dataset that waited one after the other, with two and four devices, and how often
-another one waits after one that has. Chosen on trainings with two devices."""
+"""The largest observed number of pipelines of a distributed dataset that waited one after the other, with two and four
+devices; and the probability that after the wait of one pipeline the next one waits too. Chosen on trainings with two
+devices."""
 
 UNKNOWN_SECONDS = 3600.0
-"""Assumed life of a pipeline through an unknown number of epochs: long enough for a wake-up each minute."""
+"""Assumed lifetime of a pipeline if the number of epochs is unknown: long enough for a wake-up each minute."""
 
 LENGTHS = tuple(statistics.NormalDist(1.0, LENGTH_SPREAD).inv_cdf((k + 0.5) / 40) for k in range(40))
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Waits after epochs: ``each`` on average, in a ``share`` of epochs, at most ``longest``.
+    """Autotune waits after epochs: ``share`` of epochs with a wait, mean seconds per epoch (``each``), and maximum.
 
-    ``each.noise`` is the spread between epochs.
+    ``each`` averages over all epochs, with and without a wait; ``each.noise`` is the spread between epochs.
+    ``longest`` is the longest possible wait in seconds.
     """
 
     each: Level = NOTHING
@@ -69,11 +72,11 @@ class Waiting:
 NO_WAITING = Waiting()
 
 WAITS = "waits-between-epochs"
-"""Code of the finding about waits."""
+"""Code of the finding about autotune waits."""
 
 
 def next_wake_up(seconds: float) -> float:
-    """The time of the next wake-up after ``seconds`` of a pipeline's life."""
+    """When the autotuner of a pipeline that has run for ``seconds`` next wakes up, in seconds since its start."""
     doublings = math.ceil(math.log2(MAX_PERIOD / FIRST_PERIOD))
     doubled = FIRST_PERIOD * (2.0**doublings - 1)
     if seconds <= doubled:
@@ -82,13 +85,13 @@ def next_wake_up(seconds: float) -> float:
 
 
 def count_pipelines(profile: Profile) -> int:
-    """The number of pipelines that stop after an epoch, one after the other."""
+    """Number of pipelines that stop one after the other at the end of an epoch."""
     replicas = profile.environment.replicas
     return 1 if replicas == 1 else min(MAX_PIPELINES, 1 + replicas)
 
 
 def list_waits(pipeline_seconds: float, pipelines: int) -> list[float]:
-    """Seconds of waiting if none of the pipelines waits, if one does, and so on."""
+    """Seconds of waiting if 0, 1, 2, ... ``pipelines`` pipelines wait after having run for ``pipeline_seconds``."""
     waits, wake_up = [0.0], pipeline_seconds
     for _ in range(pipelines):
         wake_up = next_wake_up(wake_up * (1 + 1e-9))
@@ -97,10 +100,13 @@ def list_waits(pipeline_seconds: float, pipelines: int) -> list[float]:
 
 
 def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: int = 1) -> tuple[float, bool | None]:
-    """The wait within the time lost after an epoch, and whether there was one (None if that is unknown)."""
+    """Seconds of autotune wait among the ``lost_seconds`` after an epoch, and whether TensorFlow waited.
+
+    The second value is None if it cannot be determined.
+    """
     if pipeline_seconds is None:
         return 0.0, None
-    # The life of a pipeline is known except for its first batch, so it may just have missed the next wake-up.
+    # The start of a pipeline is not known exactly, so the pipeline may just have missed the next wake-up.
     missed = next_wake_up(pipeline_seconds) < pipeline_seconds * (1 + 2 * LENGTH_SPREAD)
     waits = list_waits(pipeline_seconds, pipelines + missed)
     waited = max(number for number, wait in enumerate(waits) if lost_seconds >= wait / 2)
@@ -111,7 +117,7 @@ def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: i
 
 
 def weigh_evidence(waited: bool | None, *, cut_short: bool) -> tuple[float, float]:
-    """The weight of a recorded boundary for a wait, and against."""
+    """Weights of a recorded boundary as evidence for waits and against waits."""
     if waited is None or (cut_short and not waited):
         return 0.0, 0.0
     return (CUT_WEIGHT, 0.0) if cut_short else (float(waited), float(not waited))
@@ -124,9 +130,10 @@ def expect_waiting(
     *,
     confidence: float,
 ) -> Waiting:
-    """Waits after epochs whose pipelines last ``lengths`` (seconds, and the share of epochs with that length).
+    """Estimate the autotune waits after each epoch.
 
-    ``evidence`` are the weights of recorded boundaries for and against waits.
+    ``lengths`` contains pairs: lifetime of a pipeline in seconds, and share of epochs with that lifetime.
+    ``evidence`` contains the weights of the recorded boundaries for and against waits.
     """
     hits, misses = (math.fsum(side) for side in zip((0.0, 0.0), *evidence, strict=True))
     weight = PRIOR_WEIGHT + hits + misses
@@ -149,7 +156,7 @@ def expect_waiting(
 
 
 def _conditional_wait(waits: Sequence[float]) -> tuple[float, float, float]:
-    """Mean and variance of a wait, given that there is one, and the longest."""
+    """Mean, variance and maximum of the wait after an epoch, given that at least one pipeline waits."""
     last = len(waits) - 2
     chances = [NEXT_SHARE**number * (1 - NEXT_SHARE if number < last else 1.0) for number in range(last + 1)]
     mean = math.fsum(map(mul, chances, waits[1:]))
@@ -158,7 +165,7 @@ def _conditional_wait(waits: Sequence[float]) -> tuple[float, float, float]:
 
 
 def expect_share(profile: Profile) -> float:
-    """The expected share of epochs with a wait, from the share of time without a free core (all of it if unknown)."""
+    """Expected share of epochs with a wait, from the share of time without a free CPU core (1 if unknown)."""
     usage, timeline = profile.usage, profile.timeline
     cores = profile.environment.usable_cores or (usage.limits.cores if usage else None) or 1
     sampled = usage.phases.get("steady_steps", {}).get("usable_cpu_share") if usage else None
@@ -175,10 +182,10 @@ def expect_share(profile: Profile) -> float:
 def price_waits(
     findings: Sequence[Finding], *, idle_seconds: float, epochs: float, usd_per_hour: float | None = None
 ) -> tuple[Finding, ...]:
-    """The same findings, where the one about waits also has their total time and cost."""
+    """``findings``, with the total time and cost of the waits added to the finding about autotune waits."""
     if not idle_seconds:
         return tuple(findings)
     seconds = idle_seconds * epochs
-    paid = "" if usd_per_hour is None else f", {format_usd(seconds / 3600 * usd_per_hour)} of the bill"
-    total = f" Over {count_epochs(epochs)} that is {format_seconds(seconds)}{paid}."
+    paid = "" if usd_per_hour is None else f", which costs {format_usd(seconds / 3600 * usd_per_hour)}"
+    total = f" Over {count_epochs(epochs)} the waits add up to {format_seconds(seconds)}{paid}."
     return tuple(replace(f, message=f.message + total) if f.code == WAITS else f for f in findings)

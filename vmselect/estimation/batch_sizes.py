@@ -1,10 +1,11 @@
-"""Times at batch sizes that were not probed, interpolated or extrapolated from other sizes.
+"""Step times at batch sizes that were not probed, interpolated or extrapolated from probed sizes.
 
-The time of a step is affine in the batch size, with a fixed part and a part per example that are not negative. Between
-two probed sizes the line through them is used. From half the smallest to twice the largest size the nearest line is
-extrapolated with a finding. Farther sizes are errors. Where a step grows faster than the batch, the fixed part would be
-negative (for example because memory runs short), so times are in proportion to the smaller size. A third size shows the
-curvature, which widens the interval. See docs/validation/methodology-1-experiments.md.
+The time of a step is modeled as affine in the batch size: a fixed part and a part per example, neither negative.
+Between two probed sizes, the line through their step times is used. Outside the probed sizes, from half the smallest to
+twice the largest, the nearest line is extrapolated with a finding; farther sizes raise an error. If the step time grows
+faster than the batch size (for example because memory runs short), the fixed part would be negative, so the time is in
+proportion to the batch size, starting from the smaller probed size. A third probed size shows the curvature, which
+widens the interval. See docs/validation/methodology-1-experiments.md.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from vmselect.grouping import check_comparable, identify, list_values
 from vmselect.records import Profile
 
 REACH = 2.0
-"""Times are extrapolated by at most this factor beyond the probed sizes."""
+"""Step times are extrapolated by at most this factor beyond the probed batch sizes."""
 
 INTERPOLATION_WIDTH, HINGE_SHARE, EXTRAPOLATION_WIDTH = 0.05, 0.75, 0.31
-"""Relative half-widths at confidence 0.9. Interpolation: per doubling from one size to the other, and below the line
-this share of the distance to a time that is constant up to some size and then in proportion to it. Extrapolation: per
-doubling from the nearest size. Chosen on one half of the setups of PROFET and gavel as the narrowest that cover 90 % of
-both (``tests/benchmarks/batch_sizes.py --choose``)."""
+"""Relative half-widths at confidence 0.9. Interpolation: half-width per doubling between the two probed sizes; below
+the line, also this share of the distance to a step time that is constant up to some size and then in proportion to the
+size. Extrapolation: half-width per doubling from the nearest probed size. Chosen on one half of the setups of PROFET
+and gavel as the narrowest that cover 90 % of both (``tests/benchmarks/batch_sizes.py --choose``)."""
 
 TRAINING_TERMS = ("steady_iterations", "partial_batch")
 
@@ -40,7 +41,7 @@ Source = Literal["measured", "interpolated", "extrapolated"]
 
 @dataclass(frozen=True)
 class StepTime:
-    """The time of a step at a batch size, with relative half-widths ``below`` and ``above`` the value."""
+    """Seconds of a step at a batch size, with the relative half-widths of the interval ``below`` and ``above``."""
 
     value: float
     below: float
@@ -49,20 +50,20 @@ class StepTime:
 
 
 def interpolate_time(times: Mapping[int, float], batch_size: int) -> StepTime:
-    """The time of a step at ``batch_size`` from the ``times`` at two or more sizes."""
+    """Step time at ``batch_size``, from ``times``, which maps two or more probed batch sizes to step times."""
     if batch_size in times:
         return StepTime(times[batch_size], 0.0, 0.0, "measured")
     sizes = sorted(times)
     if len(sizes) < 2:
         raise EstimateError(
-            f"Batch size {batch_size} was not probed, and one other size ({sizes[0]}) is not enough. Probe at "
-            f"{batch_size}, or at two sizes around it."
+            f"Batch size {batch_size} was not probed and cannot be interpolated from a single other size ({sizes[0]}). "
+            f"Probe at batch size {batch_size}, or at one more size, so that it lies between two probed sizes."
         )
     lower, upper = sizes[0] / REACH, sizes[-1] * REACH
     if not lower <= batch_size <= upper:
         raise EstimateError(
-            f"Batch size {batch_size} is too far from those probed ({sizes[0]} to {sizes[-1]}), which allow sizes from "
-            f"{math.ceil(lower)} to {upper:.0f}. Probe at {batch_size}."
+            f"Batch size {batch_size} is too far from the probed sizes ({sizes[0]} to {sizes[-1]}), which allow "
+            f"estimates for {math.ceil(lower)} to {upper:.0f}. Probe at batch size {batch_size}."
         )
     smaller, larger = neighbors(sizes, batch_size)
     rise = (times[larger] - times[smaller]) / (larger - smaller)
@@ -82,12 +83,15 @@ def interpolate_time(times: Mapping[int, float], batch_size: int) -> StepTime:
 
 
 def _over(value: float, base: float) -> float:
-    """The relative excess of the value over ``base``."""
+    """Relative excess of ``value`` over ``base``; 0 if ``base`` is not positive."""
     return value / base - 1 if base > 0 else 0.0
 
 
 def _curvature(times: Mapping[int, float], smaller: int, larger: int) -> float:
-    """The largest relative distance of the middle of three sizes from the line through the others."""
+    """Largest relative deviation from linearity, over all sets of ``smaller``, ``larger`` and a third probed size.
+
+    The deviation is that of the step time at the middle size from the line through the other two.
+    """
     bends = [0.0]
     for third in times.keys() - {smaller, larger}:
         low, middle, high = sorted((smaller, larger, third))
@@ -97,7 +101,7 @@ def _curvature(times: Mapping[int, float], smaller: int, larger: int) -> float:
 
 
 def neighbors(sizes: Sequence[int], batch_size: int) -> tuple[int, int]:
-    """The two of ``sizes`` (ascending) around ``batch_size``, or the two nearest to it."""
+    """The two of ``sizes`` (in ascending order) around ``batch_size``, or the nearest two if it lies outside."""
     index = min(max(bisect_left(sizes, batch_size), 1), len(sizes) - 1)
     return sizes[index - 1], sizes[index]
 
@@ -109,7 +113,10 @@ def fit_other_batch_size(
     *,
     fit: Callable[[Sequence[Profile], Workload], RuntimeModel],
 ) -> RuntimeModel:
-    """The runtime of a training at ``batch_size`` from repetitions at other sizes, each fitted by ``fit``."""
+    """Runtime model at ``batch_size``, from profiles at other batch sizes.
+
+    ``groups`` maps each probed size to its profiles; ``fit`` computes the runtime model of one group.
+    """
     every = [profile for group in groups.values() for profile in group]
     machine = every[0].instance_type or "unknown machine"
     try:
@@ -118,8 +125,8 @@ def fit_other_batch_size(
         raise EstimateError(f"{machine}: {impossible}") from None
     if workload.validation_steps is not None:
         raise EstimateError(
-            f"{machine}: validation_steps is ambiguous, because batch size {batch_size} was not probed. Pass "
-            "validation_examples= instead."
+            f"{machine}: validation_steps is ambiguous, because it depends on the batch size and {batch_size} was not "
+            "probed. Pass validation_examples= instead."
         )
     around = neighbors(sorted(groups), batch_size)
     # The nearest third size shows the curvature.
@@ -140,15 +147,18 @@ def fit_other_batch_size(
 def group_by_batch_size(
     profiles: Sequence[Profile], batch_size: int, *, given: Collection[str] = ()
 ) -> dict[int, list[Profile]]:
-    """Usable profiles by batch size; an error if memory is too small for ``batch_size`` or no size is known.
+    """Usable profiles of one machine by batch size.
 
-    If that size was not probed, the profiles must not differ in software or validation. ``given`` names the workload
-    arguments of the caller.
+    Raises EstimateError if a training with at most ``batch_size`` ran out of memory or if no profile has a known batch
+    size. If ``batch_size`` was not probed, the profiles must agree in software and validation. ``given`` contains the
+    names of the workload arguments that the user passed.
     """
     machines = {identify(profile)._replace(batch_size=None, provider=None) for profile in profiles}
     if len(machines) > 1:
         names = list_values({machine.instance_type or "unknown machine" for machine in machines})
-        raise EstimateError(f"The profiles are of several machines or factors ({names}). Pass those of one.")
+        raise EstimateError(
+            f"The profiles differ in machine or factors ({names}). Pass the profiles of one machine and setup."
+        )
     machine = profiles[0].instance_type or "unknown machine"
     differences = check_comparable(profiles, given=given, error=EstimateError)
     too_large = [p.batch_size for p in profiles if p.outcome == "out_of_memory" and p.batch_size]
@@ -171,7 +181,10 @@ def group_by_batch_size(
 def _count_steps(
     steps: Mapping[int, float | None], batch_size: int, examples: int | None, profiles: Sequence[Profile]
 ) -> tuple[Mapping[int, float], float]:
-    """Steps per epoch at every measured size and at ``batch_size``, or one over the size where they are unknown."""
+    """Steps per epoch at each probed batch size and at ``batch_size``.
+
+    If some are unknown, all are replaced by the reciprocal of the batch size, which is proportional to them.
+    """
     known = {size: count for size, count in steps.items() if count is not None}
     if len(known) < len(steps):
         return {size: 1 / size for size in steps}, 1 / batch_size
@@ -195,10 +208,11 @@ def _blend(
     *,
     steps_per_epoch: float | None = None,
 ) -> RuntimeModel:
-    """The model at ``batch_size``: times of batches by :func:`interpolate_time`, all others linearly.
+    """Runtime model at ``batch_size``, from ``models`` at probed batch sizes.
 
-    The first two of ``models`` are the neighbors. ``steps`` are those of an epoch at their sizes, ``wanted`` those at
-    ``batch_size``.
+    Step times are interpolated by :func:`interpolate_time`, all other times linearly. The first two of ``models`` are
+    the neighbors of ``batch_size``. ``steps`` maps the probed sizes to steps per epoch; ``wanted`` is the number of
+    steps per epoch at ``batch_size``.
     """
     (smaller, here), (larger, there) = itertools.islice(models.items(), 2)
     weight = min(max((batch_size - smaller) / (larger - smaller), 0.0), 1.0)
@@ -250,6 +264,6 @@ def _blend(
 
 
 def _widen(first: Quadratic, second: Quadratic, per_epoch: float) -> Quadratic:
-    """The wider of the neighbors' intervals, widened for the batch size."""
+    """The wider of two squared half-widths, plus the square of ``per_epoch`` seconds of half-width per epoch."""
     a, b, c = map(max, first, second)
     return a, b, c + per_epoch**2

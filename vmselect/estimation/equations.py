@@ -1,8 +1,8 @@
 """The dissertation's equations for the time of a training, as pure functions.
 
 Source: E. M. Malta, *Selecting Efficient Virtual Machines for Training Deep Learning Models on the Cloud*, MSc
-dissertation, UNICAMP, 2021, with its numbers of equations. All times are seconds. The functions also accept numpy
-arrays and fractional ``iterations_per_epoch``.
+dissertation, UNICAMP, 2021. The docstrings give its equation numbers; its *iteration* is a step. All times are
+seconds. The functions also accept numpy arrays and fractional ``iterations_per_epoch``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Given = ParamSpec("Given")
 
 
 def _of_numbers(equation: Callable[Given, float]) -> Callable[Given, float]:
-    """Raise ArgumentError for arguments that are not numbers."""
+    """Decorator: ``equation`` raises ArgumentError for arguments that are not numbers or arrays of one shape."""
 
     @functools.wraps(equation)
     def compute(*given: Given.args, **named: Given.kwargs) -> float:
@@ -26,14 +26,16 @@ def _of_numbers(equation: Callable[Given, float]) -> Callable[Given, float]:
             return equation(*given, **named)
         except (TypeError, ValueError, ArithmeticError):
             values = ", ".join(show(value) for value in (*given, *named.values()))
-            raise ArgumentError(f"{equation.__name__} takes numbers or arrays of one shape, not {values}.") from None
+            raise ArgumentError(
+                f"{equation.__name__} requires numbers or arrays of the same shape, not {values}."
+            ) from None
 
     return compute
 
 
 @_of_numbers
 def epoch_runtime(first_epoch_seconds: float, later_epoch_seconds: float, epochs: float) -> float:
-    """Equation 4.1: the first epoch, then equal epochs.
+    """Equation 4.1: seconds of a training as a slower first epoch and equal later epochs.
 
     >>> epoch_runtime(14.0, 10.0, 5)
     54.0
@@ -45,7 +47,7 @@ def epoch_runtime(first_epoch_seconds: float, later_epoch_seconds: float, epochs
 def epoch_runtime_with_init(
     init_seconds: float, first_epoch_seconds: float, later_epoch_seconds: float, epochs: float
 ) -> float:
-    """Equation 5.1: initialization before equation 4.1.
+    """Equation 5.1: seconds of a training as initialization plus equation 4.1.
 
     >>> epoch_runtime_with_init(0.5, 14.0, 10.0, 5)
     54.5
@@ -55,7 +57,7 @@ def epoch_runtime_with_init(
 
 @_of_numbers
 def epoch_time(iteration_seconds: float, iterations_per_epoch: float, validation_seconds: float) -> float:
-    """Equation 5.2: one epoch is its iterations and one validation.
+    """Equation 5.2: seconds of an epoch as its iterations plus one validation.
 
     >>> epoch_time(0.25, 40, 2.0)
     12.0
@@ -73,7 +75,7 @@ def iteration_runtime(
     second_validation_seconds: float,
     epochs: float,
 ) -> float:
-    """Equation 5.3: the slow first iteration and first validation once, then equal epochs.
+    """Equation 5.3: seconds of a training whose first iteration and first validation are slower than all later ones.
 
     >>> iteration_runtime(1.0, 5.0, 0.5, 10, 3.0, 2.0, 4)
     34.5
@@ -93,7 +95,8 @@ def iteration_runtime_without_validation(
 ) -> float:
     """Equation 5.4: equation 5.3 without validation.
 
-    The first iteration replaces one ordinary iteration. The sum as printed counts that one twice.
+    The equation as printed counts the first iteration in addition to all ordinary iterations. Here, the first
+    iteration replaces one ordinary iteration.
 
     >>> iteration_runtime_without_validation(1.0, 5.0, 0.5, 10, 4)
     25.5

@@ -1,4 +1,4 @@
-"""The methods of the dissertation: its equations on the readings that it used, without an interval."""
+"""The estimation methods of the dissertation: its equations, applied to the same readings, without an interval."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vmselect.records import Profile
 
 NO_INTERVAL = Finding(
     "no-interval",
-    "The dissertation's equations give one number and no interval.",
+    "The equations of the dissertation give an estimate without an interval.",
     'Use method="robust" for an interval.',
     "info",
 )
 
 
 def fit_epochs(profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
-    """The model of equation 5.1."""
+    """Runtime model by equation 5.1 (whole epochs)."""
     times = _average([_epoch_times(profile) for profile in profiles])
     return _model("malta-epoch", profiles, workload, equations.epoch_runtime_with_init, times, confidence=confidence)
 
@@ -30,7 +30,10 @@ def fit_epochs(profiles: Sequence[Profile], workload: Workload, *, confidence: f
 def fit_iterations(
     profiles: Sequence[Profile], workload: Workload, *, confidence: float, validates: bool, mean: bool
 ) -> RuntimeModel:
-    """The model of equation 5.3, or of 5.4 without validation, by the second iteration or the ``mean`` of several."""
+    """Runtime model by equation 5.3, or by equation 5.4 if ``validates`` is False.
+
+    The time of an ordinary iteration is the second one, or the ``mean`` of iterations 2 to 10.
+    """
     times = _average([_iteration_times(profile, mean=mean) for profile in profiles])
     steps = workload.require_steps(profiles[0].title)
 
@@ -59,9 +62,10 @@ def _model(
     *,
     confidence: float,
 ) -> RuntimeModel:
-    """The model of the equation ``runtime``, which is linear in three ``times`` and in the number of epochs.
+    """Runtime model by the equation ``runtime``, which is linear in three ``times`` and in the number of epochs.
 
-    The times are initialization, first and later epoch or iteration; ``validations`` are the first and later one.
+    ``times`` are the seconds of initialization, of the first epoch or iteration, and of a later one. ``validations``
+    are the seconds of the first and of a later validation.
     """
     terms = {}
     for term, name in enumerate(("initialization", "first_iteration", "steady_iterations")):
@@ -81,16 +85,18 @@ def _model(
 
 
 def _epoch_times(profile: Profile) -> tuple[float, float, float]:
-    """Initialization, first epoch and mean later epoch, including validation and boundary."""
+    """Seconds of initialization, of the first epoch and of a mean later epoch, with validation and boundary."""
     timeline = profile.timeline
     whole = whole_epochs(profile)
     if len(whole) < 2:
         raise EstimateError(
-            f"{profile.title}: it has {len(whole)} whole epochs, and equation 5.1 needs two. Probe with "
+            f"{profile.title}: the profile has {len(whole)} whole epochs, and equation 5.1 requires two. Probe with "
             'EpochProbe, or use method="robust".'
         )
     validations: dict[int, float] = {}
-    for passes in group_validations(profile) if profile.outcome != "given" else ():  # given epochs include them
+    for passes in (
+        group_validations(profile) if profile.outcome != "given" else ()
+    ):  # given epochs include their validation
         epoch = passes[0].epoch
         validations[epoch] = validations.get(epoch, 0.0) + math.fsum(one.seconds for one in passes)
     boundaries = {one.epoch + 1: one.seconds for one in timeline.boundaries if not one.final}
@@ -99,24 +105,26 @@ def _epoch_times(profile: Profile) -> tuple[float, float, float]:
 
 
 def _iteration_times(profile: Profile, *, mean: bool) -> tuple[float, float, float]:
-    """Initialization, first and ordinary iteration."""
+    """Seconds of initialization, of the first iteration and of an ordinary iteration."""
     timeline = profile.timeline
     rows = timeline.steps.rows
     if not rows:
         raise EstimateError(
-            f'{profile.title}: it has whole epochs and no steps. Use method="malta-epoch" or "robust", or probe with '
-            "IterationProbe."
+            f"{profile.title}: the profile has times of whole epochs and no step times. Use "
+            'method="malta-epoch" or "robust", or probe with IterationProbe.'
         )
     first = rows[0].each if rows[0].label == "first" else None
     after = rows[1:] if first is not None else rows
     if not after:
-        raise EstimateError(f"{profile.title}: it has one step, and the equations need two. Probe more steps.")
+        raise EstimateError(
+            f"{profile.title}: the profile has one step, and the method requires two. Probe more steps (steps=20)."
+        )
     chosen = after[:9] if mean else after[:1]
     ordinary = math.fsum(step.seconds for step in chosen) / sum(step.covers for step in chosen)
     return timeline.startup_seconds or 0.0, first if first is not None else ordinary, ordinary
 
 
 def _validation_times(profile: Profile) -> tuple[float, float]:
-    """First and second validation: the first for both where there is one, zeros where there is none."""
+    """Seconds of the first and second validation: equal if only one was recorded, zero if none was."""
     seconds = [math.fsum(one.seconds for one in epoch) for epoch in group_validations(profile)[:2]] or [0.0]
     return seconds[0], seconds[-1]

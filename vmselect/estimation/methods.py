@@ -1,4 +1,4 @@
-"""Estimates from profiles, by every method. A new method needs a module with a ``Method`` and a line in ``METHODS``."""
+"""Estimates from profiles by all methods. A new method requires a :class:`Method` and a line in ``METHODS``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Phase: TypeAlias = tuple[int, Profile | float]
 
 
 Method: TypeAlias = Callable[..., RuntimeModel]
-"""Fits the runtime of a workload from repetitions of one setup, or raises EstimateError."""
+"""A function that computes the runtime model of a workload from repetitions of one setup, or raises EstimateError."""
 
 METHODS: Mapping[str, Method] = {
     "robust": fit_robust,
@@ -35,8 +35,7 @@ METHODS: Mapping[str, Method] = {
     "malta-iteration-no-validation:second": partial(fit_iterations, validates=False, mean=False),
     "malta-iteration-no-validation:mean-2-10": partial(fit_iterations, validates=False, mean=True),
 }
-"""The methods of :func:`vmselect.estimate`. Without a suffix, the dissertation's iteration methods use the second
-iteration."""
+"""The methods of :func:`vmselect.estimate` by name. Iteration methods without a suffix use the second iteration."""
 
 
 def fit_runtime(
@@ -48,7 +47,10 @@ def fit_runtime(
     boot_seconds: float = 0.0,
     **fields: Any,
 ) -> RuntimeModel:
-    """The runtime of a training for every number of epochs. ``fields`` are those of :class:`Workload`."""
+    """Runtime model: the time of a training as a function of the number of epochs.
+
+    ``fields`` are fields of :class:`Workload` and replace values of the profiles.
+    """
     measured = read_records(profiles, Profile)
     title = measured[0].title
     method = check_choice(f"{title}: method", method, tuple(METHODS))
@@ -93,13 +95,13 @@ def estimate(
     phases: Sequence[Phase] | None = None,
     boot_seconds: float = 0.0,
 ) -> RuntimeEstimate:
-    """Estimate the seconds of a training of ``epochs`` epochs, with an interval and by term.
+    """Estimate the time of a training of ``epochs`` epochs in seconds, with an interval and split into terms.
 
-    ``profile`` is one profile or a list of repetitions of one setup. With ``batch_size`` the list may contain profiles
-    of the machine at other batch sizes, between which the time is interpolated. ``examples``, ``validation_examples``
-    and ``steps_per_epoch``, or a ``workload``, replace values of the profile. ``phases`` describes a training that
-    changes during the run: a list of (epochs, profile of that phase), or (epochs, factor on the time of an epoch of
-    ``profile``). ``boot_seconds`` adds the start of the machine.
+    ``profile`` is one profile or a list of repetitions of one setup. If ``batch_size`` is given, the list may contain
+    profiles of the machine at other batch sizes, from which the time is interpolated. ``examples``,
+    ``validation_examples`` and ``steps_per_epoch``, or a ``workload``, replace values of the profile. ``phases``
+    describes a training that changes during the run: a list of (epochs, profile of the phase) or (epochs, factor that
+    multiplies the epoch time of ``profile``). ``boot_seconds`` is the boot time of the machine, which is added.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="p3.2xlarge", batch_size=256, steps_per_epoch=159,
@@ -138,7 +140,7 @@ def estimate(
         given = Workload.merge(workload, {"examples": examples, "validation_examples": validation_examples})
         if given.validation_steps is not None and one.batch_size != measured[0].batch_size:
             raise EstimateError(
-                f"{one.title}: validation_steps is ambiguous for phases of different batch sizes. Pass "
+                f"{one.title}: validation_steps is ambiguous, because the phases have different batch sizes. Pass "
                 "validation_examples= instead."
             )
         data = replace(given, steps_per_epoch=None, batch_size=None, partial_batch=None)
@@ -151,17 +153,17 @@ def _check_usable(profiles: Sequence[Profile]) -> None:
     for one in profiles:
         if one.outcome == "out_of_memory":
             raise EstimateError(
-                f"{one.title}: the training ran out of memory. Exclude the profile, or probe with a smaller batch size."
+                f"{one.title}: the training ran out of memory. Remove the profile, or probe with a smaller batch size."
             )
         if one.environment.dispatch == "threaded" and one.probe != "epoch":  # Keras waits for whole epochs
             raise EstimateError(
-                f"{one.title}: Keras ran the probe's hooks on worker threads, so its step times are wrong. Probe again "
+                f"{one.title}: Keras called the probe from worker threads, so the step times are wrong. Probe again "
                 "with the probe in a list: callbacks=[probe]."
             )
 
 
 ONCE = ("boot", "initialization")
-"""Terms that a training has once, however many phases it has."""
+"""Terms that occur once in a training with several phases."""
 
 
 def _estimate_phases(
@@ -171,16 +173,18 @@ def _estimate_phases(
     fit_phase: Callable[[Profile], RuntimeModel],
     epochs: int | None,
 ) -> RuntimeEstimate:
-    """The sum over phases, each (epochs, profile of that phase) or (epochs, factor on the epochs of ``base``).
+    """Sum of the estimates of all ``phases``, which are described in :func:`estimate`.
 
-    A phase with a profile compiles again, so it has its own first iteration and first validation. Half-widths add up in
-    full, because phases share the machine and its drift.
+    A factor applies to the epochs of ``base``. A phase with a profile compiles again, so it has its own first iteration
+    and first validation. The half-widths of all phases are added, because the phases share the machine and its drift.
     """
     title = base.title
     checked = _check_phases(phases, title)
     every = sum(count for count, _ in checked)
     if epochs is not None and check_count(f"{title}: epochs", epochs) != every:
-        raise ArgumentError(f"{title}: phases has {every} epochs, not epochs={epochs}. Omit epochs.")
+        raise ArgumentError(
+            f"{title}: the phases have {every} epochs in all, but epochs={epochs} was given. Omit epochs=."
+        )
     total = {name: base.terms[name][0] for name in ONCE if name in base.terms}
     low = high = 0.0
     findings = list(base.findings)
@@ -210,14 +214,14 @@ def _estimate_phases(
 
 
 def _check_phases(phases: Any, title: str) -> list[Phase]:
-    wanted = "Give pairs: (epochs, profile) or (epochs, factor above zero)."
+    wanted = "Pass a list of pairs: (epochs, profile) or (epochs, factor above zero)."
     checked: list[Phase] = []
     for phase in [phases] if isinstance(phases, (str, bytes)) else list_items(phases):
         if not isinstance(phase, (tuple, list)) or len(phase) != 2:
             raise ArgumentError(f"{title}: {show(phase)} is not a phase. {wanted}")
         count, what = phase
         if not isinstance(what, Profile) and (not is_number(what) or what <= 0):
-            raise ArgumentError(f"{title}: {show(what)} is not a profile or factor. {wanted}")
+            raise ArgumentError(f"{title}: {show(what)} is neither a profile nor a factor above zero. {wanted}")
         count = check_count(f"{title}: the epochs of a phase", count)
         checked.append((count, what if isinstance(what, Profile) else float(what)))
     if not checked:
@@ -226,7 +230,7 @@ def _check_phases(phases: Any, title: str) -> list[Phase]:
 
 
 def _scale_terms(model: RuntimeModel, part: RuntimeEstimate, factor: float, *, first: bool) -> dict[str, float]:
-    """Terms of the epochs of ``part``, each taking ``factor`` times as long."""
+    """Terms of ``part`` if each epoch takes ``factor`` times as long. ``first`` includes times that occur once."""
     scaled = dict(part.terms)
     for name, (fixed, per_epoch) in model.terms.items():
         scaled[name] = fixed * first + per_epoch * part.epochs * factor

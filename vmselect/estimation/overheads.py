@@ -1,4 +1,4 @@
-"""Times of an epoch besides ordinary steps: boundaries, a smaller last batch, pauses, checkpoints and validation."""
+"""Time of an epoch besides ordinary steps: boundaries, smaller last batch, pauses, checkpoints and validation."""
 
 from __future__ import annotations
 
@@ -24,46 +24,47 @@ from vmselect.findings import Finding
 from vmselect.records import Profile, Validation
 
 BOUNDARY_SPREAD = 0.25
-"""Prior relative spread of boundaries."""
+"""Prior relative spread of the times of epoch boundaries."""
 
 LONE_BOUNDARY_STEPS = 128.0
-"""A single boundary counts as at most this many steps: longer ones were mostly stalls."""
+"""If only one boundary was recorded, it counts as at most this many steps: longer ones were mostly stalls."""
 
 TRUNCATED_BOUNDARY = 0.3
-"""How much longer, relatively, the boundary of a complete epoch may be than that of one cut short."""
+"""Relative increase by which the boundary of a complete epoch may exceed that of an epoch ended by the probe."""
 
 STALL_RECURS = 0.3
-"""Share of the part beyond that limit that the high end includes for every boundary."""
+"""Share of the time beyond ``LONE_BOUNDARY_STEPS`` that the high end includes for every boundary."""
 
 FULL_PAUSE = 2.0
-"""A pause that is longer than this many times any other of its run was a collection of the whole heap."""
+"""A pause longer than this many times every other pause of its run was a collection of the whole heap."""
 
 FULL_RECURS = 0.3
-"""Share of the observed rate of collections of the whole heap that the high end includes. Assumed."""
+"""Share of the observed rate of collections of the whole heap that the high end includes (an assumption)."""
 
 SEEN_TWICE = 2
-"""Checkpoints by batches that occur this often in a probe are part of its mean step."""
+"""Checkpoints every few batches that occur this often in a probe are part of the mean step time."""
 
 SELDOM, SELDOM_SHARE = 10.0, 0.5
-"""A first epoch end this many times as long as later ones may be a checkpoint that recurs. The high end then includes
-it for this share of epochs, because the second epoch had none."""
+"""If the callbacks take this many times as long at the end of the first epoch as later, they may save a checkpoint that
+recurs. The high end then includes it for this share of epochs, because the second epoch had none."""
 
 VALIDATION_SHARE = 0.35
-"""Time of validating an example relative to training on it, where no validation was measured. From published runs."""
+"""Assumed time of validating an example relative to training on it, if no validation was measured. From published
+runs."""
 
 MIN_READINGS = 5
-"""Minimum batches of a validation for the detection of a lone stall."""
+"""Minimum number of batch readings of a validation for the detection of a lone stall."""
 
 VALIDATION_SPREAD = 0.15
-"""Prior relative spread of validations."""
+"""Prior relative spread of the times of validations."""
 
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Seconds of the parts of boundaries, and those that occur once.
+    """Seconds of the parts of an epoch boundary, and seconds that occur once.
 
-    ``shortened`` is True where a single long boundary counts in part. ``waiting`` is added after every epoch, and
-    ``last_waiting`` at the end of the training.
+    ``shortened`` is True if the only recorded boundary was so long that it counts in part. ``waiting`` is the autotune
+    wait after every epoch, and ``last_waiting`` the one at the end of the training.
     """
 
     wrap_up: Level = NOTHING
@@ -79,7 +80,7 @@ class Boundaries:
 
 @dataclass(frozen=True)
 class PartialBatch:
-    """Seconds of the smaller last batch of every epoch, and of its compilation once."""
+    """Seconds of the smaller last batch of every epoch (``each``) and of its compilation (``once``)."""
 
     each: Level = NOTHING
     once: Level = NOTHING
@@ -93,9 +94,10 @@ def time_boundaries(
     epoch_seconds: Sequence[tuple[float, float]],
     confidence: float,
 ) -> Boundaries:
-    """Boundaries from the recorded ones. Recorded waits for the autotuner are replaced by those of complete epochs.
+    """Estimate the epoch boundaries from recorded boundaries.
 
-    ``epoch_seconds`` are those of steps and validation, each with its share of epochs. They determine the waits.
+    Recorded autotune waits are replaced by the waits expected after complete epochs. They depend on ``epoch_seconds``,
+    pairs of the seconds of steps and validation in an epoch and the share of epochs with this duration.
     """
     # After a complete epoch of unknown length, a wait cannot be separated from the rest of the boundary.
     mixed = any(not o.cut_short and o.pipeline_seconds is None for o in readings.openings + readings.first_openings)
@@ -163,7 +165,7 @@ def time_boundaries(
 def time_partial_batch(
     profile: Profile, readings: Readings, workload: Workload, *, step: Level, first: Level, confidence: float
 ) -> PartialBatch:
-    """The smaller last batch from recorded ones, or from the ordinary step."""
+    """Estimate the time of the smaller last batch from recorded ones, otherwise from the ordinary step time."""
     if readings.unit == "epoch" or not workload.partial_batch:
         return PartialBatch()
     if readings.later_partials:
@@ -184,19 +186,19 @@ def time_partial_batch(
 
 @dataclass(frozen=True)
 class Pauses:
-    """Seconds of pauses that ``each`` step has on average, and of those that occur ``once``."""
+    """Mean seconds of pauses per step (``each``), and seconds of pauses that occur ``once`` per training."""
 
     each: Level = NOTHING
     once: float = 0.0
 
 
 def time_pauses(readings: Readings) -> Pauses:
-    """Pauses from those recorded in all repetitions.
+    """Estimate the pauses from those recorded in all repetitions.
 
-    Python's garbage collector examines young objects often and the whole heap rarely, and only after the heap has grown
-    by a quarter, as it does while a framework starts. So collections of the whole heap and those in the very first
-    step, which compiles, count once, and others at their rate. In records that do not distinguish them, a pause far
-    longer than all others is one of the whole heap.
+    Python's garbage collector examines young objects often. It examines the whole heap rarely, after the heap has grown
+    by a quarter, as it does while a framework starts. Therefore collections of the whole heap and collections in the
+    very first step, which compiles, count once; all others count at their observed rate. In records that do not
+    distinguish collections, a pause far longer than all others counts as a collection of the whole heap.
     """
     full, others = [], []
     first = 0.0
@@ -223,10 +225,11 @@ def time_pauses(readings: Readings) -> Pauses:
 
 @dataclass(frozen=True)
 class Saves:
-    """Checkpoints that only the high end includes: ``per_epoch`` by batches, and perhaps some after a few epochs.
+    """Checkpoints that only the high end of the interval includes.
 
-    ``by_batches`` is True where there are checkpoints by batches, of a possibly unknown number. ``longest`` is the
-    longest recorded checkpoint, or 0. ``now_and_then`` are mean seconds per epoch if the first epoch end recurs.
+    ``by_batches`` is True if checkpoints are saved every few batches; ``per_epoch`` is their number per epoch, or 0 if
+    unknown. ``longest`` is the time of the longest recorded checkpoint, or 0. ``now_and_then`` is the mean number of
+    seconds per epoch if the work at the end of the first epoch recurs after some later epochs.
     """
 
     by_batches: bool = False
@@ -241,7 +244,7 @@ class Saves:
 
 
 def find_unseen_saves(profile: Profile, readings: Readings, *, step: Level, steps_per_epoch: float) -> Saves:
-    """Checkpoints that the recorded steps and boundaries do not contain."""
+    """Estimate the checkpoints that the recorded steps and boundaries do not contain."""
     if readings.unit == "epoch":  # whole epochs include them
         return Saves()
     setup = profile.setup
@@ -261,7 +264,7 @@ def find_unseen_saves(profile: Profile, readings: Readings, *, step: Level, step
 
 @dataclass(frozen=True)
 class ValidationTimes:
-    """Seconds of the first validation and of each later one."""
+    """Seconds of the first validation and of each later validation."""
 
     first: Level
     later: Level
@@ -271,7 +274,7 @@ class ValidationTimes:
 def time_validations(
     profiles: Sequence[Profile], readings: Readings, workload: Workload, *, step: Level, confidence: float
 ) -> ValidationTimes:
-    """The validations of ``workload``, from those that the profiles contain."""
+    """Estimate the validations of ``workload`` from the validations that the profiles contain."""
     profile = profiles[0]
     if workload.validation_examples == 0 and not epochs_include_validation(profile, readings.unit):
         return ValidationTimes(NOTHING, NOTHING)
@@ -312,7 +315,7 @@ def time_validations(
 
 
 def _count_batches(profile: Profile, readings: Readings) -> int | None:
-    """Batches of a complete validation; None where an epoch has several validations."""
+    """Number of batches in a complete validation; None if unknown or if an epoch has several validations."""
     if any(len(epoch) > 1 for epoch in readings.first_validations + readings.later_validations):
         return None
     whole = [one.batches for one in readings.validations if not one.truncated and one.batches]
@@ -327,7 +330,10 @@ def _count_batches(profile: Profile, readings: Readings) -> int | None:
 
 
 def _whole_seconds(validation: Validation, batches: int | None, covers: int) -> float:
-    """Seconds of a validation if it were complete and without a lone stall. A reading covers ``covers`` batches."""
+    """Seconds that ``validation`` would have taken if complete and without a lone stall.
+
+    ``batches`` is the number of batches in a complete validation. A reading covers ``covers`` batches.
+    """
     read = validation.batch_seconds
     if validation.truncated:
         total = batches
@@ -345,21 +351,21 @@ def _whole_seconds(validation: Validation, batches: int | None, covers: int) -> 
 def _later_from_first(
     profile: Profile, first: Sequence[Sequence[Validation]], batches: int | None, confidence: float
 ) -> tuple[Level, Finding]:
-    """A later validation from the batches of the first one without its slow first batch."""
+    """Time of a later validation, estimated from the first one without its slow first batch; and a finding."""
     tail = [seconds for epoch in first for one in epoch for seconds in one.batch_seconds[1:]]
     if tail and batches:
         later = locate(tail, confidence=confidence).times(batches / profile.setup.steps_per_execution)
-        how = "later ones are estimated from its batches after the first"
+        how = "the time of later validations is estimated from its batches after the first"
     else:
         seconds = math.fsum(one.seconds for epoch in first for one in epoch) / len(first)
         later = Level(seconds, 0.7 * seconds, 0.2 * seconds, 0.0)
-        how = "later ones count as much, but may be faster"
-    message = f"{profile.title}: only the first validation was recorded; {how}."
+        how = "later validations are assumed to take as long, but may be faster"
+    message = f"{profile.title}: only one validation was recorded; {how}."
     return later, Finding("one-validation", message, "Probe with validations=2.", "info")
 
 
 def _scale(profile: Profile, readings: Readings, workload: Workload) -> float:
-    """The size of the workload's validation relative to the measured one."""
+    """Size of the validation of ``workload`` relative to the measured validation."""
     if not _differs(profile, workload):
         return 1.0
     examples, steps, measured = workload.validation_examples, workload.validation_steps, profile.setup
@@ -371,20 +377,21 @@ def _scale(profile: Profile, readings: Readings, workload: Workload) -> float:
         return steps / batches
     name = "examples" if workload.validation_steps is None else "steps"
     raise EstimateError(
-        f"{profile.title}: the number of validation {name} is unknown, so it cannot be scaled to "
-        f"{workload.validation_steps or examples}. Omit validation_{name}, or probe with the whole validation set."
+        f"{profile.title}: the profile does not contain the number of validation {name}, so its validation time cannot "
+        f"be scaled to {workload.validation_steps or examples} {name}. Omit validation_{name}=, or probe with the "
+        "whole validation set."
     )
 
 
 def _differs(profile: Profile, workload: Workload) -> bool:
-    """Whether the validations of the workload and the profile differ in size."""
+    """Whether the validations of ``workload`` and of ``profile`` differ in size."""
     if workload.validation_steps is not None:
         return workload.validation_steps != profile.setup.validation_steps
     return workload.validation_examples not in (None, profile.setup.validation_examples)
 
 
 def _find_within_epochs(profiles: Sequence[Profile]) -> Iterator[Finding]:
-    """Validations within epochs that were cut short: a complete epoch has more of them."""
+    """A finding if validations occur within epochs that the probe ended early, so that too few were recorded."""
     for profile in profiles:
         if profile.probe != "loop" or profile.setup.validations_per_epoch is not None:
             continue
@@ -396,30 +403,32 @@ def _find_within_epochs(profiles: Sequence[Profile]) -> Iterator[Finding]:
         if any(one.epoch in cut for one in profile.timeline.validations):
             yield Finding(
                 "validations-within-epochs",
-                f"{profile.title}: validations occur within epochs that were cut short, so the estimate has too few.",
-                "Record whole epochs (stop=False, --watch), or validate once at the end of each.",
+                f"{profile.title}: the training validates within epochs, and the probe ended an epoch early. The "
+                "estimate therefore counts too few validations and is too low.",
+                "Record whole epochs (stop=False, --watch), or validate only at the end of each epoch.",
             )
             return
 
 
 def _assume(profile: Profile, readings: Readings, workload: Workload, step: Level) -> ValidationTimes:
-    """A validation that was not measured: a share of the training time per example."""
+    """Times of validations that were not measured, assumed as a share of the step time per batch."""
     if readings.unit == "epoch" and _differs(profile, workload):
         raise EstimateError(
-            f"{profile.title}: the time of validation within its epochs is unknown, so it cannot be scaled. Omit "
-            "validation_examples and validation_steps, or probe steps with IterationProbe."
+            f"{profile.title}: the profile has times of whole epochs, so the validation time in them is unknown and "
+            "cannot be scaled. Omit validation_examples= and validation_steps=, or probe with IterationProbe."
         )
     batches: float | None = workload.validation_steps
     if batches is None and workload.validation_examples and workload.batch_size:
         batches = workload.validation_examples / workload.batch_size
-    # A validation that was cut after one batch is mostly compilation.
+    # A validation that the probe ended after one batch is mostly compilation.
     compiling = max((one.seconds for epoch in readings.first_validations for one in epoch), default=0.0)
     if readings.unit == "epoch" or (not batches and not compiling):
         return ValidationTimes(NOTHING, NOTHING)
     if not batches:
         finding = Finding(
             "validation-unknown",
-            f"{profile.title}: validations were cut after one batch and their size is unknown, so they are excluded.",
+            f"{profile.title}: the probe ended validations after one batch and the size of the validation set is "
+            "unknown, so the estimate does not include later validations.",
             "Pass validation_examples=, or probe with validations=2.",
         )
         return ValidationTimes(Level(compiling, 0.0, compiling, 0.0), NOTHING, (finding,))
@@ -427,7 +436,8 @@ def _assume(profile: Profile, readings: Readings, workload: Workload, step: Leve
     later = Level(seconds, 0.6 * seconds, 1.0 * seconds, 0.0)
     finding = Finding(
         "validation-assumed",
-        f"{profile.title}: no validation was measured; a batch is assumed to take {VALIDATION_SHARE:.2f} of a step.",
+        f"{profile.title}: no validation was measured. A validation batch is assumed to take {VALIDATION_SHARE:.2f} "
+        "times as long as a training step.",
         "Probe with validation data and validations=2.",
     )
     return ValidationTimes(

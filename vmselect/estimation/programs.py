@@ -1,4 +1,4 @@
-"""Estimates of programs with several trainings: each fit, and their sum."""
+"""Estimates of programs with several trainings (fits): each fit, and the sum of all."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from vmselect.records import Profile
 from vmselect.units import format_seconds, list_all, printable
 
 EXCLUDED_FIT = "fit-excluded"
-"""Code of the finding about a fit that a sum does not include."""
+"""Code of the finding about a fit that is not part of the sum."""
 
 
 @dataclass(frozen=True)
 class FitEstimate:
-    """One training of a program, or ``times`` equal ones in a row, and the estimate of their sum.
+    """Estimate of one training of a program, or of the sum of ``times`` equal trainings in a row.
 
-    ``number`` is the position of the first in the order of the program.
+    ``number`` is the position of the (first) training in the program, counted from 1.
     """
 
     number: int
@@ -39,9 +39,9 @@ class FitEstimate:
 
 @dataclass(frozen=True)
 class FitsEstimate:
-    """All trainings of a program on one machine, and their sum between ``low`` and ``high``.
+    """Estimates of all trainings of a program on one machine, and their sum with its interval.
 
-    ``excluded`` are the numbers of fits that could not be estimated and are not part of the sum.
+    ``excluded`` contains the numbers of the fits that could not be estimated and are not part of the sum.
 
     >>> from vmselect import Profile
     >>> frozen = Profile.from_times(instance_type="a", steps_per_epoch=10, iteration_seconds=[0.1] * 5)
@@ -75,7 +75,7 @@ class FitsEstimate:
         return f"<p><bdi>{escape(str(self))}</bdi></p>{table}{findings_html(self.findings)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """The estimate as plain values that can be written as JSON."""
         plain = {name: getattr(self, name) for name in ("title", "seconds", "low", "high", "confidence")}
         parts = [{**vars(fit), "estimate": fit.estimate.to_dict()} for fit in self.fits]
         findings = [vars(finding) for finding in self.findings]
@@ -83,20 +83,20 @@ class FitsEstimate:
 
 
 def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: Any) -> FitsEstimate:
-    """Estimate the trainings of one program on the machine where it was probed.
+    """Estimate all trainings of one program on the machine where the program was probed.
 
-    Without ``epochs`` every fit has the epochs of its program. Several runs of the program are repetitions, matched by
-    the number of the fit. Equal fits in a row are joined. Half-widths add up in full, because errors on one machine are
-    correlated. A fit that cannot be estimated is excluded with a finding. ``options`` are those of
-    :func:`~vmselect.estimate`.
+    Without ``epochs``, each fit has the number of epochs that the program sets. Several runs of the program are
+    repetitions, matched by the number of the fit. Equal fits in a row are combined. The half-widths of all fits are
+    added, because errors on one machine are correlated. A fit that cannot be estimated is excluded with a finding.
+    ``options`` are those of :func:`~vmselect.estimate`.
     """
     maybe(check_count, "epochs", epochs)
     measured = read_records(profiles, Profile)
     machines = {machine_of(one) for one in measured}
     if len(machines) > 1:
         raise EstimateError(
-            f"The fits are of {len(machines)} different machines or setups, not of one program. Estimate each machine "
-            "separately."
+            f"The profiles are from {len(machines)} different machines or setups, not from one program. Estimate each "
+            "machine separately."
         )
     batch_size = options.get("batch_size") or getattr(options.get("workload"), "batch_size", None)
     fits: list[FitEstimate] = []
@@ -129,7 +129,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         raise next(iter(excluded.values()))
     parts = [fit.estimate for fit in fits]
     without = (
-        Finding(EXCLUDED_FIT, f"The sum does not include fit {number}. {wrong}", "Probe that fit again.")
+        Finding(EXCLUDED_FIT, f"The sum does not include fit {number}. {wrong}", f"Probe fit {number} again.")
         for number, wrong in excluded.items()
     )
     return FitsEstimate(
@@ -145,7 +145,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
 
 
 def order_fits(profiles: Iterable[Profile]) -> list[list[Profile]]:
-    """The fits of a program in its order, each with its repetitions in other runs of the program."""
+    """The fits of a program in the order of execution, each as a list of its profiles in all runs of the program."""
     numbered: dict[object, list[Profile]] = {}
     ordered = sorted(profiles, key=lambda one: (one.fit.number if one.fit else 0, one.created))
     for position, profile in enumerate(ordered):
@@ -156,11 +156,11 @@ def order_fits(profiles: Iterable[Profile]) -> list[list[Profile]]:
 def split_programs(
     profiles: Iterable[Profile], *, across_sizes: bool = False
 ) -> tuple[list[list[Profile]], list[Profile]]:
-    """The programs with several fits, each with all its runs, oldest first; and the other profiles.
+    """Split ``profiles`` into programs with several fits (each with the profiles of all its runs) and other profiles.
 
-    Two runs on a machine belong to one program if their common fits agree in batch size and structure. With
-    ``across_sizes`` the size may differ, and a run over several sizes is one training at several sizes instead of a
-    program. Fits in a notebook are no program, because cells are run repeatedly.
+    Two runs on one machine belong to the same program if the fits that both contain agree in model, structure and batch
+    size. With ``across_sizes`` the batch size may differ, and a run with several batch sizes counts as one training at
+    several sizes instead of a program. Fits in a notebook are not a program, because cells are run repeatedly.
     """
     every = sorted(distinct(profiles), key=lambda one: one.created)
     runs: dict[object, list[Profile]] = {}
@@ -180,12 +180,12 @@ def split_programs(
 
 
 def machine_of(profile: Profile) -> Identity:
-    """The identity of a profile without its batch size."""
+    """The identity of ``profile`` without its batch size."""
     return identify(profile)._replace(batch_size=None)
 
 
 def _agree(program: Sequence[Profile], run: Sequence[Profile], *, across_sizes: bool) -> bool:
-    """Whether a run may be one of this program; unknown values agree with everything."""
+    """Whether ``run`` may be a run of ``program``. An unknown value is compatible with every value."""
     known, new = _by_number(program), _by_number(run)
     pairs = [(known[number], new[number]) for number in known.keys() & new.keys()]
     fields = ("model", "structure") if across_sizes else ("model", "structure", "batch_size")
@@ -194,12 +194,12 @@ def _agree(program: Sequence[Profile], run: Sequence[Profile], *, across_sizes: 
 
 
 def _by_number(run: Sequence[Profile]) -> dict[int, Profile]:
-    """The fits by number, those of the first run."""
+    """The profile of each fit by its number; the first profile if there are several."""
     return {one.fit.number: one for one in reversed(run) if one.fit is not None}
 
 
 def epochs_of(profile: Profile) -> int:
-    """The epochs of this training in its program."""
+    """Number of epochs that the program of ``profile`` trains."""
     setup = profile.setup
     if setup.epochs is None:
         raise ArgumentError(f"{profile.title}: the number of epochs is unknown. Pass epochs= (--epochs).")
@@ -207,7 +207,7 @@ def epochs_of(profile: Profile) -> int:
 
 
 def _kind(profile: Profile, epochs: int) -> object:
-    """A key that equal fits of a program share, or None if that is unknown."""
+    """Key that is the same for equal fits of a program, or None if it is unknown whether they are equal."""
     setup = profile.setup
     if profile.fit is None or setup.structure is None:
         return None

@@ -1,4 +1,4 @@
-"""Readings of profiles of one setup, sorted by what each of them measures."""
+"""Readings of all repetitions of one setup, grouped by what each reading measures."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import NamedTuple
 from vmselect.records import Epoch, Pause, Profile, Validation
 
 FIRST_RUN_SECONDS = 0.12
-"""How much longer than an ordinary step a TensorFlow step runs that has just been compiled. Chosen on six probes of
-scripts (``tests/benchmarks/corpus.py``) that waited after their first epoch."""
+"""Extra seconds of the first execution of a TensorFlow step after its compilation. Chosen on six probes of scripts
+(``tests/benchmarks/corpus.py``) that waited after their first epoch."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """The opening of an epoch: the time before its first step, and that step with the steps that it covers.
+    """The opening of an epoch: seconds before its first step, and seconds of its first reading.
 
-    ``pipeline_seconds`` is how long the input of the previous epoch had been running, None where unknown.
+    The first reading covers ``covers`` steps. ``pipeline_seconds`` is how long the input pipeline of the previous epoch
+    had been running, None if unknown. ``cut_short`` is True if the probe ended the previous epoch early.
     """
 
     before_seconds: float
@@ -30,7 +31,7 @@ class Opening:
 
 
 class Block(NamedTuple):
-    """Readings in order: seconds, and the steps that each covers."""
+    """Readings in chronological order: seconds, and the number of steps that each reading covers."""
 
     seconds: list[float]
     covers: list[int]
@@ -38,13 +39,14 @@ class Block(NamedTuple):
 
 @dataclass
 class Readings:
-    """Readings of one setup, over all its repetitions.
+    """Readings of all repetitions of one setup.
 
-    ``unit`` is "step" or "epoch". ``blocks`` holds the steady readings per repetition and epoch. A boundary has three
-    parts: the wrap-up of an epoch before its validation, its ending with the work of other callbacks, and the opening
-    of the next one. Where the parts were not recorded, an opening contains them all, and ``first_openings`` are those
-    that others followed. ``finals`` come after the last epoch. ``pauses`` are those of each repetition, among
-    ``steps_seen`` steps. Validations are grouped by epoch; ``first_validations`` also contain those that occur once.
+    ``unit`` is "step" or "epoch". ``blocks`` contains the steady readings of each repetition and epoch. A boundary has
+    three parts: the wrap-up of an epoch before its validation, the ending with the work of other callbacks, and the
+    opening of the next epoch. If the parts were not recorded, the opening contains all three, and ``first_openings``
+    contains the first boundary of each profile with several boundaries. ``finals`` contains the times after the last
+    epoch. ``pauses`` contains a list of pauses per repetition; all repetitions have ``steps_seen`` steps together.
+    Validations are grouped by epoch; ``first_validations`` also contains validations that occur once.
     """
 
     unit: str = "step"
@@ -70,7 +72,7 @@ class Readings:
 
     @property
     def steady(self) -> Block:
-        """Every steady reading."""
+        """All steady readings, in one block."""
         return Block(
             list(chain.from_iterable(block.seconds for block in self.blocks)),
             list(chain.from_iterable(block.covers for block in self.blocks)),
@@ -78,12 +80,12 @@ class Readings:
 
     @property
     def validations(self) -> list[Validation]:
-        """Every validation."""
+        """All validations, the first of each repetition before the later ones."""
         return list(chain.from_iterable(self.first_validations + self.later_validations))
 
 
 def collect(profiles: Sequence[Profile]) -> Readings:
-    """The readings of repetitions, sorted by what they measure."""
+    """Collect the readings of repetitions, grouped by what they measure."""
     readings = Readings(unit="epoch" if all(_only_epochs(profile) for profile in profiles) else "step")
     in_parts = all(_boundaries_in_parts(profile) for profile in profiles)
     for profile in profiles:
@@ -105,10 +107,11 @@ def collect(profiles: Sequence[Profile]) -> Readings:
 
 
 def group_validations(profile: Profile) -> list[list[Validation]]:
-    """Validations by epoch; a program may validate on several data sets.
+    """Validations grouped by epoch; an epoch may have several, for example on several data sets.
 
-    With a known number of validations per epoch, each is a group. A validation that only the last epoch has, such as a
-    final test, occurs once and is put with the first. An interrupted last epoch with fewer validations is excluded.
+    If the number of validations per epoch is known, each validation is a group of its own. A validation that only the
+    last epoch has, such as a final test, occurs once and is added to the first group. An interrupted last epoch with
+    fewer validations is excluded.
     """
     seen = profile.timeline.validations
     if profile.setup.validations_per_epoch is not None:
@@ -124,9 +127,9 @@ def group_validations(profile: Profile) -> list[list[Validation]]:
 
 
 def whole_epochs(profile: Profile) -> list[Epoch]:
-    """The complete epochs, each including its pauses.
+    """The complete epochs, with the pauses included in their seconds.
 
-    Profiles of steps and older files of epochs list pauses separately; others include them and list none.
+    Profiles of steps, and older profiles of epochs, list pauses separately; newer profiles of epochs include them.
     """
     paused: dict[int, float] = {}
     for pause in profile.timeline.pauses:
@@ -139,14 +142,14 @@ def whole_epochs(profile: Profile) -> list[Epoch]:
 
 
 def _only_epochs(profile: Profile) -> bool:
-    """Whether to use whole epochs: there are no steps, or epochs were given, which are more accurate."""
+    """Whether to estimate from whole epochs: if no steps were recorded, or if the user gave epoch times."""
     timeline = profile.timeline
     whole = [epoch for epoch in timeline.epochs if epoch.complete]
     return bool(whole) and (not len(timeline.steps) or profile.outcome == "given")
 
 
 def epochs_include_validation(profile: Profile, unit: str) -> bool:
-    """Whether the readings are whole epochs that include their validation, as given ones do."""
+    """Whether the readings are epoch times that include validation, as in ``Profile.from_times``."""
     return unit == "epoch" and profile.outcome == "given"
 
 
@@ -162,21 +165,21 @@ def _collect_epochs(profile: Profile, readings: Readings) -> None:
             readings.finals.append(boundary.seconds)
         else:
             length = lengths.get(boundary.epoch)
-            # The input lives until after the wrap-up.
+            # The input pipeline runs until after the wrap-up.
             lived = None if length is None else length + (boundary.before_validation_seconds or 0.0)
             readings.openings.append(Opening(boundary.seconds, pipeline_seconds=lived))
 
 
 def _pipeline_seconds(profile: Profile) -> dict[int, float]:
-    """Recorded seconds by epoch from its first batch to the end of its validation.
+    """Seconds from the first batch of each epoch to the end of its validation, by epoch.
 
-    TensorFlow requests the very first batch after it has compiled the step, so compilation is subtracted.
+    TensorFlow requests the very first batch after compiling the step, so the time of compilation is subtracted.
     """
     if profile.outcome == "given":
         return {}
     timeline = profile.timeline
     lengths = {epoch.epoch: epoch.seconds for epoch in timeline.epochs}
-    # The labels of the file include warm-up that is detected today. Another median would change old estimates.
+    # Uses the labels in the file, not the warm-up as detected today: another median would change old estimates.
     columns = zip(timeline.steps.seconds, timeline.steps.covers, timeline.steps.label, strict=True)
     steady = [seconds / covers for seconds, covers, label in columns if label == "steady"]
     if profile.environment.backend == "tensorflow" and steady:
@@ -212,7 +215,7 @@ def _collect_steps(profile: Profile, readings: Readings) -> None:
 
 
 def _epoch_aggregates(profile: Profile, *, partials: bool) -> Block:
-    """One reading per complete epoch, where not all steps were kept."""
+    """One reading per complete epoch, for profiles from which step readings were dropped."""
     covers = profile.setup.steps_per_execution
     rows = Block([], [])
     for epoch in profile.timeline.epochs[1:]:
@@ -228,9 +231,9 @@ def _epoch_aggregates(profile: Profile, *, partials: bool) -> Block:
 
 
 def _boundaries_in_parts(profile: Profile) -> bool:
-    """Whether every boundary has the time before validation, with the same meaning.
+    """Whether all boundaries contain the time before validation with the same meaning.
 
-    With a validation every few epochs, the time in the other epochs includes the work of callbacks.
+    If validation runs every few epochs, this time includes the work of callbacks in epochs without validation.
     """
     known = [boundary.before_validation_seconds is not None for boundary in profile.timeline.boundaries]
     return all(known) and profile.setup.validation_freq == 1

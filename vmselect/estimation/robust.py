@@ -1,4 +1,4 @@
-"""The default method: the structure of equation 5.3, with terms that are robust against single outliers.
+"""The default method: the terms of equation 5.3 and overheads, robust against single outliers, with an interval.
 
 docs/explanation/runtime-equations.md explains how the constants were chosen.
 """
@@ -27,19 +27,19 @@ from vmselect.estimation.workload import Workload
 from vmselect.records import Profile
 
 DRIFT_FASTER, DRIFT_SLOWER, DRIFT_BLOCKS = 0.03, 0.06, 4.0
-"""Prior relative standard deviations of a machine's speed over a run, and the number of blocks that they count for.
-Machines slow down (heat, other tenants) more easily than they speed up."""
+"""Prior relative standard deviations of a machine's speed during a run (towards faster and slower), and the number of
+blocks that they count as. Machines slow down (heat, other tenants) more easily than they speed up."""
 
 EPOCH_SPREAD = EPOCH_DRIFT = 0.03
-"""Prior relative spread and drift of whole epochs."""
+"""Prior relative spread and drift of the times of whole epochs."""
 
 EPOCH_STALL, MIN_EPOCHS = 0.05, 3
-"""A lone epoch that is this share longer than the others counts once, if there are this many. Chosen on MLPerf v0.7
-and v1.1."""
+"""A single epoch that is longer than the others by this share counts once, if there are at least this many epochs.
+Chosen on MLPerf v0.7 and v1.1."""
 
 
 def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
-    """The robust model of repetitions of one setup."""
+    """Runtime model by the method "robust", from repetitions of one setup."""
     title = profiles[0].title
     readings = collect(profiles)
     units = _units_per_epoch(profiles, workload, readings.unit)
@@ -121,7 +121,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
 
 
 def _units_per_epoch(profiles: Sequence[Profile], workload: Workload, unit: str) -> float:
-    """Steps per epoch, or the size of an epoch of the workload relative to a measured epoch."""
+    """Steps per epoch; if ``unit`` is "epoch", the size of an epoch of ``workload`` relative to a measured epoch."""
     title = profiles[0].title
     if unit == "step":
         return workload.require_steps(title)
@@ -133,8 +133,8 @@ def _units_per_epoch(profiles: Sequence[Profile], workload: Workload, unit: str)
         return workload.examples / setup.examples
     if workload.examples or wanted:
         raise EstimateError(
-            f"{title}: it has whole epochs of unknown size, which cannot be scaled. Omit examples= and "
-            "steps_per_epoch=, or probe steps with IterationProbe."
+            f"{title}: the profile has epochs of unknown size, so their time cannot be scaled. Omit examples= and "
+            "steps_per_epoch=, or probe with IterationProbe."
         )
     return 1.0
 
@@ -154,12 +154,14 @@ def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: f
             confidence=confidence,
         )
     if not steady.seconds:
-        raise EstimateError(f"{profiles[0].title}: it has no steady step. Probe more steps (steps=20) on enough data.")
+        raise EstimateError(
+            f"{profiles[0].title}: the profile has no steps after the warm-up. Probe more steps (steps=20)."
+        )
     return locate(steady.seconds, units=steady.covers, confidence=confidence)
 
 
 def _first_iteration(readings: Readings, step: Level, units: float, confidence: float) -> Level:
-    """The first step, and the excess of the warm-up steps over steady ones."""
+    """Seconds of the first step, plus the excess of the warm-up steps over steady steps."""
     reach = max(0, int(units) - 1)  # epochs shorter than those probed have fewer warm-up steps
     extra = [
         math.fsum(seconds - step.value * covers for seconds, covers in islice(zip(*warm, strict=True), reach))
@@ -172,10 +174,10 @@ def _first_iteration(readings: Readings, step: Level, units: float, confidence: 
 
 
 def _drift(rates: Sequence[float], prior: float, within_run: float, runs: int, confidence: float) -> float:
-    """Relative half-width for the difference between the speed in the probe and in the whole run.
+    """Relative half-width for the difference between the speed during the probe and during a whole training.
 
-    ``rates`` are seconds per step of the epochs in ``runs`` runs. ``within_run`` is the drift within a probe, which is
-    assumed between runs too.
+    ``rates`` contains the seconds per step of each epoch in all ``runs``. ``within_run`` is the drift within a probe,
+    which is also assumed between runs.
     """
     squares, freedom = DRIFT_BLOCKS * prior**2, DRIFT_BLOCKS
     if len(rates) > 1 and (center := statistics.median(rates)) > 0:

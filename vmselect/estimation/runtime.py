@@ -1,4 +1,4 @@
-"""Estimated time of a training by term, with an interval, as a closed form in the number of epochs."""
+"""Runtime models: the estimated time of a training, its terms and its interval as functions of the epochs."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ TERMS = (
     "epoch_boundaries",
     "model_out",
 )
-"""Every term of an estimate, in the order of display."""
+"""All terms of an estimate, in the order of display."""
 
 Quadratic = tuple[float, float, float]
-"""The square of a half-width: ``a + b n + c n**2`` for ``n`` epochs."""
+"""Coefficients (a, b, c) of a squared half-width: ``a + b n + c n**2`` for ``n`` epochs."""
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """Seconds and interval as a function of the number of epochs.
+    """Time of a training in seconds, and its interval, as functions of the number of epochs.
 
-    Every field is a number, or a numpy column with a row per machine (see :meth:`stack`). Epochs may be a number, a row
-    for all machines, or a matrix with a row per machine. ``low`` and ``high`` are the squared half-widths.
+    Every field is a number, or a numpy column vector with one row per machine (see :meth:`stack`). Methods take epochs
+    as a number, as a row for all machines, or as a matrix with one row per machine. ``low`` and ``high`` contain the
+    coefficients of the squared half-widths below and above the estimate.
     """
 
     fixed: Any
@@ -53,7 +54,7 @@ class ClosedForm:
 
     @classmethod
     def stack(cls, forms: Sequence[ClosedForm]) -> ClosedForm:
-        """Several machines as one form with a row each."""
+        """Combine the closed forms of several machines into one, with one row per machine."""
 
         def column(values: Iterable[float]) -> Any:
             return np.array(list(values), dtype=float).reshape(-1, 1)
@@ -66,27 +67,29 @@ class ClosedForm:
         return cls(**numbers, low=columns("low"), high=columns("high"))
 
     def seconds(self, epochs: Any) -> Any:
-        """Seconds of ``epochs`` epochs."""
+        """Estimated seconds of a training of ``epochs`` epochs."""
         passes = epochs // self.validation_freq
         first, later = self.first_validation * (passes >= 1), self.validation * ((passes > 1) * (passes - 1))
         return self.fixed + self.epoch * epochs + first + later
 
     def interval(self, low_epochs: Any, high_epochs: Any | None = None) -> tuple[Any, Any]:
-        """Low and high end, for an interval of epochs if two counts are given."""
+        """Low end for ``low_epochs`` epochs and high end for ``high_epochs`` epochs (default: the same number)."""
         high_epochs = low_epochs if high_epochs is None else high_epochs
         low = self.seconds(low_epochs) - half_width(self.low, low_epochs)
         return np.maximum(0.0, low), self.seconds(high_epochs) + half_width(self.high, high_epochs)
 
 
 def half_width(square: Any, epochs: Any) -> Any:
-    """The root of ``a + b n + c n**2``, and 0 where that is below 0."""
+    """Square root of ``a + b n + c n**2`` for ``n`` epochs; 0 if the sum is negative."""
     a, b, c = square
     return np.sqrt(np.maximum(0.0, a + b * epochs + c * epochs * epochs))
 
 
 @dataclass(frozen=True)
 class RuntimeEstimate:
-    """Seconds of a training, between ``low`` and ``high`` at the given confidence. ``terms`` sum to ``seconds``.
+    """Estimated seconds of a training, with the interval from ``low`` to ``high`` at ``confidence``.
+
+    ``terms`` maps the terms of the estimate to seconds, which add up to ``seconds``.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="p3.2xlarge", batch_size=256, steps_per_epoch=159,
@@ -117,7 +120,7 @@ class RuntimeEstimate:
         return f"<p><bdi>{escape(str(self))}</bdi></p>{table_html(rows)}{findings_html(self.findings)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """The estimate as plain values that can be written as JSON."""
         names = ("title", "method", "epochs", "confidence", "seconds", "low", "high")
         plain: dict[str, Any] = {name: getattr(self, name) for name in names}
         return plain | {"terms": dict(self.terms), "findings": [vars(finding) for finding in self.findings]}
@@ -125,11 +128,12 @@ class RuntimeEstimate:
 
 @dataclass(frozen=True)
 class RuntimeModel:
-    """An estimate for every number of epochs ``n >= 1``.
+    """Time of a training on one machine as a function of the number of epochs ``n >= 1``.
 
-    ``terms`` maps names to seconds spent once and seconds per epoch. Validation is separate, because it occurs every
-    ``validation_freq`` epochs. ``low`` and ``high`` are the squared half-widths as quadratics in ``n``.
-    ``idle_seconds`` is the part of every epoch in which TensorFlow waits for the autotuner of its input.
+    ``terms`` maps each term to (seconds that occur once, seconds per epoch). Validation is separate, because it occurs
+    every ``validation_freq`` epochs. ``low`` and ``high`` are the squared half-widths as quadratics in ``n``.
+    ``idle_seconds`` is the mean autotune wait per epoch. ``repetitions`` contains the models of the single
+    repetitions.
     """
 
     title: str
@@ -147,22 +151,22 @@ class RuntimeModel:
 
     @property
     def fixed_seconds(self) -> float:
-        """Seconds spent once, without validation."""
+        """Seconds that occur once per training, without validation."""
         return sum(fixed for fixed, _ in self.terms.values())
 
     @property
     def epoch_seconds(self) -> float:
-        """Seconds of every epoch, without validation."""
+        """Seconds of each epoch, without validation."""
         return sum(per_epoch for _, per_epoch in self.terms.values())
 
     @property
     def has_interval(self) -> bool:
-        """Whether the method gives an interval."""
+        """Whether the method of this model computes an interval."""
         return any(self.low) or any(self.high)
 
     @cached_property
     def form(self) -> ClosedForm:
-        """Seconds and interval as a function of epochs."""
+        """This model as a :class:`ClosedForm`."""
         return ClosedForm(
             fixed=self.fixed_seconds,
             epoch=self.epoch_seconds,
@@ -178,12 +182,12 @@ class RuntimeModel:
         return float(self.form.seconds(epochs))
 
     def interval(self, epochs: float) -> tuple[float, float]:
-        """Low and high end for ``epochs`` epochs."""
+        """Low and high end of the estimate for ``epochs`` epochs, in seconds."""
         low, high = self.form.interval(epochs)
         return float(low), float(high)
 
     def terms_at(self, epochs: float) -> dict[str, float]:
-        """Seconds of ``epochs`` epochs (possibly fractional) by term, without zero terms."""
+        """Seconds of each term in a training of ``epochs`` epochs (possibly fractional), without zero terms."""
         parts = {name: fixed + per_epoch * epochs for name, (fixed, per_epoch) in self.terms.items()}
         passes = epochs // self.validation_freq
         if passes >= 1:
@@ -212,7 +216,7 @@ class RuntimeModel:
         )
 
     def coefficients(self) -> dict[str, Any]:
-        """The model as plain numbers, for the report page."""
+        """Coefficients of the model as plain numbers, for the report page."""
         names = ("fixed", "epoch", "first_validation", "validation")
         return {
             **{f"{name}_seconds": getattr(self, f"{name}_seconds") for name in names},
@@ -223,7 +227,7 @@ class RuntimeModel:
         }
 
     def with_boot(self, boot_seconds: float) -> RuntimeModel:
-        """The same model with the boot time of the machine."""
+        """A copy of this model with the boot time of the machine added."""
         return replace(self, terms={"boot": (boot_seconds, 0.0), **self.terms}) if boot_seconds else self
 
     def _why_wider(self, epochs: int, width: float) -> tuple[Finding, ...]:
@@ -235,16 +239,16 @@ class RuntimeModel:
         return (
             Finding(
                 "repetitions-disagree",
-                f"{self.title}: {len(totals)} repetitions differ by {apart}, so the interval is wider than for each.",
-                "Find out what changed between them (other programs, another machine of the type), or add more.",
+                f"{self.title}: the estimates of {len(totals)} repetitions differ by {apart}, so the interval is wide.",
+                "Check what changed between the repetitions (other programs, another VM of the type), or probe again.",
             ),
         )
 
 
 class HalfWidths:
-    """Sums of squared half-widths, below and above the estimate, each ``a + b n + c n**2`` for ``n`` epochs.
+    """Sums of squared half-widths below and above the estimate, each ``a + b n + c n**2`` for ``n`` epochs.
 
-    Parts are independent, so their squares add.
+    The errors of the parts are independent, so their squared half-widths are added.
     """
 
     def __init__(self) -> None:
@@ -252,15 +256,15 @@ class HalfWidths:
         self.high: Quadratic = (0.0, 0.0, 0.0)
 
     def add_level(self, level: Level, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
-        """Add a level that occurs ``once + per_epoch * n`` times."""
+        """Add the half-widths of ``level``, which occurs ``once + per_epoch * n`` times."""
         self.add_sides(level.half_width_below, level.half_width_above, once=once, per_epoch=per_epoch)
 
     def add_sides(self, low: float, high: float, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
-        """Add half-widths below and above that occur ``once + per_epoch * n`` times."""
+        """Add half-widths below (``low``) and above (``high``) of a part that occurs ``once + per_epoch * n`` times."""
         self.low, self.high = _add(self.low, low, once, per_epoch), _add(self.high, high, once, per_epoch)
 
     def add_noise(self, width: float, *, per_epoch: float) -> None:
-        """Add the half-width of one reading, of which ``per_epoch * n`` independent ones follow."""
+        """Add the random error of ``per_epoch * n`` independent readings, each with half-width ``width``."""
         square = width * width
         self.low, self.high = ((a, b + square * per_epoch, c) for a, b, c in (self.low, self.high))
 

@@ -1,9 +1,10 @@
-"""The mean of few readings with an interval, robust against a single outlier.
+"""Mean of few readings with an interval, robust against a single outlier.
 
 Total time is a sum, so the *mean* of the readings matters: a median ignores recurring slow steps. A single extreme
-reading, however, can move the mean of twenty readings by half. Therefore a lone outlier that lasted more than
-:data:`STALL_STEPS` ordinary readings too long counts once. Of a lone one between :data:`UNCERTAIN_STEPS` and that, half
-counts once and half recurs at the observed rate. Two such readings stay in the mean.
+reading, however, can change the mean of twenty readings by half. Therefore a single outlier whose excess is more than
+:data:`STALL_STEPS` ordinary readings counts once per training. If its excess is between :data:`UNCERTAIN_STEPS` and
+that limit, half of the excess counts once and half recurs at the observed rate. Two or more such readings stay in the
+mean.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from functools import lru_cache
 from operator import truediv
 
 STALL_STEPS = 5.0
-"""A reading this many ordinary steps too long is a stall."""
+"""A reading whose excess is more than this many ordinary steps is a stall."""
 
 UNCERTAIN_STEPS, UNCERTAIN_SHARE = 2.0, 0.5
-"""A lone reading this many ordinary steps too long may recur or not: this share of its excess stays in the mean. Chosen
-on simulated trainings with outliers at rates from 1 in 1,000 to 1 in 10 (``tests/benchmarks/outliers.py``)."""
+"""A single reading whose excess is more than this many ordinary steps may or may not recur: this share of the excess
+stays in the mean. Chosen on simulated trainings with outliers at rates from 1 in 1,000 to 1 in 10
+(``tests/benchmarks/outliers.py``)."""
 
 PRIOR_SPREAD, PRIOR_READINGS = 0.10, 3.0
-"""Prior relative spread of single readings, and the number of readings that it counts for."""
+"""Prior relative spread of single readings, and the number of readings that the prior counts as."""
 
 ONCE_SPREAD = 0.12
 """Prior relative spread between runs of times that occur once per run, such as compilation. Measured on 18 pairs
@@ -34,14 +36,14 @@ BLOCK, BLOCKS, MIN_BLOCKS = 5, 8, 3
 correlated for seconds, however short the steps are, so the spread between blocks counts too."""
 
 UNSEEN_RATE, UNSEEN_STEPS = 0.06, 2.0
-"""The largest share of slow steps that few readings can fail to show, and the steps by which each is longer."""
+"""The largest share of slow steps that few readings can miss, and the excess of such a step in ordinary steps."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """A mean ``value`` per unit, the half-widths of its interval, and the ``noise`` of single readings.
+    """Mean seconds per step or epoch (``value``), the half-widths of its interval, and the ``noise`` of readings.
 
-    ``stall`` is the excess of a lone outlier, in seconds, that the mean does not contain.
+    ``stall`` is the excess in seconds of a single outlier, which ``value`` does not include.
     """
 
     value: float
@@ -51,7 +53,7 @@ class Level:
     stall: float = 0.0
 
     def times(self, count: float) -> Level:
-        """The sum of ``count`` fully correlated values."""
+        """The sum of ``count`` fully correlated values of this level."""
         return Level(self.value * count, self.half_width_below * count, self.half_width_above * count, 0.0)
 
 
@@ -60,7 +62,7 @@ NOTHING = Level(0.0, 0.0, 0.0, 0.0)
 
 @lru_cache(maxsize=256)
 def quantile(confidence: float, freedom: float) -> float:
-    """The Student t quantile of a two-sided interval."""
+    """Student t quantile of a two-sided interval at ``confidence``, with ``freedom`` degrees of freedom."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 0.5 + confidence / 2))
@@ -77,10 +79,11 @@ def locate(
     unseen: bool = True,
     confidence: float = 0.9,
 ) -> Level:
-    """Mean seconds per unit of readings that cover ``units`` steps each, with its interval.
+    """Mean seconds per step of readings with its interval; ``units`` is the number of steps that each reading covers.
 
-    With at least ``min_readings``, a lone reading that is ``stall`` ordinary ones too long counts once, and one that is
-    ``uncertain`` too long in part. ``unseen`` widens the interval for slow readings too rare to have been recorded.
+    With at least ``min_readings`` readings, a single reading whose excess is more than ``stall`` ordinary steps is
+    excluded from the mean, and a single one with more than ``uncertain`` in part. ``unseen`` widens the interval for
+    slow steps that are too rare to have been recorded.
     """
     values = list(seconds)
     weights = [1] * len(values) if units is None else list(units)
@@ -104,7 +107,7 @@ def locate(
 
 
 def predict_once(seconds: Sequence[float], *, confidence: float = 0.9) -> Level:
-    """A time that occurs once per run: its mean over repetitions, with the interval of the next run."""
+    """Level of a time that occurs once per run: mean over repetitions, with the interval for a new run."""
     if not seconds:
         return NOTHING
     runs = len(seconds)
@@ -116,13 +119,13 @@ def predict_once(seconds: Sequence[float], *, confidence: float = 0.9) -> Level:
 
 
 def _take_lone_stall(values: list[float], weights: list[int], stall: float, uncertain: float) -> float:
-    """Remove a lone stall from the readings, or a part of an uncertain one, and return the seconds removed."""
+    """Remove a single stall, or a part of an uncertain one, from ``values`` in place; return the removed seconds."""
     typical: float = statistics.median(map(truediv, values, weights))
     excess = [value - typical * weight for value, weight in zip(values, weights, strict=True)]
     for steps, share in ((stall, 1.0), (uncertain, 1.0 - UNCERTAIN_SHARE)):
         long = [index for index, extra in enumerate(excess) if extra > steps * typical]
         if len(long) > 1:
-            return 0.0  # they recur
+            return 0.0  # long readings recur
         for index in long:
             taken = share * excess[index]
             if share == 1.0:
@@ -134,7 +137,7 @@ def _take_lone_stall(values: list[float], weights: list[int], stall: float, unce
 
 
 def find_drift(values: Sequence[float]) -> float:
-    """Relative spread between means of neighboring readings, beyond that of independent readings."""
+    """Drift: relative spread between means of blocks of readings, beyond that of independent readings."""
     size, means = _block_means(values)
     if len(means) < MIN_BLOCKS:
         return 0.0
@@ -145,13 +148,13 @@ def find_drift(values: Sequence[float]) -> float:
 
 
 def _block_means(values: Sequence[float]) -> tuple[int, list[float]]:
-    """The readings per block, and the mean of each block."""
+    """Number of readings per block, and the mean of each block."""
     size = max(BLOCK, len(values) // BLOCKS)
     return size, [math.fsum(values[i : i + size]) / size for i in range(0, len(values) - size + 1, size)]
 
 
 def _block_variance(values: Sequence[float], mean: float, prior: float) -> float:
-    """Variance of the mean from means of neighboring readings, which includes slow drift."""
+    """Variance of the mean, computed from the means of blocks of readings, so that it includes slow drift."""
     _, means = _block_means(values)
     if len(means) < MIN_BLOCKS:
         return 0.0

@@ -1,4 +1,4 @@
-"""Warnings about an estimate, from its readings."""
+"""Findings about the readings on which an estimate is based."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from vmselect.units import format_seconds
 
 FEW_READINGS = 3
 LONG_WAIT = 0.05
-"""Share of an epoch above which waits and saves have a finding."""
+"""Share of the epoch time above which autotune waits and checkpoints have a finding."""
 
 TURN_OFF = "options = tf.data.Options(); options.autotune.enabled = False; model.fit(data.with_options(options))"
 
 MIN_PART, MAX_DIFFERENCE = 10, 0.2
-"""Minimum steps of a part of a probe, and the relative difference between parts above which the speed changed."""
+"""Minimum number of steps in a part of a probe, and relative difference between parts that is a change of speed."""
 
 MIN_CHANGE = 0.1
-"""Relative difference between earlier and later epochs above which the training changed."""
+"""Relative difference between the times of earlier and later epochs above which the training changed."""
 
 
 def find_warnings(
@@ -35,39 +35,39 @@ def find_warnings(
     saves: Saves,
     epoch_seconds: float,
 ) -> Iterator[Finding]:
-    """All findings about the readings of an estimate."""
+    """Yield all findings about the readings of an estimate."""
     title = profiles[0].title
     count = sum(len(block.seconds) for block in readings.blocks)
     if count < FEW_READINGS:
         yield Finding(
             "few-readings",
-            f"{title}: the estimate is based on {count or 'no'} steady {readings.unit}{'' if count == 1 else 's'}, so "
-            "its interval is mostly assumed.",
-            "Probe more, or give every single time that was measured.",
+            f"{title}: the profile has {count or 'no'} steady {readings.unit}{'' if count == 1 else 's'}, so the width "
+            "of the interval comes mostly from default assumptions.",
+            f"Measure more {readings.unit}s. In Profile.from_times, pass a list of all measured times.",
         )
     if step.stall:
         yield Finding(
             "lone-stall",
-            f"{title}: one {readings.unit} was much longer than all others and counts once; the high end of the "
-            "interval allows for more.",
-            "Probe more steps to see whether it recurs.",
+            f"{title}: one {readings.unit} was much longer than all others. The estimate includes its excess once, and "
+            "the high end of the interval includes more.",
+            f"Probe more {readings.unit}s to find out whether such a delay recurs.",
             "info",
         )
     yield from _changing_speed(title, readings)
     if boundaries.shortened:
         yield Finding(
             "long-boundary",
-            f"{title}: the only boundary between epochs took over {LONE_BOUNDARY_STEPS:.0f} steps. Others count as "
-            "that many, and the high end of the interval allows for more.",
+            f"{title}: the only recorded epoch boundary took longer than {LONE_BOUNDARY_STEPS:.0f} steps. The estimate "
+            f"counts later boundaries as {LONE_BOUNDARY_STEPS:.0f} steps, and the high end of the interval as longer.",
             "Probe twice and estimate from both profiles.",
             "info",
         )
     if profiles[0].setup.saving == "best" and boundaries.ending.value > LONG_WAIT * epoch_seconds:
         yield Finding(
             "saves-the-best",
-            f"{title}: a checkpoint is saved after the best epochs only, but the estimate counts "
-            f"{format_seconds(boundaries.ending.value)} after every epoch. The low end of the interval counts none.",
-            "If few epochs will be the best so far, expect a time near the low end.",
+            f"{title}: a checkpoint is saved only if an epoch is the best so far, but the estimate counts "
+            f"{format_seconds(boundaries.ending.value)} for one after every epoch. The low end counts no checkpoints.",
+            "If you expect few improvements, expect a time near the low end of the interval.",
             "info",
         )
     yield from _unseen_saves(profiles[0], readings, saves, epoch_seconds=epoch_seconds)
@@ -82,7 +82,7 @@ def _waits(title: str, boundaries: Boundaries, epochs: int, epoch_seconds: float
         yield Finding(
             WAITS,
             f"{title}: TensorFlow waits up to {format_seconds(waiting.longest)} for the tf.data autotuner after "
-            f"{waiting.share:.0%} of the epochs (estimated from the CPU load). That is "
+            f"{waiting.share:.0%} of the epochs (estimated from the CPU load). The mean is "
             f"{format_seconds(waiting.each.value)} per epoch, {share:.0%} of the time and cost.",
             f"Turn autotuning off ({TURN_OFF}) and probe again, or record whole epochs with EpochProbe.",
             "warning" if share > LONG_WAIT else "info",
@@ -91,51 +91,51 @@ def _waits(title: str, boundaries: Boundaries, epochs: int, epoch_seconds: float
         yield Finding(
             "waits-at-the-end",
             f"{title}: TensorFlow waits up to {format_seconds(last.longest)} for the tf.data autotuner when fit ends. "
-            f"The estimate includes {format_seconds(last.each.value)} for that.",
-            f"Turn autotuning off: {TURN_OFF}.",
+            f"The estimate includes {format_seconds(last.each.value)} for this wait.",
+            f"Turn autotuning off ({TURN_OFF}) and probe again.",
             "info",
         )
 
 
 def _unseen_saves(profile: Profile, readings: Readings, saves: Saves, *, epoch_seconds: float) -> Iterator[Finding]:
-    """Saves that the estimate does not contain."""
+    """Yield findings about checkpoints that the estimate does not include."""
     if saves.by_batches:
-        allowed = "no save was recorded, so neither does the interval"
+        allowed = "The interval does not include them either, because no checkpoint was recorded"
         if saves.per_epoch and saves.longest:
-            allowed = f"the high end allows for {saves.per_epoch:.3g} per epoch of {format_seconds(saves.longest)} each"
+            allowed = f"The high end includes {saves.per_epoch:.3g} per epoch of {format_seconds(saves.longest)} each"
         yield Finding(
             "saves-by-batches",
-            f"{profile.title}: the estimate does not include checkpoints every {profile.setup.save_freq or 'so many'} "
-            f"batches, which a short probe rarely records; {allowed}.",
+            f"{profile.title}: the estimate does not include the checkpoints every {profile.setup.save_freq or 'few'} "
+            f"batches, which a short probe rarely records. {allowed}.",
             "Save once per epoch (save_freq='epoch'), or record a whole epoch with stop=False (--watch).",
         )
     if saves.now_and_then > LONG_WAIT * epoch_seconds:
         first, later = (format_seconds(max(ends)) for ends in (readings.first_endings, readings.later_endings))
         yield Finding(
             "saves-now-and-then",
-            f"{profile.title}: callbacks took {first} after the first epoch and at most {later} after later ones. If "
-            "that was a checkpoint that recurs, the training takes longer, up to the high end of the interval.",
-            "Record more epochs with stop=False (--watch) to see whether it recurs.",
+            f"{profile.title}: callbacks took {first} after the first epoch and at most {later} after later epochs. If "
+            "they saved a checkpoint that recurs, the training takes longer, up to the high end of the interval.",
+            "Record more epochs with stop=False (--watch) to find out whether it recurs.",
             "info",
         )
 
 
 def _changing_speed(title: str, readings: Readings) -> Iterator[Finding]:
-    """Parts of the probe in which steps took longer than in others."""
+    """Yield a finding if the step time differs between parts of the probe."""
     each = [seconds / covers for seconds, covers in zip(*readings.steady, strict=True)]
     size = max(MIN_PART, len(each) // BLOCKS)
     levels = [statistics.median(each[i : i + size]) for i in range(0, len(each) - size + 1, size)]
     if readings.unit == "step" and levels and max(levels) - min(levels) > MAX_DIFFERENCE * statistics.median(levels):
         yield Finding(
             "changing-speed",
-            f"{title}: the speed of the machine changed during the probe, from {format_seconds(min(levels))} to "
-            f"{format_seconds(max(levels))} per step. The training may run at either speed.",
-            "End other programs and probe again, or for longer (steady_seconds=10).",
+            f"{title}: the step time changed during the probe, between {format_seconds(min(levels))} and "
+            f"{format_seconds(max(levels))}. The training may run at either speed.",
+            "End other programs on the machine and probe again, or probe for longer (steady_seconds=10).",
         )
 
 
 def _changing_epochs(title: str, profiles: Sequence[Profile]) -> Iterator[Finding]:
-    """Epochs whose time per step changes during the run beyond their noise."""
+    """Yield a finding if the time per step differs between earlier and later epochs by more than the noise."""
     for profile in profiles:
         later = [epoch.seconds / (epoch.steps or 1) for epoch in profile.timeline.epochs[1:] if epoch.complete]
         half = len(later) // 2
@@ -149,8 +149,8 @@ def _changing_epochs(title: str, profiles: Sequence[Profile]) -> Iterator[Findin
         if abs(late - early) > max(MIN_CHANGE * early, 4 * noise):
             yield Finding(
                 "changing-epochs",
-                f"{title}: later epochs take {late / early - 1 if early else 1:+.0%} against earlier ones, so the "
-                "training changes during the run (image size, batch size, data).",
-                "Probe each phase and pass phases=[(epochs, profile), ...] (--phase EPOCHS:PROFILE).",
+                f"{title}: the time per step in later epochs differs by {late / early - 1 if early else 1:+.0%} from "
+                "that in earlier epochs, so the training changes during the run (image size, batch size, data).",
+                "Probe each phase of the training and pass phases=[(epochs, profile), ...] (--phase EPOCHS:PROFILE).",
             )
             return

@@ -1,4 +1,4 @@
-"""The size of a training: the numbers that turn seconds per step into seconds per training."""
+"""Workloads: the size of a training, such as batch size, number of examples and steps per epoch."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MIN_COUNTS = {
 
 @dataclass(frozen=True)
 class Workload:
-    """The size of a training. Fields that are None have the values of the profile.
+    """The size of a training. A field that is None takes its value from the profile.
 
     ``steps_per_epoch`` may be fractional (the dissertation divides examples by batch size and does not round).
-    ``partial_batch`` is the number of examples in a smaller last batch, or 0.
+    ``partial_batch`` is the number of examples in the smaller last batch, or 0 if all batches have the same size.
 
     >>> Workload.of(examples=1000, batch_size=64).steps_per_epoch
     16
@@ -51,27 +51,29 @@ class Workload:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The fields that are not None."""
+        """Names and values of the fields that are not None."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
     def merge(cls, workload: Workload | None, fields: Mapping[str, Any]) -> Workload:
-        """``workload`` combined with single ``fields``, which must not contradict it."""
+        """``workload`` combined with ``fields``. Raises ArgumentError if they contradict each other."""
         if workload is not None and not isinstance(workload, Workload):
             raise ArgumentError(f"workload must be a vmselect.Workload, not {show(workload)}.")
         single = cls(**fields).given
         given = workload.given if workload else {}
         for name in single.keys() & given.keys():
             if single[name] != given[name]:
-                raise ArgumentError(f"{name} is {single[name]}, but {given[name]} in the workload. Pass it once.")
+                raise ArgumentError(
+                    f"{name}={single[name]} contradicts the workload, which has {given[name]}. Pass {name} once."
+                )
         return cls(**(given | single))
 
     @classmethod
     def of(cls, profile: Profile | None = None, **fields: Any) -> Workload:
-        """The workload of ``profile``, where ``fields`` replace its values.
+        """The workload of ``profile``, with values replaced by ``fields``.
 
-        The number of steps is ``ceil(examples / batch_size)``, unless the profile shows that the input drops the
-        remainder. ``steps_per_epoch`` overrides both.
+        The number of steps per epoch is ``ceil(examples / batch_size)``, or rounded down if the profile shows that the
+        input drops the remainder. The field ``steps_per_epoch`` overrides both.
         """
         title = profile.title if profile is not None else "workload"
         given = cls(**fields)
@@ -79,14 +81,14 @@ class Workload:
         examples = given.examples
         if given.batch_size and setup.batch_size and given.batch_size != setup.batch_size:
             raise EstimateError(
-                f"{title}: its step times are those of batch size {setup.batch_size}, not {given.batch_size}. Omit "
-                f"batch_size, or probe with batch size {given.batch_size}."
+                f"{title}: the profile was measured at batch size {setup.batch_size}, not {given.batch_size}. Omit "
+                f"batch_size=, or probe with batch size {given.batch_size}."
             )
         batch = given.batch_size or setup.batch_size
         if examples is not None and batch is None and given.steps_per_epoch is None:
             raise EstimateError(
-                f"{title}: its batch size is unknown, so {examples} examples give no number of steps. Pass batch_size= "
-                "or steps_per_epoch= too."
+                f"{title}: the batch size is unknown, so the number of steps for {examples} examples is unknown too. "
+                "Pass batch_size= or steps_per_epoch=."
             )
         partial = 0
         steps = given.steps_per_epoch
@@ -113,7 +115,7 @@ class Workload:
         )
 
     def require_steps(self, title: str) -> float:
-        """Steps per epoch, or an error if they are unknown."""
+        """Steps per epoch. Raises EstimateError if they are unknown."""
         if self.steps_per_epoch is None:
             raise EstimateError(
                 f"{title}: the number of steps per epoch is unknown. Pass steps_per_epoch= or examples=."
@@ -128,7 +130,7 @@ def _drops_remainder(setup: Setup) -> bool:
 
 
 def _measured_steps(setup: Setup, epochs: Sequence[Epoch]) -> tuple[float | None, int]:
-    """Steps per epoch and the size of the smaller last batch of a profile."""
+    """Steps per epoch (None if unknown) and number of examples in the smaller last batch, from a profile."""
     partial = setup.partial_batch or 0
     if setup.examples and setup.batch_size:
         counted = math.ceil(setup.examples / setup.batch_size)

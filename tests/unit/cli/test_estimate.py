@@ -62,7 +62,7 @@ def test_a_loop_of_fits_has_each_warning_once(tmp_path: Path) -> None:
         make_epoch_profile("a", *seconds, fit=fit, setup={"structure": "s"}).save(tmp_path / f"{number}.json")
     result = estimate(tmp_path, "--epochs", "1")
     assert result.exit_code == 0
-    assert result.stderr.count("later epochs take") == 1, result.stderr
+    assert result.stderr.count("in later epochs") == 1, result.stderr
 
 
 @pytest.mark.parametrize("phase", ["²:1", "9" * 5000 + ":1", "5", ":1", "5:", "0:1", "-5:1", "five:1"])

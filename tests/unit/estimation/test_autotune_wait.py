@@ -73,8 +73,11 @@ def test_what_waits_take_in_all_and_cost() -> None:
     found = (Finding(WAITS, "It waits.", "Do."), Finding("other", "Other.", "Do."))
     assert price_waits(found, idle_seconds=0.0, epochs=100) == found
     waits, other = price_waits(found, idle_seconds=36.0, epochs=100, usd_per_hour=2.5)
-    assert (waits.message, other) == ("It waits. Over 100 epochs that is 1 h, $2.50 of the bill.", found[1])
-    assert price_waits(found, idle_seconds=36.0, epochs=100)[0].message == "It waits. Over 100 epochs that is 1 h."
+    assert other == found[1]
+    assert "100 epochs" in waits.message
+    assert "1 h" in waits.message
+    assert "$2.50" in waits.message
+    assert "$" not in price_waits(found, idle_seconds=36.0, epochs=100)[0].message
 
 
 @pytest.mark.parametrize(

@@ -94,12 +94,12 @@ def test_extrapolation_reaches_twice_the_largest_size() -> None:
     assert "batch-size-extrapolated" in {f.code for f in fit_at(profiles, 256).findings}
     assert "batch-size-extrapolated" in {f.code for f in fit_at(profiles, 16).findings}
     for size in (257, 15):
-        with pytest.raises(EstimateError, match=f"Probe at {size}"):
+        with pytest.raises(EstimateError, match=f"Probe at batch size {size}"):
             fit_at(profiles, size)
 
 
 def test_one_size_is_not_enough() -> None:
-    with pytest.raises(EstimateError, match="one other size"):
+    with pytest.raises(EstimateError, match="single other size"):
         fit_at([profile(32), profile(32)], 64)
 
 

@@ -234,7 +234,7 @@ def test_waits_for_the_autotuner_depend_on_the_cpu_load() -> None:
         finding = next(f for f in estimate.findings if f.code == "waits-between-epochs")
         assert "autotune.enabled = False" in finding.remedy
         idle = fit_runtime(waiting(busy=busy)).idle_seconds
-        assert f"Over 100 epochs that is {format_seconds(100 * idle)}." in finding.message
+        assert format_seconds(100 * idle) in finding.message
         assert finding.severity == "warning"
     assert 0.1 < share[0.1] < 0.3 < share[0.5] < share[1.0] < 1.0
     assert share[0.5] == pytest.approx(0.57, abs=0.05)  # of epochs that are not all of one length
@@ -248,7 +248,8 @@ def test_a_ranking_has_the_cost_of_waits_at_each_epoch_count() -> None:
     for row in ranking.rows:
         finding = next(f for f in row.findings if f.code == "waits-between-epochs")
         seconds = idle * row.epochs
-        assert f"that is {format_seconds(seconds)}, {format_usd(seconds / 500)} of the bill." in finding.message
+        assert format_seconds(seconds) in finding.message
+        assert format_usd(seconds / 500) in finding.message
 
 
 def test_waits_are_rare_where_a_core_is_always_free() -> None:
