@@ -1,4 +1,4 @@
-"""Common parts of all charts: style, units, labels, and writing files."""
+"""Style, units, labels and file output that all charts share."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 ACCENT, PLAIN = "#0a5fb4", "#8b939d"
 SERIES = ("#0072b2", "#d55e00", "#00876c", "#b04e8a", "#a67c00", "#3f9bd1", "#5b6470")
-"""Colors that color-blind readers can distinguish, on screen and on paper."""
+"""Line colors that color-blind readers can distinguish, on screen and on paper."""
 
 WIDTH, HEIGHT = 560, 360
 SECONDS_UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (180.0, 1.0, "s"), (10_800.0, 1 / 60, "min"))
-"""Units of time on an axis: largest value below this limit, factor from seconds, name. Above all limits: hours."""
+"""Units of time on an axis: upper limit of the largest value, factor from seconds, name. Above all limits: hours."""
 
 SUFFIXES = (".png", ".svg", ".json", ".html")
 FILE_STARTS = (b"<!doctype html", b"<html", b"<svg", b"\x89png")
-"""First bytes of pages and charts, in lower case. A chart as JSON holds ``VEGA_SCHEMA`` instead."""
+"""First bytes of page and chart files, in lower case. A chart as JSON contains ``VEGA_SCHEMA`` instead."""
 VEGA_SCHEMA = b"vega.github.io/schema"
 MAX_FILE_BYTES = 64 * 2**20
 
 
 def altair() -> Any:
-    """The package altair, or an error with the command that installs it."""
+    """Import the package altair. If it is missing, the error names the command that installs it."""
     return require("altair", extra="plots", needed_by="A chart")
 
 
@@ -47,30 +47,30 @@ def color_by(field: str, colors: Mapping[str, str], **options: Any) -> Any:
 
 
 def axis_unit(largest: float, unit: str) -> tuple[float, str]:
-    """The factor to multiply values up to ``largest`` by, and the unit of the axis that they then have."""
+    """Factor from ``unit`` to the unit of an axis with values up to ``largest``, and the name of the latter."""
     if unit != "s":
         return 1.0, unit
     return next(((factor, name) for limit, factor, name in SECONDS_UNITS if largest < limit), (1 / 3600, "h"))
 
 
 def capitalize(text: str, unit: str = "") -> str:
-    """``text`` with a capital first letter, followed by its unit; other letters stay as they are."""
+    """``text`` with a capital first letter, followed by ``unit``. Other letters stay as they are."""
     return f"{text[:1].upper()}{text[1:]}{f', {unit}' if unit else ''}"
 
 
 def require_some(ranking: Ranking, shown: Sized) -> None:
-    """Raise an error where there is nothing to draw."""
+    """Raise RankingError if ``shown`` is empty."""
     if not len(shown):
-        raise RankingError(f"There is nothing to draw. {ranking.verdict}")
+        raise RankingError(f"The ranking has no candidate to draw. {ranking.verdict}")
 
 
 def themed(chart: Any, *, title: str, height: int = HEIGHT) -> Any:
-    """The chart with its title, the common width and the common style."""
+    """``chart`` with ``title``, the common width and the common style."""
     return styled(chart.properties(width=WIDTH, height=height, title=title))
 
 
 def styled(chart: Any) -> Any:
-    """The chart in the common style."""
+    """``chart`` in the common style."""
     style = {"labelColor": "#5b6470", "titleColor": "#5b6470", "titleFontWeight": "normal", "gridColor": "#e2e3df"}
     return (
         chart.configure_view(stroke=None)
@@ -88,9 +88,9 @@ def draw(
     path: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Any:
-    """The chart of ``subject`` that ``charts`` has under ``kind``; with ``path`` it is also written."""
+    """Draw ``subject`` with the function ``charts[kind]``. If ``path`` is given, also write the chart to it."""
     if not isinstance(kind, str) or kind not in charts:
-        raise ArgumentError(f"There is no chart {show(kind)}. Choose one of: {', '.join(charts)}.")
+        raise ArgumentError(f"There is no chart named {show(kind)}. Choose one of: {', '.join(charts)}.")
     chart = charts[kind](subject, **options)
     if path is not None:
         save_chart(chart, path)
@@ -98,9 +98,9 @@ def draw(
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """The path of a page or chart to write. Of existing files only pages and charts may be replaced.
+    """``path`` as a Path, if a page or chart may be written to it: a new file, or an existing page or chart.
 
-    Another file is probably a mistake, such as a list of profiles after an option that takes one file.
+    Any other existing file is probably named by mistake, such as a profile after an option that takes one file.
     """
     target = check_path("path", path)
     if _files.has_folder(target):
@@ -108,19 +108,19 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     if _files.has_file(target):
         old = _files.read_bytes(target, noun="page or chart", limit=MAX_FILE_BYTES, error=ArgumentError)
         if old and not old[:16].lower().startswith(FILE_STARTS) and VEGA_SCHEMA not in old:
-            raise ArgumentError(f"{target} exists and is neither a page nor a chart. Choose another path.")
+            raise ArgumentError(f"{target} exists and is not a page or chart of vmselect. Choose another path.")
     return target
 
 
 def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
-    """Write a chart as PNG, SVG, Vega-Lite JSON or self-contained HTML, by the suffix of ``path``.
+    """Write ``chart`` as PNG, SVG, Vega-Lite JSON or self-contained HTML, depending on the suffix of ``path``.
 
-    ``scale`` is the number of pixels of a PNG per unit of the drawing.
+    ``scale`` multiplies the width and height of a PNG in pixels.
     """
     target = check_target(path)
     suffix = target.suffix.lower()
     if suffix not in SUFFIXES:
-        raise ArgumentError(f"{target.name} is not a chart file. Use one of the suffixes {', '.join(SUFFIXES)}.")
+        raise ArgumentError(f"{target.name} has no suffix of a chart file. Use one of: {', '.join(SUFFIXES)}.")
     if suffix != ".json":
         require("vl_convert", extra="plots", needed_by=f"A chart as {suffix}")
     # "inline" embeds the script, so that the HTML file loads nothing.
@@ -132,9 +132,9 @@ def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) 
 
 
 def labels(candidates: Candidates, which: Iterable[int]) -> dict[int, str]:
-    """A short name for each of these candidates: its instance type, and the fields in which they differ.
+    """A short label for each candidate in ``which``: its instance type, and the fields in which candidates differ.
 
-    The market ``on_demand`` is not named.
+    Labels omit the market ``on_demand``.
     """
     who = {int(i): candidates.identity(int(i)) for i in which}
     fields = ("batch_size", "varied", "region", "service", "provider", "market")
@@ -153,13 +153,13 @@ def labels(candidates: Candidates, which: Iterable[int]) -> dict[int, str]:
 
 
 def records_of(ranking: Ranking, instance_type: str | None) -> list[Profile]:
-    """The profiles of ``instance_type``, or of the ranking's best machine."""
+    """The profiles of ``instance_type``, by default of the best candidate."""
     wanted = instance_type or ranking.best.instance_type
     return [p for one in ranking.candidates.machine_estimates if one.instance_type == wanted for p in one.records]
 
 
 def deciding_rows(ranking: Ranking, *, most: int | None = None) -> list[tuple[str, Row]]:
-    """Label and row of the candidates at the epoch count that decides, best first."""
+    """Labels and rows of the candidates at the number of epochs that determines the ranking, best first."""
     column = ranking.deciding_column
     order = ranking.assessment.order[column][:most]
     named = labels(ranking.candidates, order)

@@ -1,8 +1,8 @@
-"""Charts of comparisons and of effects: first their data, for the page and for Altair, then the Altair drawings.
+"""Charts of comparisons and effects.
 
-The data of a chart is a dictionary: ``kind`` (boxes, intervals, lines or series), ``title``, ``lede`` (the text below
-the title), ``label`` (for screen readers), ``axis``, and numbers in the unit of the axis. ``text`` is the tooltip of a
-mark. ``assets/comparison_charts.js`` draws the same data in the page.
+Functions ``*_plot`` return the data of a chart: ``kind`` (boxes, intervals, lines or series), ``title``, ``lede`` (the
+text below the title), ``label`` (for screen readers), ``axis``, and numbers in the unit of the axis.
+``text`` is the tooltip of a mark. ``_draw_*`` draw the data with Altair, ``assets/comparison_charts.js`` in the page.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Plot = dict[str, Any]
 
 
 def comparison_plots(comparison: Comparison) -> list[Plot]:
-    """The charts of a comparison in the page: every run, differences, and the runs in which the level shifted."""
+    """The charts of a comparison on the page: all runs, differences of groups, and each run with a level shift."""
     differences = [differences_plot(comparison)] if len(comparison.members) > 1 else []
     shifted = comparison.shifts[["group", "run"]].drop_duplicates().head(MAX_PAGE_SERIES)
     series = [series_plot(comparison, group, run) for group, run in shifted.itertuples(index=False)]
@@ -44,15 +44,15 @@ def comparison_plots(comparison: Comparison) -> list[Plot]:
 
 
 def effects_plots(effects: Effects) -> list[Plot]:
-    """The charts of effects in the page: main effects, interactions as lines and as intervals, and every run."""
+    """The charts of effects on the page: main effects, interactions as lines and as intervals, and all runs."""
     interactions = [_interactions_plot(effects)] if len(effects.interactions) else []
     return [main_plot(effects), *interaction_plots(effects), *interactions, _cells_plot(effects)]
 
 
 def runs_plot(comparison: Comparison) -> Plot:
-    """Every run of each group, with minimum, quartiles, median and maximum."""
+    """The box plot of each group with all its runs."""
     noun, by = comparison.metric.noun, ", ".join(comparison.by).replace("_", " ")
-    return _boxes(comparison.members, noun, comparison.metric.unit, label=f"{noun} by {by}, every run a point")
+    return _boxes(comparison.members, noun, comparison.metric.unit, label=f"{noun} by {by}, one point per run")
 
 
 def _cells_plot(effects: Effects) -> Plot:
@@ -61,7 +61,7 @@ def _cells_plot(effects: Effects) -> Plot:
         levels = [effects.fit.levels[i][at] for i, at in enumerate(position)]
         cells.setdefault(", ".join(f"{n} = {v}" for n, v in zip(effects.names, levels, strict=True)), []).append(run)
     noun = effects.metric.noun
-    return _boxes(dict(sorted(cells.items())), noun, effects.metric.unit, label=f"{noun} of every combination")
+    return _boxes(dict(sorted(cells.items())), noun, effects.metric.unit, label=f"{noun} by combination of levels")
 
 
 def _boxes(members: Mapping[str, Sequence[Run]], noun: str, unit: str, *, label: str) -> Plot:
@@ -76,7 +76,7 @@ def _boxes(members: Mapping[str, Sequence[Run]], noun: str, unit: str, *, label:
         points = [
             {
                 "value": run.value * factor,
-                # A fixed pattern instead of random jitter: the same picture for the same data.
+                # A fixed pattern instead of random jitter, so that the same data gives the same picture.
                 "offset": ((i * 7) % 11 - 5) / 11,
                 "text": [name, format_value(run.value, unit), *(part for part in (run.title, run.date) if part)],
             }
@@ -84,11 +84,11 @@ def _boxes(members: Mapping[str, Sequence[Run]], noun: str, unit: str, *, label:
         ]
         rows.append({"name": name, "edges": [edge * factor for edge in edges], "points": points})
     parts = [f"the first {MAX_GROUPS} of {len(members)} groups"] if len(members) > len(shown) else []
-    parts += [f"every {stride}th of {len(runs):,} runs"] if stride > 1 else []
+    parts += [f"one in {stride} of {len(runs):,} runs"] if stride > 1 else []
     return {
         "kind": "boxes",
-        "title": "Every run",
-        "lede": "The box is the middle half of the runs, its line the median; the thin line spans minimum to maximum."
+        "title": "All runs",
+        "lede": "The box contains the middle half of the runs, with the median as a line. The thin line spans all runs."
         + (f" Shown: {', '.join(parts)}." if parts else ""),
         "label": label,
         "axis": capitalize(noun, named),
@@ -97,12 +97,12 @@ def _boxes(members: Mapping[str, Sequence[Run]], noun: str, unit: str, *, label:
 
 
 def differences_plot(comparison: Comparison) -> Plot:
-    """The difference of each group from the baseline in percent, with its interval."""
+    """The interval chart of the difference of each group from the baseline, in percent."""
     plot = _intervals(
         comparison.groups,
         lambda row: row["group"],
-        title=f"Against {comparison.baseline}",
-        lede="Bars are intervals. Where a bar reaches 0, these runs show no difference.",
+        title=f"Difference from {comparison.baseline}",
+        lede="Bars are intervals. If a bar includes 0, the runs do not show a difference.",
         label=f"Difference of each group from {comparison.baseline} in percent",
         axis="Difference, percent",
     )
@@ -113,13 +113,13 @@ def differences_plot(comparison: Comparison) -> Plot:
 
 
 def main_plot(effects: Effects) -> Plot:
-    """The effect of each level in percent of the average, with its interval."""
+    """The interval chart of the effect of each level, in percent of the average."""
     return _intervals(
         effects.main,
         lambda row: f"{row['factor']} = {row['level']}",
         color_by=lambda row: row["factor"],
         title="Effect of each level",
-        lede="Against the average over all settings of the other factors. Bars are intervals.",
+        lede="Relative to the average over all levels of all factors. Bars are intervals.",
         label=f"Effect of each level on the {effects.metric.noun} in percent of the average",
         axis="Percent of the average",
     )
@@ -131,7 +131,7 @@ def _interactions_plot(effects: Effects) -> Plot:
         lambda row: f"{row['factor_1']} = {row['level_1']}, {row['factor_2']} = {row['level_2']}",
         color_by=lambda row: (row["factor_1"], row["factor_2"]),
         title="Interaction effects",
-        lede="What two levels together add to their separate effects. A bar that reaches 0 shows no interaction.",
+        lede="What two levels together add to their separate effects. If a bar includes 0, no interaction is shown.",
         label="Interaction effect of each combination of two levels, in percent of the average",
         axis="Percent of the average",
     )
@@ -144,7 +144,7 @@ def _intervals(
     color_by: Callable[[Mapping[Any, Any]], Any] = lambda _: None,
     **texts: str,
 ) -> Plot:
-    """A value in percent with its interval per row of ``frame``; rows that are alike in ``color_by`` share a color."""
+    """An interval chart with a value in percent per row of ``frame``. Rows with equal ``color_by`` share a color."""
     records = frame.head(MAX_ROWS).to_dict("records")
     colors = list(dict.fromkeys(map(color_by, records)))
     rows = []
@@ -162,7 +162,7 @@ def _intervals(
 
 
 def interaction_plots(effects: Effects) -> list[Plot]:
-    """For each pair of factors the average of each pair of levels. Lines that are not parallel show an interaction."""
+    """A line chart per pair of factors: the average of each pair of levels. Non-parallel lines show an interaction."""
     cells = effects.cells[effects.cells["count"] > 0]
     noun, unit = effects.metric.noun, effects.metric.unit
     plots = []
@@ -194,7 +194,7 @@ def interaction_plots(effects: Effects) -> list[Plot]:
 
 
 def series_plot(comparison: Comparison, group: str, run: int) -> Plot:
-    """The readings of one run in order, with the median of each part between two level shifts."""
+    """The chart of the readings of a run in order, with the median of each part between two level shifts."""
     noun, unit = comparison.metric.noun, comparison.metric.unit
     series = pd.Series(comparison.members[group][run - 1].series)
     shifts = comparison.shifts
@@ -215,7 +215,7 @@ def series_plot(comparison: Comparison, group: str, run: int) -> Plot:
         "kind": "series",
         "narrow": True,
         "title": f"{group}, run {run}",
-        "lede": "The level changed during this run. The line is the median of each part.",
+        "lede": "The level shifted during this run. The line is the median before and after each shift.",
         "label": f"{noun} of {group}, run {run}, reading by reading",
         "axis": capitalize(noun, named),
         "points": points,
@@ -282,7 +282,7 @@ def _draw_series(comparison: Comparison) -> Any:
     alt = altair()
     runs = [(group, i) for group, some in comparison.members.items() for i, run in enumerate(some, 1) if run.series]
     if not runs:
-        raise ComparisonError("These runs hold no single readings. Draw boxes instead.")
+        raise ComparisonError("The records of these runs contain no single readings. Draw the chart 'boxes' instead.")
     charts = []
     for group, number in runs[:MAX_SERIES_CHARTS]:
         plot = series_plot(comparison, group, number)
@@ -298,7 +298,7 @@ def _draw_interactions(effects: Effects) -> Any:
     alt = altair()
     plots = interaction_plots(effects)
     if not plots:
-        raise ComparisonError("One factor has no interactions. Draw its main effect instead.")
+        raise ComparisonError("Interactions need at least two factors. Draw the chart 'main' instead.")
     charts = []
     for plot in plots:
         points = [point | {"line": line["name"]} for line in plot["lines"] for point in line["points"]]
@@ -318,6 +318,6 @@ def _title(comparison: Comparison) -> str:
 
 
 comparison_chart = partial(draw, {"boxes": _draw_boxes, "differences": _draw_differences, "series": _draw_series})
-"""Draw a comparison as the kind of chart given."""
+"""Draw a comparison as chart ``kind``: ``boxes``, ``differences`` or ``series``."""
 effects_chart = partial(draw, {"main": _draw_main, "interactions": _draw_interactions})
-"""Draw effects as the kind of chart given."""
+"""Draw effects as chart ``kind``: ``main`` or ``interactions``."""

@@ -1,6 +1,6 @@
-"""The page of comparisons: text, tables and charts of groups, effects and scores in one self-contained file.
+"""The comparison page: text, tables and charts of groups, effects and scores in one self-contained HTML file.
 
-Text and tables are in the file itself. The script only draws charts, whose numbers are in the tables, too.
+Text and tables are HTML. The script only draws charts, whose numbers the tables contain, too.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Part = Comparison | Effects | Scores
 
 
 def write_comparisons(parts: Sequence[Part], path: str | os.PathLike[str]) -> Path:
-    """Write one page of comparisons, effects and scores to ``path``, in this order, and return the path."""
+    """Write a page of comparisons, effects and scores, in the order of ``parts``, to ``path`` and return the path."""
     return _files.write_text(check_target(path), render_comparisons(parts), error=ArgumentError)
 
 
 def render_comparisons(parts: Sequence[Part]) -> str:
-    """The page as HTML."""
+    """The comparison page of ``parts`` as HTML."""
     parts = list_items(parts)
     for part in parts:
         if not isinstance(part, Part):
-            raise ArgumentError(f"A page holds comparisons, effects and scores, not {show(part)}.")
+            raise ArgumentError(f"A page cannot contain {show(part)}. Give comparisons, effects or scores.")
     if not parts:
-        raise ArgumentError("There is nothing to show. Give a comparison, effects or scores.")
+        raise ArgumentError("The list of parts is empty. Give at least one comparison, effects or scores.")
     plots: list[Plot] = []
     sections = [_section(number, part, plots) for number, part in enumerate(parts, 1)]
     titles = [_title(part) for part in parts]
@@ -62,7 +62,7 @@ def _title(part: Part) -> str:
 
 
 def _subject(parts: Iterable[Part]) -> list[str]:
-    """The model and the number of runs."""
+    """Texts for the head of the page: model and number of runs."""
     measured = [part.runs for part in parts if not isinstance(part, Scores)]
     runs = max((len(one.runs) for one in measured), default=0)
     models = {getattr(record, "model", None) for one in measured for record in one.records} - {None}
@@ -70,7 +70,7 @@ def _subject(parts: Iterable[Part]) -> list[str]:
 
 
 def _hero(parts: Sequence[Part], titles: Sequence[str]) -> str:
-    """The first verdict; where there are several parts, links to all."""
+    """The top of the page: the verdict of the first part, and links to all parts if there are several."""
     links = "".join(
         f'<li><a href="#part{number}" dir="auto">{escape(title)}</a></li>' for number, title in enumerate(titles, 1)
     )
@@ -80,7 +80,7 @@ def _hero(parts: Sequence[Part], titles: Sequence[str]) -> str:
 
 
 def _section(number: int, part: Part, plots: list[Plot]) -> str:
-    """One part as markup; its charts are added to ``plots``."""
+    """The HTML of ``part``. The data of its charts is appended to ``plots``."""
     verdict = number > 1  # the first is at the top of the page
     if isinstance(part, Comparison):
         body = comparison_html(part, pictures=_pictures(comparison_plots(part), plots), verdict=verdict)
@@ -94,7 +94,7 @@ def _section(number: int, part: Part, plots: list[Plot]) -> str:
 
 
 def _pictures(own: list[Plot], plots: list[Plot]) -> str:
-    """Places for the charts ``own``, which the script finds in ``plots`` by their number."""
+    """HTML elements for the charts ``own``, which are appended to ``plots``. The script fills them by index."""
     places = []
     for number, plot in enumerate(own, len(plots)):
         title = f'<h3 dir="auto">{escape(plot["title"])}</h3>'
@@ -110,15 +110,15 @@ def _method(parts: Iterable[Part]) -> str:
     for part in parts:
         if isinstance(part, Comparison):
             facts += [
-                ("Repetition", "a run" if part.unit == "runs" else f"{part.unit} of a run, corrected for correlation"),
-                ("Test", f"{part.test.name}; pairs by Mann-Whitney, Holm-corrected; alpha {part.test.alpha:g}"),
-                ("Intervals", f"{part.confidence:.0%}, of the ratio of means by bootstrap"),
+                ("Compared", "runs" if part.unit == "runs" else f"{part.unit} of runs, corrected for correlation"),
+                ("Test", f"{part.test.name}; pairs: Mann-Whitney, Holm-corrected; alpha {part.test.alpha:g}"),
+                ("Intervals", f"{part.confidence:.0%} bootstrap intervals of the ratio of means"),
             ]
         elif isinstance(part, Effects):
             what = "percentages (log scale)" if part.scale == "log" else "differences (linear scale)"
-            facts.append(("Effects", f"{what}, {part.fit.confidence:.0%} intervals"))
+            facts.append(("Effects", f"{what} with {part.fit.confidence:.0%} intervals"))
         else:
-            facts.append(("Scores", "grade of each need × its weight, in points of 100"))
+            facts.append(("Scores", "grade of each requirement × its weight, in points out of 100"))
     rows = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(fact)}</dd>' for name, fact in dict.fromkeys(facts))
     body = f'<h2 id="method-title">How this was computed</h2><dl class="facts">{rows}</dl>'
     return f'<section class="section" id="method" aria-labelledby="method-title">{body}</section>'

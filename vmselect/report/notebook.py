@@ -1,4 +1,4 @@
-"""Rankings, comparisons, effects and scores as HTML without script, for a notebook or a page."""
+"""Rankings, comparisons, effects and scores as HTML without scripts, for a notebook or the comparison page."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MAX_CANDIDATES, MAX_TABLE_ROWS = 15, 60
 
 
 def to_html(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> str:
-    """The verdict, a table of the best candidates, excluded candidates and warnings."""
+    """The ranking as HTML: verdict, table of the ``most`` best candidates, excluded candidates and warnings."""
     total = len(ranking.assessment.order[ranking.deciding_column])
     if not total:
         return _sentence(ranking.verdict)
     table = _table([_row(label, row) for label, row in deciding_rows(ranking, most=most)], "Ranking")
-    shown = f"<p>The best {most} of {total:,} candidates.</p>" if total > most else ""
+    shown = f"<p>Shown: the best {most} of {total:,} candidates.</p>" if total > most else ""
     return _sentence(ranking.verdict) + table + shown + _list(remarks(ranking))
 
 
@@ -52,7 +52,7 @@ def _row(label: str, row: Row) -> dict[str, Any]:
 
 
 def effect_rows(effects: Effects) -> list[dict[str, Any]]:
-    """A row per level for a table: its mean, its effect, and the share of variation that its factor explains."""
+    """Table rows, one per level of a factor: mean, effect, and the share of variation that the factor explains."""
     return [
         {
             "factor": row["factor"],
@@ -68,7 +68,7 @@ def effect_rows(effects: Effects) -> list[dict[str, Any]]:
 
 
 def scaling_rows(scaling: Scaling) -> list[dict[str, Any]]:
-    """A row per number of workers for a table: time, speed-up, efficiency and cost against one worker."""
+    """Table rows, one per number of workers: time, and speed-up, efficiency and cost relative to one worker."""
     return [
         {
             "setup": row.setup,
@@ -87,12 +87,12 @@ def scaling_rows(scaling: Scaling) -> list[dict[str, Any]]:
 
 
 def comparison_html(comparison: Comparison, *, pictures: str = "", verdict: bool = True) -> str:
-    """The verdict, the groups, the pairs that were tested and level shifts.
+    """The comparison as HTML: verdict, tables of groups, tested pairs and level shifts, and findings.
 
-    ``pictures`` is markup between the verdict and the tables; ``verdict=False`` omits the verdict.
+    ``pictures`` is HTML to insert between the verdict and the tables. ``verdict=False`` omits the verdict.
     """
     unit = comparison.metric.unit
-    headings = {"sd": "SD", "difference": f"Against {comparison.baseline}"}
+    headings = {"sd": "SD", "difference": f"Difference from {comparison.baseline}"}
     groups = [
         {headings.get(name, name.capitalize()): value for name, value in row.items()} for row in group_rows(comparison)
     ]
@@ -111,9 +111,9 @@ def comparison_html(comparison: Comparison, *, pictures: str = "", verdict: bool
         {
             "Group": row["group"],
             "Run": row["run"],
-            "After reading": row["after"],
-            "Before": format_value(row["before"], unit),
-            "Then": format_value(row["then"], unit),
+            "After reading no.": row["after"],
+            "Level before": format_value(row["before"], unit),
+            "Level after": format_value(row["then"], unit),
         }
         for row in comparison.shifts.to_dict("records")
     ]
@@ -124,14 +124,14 @@ def comparison_html(comparison: Comparison, *, pictures: str = "", verdict: bool
             _table(groups, "Groups"),
             f'<p dir="auto">{escape(str(comparison.test))}</p>',
             _table(pairs if len(groups) > 2 else [], "Pairs"),
-            _section("Level shifts inside runs", _table(shifts, "Level shifts")),
+            _section("Level shifts within runs", _table(shifts, "Level shifts")),
             _findings(comparison.findings),
         ]
     )
 
 
 def effects_html(effects: Effects, *, pictures: str = "", verdict: bool = True) -> str:
-    """The verdict, the share of variation of each factor, the effect of each level and the averages of the cells."""
+    """The effects as HTML: verdict, tables of factors, levels and combinations of levels, and findings."""
     unit = effects.metric.unit
     factors = [
         {
@@ -159,11 +159,11 @@ def effects_html(effects: Effects, *, pictures: str = "", verdict: bool = True) 
     ]
     head = _sentence(effects.verdict) if verdict else ""
     body = head + pictures + _table(factors, "Factors") + _table(main, "Levels")
-    return body + _section("Cells", _table(cells, "Cells")) + _findings(effects.findings)
+    return body + _section("Combinations of levels", _table(cells, "Combinations")) + _findings(effects.findings)
 
 
 def scores_html(scores: Scores, *, verdict: bool = True) -> str:
-    """The verdict, the points of each candidate, and the source of every number."""
+    """The scores as HTML: verdict, table of points per candidate, the source of every number, excluded candidates."""
     table = [
         {name: f"{value:.1f}" if isinstance(value, float) else value for name, value in row.items()}
         for row in scores.table.to_dict("records")
@@ -173,7 +173,7 @@ def scores_html(scores: Scores, *, verdict: bool = True) -> str:
         for row in scores.parts.to_dict("records")
     ]
     excluded = [{"Excluded": name, "Reason": reason} for name, reason in scores.excluded.items()]
-    origins = _section("Where the numbers come from", _table(parts, "Where the numbers come from"))
+    origins = _section("Sources of the numbers", _table(parts, "Sources of the numbers"))
     head = _sentence(scores.verdict) if verdict else ""
     return head + _table(table, "Scores") + origins + _table(excluded, "Excluded")
 
@@ -203,7 +203,7 @@ def _list(lines: Iterable[str]) -> str:
 
 
 def _table(rows: Sequence[Mapping[Any, Any]], title: str) -> str:
-    """Rows of text as a table, or nothing; ``title`` is its name for screen readers."""
+    """``rows`` as an HTML table, or an empty string if there are none. ``title`` names the table for screen readers."""
     if not rows:
         return ""
     head = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in rows[0])

@@ -1,6 +1,6 @@
-"""The report page: one HTML file with its data, script and style, which sends no requests.
+"""The report page: one HTML file that contains its data, script and style, and sends no requests.
 
-:func:`assemble` makes every page, so that all share one style and one content security policy.
+:func:`assemble` builds every page, so that all pages share one style and one content security policy.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SCRIPTS = (
     "numbers", "model", "verdict_text", "elements", "axes", "ranking_charts", "verdict", "controls", "table",
     "sections", "batch_sizes", "training_charts", "report", "tools", "app",
 )  # fmt: skip
-"""The scripts of a ranking's page, in the order in which they are joined into one."""
+"""The scripts of the report page, in the order in which they are concatenated."""
 
-# Characters that could end the script element, or break a script in an old browser; JSON reads the escapes back.
+# Characters that could end the script element, or break a script in an old browser. JSON parsers decode the escapes.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
@@ -47,7 +47,7 @@ def render_page(ranking: Ranking) -> str:
 
 
 def assemble(data: Mapping[str, Any], *, main: str, scripts: Sequence[str], first: tuple[str, str]) -> str:
-    """A page as HTML: ``main`` is its body, ``first`` the id and the name of its first section."""
+    """A page as HTML with the body ``main``. ``first`` contains the id and the name of its first section."""
     style = read_asset("page.css")
     script = '"use strict";\n{\n' + "\n".join(read_asset(f"{name}.js") for name in scripts) + "}\n"
     policy = (
@@ -68,7 +68,7 @@ def assemble(data: Mapping[str, Any], *, main: str, scripts: Sequence[str], firs
 
 
 def embed_json(value: Any) -> str:
-    """``value`` as JSON that is safe inside a script element, whatever its strings hold."""
+    """``value`` as JSON that is safe inside a script element, whatever its strings contain."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # A lone surrogate, as in a broken name, cannot be written as UTF-8.
     return text.translate(_ESCAPES).encode("utf-8", "replace").decode("utf-8")
@@ -79,5 +79,5 @@ def _digest(text: str) -> str:
 
 
 def read_asset(name: str) -> str:
-    """The text of a file in ``assets``."""
+    """The text of the file ``name`` in the folder ``assets``."""
     return resources.files("vmselect.report").joinpath("assets", name).read_text(encoding="utf-8")

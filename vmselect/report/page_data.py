@@ -1,4 +1,4 @@
-"""The data of the report page: the payload of the ranking, what was measured, and how it was computed."""
+"""The data of the report page: the payload of the ranking, measurements, and facts about the computation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vmselect.records import Profile
 
 METHODS = {
-    "robust": "robust: a steady step time after the warm-up, with every start-up cost kept apart",
+    "robust": "robust: the time of a steady step after the warm-up, with start-up times added separately",
     "malta-epoch": "the dissertation's equation 5.1, from two epochs",
     "malta-iteration": "the dissertation's equation 5.3, from iterations and validations",
     "malta-iteration-no-validation": "the dissertation's equation 5.4, from iterations",
@@ -30,7 +30,7 @@ MAX_SAMPLED = 20
 
 
 def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]:
-    """The ranking's payload without rows, which the page computes, and a part named ``page``."""
+    """The payload of the ranking and the key ``page``. Rows are omitted, because the page computes them."""
     kept = _choose_candidates(ranking, most)
     data = ranking.payload(rows=False, which=kept)
     subject = _subject(ranking)
@@ -48,7 +48,7 @@ def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]
 
 
 def _choose_candidates(ranking: Ranking, most: int) -> list[int]:
-    """Positions of the candidates that the page holds: all, or of more than ``most`` the cheapest and the fastest."""
+    """Positions of the candidates on the page: all, or the cheapest and the fastest if there are more than ``most``."""
     if len(ranking.candidates) <= most:
         return list(range(len(ranking.candidates)))
     kept: set[int] = set()
@@ -61,7 +61,7 @@ def _choose_candidates(ranking: Ranking, most: int) -> list[int]:
 
 
 def _subject(ranking: Ranking) -> list[str]:
-    """Model, batch sizes and number of machines."""
+    """Texts for the head of the page: model, batch sizes and number of machines."""
     machines = ranking.candidates.machine_estimates
     models = {profile.model for one in machines for profile in one.records if profile.model}
     batches = sorted({machine.batch_size for machine in machines if machine.batch_size})
@@ -73,26 +73,26 @@ def _subject(ranking: Ranking) -> list[str]:
 
 
 def _facts(ranking: Ranking) -> list[list[str]]:
-    """Names and values for the section on how this was computed."""
+    """Names and values for the section "How this was computed"."""
     settings, candidates = ranking.settings, ranking.candidates
     dates = sorted({str(date) for date in candidates.column("date") if date})
     sources = sorted({str(source) for source in candidates.column("source") if source == source and source})
     sources = ["given by the user" if source == "user" else source for source in sources]
     facts = [
         ["Method", METHODS.get(settings.method, settings.method)],
-        ["Intervals", f"{settings.confidence:.0%} of runs are expected within them"],
+        ["Intervals", f"{settings.confidence:.0%} of runs are expected to lie within their interval"],
         ["Measured", _measured(ranking)],
-        ["Prices", f"{', '.join(sources[:4]) or 'no source named'}; of {_span(dates) or 'unknown date'}"],
-        ["Billing", "time × price" if settings.billing == "exact" else "the provider's increment and minimum"],
+        ["Prices", f"{', '.join(sources[:4]) or 'unknown source'}; dates: {_span(dates) or 'unknown'}"],
+        ["Billing", "time × price" if settings.billing == "exact" else "time rounded up as the provider bills it"],
     ]
     if settings.interruptions:
         factor = settings.interruptions.factor
-        facts.append(["Spot interruptions", f"expected time is {factor:.3g} times the uninterrupted one"])
+        facts.append(["Spot interruptions", f"expected time is {factor:.3g} times the uninterrupted time"])
     return [*facts, *_speedups(ranking), *_cost_of_choosing(ranking)]
 
 
 def _speedups(ranking: Ranking) -> list[list[str]]:
-    """Speed-up of several workers over one, where both were measured and the number of epochs is given."""
+    """Facts about the speed-up of several workers over one worker, if both were measured and epochs are given."""
     if not ranking.settings.epochs:
         return []
     epochs = ranking.settings.epochs[-1]
@@ -109,7 +109,7 @@ def _cost_of_choosing(ranking: Ranking) -> list[list[str]]:
     spent = f"{format_usd(cost.probe_usd)} for {format_seconds(cost.probe_seconds)} of probes"
     if isinstance(cost, MethodologyCost) and cost.study_seconds:
         spent += f" and {format_usd(cost.study_usd)} for {format_seconds(cost.study_seconds)} of the convergence study"
-    saved = f"against {format_usd(cost.exhaustive_usd)} for running every candidate to the end"
+    saved = f"instead of {format_usd(cost.exhaustive_usd)} for training on every candidate to the end"
     return [["Cost of choosing", f"{spent}, {saved}"]]
 
 
@@ -127,7 +127,7 @@ def _measured(ranking: Ranking) -> str:
 
 
 def _profiles(ranking: Ranking) -> list[Profile]:
-    """The profiles of the machine estimates, each once, those of the best machine first."""
+    """The distinct profiles of all machine estimates, those of the best candidate first."""
     machine_estimates = ranking.candidates.machine_estimates
     ranked = ranking.candidates.machine_estimate[ranking.assessment.order[ranking.deciding_column]]
     order = dict.fromkeys([*ranked.tolist(), *range(len(machine_estimates))])
@@ -139,12 +139,12 @@ def _span(days: Sequence[str]) -> str:
 
 
 def _usage(ranking: Ranking) -> list[dict[str, Any]]:
-    """Utilization, of the first profiles that were sampled."""
+    """Points of the utilization charts, for the first ``MAX_SAMPLED`` profiles that contain samples."""
     sampled = [(one.title, one.usage) for one in _profiles(ranking) if one.usage is not None and one.usage.seconds]
     return [usage_points(title, usage) for title, usage in sampled[:MAX_SAMPLED]]
 
 
 def _steps(ranking: Ranking) -> list[dict[str, Any]]:
-    """Step readings, of the first profiles that have some."""
+    """Points of the step charts, for the first ``MAX_PROFILES`` profiles that contain step times."""
     measured = [profile for profile in _profiles(ranking) if len(profile.timeline.steps)]
     return [step_points(profile, most=MAX_STEPS) for profile in measured[:MAX_PROFILES]]

@@ -1,6 +1,6 @@
 """Charts of a ranking: time against cost, against epochs and against batch size, and the terms of the time.
 
-Each chart is two functions: ``*_points`` gives its numbers, ``*_chart`` draws them.
+Each chart has two functions: ``*_points`` returns its numbers, ``*_chart`` draws them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_EPOCH_LINES = MAX_BATCH_LINES = len(SERIES)
 MAX_BARS = 12
 TIME_TITLE, COST_TITLE = "Hours of training", "Cost in USD"
 SIDES = (("left", 7, -10), ("left", 7, 11), ("left", 9, 0), ("right", -9, 0), ("right", -7, -10), ("right", -7, 11))
-"""Places of a label beside its point: alignment and offset in pixels, best first."""
+"""Possible positions of a label relative to its point: alignment and offset in pixels, best first."""
 
 TERM_COLORS = {
     "boot": "#8b939d",
@@ -65,7 +65,7 @@ Value = Literal["time", "cost"]
 
 
 def time_cost_points(ranking: Ranking, *, most: int = MAX_POINTS) -> pd.DataFrame:
-    """A row per candidate at the deciding epoch count, best first: hours and dollars with intervals.
+    """A row per candidate at the number of epochs that determines the ranking, best first: hours and USD.
 
     ``kind`` is ``best``, ``Pareto front`` or ``other``.
     """
@@ -75,7 +75,7 @@ def time_cost_points(ranking: Ranking, *, most: int = MAX_POINTS) -> pd.DataFram
 
 
 def _points(rows: Iterable[tuple[str, Row]], *more: str) -> pd.DataFrame:
-    """Label, rank, hours and dollars of each row with intervals, and ``more`` of its fields."""
+    """Label, rank, hours and USD with intervals of each row, and the fields ``more``."""
     fields = ["rank", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", *more]
     values = [[label, *(getattr(row, field) for field in fields)] for label, row in rows]
     frame = pd.DataFrame(values, columns=["machine", *fields])
@@ -84,7 +84,7 @@ def _points(rows: Iterable[tuple[str, Row]], *more: str) -> pd.DataFrame:
 
 
 def time_cost_chart(ranking: Ranking) -> Any:
-    """Draw :func:`time_cost_points`: down and to the left is better."""
+    """Draw cost against time, a point per candidate."""
     alt = altair()
     data = time_cost_points(ranking)
     require_some(ranking, data)
@@ -111,16 +111,16 @@ def time_cost_chart(ranking: Ranking) -> Any:
         text = alt.Chart(here).mark_text(align=align, dx=dx, dy=dy, color="#1b1f24")
         layers.append(text.encode(x=x, y=y, text="machine:N"))
     count = ranking.settings.decide_at
-    epochs = count_epochs(count) if count else "epochs of the study"
+    epochs = count_epochs(count) if count else "epochs from the convergence study"
     return themed(alt.layer(*layers), title=f"Time against cost, {epochs}")
 
 
 def choose_sides(
     x: Iterable[float], y: Iterable[float], texts: Iterable[str], *, most: tuple[float, float], log: bool
 ) -> list[tuple[str, int, int] | None]:
-    """For each point, the first of :data:`SIDES` on which its label covers no other label or point, or None.
+    """For each point, the first of :data:`SIDES` at which its label overlaps no other label or point, or None.
 
-    ``most`` is the largest value on each axis. Labels stay right of the vertical axis.
+    ``most`` is the largest value on each axis. No label crosses the vertical axis.
     """
     across = _pixels(x, WIDTH, most=most[0], log=log)
     up = _pixels(y, HEIGHT, most=most[1], log=log)
@@ -140,14 +140,14 @@ def choose_sides(
 
 
 def _pixels(values: Iterable[float], size: int, *, most: float, log: bool) -> list[float]:
-    """Approximate positions of values on an axis of ``size`` pixels."""
+    """Approximate positions of ``values`` on an axis of ``size`` pixels, whose largest value is ``most``."""
     *placed, high = [math.log(max(value, 1e-12)) if log else value for value in (*values, most)]
     low = min(placed, default=0.0) if log else 0.0
     return [size * (value - low) / ((high - low) or 1.0) for value in placed]
 
 
 def _span(values: pd.Series[float]) -> float:
-    """The ratio of the largest value to the smallest."""
+    """The ratio of the largest to the smallest of ``values``."""
     return float(values.max() / values.min()) if len(values) and values.min() > 0 else 1.0
 
 
@@ -155,9 +155,9 @@ def _span(values: pd.Series[float]) -> float:
 
 
 def epochs_points(ranking: Ranking, value: Value, *, most: int = MAX_EPOCH_LINES) -> pd.DataFrame:
-    """A row per line and epoch count: machine, epochs, value and its interval (hours for time, USD for cost).
+    """A row per candidate and number of epochs: label, epochs, and hours or USD with interval.
 
-    The lines are the leaders at some epoch count and then the best of the ranking, ``most`` in all.
+    Candidates that are best at some number of epochs come first, then the best of the ranking, ``most`` in all.
     """
     counts = _counts(ranking)
     wider = ranking.rerank(epochs=counts, deadline_hours=None, budget_usd=None)
@@ -171,7 +171,7 @@ def epochs_points(ranking: Ranking, value: Value, *, most: int = MAX_EPOCH_LINES
 
 
 def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
-    """A row per change of the leader within the chart: epochs, the new leader, and its value there."""
+    """A row per crossover within the chart: epochs, instance type of the new leader, and its hours or USD."""
     rows: list[tuple[int, str, float]] = []
     for change in ranking.crossovers(value, up_to=_counts(ranking)[-1]):
         wider = ranking.rerank(epochs=change.epochs, objective=value, deadline_hours=None, budget_usd=None)
@@ -181,7 +181,7 @@ def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
 
 
 def epochs_chart(ranking: Ranking, value: Value) -> Any:
-    """Draw :func:`epochs_points`: a line per machine, the best one's interval, rings where the leader changes."""
+    """Draw time or cost against epochs: a line per candidate, the interval of the best, and a ring per crossover."""
     alt = altair()
     changes, data = crossover_points(ranking, value), epochs_points(ranking, value)
     require_some(ranking, data)
@@ -205,18 +205,18 @@ def epochs_chart(ranking: Ranking, value: Value) -> Any:
         words = base.mark_text(dy=-14, color="#1b1f24").encode(text=alt.Text("from:N"))
         layers.append(words.transform_calculate(**{"from": "'from ' + datum.epochs"}))
     what = "Training time" if value == "time" else "Cost"
-    return themed(alt.layer(*layers), title=f"{what} against epochs; rings mark a new leader")
+    return themed(alt.layer(*layers), title=f"{what} against epochs; rings mark where the best candidate changes")
 
 
 def _counts(ranking: Ranking) -> list[int]:
-    """Epoch counts to draw: from 1 to twice the deciding one, at most sixty of them."""
+    """At most sixty numbers of epochs to draw: from 1 to twice the number that determines the ranking."""
     settings = ranking.settings
     most = max(10, 2 * (settings.decide_at or 1), *settings.epochs, 1)
     return sorted({int(n) for n in np.linspace(1, most, 60).round()})
 
 
 def _spread_apart(values: list[float], *, share: float) -> list[float]:
-    """Values moved up until no two are closer than ``share`` of the largest, so that labels do not overlap."""
+    """``values`` increased until no two are closer than ``share`` of the largest, so that labels do not overlap."""
     gap = share * max(values, default=0.0)
     placed, floor = list(values), -gap
     for i in sorted(range(len(values)), key=values.__getitem__):
@@ -225,7 +225,7 @@ def _spread_apart(values: list[float], *, share: float) -> list[float]:
 
 
 def _lines(wider: Ranking, values: npt.NDArray[Any], most: int) -> list[int]:
-    """Positions of the candidates to draw: the leaders, then the best at the middle epoch count."""
+    """Positions of the candidates to draw: the best at each number of epochs, then the best at the middle number."""
     order = wider.assessment.order
     leaders = [int(rows[np.argmin(values[rows, column])]) for column, rows in enumerate(order) if len(rows)]
     decided = [int(i) for i in order[len(order) // 2][: 4 * most]] if order else []
@@ -236,7 +236,7 @@ def _lines(wider: Ranking, values: npt.NDArray[Any], most: int) -> list[int]:
 
 
 def terms_points(ranking: Ranking, *, most: int = MAX_BARS) -> pd.DataFrame:
-    """A row per candidate and term at the deciding epoch count: machine, rank, term, seconds, hours, cost_usd.
+    """A row per candidate and term of its time: machine, rank, term, seconds, hours, cost_usd.
 
     The cost of a term is its share of the candidate's cost.
     """
@@ -249,7 +249,7 @@ def terms_points(ranking: Ranking, *, most: int = MAX_BARS) -> pd.DataFrame:
 
 
 def terms_chart(ranking: Ranking) -> Any:
-    """Draw :func:`terms_points`: cost where cost weighs more in the objective, otherwise time."""
+    """Draw the terms of each candidate: of time if it has the larger weight in the objective, else of cost."""
     alt = altair()
     data = terms_points(ranking)
     require_some(ranking, data)
@@ -265,16 +265,16 @@ def terms_chart(ranking: Ranking) -> Any:
         tooltip=["machine:N", "term:N", "seconds:Q", "hours:Q", "cost_usd:Q"],
     )
     rows = max(1, data["machine"].nunique())
-    return themed(bars, title="Where it goes: the best candidates by term", height=28 * rows)
+    return themed(bars, title="Terms of the best candidates", height=28 * rows)
 
 
 # -- against batch size ------------------------------------------------------------------------------------------------
 
 
 def batch_points(ranking: Ranking, *, most: int = MAX_BATCH_LINES) -> pd.DataFrame:
-    """A row per instance type and batch size: epochs, hours and dollars with intervals, at the cheapest price.
+    """A row per instance type and batch size at the lowest price: epochs, hours and USD with intervals.
 
-    The machines are the first ``most`` in the ranking.
+    The rows are those of the ``most`` best instance types.
     """
     rows = [row for row in ranking.deciding_rows if row.batch_size]
     machines = list(dict.fromkeys(row.instance_type for row in rows))[:most]
@@ -287,9 +287,9 @@ def batch_points(ranking: Ranking, *, most: int = MAX_BATCH_LINES) -> pd.DataFra
 
 
 def metric_points(ranking: Ranking) -> pd.DataFrame:
-    """A row per batch size that the study or a candidate has: the final metric."""
+    """The final metric of each batch size of the convergence study and of the candidates."""
     if ranking.study is None:
-        raise RankingError("This ranking has no convergence study. Make it with vmselect.select.")
+        raise RankingError("This ranking has no convergence study. Rank with vmselect.select and a study.")
     measured = {one.batch_size for one in ranking.candidates.machine_estimates if one.batch_size}
     sizes = sorted(measured.union(ranking.study.batch_sizes))
     known = [(size, metric) for size in sizes if (metric := ranking.metric(size)) is not None]
@@ -297,7 +297,7 @@ def metric_points(ranking: Ranking) -> pd.DataFrame:
 
 
 def batch_time_chart(ranking: Ranking) -> Any:
-    """Draw hours against batch size, a line per machine."""
+    """Draw training time against batch size, a line per instance type."""
     alt = altair()
     data = batch_points(ranking)
     require_some(ranking, data)
@@ -312,7 +312,7 @@ def batch_time_chart(ranking: Ranking) -> Any:
 
 
 def cost_time_chart(ranking: Ranking) -> Any:
-    """Draw cost against time, a line per machine through its batch sizes."""
+    """Draw cost against time, a line per instance type through its batch sizes."""
     alt = altair()
     data = batch_points(ranking)
     require_some(ranking, data)
@@ -330,7 +330,7 @@ def cost_time_chart(ranking: Ranking) -> Any:
 
 
 def batch_metric_chart(ranking: Ranking) -> Any:
-    """Draw the final metric against the batch size, with the required one."""
+    """Draw the final metric against the batch size, with the required metric as a line."""
     data = metric_points(ranking)
     require_some(ranking, data)
     assert ranking.study is not None  # metric_points has checked it
@@ -371,18 +371,18 @@ CHARTS: Mapping[str, Callable[..., Any]] = {
     "cost-time": cost_time_chart,
     "batch-metric": batch_metric_chart,
 }
-"""Every chart that a ranking can draw; the epochs charts need given epochs, the metric chart needs a study."""
+"""The charts of a ranking by name. Epochs charts need given epochs, the chart ``batch-metric`` a convergence study."""
 
 
 chart = partial(draw, CHARTS)
-"""Draw a ranking as the kind of chart given; with ``path`` it is also written as PNG, SVG, JSON or HTML."""
+"""Draw the chart ``CHARTS[kind]`` of a ranking. If ``path`` is given, also write it as PNG, SVG, JSON or HTML."""
 
 
 # -- serving -----------------------------------------------------------------------------------------------------------
 
 
 def load_points(ranking: ServingRanking) -> pd.DataFrame:
-    """A row per machine and load: instances, dollars per hour, latency in milliseconds."""
+    """A row per service and load: number of instances, USD per hour, latency in milliseconds."""
     rows = [
         {
             "service": " · ".join(
@@ -397,7 +397,7 @@ def load_points(ranking: ServingRanking) -> pd.DataFrame:
         if row.load is not None
     ]
     if not rows:
-        raise RankingError("There is no feasible load to draw. Rank with load=[...] items per second.")
+        raise RankingError("The ranking has no feasible load to draw. Rank with load=[...], in items per second.")
     return pd.DataFrame(rows).sort_values(["service", "load"], ignore_index=True)
 
 
@@ -421,4 +421,4 @@ SERVING_CHARTS = {
     "latency-load": partial(_draw_load, field="latency_ms", axis="p{} latency, ms", title="Latency against load"),
 }
 serving_chart = partial(draw, SERVING_CHARTS)
-"""Draw a ranking of services as the kind of chart given."""
+"""Draw a ranking of services as chart ``kind``: ``cost-load`` or ``latency-load``."""

@@ -1,6 +1,6 @@
-"""Charts of what was measured: step times, utilization over time, and epoch curves.
+"""Charts of measurements: step times, utilization over time, and epoch curves.
 
-Each chart is two functions: ``*_points`` gives its numbers, for the page as well, and ``*_chart`` draws them.
+Each chart has two functions: ``*_points`` returns its numbers, also for the page, and ``*_chart`` draws them.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ PHASES = {
     "upload": ("upload", "#fbe3d6"),
     "download": ("download", "#dcebf7"),
 }
-"""Name and color of each phase."""
+"""Displayed name and color of each phase."""
 
 MAX_PAGE_SAMPLES, MAX_CHART_SAMPLES = 200, 1_000
-"""Samples of each quantity in the page, and in a chart."""
+"""Maximum number of samples of each quantity on the page, and in a chart."""
 MAX_BANDS = 1_000
-"""More than the phases of a training: its record keeps 240 samples of each phase."""
+"""Maximum number of bands in a chart, more than a training has: its record keeps 240 samples of each phase."""
 SLACK = 1.01
-"""How much more than its share of the time a kept sample may stand for, since thinning may drop the last samples."""
+"""Tolerance for the time that a kept sample represents, because the last samples of a phase may not be kept."""
 MAX_LINES, MAX_EPOCHS = len(SERIES), 300
 PANEL_WIDTH, PANEL_HEIGHT = 300, 260
 
@@ -60,9 +60,9 @@ PANEL_WIDTH, PANEL_HEIGHT = 300, 260
 
 
 def step_points(profile: Profile, *, most: int = 2_000) -> dict[str, Any]:
-    """Position, seconds per step and label of each kept reading, and the median of the steady ones.
+    """Position, seconds per step and label of each reading in the profile, and the median of the steady readings.
 
-    Of more than ``most`` readings, steady ones are thinned out.
+    If there are more than ``most`` readings, only some of the steady readings are returned.
     """
     steps = profile.timeline.steps
     positions = _positions(steps)
@@ -79,10 +79,10 @@ def step_points(profile: Profile, *, most: int = 2_000) -> dict[str, Any]:
 
 
 def _positions(steps: Steps) -> list[int]:
-    """The number of each reading's last step, counted from the start of the fit."""
+    """For each reading, the number of its last step, counted from the start of the fit."""
     if len(steps) == steps.readings:
         return list(accumulate(steps.covers))
-    # Some readings were not kept, so they are placed by the epoch and the batch they belong to.
+    # Some readings were not kept, so that the number follows from epoch and batch.
     per_epoch = max(steps.batch, default=0) + 1
     return [step.epoch * per_epoch + step.batch + 1 for step in steps.rows]
 
@@ -97,11 +97,11 @@ def _thin(labels: Sequence[str], most: int) -> list[int]:
 
 
 def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
-    """Step times of one machine: the ranking's best, or ``instance_type``."""
+    """Draw the step times of ``instance_type``, by default of the best candidate."""
     alt = altair()
     profile = next((one for one in records_of(ranking, instance_type) if len(one.timeline.steps)), None)
     if profile is None:
-        raise RankingError(f"There are no step times of {instance_type or ranking.best.instance_type}.")
+        raise RankingError(f"The profiles of {instance_type or ranking.best.instance_type} contain no step times.")
     points = step_points(profile)
     data = pd.DataFrame({name: points[name] for name in ("position", "seconds", "label")})
     data["milliseconds"] = data["seconds"] * 1e3
@@ -127,10 +127,10 @@ def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
 
 
 def usage_points(title: str, usage: Usage, *, most: int = MAX_PAGE_SAMPLES) -> dict[str, Any]:
-    """Utilization over time: at most ``most`` samples of each quantity, and phases with begin and end.
+    """At most ``most`` samples of each utilization over time, and the begin and end of each phase.
 
-    Every quantity is a share: of the cores that the training may use (by all processes, and by this training), of
-    memory, of the GPUs (their mean), and of the time in which a process waited for a disk.
+    The quantities are CPU utilization (of all processes, and of this training alone), memory in use, the mean
+    utilization of the GPUs, and the share of time in which a process waited for a disk.
     """
     shares = _shares(usage).iloc[:: -(-len(usage.seconds) // most)].round(3)
     quantities = [{"name": name, "points": [list(point) for point in shares[name].dropna().items()]} for name in shares]
@@ -144,11 +144,11 @@ def usage_points(title: str, usage: Usage, *, most: int = MAX_PAGE_SAMPLES) -> d
 
 
 def _shares(usage: Usage) -> pd.DataFrame:
-    """A row per sample and a column per quantity that was sampled."""
+    """The samples as a frame: a row per sample, a column per quantity."""
     series = pd.DataFrame(dict(usage.series), index=range(len(usage.seconds)), dtype=float)
     known = series.reindex(columns=["usable_cpu_share", "process_cores", "memory_available_share", "io_pressure_share"])
     shares = {
-        "processors": known["usable_cpu_share"],
+        "CPU cores": known["usable_cpu_share"],
         "this training": (known["process_cores"] / (usage.limits.cores or 1)).clip(upper=1.0),
         "memory": 1 - known["memory_available_share"],
         "GPUs": series.filter(regex=r"^gpu\d+_busy_share$").mean(axis=1),
@@ -158,10 +158,10 @@ def _shares(usage: Usage) -> pd.DataFrame:
 
 
 def _phases(usage: Usage) -> list[dict[str, Any]]:
-    """Begin and end of each run of samples of one phase.
+    """Name, begin and end of each uninterrupted phase.
 
-    A sample stands for the time since the sample before. Each phase is thinned out separately, so that a kept sample
-    may stand for less than that: the rest belongs to the phase whose kept samples cover too little of its time.
+    A sample represents the time since the previous sample. The record keeps a subset of the samples of each phase. If a
+    kept sample represents less time than that, the rest belongs to the phase whose kept samples cover too little time.
     """
     kept = Counter(usage.phase)
     seen = {phase: max(found.values(), key=lambda one: one.seconds) for phase, found in usage.phases.items() if found}
@@ -195,7 +195,7 @@ def _phases(usage: Usage) -> list[dict[str, Any]]:
 def usage_chart(
     source: Profile | InferenceRecord | TransferRecord | Ranking, *, instance_type: str | None = None
 ) -> Any:
-    """Utilization of one machine over time: of a record, or of a ranking's best machine or ``instance_type``."""
+    """Draw utilization over time: of a record, or of ``instance_type`` (by default the best) in a ranking."""
     from vmselect.ranking import Ranking
 
     alt = altair()
@@ -203,7 +203,7 @@ def usage_chart(
     sampled = next((record for record in records if record.usage is not None and record.usage.seconds), None)
     if sampled is None or sampled.usage is None:
         who = records[0].title if records else instance_type or "this machine"
-        raise RankingError(f"Utilization of {who} was not sampled. Probe again with sample=1.0.")
+        raise RankingError(f"The record of {who} contains no samples of utilization. Probe again with sample=1.0.")
     points = usage_points(sampled.title, sampled.usage, most=MAX_CHART_SAMPLES)
     phases = pd.DataFrame(points["phases"])
     samples = pd.DataFrame(
@@ -232,7 +232,7 @@ def usage_chart(
     steps = alt.Chart(samples).mark_line(interpolate="step-before", point=alt.OverlayMarkDef(size=18), strokeWidth=1.8)
     lines = steps.encode(
         x="seconds:Q",
-        y=alt.Y("share:Q", title="In use", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
+        y=alt.Y("share:Q", title="Utilization", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
         color=alt.Color("quantity:N", title="Quantity", scale=alt.Scale(domain=names, range=list(SERIES))),
         tooltip=["quantity:N", seconds, share, "phase:N"],
     )
@@ -244,10 +244,10 @@ def usage_chart(
 
 
 def epoch_curve_points(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = ()) -> dict[str, Any]:
-    """A line per machine: ``times`` with ``[epoch, seconds]``, ``metrics`` with ``[epoch, value]`` of ``metric``.
+    """Lines of machines: ``times`` with points ``[epoch, seconds]``, ``metrics`` with points ``[epoch, value]``.
 
-    Times come from complete epochs of trainings, metrics from convergence records and ``runs``. Repetitions on a
-    machine are one line, the median of each epoch. Of several metrics the first is given.
+    Times come from complete epochs of profiles, metrics from convergence records and ``runs``. A line is the median of
+    the repetitions on a machine. If there are several metrics, only the first one found is used: ``metric``.
     """
     from vmselect.records import Profile
     from vmselect.records.convergence import ConvergenceRecord
@@ -271,7 +271,7 @@ def epoch_curve_points(records: Iterable[Record], *, runs: Iterable[ConvergenceR
 
 
 def _lines(points: list[tuple[str, int, float]]) -> list[dict[str, Any]]:
-    """A line for each of the first machines, thinned to what can be seen."""
+    """Lines of the first ``MAX_LINES`` machines with at most ``MAX_EPOCHS`` points each."""
     frame = pd.DataFrame(points, columns=["machine", "epoch", "value"])
     medians = frame.groupby(["machine", "epoch"], sort=False)["value"].median().reset_index()
     lines = []
@@ -283,15 +283,15 @@ def _lines(points: list[tuple[str, int, float]]) -> list[dict[str, Any]]:
 
 
 def epoch_curves_chart(records: Iterable[Record]) -> Any:
-    """Draw :func:`epoch_curve_points`: seconds of each epoch on the left, the metric after it on the right."""
+    """Draw the time of each epoch on the left, and the metric after each epoch on the right."""
     alt = altair()
     points = epoch_curve_points(records)
     if not points["times"] and not points["metrics"]:
-        raise RankingError("There is no complete epoch to draw. Probe with EpochProbe, or with stop=False.")
+        raise RankingError("The records contain no complete epoch to draw. Probe with EpochProbe, or with stop=False.")
     machines = list(dict.fromkeys(line["name"] for name in ("times", "metrics") for line in points[name]))
     color = alt.Color("machine:N", title="Machine", scale=alt.Scale(domain=machines, range=list(SERIES)))
     panels = []
-    for name, title in (("times", "Seconds of training in the epoch"), ("metrics", points["metric"])):
+    for name, title in (("times", "Training time per epoch, seconds"), ("metrics", points["metric"])):
         rows = [
             {"machine": line["name"], "epoch": epoch, "value": value}
             for line in points[name]

@@ -74,7 +74,7 @@ def test_usage_points_are_shares_and_phases() -> None:
     points = usage_points("m", USAGE)
     by = {one["name"]: [share for _, share in one["points"]] for one in points["quantities"]}
     assert by == {
-        "processors": [0.2, 0.6, 0.9, 0.95, 0.7],
+        "CPU cores": [0.2, 0.6, 0.9, 0.95, 0.7],
         "this training": pytest.approx([0.2, 0.55, 0.9, 1.0]),
         "memory": pytest.approx([0.3, 0.4, 0.5, 0.5, 0.5]),
         "GPUs": pytest.approx([0.0, 0.2, 0.8, 0.8, 0.5]),

@@ -1,4 +1,4 @@
-// Builds the page. Everything on screen is a function of the settings.
+// Builds the report page. Everything on it is computed from the settings.
 
 const report = readReport(JSON.parse(dataText));
 const state = { settings: structuredClone(report.initial), view: null };
@@ -6,7 +6,7 @@ let pending = false;
 
 function change(changes) {
   Object.assign(state.settings, changes);
-  // Several changes within a frame, as a dragged slider makes them, are drawn once.
+  // Several changes within a frame, as from a dragged slider, are drawn once.
   if (pending) return;
   pending = true;
   requestAnimationFrame(() => {

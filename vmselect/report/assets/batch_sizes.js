@@ -1,11 +1,11 @@
-// Machine and batch size together: shown when the ranking was made from a convergence study.
+// The section on batch sizes, which is shown if the ranking was made with a convergence study.
 
 SECTIONS.splice(1, 0, {
   id: "batches",
   title: "Batch size",
   lede:
-    "A larger batch makes an epoch shorter, may need more epochs, and may end at a worse metric. " +
-    "Each machine is drawn at its cheapest price here.",
+    "A larger batch shortens an epoch, but the training may need more epochs and reach a worse metric. " +
+    "Each machine is shown at its lowest cost.",
   shown: (report) => Boolean(report.payload.study),
   build(host, report) {
     const { study } = report.payload;
@@ -28,20 +28,20 @@ SECTIONS.splice(1, 0, {
       })) }];
       showBatches(panels[0], "Training time", "seconds", lines(TIME.fields));
       showBatches(panels[1], "Cost", "usd", lines(COST.fields));
-      showBatches(panels[2], "Epochs needed", "count", known("epochs"));
+      showBatches(panels[2], "Epochs until convergence", "count", known("epochs"));
       showBatches(panels[3], `Final ${study.monitor}`, "count", known("metric"), study.demands[study.monitor]);
     };
   },
 });
 
-/** Every batch size that was measured or is a candidate, ascending, also those below the required metric. */
+/** All batch sizes of the study and of the candidates, ascending, including those that miss the required metric. */
 function knownSizes({ measured, sizes }) {
   const all = new Map(measured.map((size) => [size.batch_size, { ...size, source: "measured" }]));
   sizes.forEach((size) => all.set(size.batch_size, size));
   return [...all.values()].sort((a, b) => a.batch_size - b.batch_size);
 }
 
-/** Rows by instance type and batch size, the cheapest of each pair, in the order of the ranking. */
+/** The cheapest row of each instance type and batch size, in the order of the ranking. */
 function batchSeries(rows) {
   const series = new Map();
   for (const row of rows) {
@@ -68,7 +68,7 @@ function showBatches({ title, chart, box }, caption, unit, lines, required) {
   if (points.length) drawBatches(chart, { caption, unit, lines, points, required });
 }
 
-/** A value against the batch size, a line per machine, with intervals. */
+/** Draw values against the batch size with intervals, a line per machine. */
 function drawBatches(host, { caption, unit, lines, points, required }) {
   const named = lines.some((line) => line.name);
   const narrow = host.clientWidth < 480;
@@ -83,7 +83,7 @@ function drawBatches(host, { caption, unit, lines, points, required }) {
   const ends = sizes.length > 1 ? [sizes[0], sizes.at(-1)] : [sizes[0] / 2, sizes[0] * 2];
   const x = { scale: logScale(ends, [box.left + 12, box.right - 12]), ticks: thinned(sizes, narrow ? 4 : 7), unit: "count" };
   const values = points.flatMap((point) => [point.low, point.high]).concat(required ?? []);
-  // A metric moves within a narrow band, which an axis from zero would flatten.
+  // The values of a metric are close together, so that an axis from zero would hide their differences.
   const flat = unit === "count" && Math.min(...values) > 0.5 * Math.max(...values);
   const from = flat ? 0.98 * Math.min(...values) : 0;
   const y = makeAxis(values, [box.bottom, box.top], { unit, logBeyond: named ? 20 : Infinity, from });
@@ -104,7 +104,7 @@ function thinned(values, most) {
   return values.filter((_, i) => i % stride === 0);
 }
 
-/** Epochs and metric of each batch size, and their source. */
+/** A table of epochs, metric and their source for each batch size. */
 function studyTable(sizes, monitor) {
   const cell = (text, extra) => h("td", extra ?? null, text);
   const metric = (value) => (value === null ? "unknown" : significant(value, 4));

@@ -1,4 +1,4 @@
-// The page of comparisons: text and tables are in the file, only the charts are drawn.
+// The comparison page: text and tables are HTML, the script only draws the charts.
 
 const content = JSON.parse(dataText);
 

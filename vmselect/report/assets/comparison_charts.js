@@ -3,7 +3,7 @@
 const PLOTS = { boxes: drawBoxes, intervals: drawIntervals, lines: drawLines, series: drawSeries };
 const ROW = { wide: 40, narrow: 58 };
 
-/** An axis that holds all `values` with a little room; it need not begin at zero. */
+/** An axis that covers all `values` with a margin and need not begin at zero. */
 function valueAxis(values, range, count) {
   const known = values.filter(Number.isFinite);
   const [least, most] = known.length ? [Math.min(...known), Math.max(...known)] : [0, 1];
@@ -12,7 +12,7 @@ function valueAxis(values, range, count) {
   return { scale: linearScale(domain, range), ticks: linearTicks(...domain, count), unit: "count" };
 }
 
-/** A frame with a row for each of `rows`, its name to the left or, where there is no room, above. */
+/** A frame with a row for each of `plot.rows`, whose name is on the left or, on narrow screens, above. */
 function makeRows(host, plot) {
   const narrow = host.clientWidth < 480;
   const step = narrow ? ROW.narrow : ROW.wide;

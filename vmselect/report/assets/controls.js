@@ -1,13 +1,13 @@
-// The controls. Each change ranks again.
+// The controls of objective and limits. Each change ranks the candidates again.
 
-/** Fill the form; `change(settings)` is called with what changed. Returns a function that shows given settings. */
+/** Fill the form. Calls `change` with the changed settings. Returns a function that shows given settings. */
 function buildControls(form, { markets, initial, epochsFixed, change, reset }) {
   const most = Math.max(100, 10 * initial.epochs);
   const toSlider = (epochs) => Math.round((1000 * Math.log(epochs)) / Math.log(most));
   const fromSlider = (position) => Math.max(1, Math.round(most ** (position / 1000)));
 
   const epochs = h("input", { type: "number", id: "epochs", class: "short", min: 1, step: 1, inputmode: "numeric" });
-  const epochsSlider = h("input", { type: "range", min: 0, max: 1000, "aria-label": "Epochs, as a slider" });
+  const epochsSlider = h("input", { type: "range", min: 0, max: 1000, "aria-label": "Number of epochs, as a slider" });
   const weight = h("input", { type: "range", id: "weight", min: 0, max: 100, step: 1 });
   const weightText = h("output", { for: "weight" });
   const market = h("select", { id: "market" }, markets.map((value) => h("option", { value }, marketText(value))));
@@ -20,11 +20,11 @@ function buildControls(form, { markets, initial, epochsFixed, change, reset }) {
   const end = (text) => h("span", { "aria-hidden": "true" }, text);
   const between = (left, slider, right) => h("div", { class: "pair" }, end(left), slider, end(right));
   replace(form,
-    epochsFixed ? null : field("epochs", "Epochs", h("div", { class: "pair" }, epochs, epochsSlider), { wide: true }),
-    field("weight", "What counts", between("cost", weight, "time"), { wide: true, output: weightText }),
+    epochsFixed ? null : field("epochs", "Number of epochs", h("div", { class: "pair" }, epochs, epochsSlider), { wide: true }),
+    field("weight", "Objective", between("cost", weight, "time"), { wide: true, output: weightText }),
     markets.length > 1 ? field("market", "Market", market) : null,
-    field("deadline", "Deadline, hours", deadline),
-    field("budget", "Budget, USD", budget),
+    field("deadline", "Deadline in hours", deadline),
+    field("budget", "Budget in USD", budget),
     h("button", { type: "button", id: "reset", onclick: reset }, "Reset"),
   );
   form.addEventListener("submit", (event) => event.preventDefault());

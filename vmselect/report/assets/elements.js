@@ -1,4 +1,4 @@
-// Building HTML and SVG. Text always enters as text nodes: no string from a profile is ever parsed as markup.
+// Builds HTML and SVG. Text is always added as text nodes, so that no string from a profile is parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -26,7 +26,7 @@ function present(children) {
   return children.flat(Infinity).filter((child) => child !== null && child !== undefined);
 }
 
-/** A name that came from outside: kept apart from the text around it, whatever its direction. */
+/** A name from a profile or catalog, isolated from the writing direction of the text around it. */
 function name(text, attributes) {
   return h("bdi", attributes, text);
 }
@@ -35,7 +35,7 @@ function replace(host, ...children) {
   host.replaceChildren(...present(children));
 }
 
-/** "a, b and c" as nodes, each name isolated; beyond `most` the rest is counted. */
+/** "a, b and c" as nodes. Of more than `most` names, the rest is counted. */
 function listNames(names, most = 4) {
   const shown = names.length > most + 1 ? names.slice(0, most) : names;
   const rest = names.length - shown.length;
@@ -45,14 +45,14 @@ function listNames(names, most = 4) {
 }
 
 /**
- * One box that follows the pointer or the focus and describes a mark. Each chart is one stop of the Tab key;
- * the arrow keys go from mark to mark.
+ * A box that describes the mark of a chart at the pointer or the focus. The Tab key moves from chart to chart,
+ * the arrow keys from mark to mark.
  */
 const tooltip = {
   box: null,
   lines: new WeakMap(),
 
-  /** Let `mark` show what `lines()` gives, an array of text, when it is pointed at or focused. */
+  /** Show the lines of text that `lines()` returns when the pointer or the focus is on `mark`. */
   attach(mark, lines) {
     this.lines.set(mark, lines);
     mark.classList.add("tip");
@@ -61,7 +61,7 @@ const tooltip = {
     return mark;
   },
 
-  /** Let the Tab key reach the marks of `chart`, best first where they have an order. */
+  /** Let the Tab key focus a mark of `chart`: the best candidate, else the first. */
   reach(chart) {
     chart.querySelector(".tip.best, .best .tip, .tip")?.setAttribute("tabindex", "0");
   },
@@ -71,13 +71,13 @@ const tooltip = {
     document.body.append(this.box);
     document.addEventListener("pointermove", (event) => this.show(event.target, event.clientX, event.clientY));
     document.addEventListener("pointerdown", (event) => this.show(event.target, event.clientX, event.clientY));
-    // A focused mark is scrolled into view, and its box goes with it; any other box would stay behind.
+    // The box moves with a focused mark when the page scrolls.
     document.addEventListener("scroll", () => this.focus(document.activeElement), { passive: true });
     document.addEventListener("focusin", (event) => this.focus(event.target));
     document.addEventListener("keydown", (event) => this.step(event));
   },
 
-  /** Describe the focused mark, beside it and to a screen reader. */
+  /** Describe the focused mark in the box and to screen readers. */
   focus(target) {
     const lines = this.lines.get(target)?.();
     if (!lines) return void (this.box.hidden = true);

@@ -1,4 +1,4 @@
-// The charts. Each takes rows that the model has computed and draws them; none computes a decision.
+// The charts of the ranking. They draw rows that model.js has computed.
 
 const MAX_POINTS = 400;
 const MAX_LINES = 7;
@@ -14,17 +14,17 @@ function describe(row) {
     machine(row),
     `${formatSeconds(row.seconds)} (${formatSeconds(row.seconds_low)} – ${formatSeconds(row.seconds_high)})`,
     `${formatUsd(row.cost_usd)} (${formatUsd(row.cost_low)} – ${formatUsd(row.cost_high)})`,
-    `${formatUsd(row.candidate.usd_per_hour)} an hour · rank ${row.rank}`,
+    `${formatUsd(row.candidate.usd_per_hour)} per hour · rank ${row.rank}`,
   ];
 }
 
-/** A label of one line or more, in the middle of which is `y`. */
+/** A label of one or more lines, vertically centered at `y`. */
 function labelText({ x, y, ...more }, lines) {
   const at = (line) => y + LINE * (line - (lines.length - 1) / 2);
   return s("text", { ...more, class: "label" }, ...lines.map((line, i) => s("tspan", { x, y: at(i) }, line)));
 }
 
-/** Time against cost with intervals; the Pareto front joined. */
+/** Draw time against cost with intervals and the Pareto front. Returns the number of candidates shown. */
 function drawTimeCost(host, rows, settings) {
   const frame = makeFrame(host, {
     height: host.clientWidth < 480 ? 340 : 420,
@@ -88,7 +88,7 @@ function drawLimits({ svg, box }, x, y, { deadline_hours, budget_usd }) {
 
 const slots = new Map();
 
-/** A color for each line, kept from one drawing to the next as long as the line is there. */
+/** The color of each line, which stays the same as long as the line is shown. */
 function colorSlots(candidates) {
   for (const known of [...slots.keys()]) if (!candidates.includes(known)) slots.delete(known);
   for (const candidate of candidates) {
@@ -98,7 +98,7 @@ function colorSlots(candidates) {
   return (candidate) => slots.get(candidate);
 }
 
-/** Time or cost against epochs, one line a candidate, with the epochs at which the leader changes. */
+/** Draw time or cost against epochs: a line per candidate, and a ring where the best candidate changes. */
 function drawEpochs(host, candidates, { settings, field, most, leaders, best, caption, slotOf }) {
   const narrow = host.clientWidth < 480;
   const frame = makeFrame(host, {
@@ -147,19 +147,19 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
   drawChanges(frame, x, y, { leaders, settings, field });
 }
 
-/** A ring where one leader hands over to the next. */
+/** Draw a ring at each number of epochs from which another candidate is best. */
 function drawChanges(frame, x, y, { leaders, settings, field }) {
   const labels = new Labels(frame);
   for (const { candidate, from } of leaders.slice(1)) {
     const [cx, cy] = [x.scale(from), y.scale(evaluate(candidate, settings, from)[field])];
     const ring = s("circle", { cx, cy, r: 6, class: "change" });
-    frame.svg.append(tooltip.attach(ring, () => [candidate.label, `leads from ${formatCount(from)} epochs on`]));
+    frame.svg.append(tooltip.attach(ring, () => [candidate.label, `is best from ${formatCount(from)} epochs on`]));
     labels.avoid(cx, cy, 7);
     if (cx > frame.box.left + 30) labels.place(cx, cy, `from ${formatCount(from)}`, { class: "label" });
   }
 }
 
-/** Whole numbers from 1 to `most`, at most about `count` of them. */
+/** About `count` whole numbers from 1 to `most`. */
 function sampleCounts(most, count) {
   const step = Math.max(1, (most - 1) / count);
   const counts = new Set();
@@ -167,7 +167,7 @@ function sampleCounts(most, count) {
   return [...counts.add(most)];
 }
 
-/** The best candidates as bars, split by what the time (or the money) goes into. */
+/** Draw the best candidates as bars that are split into the terms of their time or cost. */
 function drawTerms(host, rows, field, terms) {
   const shown = rows.slice(0, MAX_BARS);
   const narrow = host.clientWidth < 480;
@@ -206,7 +206,7 @@ function drawTerms(host, rows, field, terms) {
   });
 }
 
-/** Every step reading of one profile, warm-up marked. */
+/** Draw the step readings of a profile, colored by kind of step. */
 function drawSteps(host, steps) {
   const frame = makeFrame(host, {
     height: 280,
@@ -217,7 +217,7 @@ function drawSteps(host, steps) {
   const x = countAxis(Math.max(1, steps.position.at(-1)), [box.left, box.right], 5);
   const y = makeAxis(steps.seconds, [box.bottom, box.top], { unit: "seconds", logBeyond: 8 });
   drawBottomAxis(frame, x, "Step");
-  drawLeftAxis(frame, y, "Time of a step");
+  drawLeftAxis(frame, y, "Time per step");
   if (steps.steady_seconds) {
     const at = y.scale(steps.steady_seconds);
     svg.append(

@@ -1,12 +1,12 @@
-// From the embedded JSON to what the page works with.
+// Converts the embedded JSON to the objects that the page uses.
 
 const TERM_TITLES = {
   boot: "boot", initialization: "initialization", first_iteration: "first iteration", steady_iterations: "steady iterations",
   partial_batch: "partial batch", first_validation: "first validation", later_validations: "later validations",
-  epoch_boundaries: "epoch boundaries", interruptions: "interruptions", data_in: "moving data in", model_out: "moving the model out",
+  epoch_boundaries: "epoch boundaries", interruptions: "interruptions", data_in: "data transfer in", model_out: "model transfer out",
 };
 
-/** The report: candidates ready to be ranked, the settings it was made with, and everything shown beside the numbers. */
+/** The report: candidates to rank, the settings with which it was made, findings and facts. */
 function readReport(payload) {
   const candidates = payload.candidates.map((candidate) => readCandidate(candidate, payload));
   const studied = Boolean(payload.study);
@@ -27,7 +27,7 @@ function readReport(payload) {
 
 const SEARCHED = ["instance_type", "provider", "service", "region", "gpu_model", "batch_size", "varied"];
 
-/** That no interruptions were given is stated once, at the top, rather than beside every spot machine. */
+/** Whether to mark a candidate for this finding. A missing interruption rate is stated once, at the top of the page. */
 function isWarning({ severity, code }) {
   return severity === "warning" && code !== "spot-uninterrupted";
 }
@@ -67,7 +67,7 @@ const NAMING_FIELDS = {
   batch_size: (value) => `batch ${value}`, varied: String, region: String, service: String, provider: String,
 };
 
-/** Short names: the machine first, the market always, and between them the other fields in which these candidates differ. */
+/** Set the labels: instance type, market, and the other fields in which the candidates differ. */
 function nameCandidates(candidates) {
   const varying = Object.entries(NAMING_FIELDS).filter(([field]) => new Set(candidates.map((one) => one[field])).size > 1);
   const counts = new Map();
@@ -80,8 +80,8 @@ function nameCandidates(candidates) {
 }
 
 /**
- * The label in about `most` letters: the end gives way first, then the middle of the machine's name. The market stays,
- * and so do nine letters of the machine.
+ * The label of a candidate in about `most` characters: first its end is dropped, then the middle of the instance type. The
+ * market and nine characters of the instance type are kept.
  */
 function shortLabel(candidate, most) {
   const parts = candidate.label.split(" · ");
@@ -92,8 +92,8 @@ function shortLabel(candidate, most) {
 }
 
 /**
- * The label in one line of `most` letters, or in two or three: the machine; the market; the other fields in which it differs,
- * of which the end gives way.
+ * The label of a candidate in one to three lines of `most` characters: instance type, market, other fields. The last line is
+ * shortened.
  */
 function labelLines(candidate, most) {
   const fits = (text) => [...text].length <= most;
@@ -125,14 +125,14 @@ function readMarkets(given, candidates) {
   return [...new Set([asked, ...sold, ...(sold.length > 1 ? ["any"] : [])])];
 }
 
-/** Each finding once, with the machines it is about; warnings first. The age of prices stands at the top already. */
+/** Each finding once with its machines, warnings first, except the age of prices, which is shown at the top of the page. */
 function readFindings(payload, candidates) {
   const about = payload.findings.map(() => new Set());
   const several = new Set(candidates.map((candidate) => candidate.batch_size)).size > 1;
   const title = ({ instance_type, batch_size }) => (several ? `${instance_type}, batch ${batch_size}` : instance_type);
   candidates.forEach((candidate) => candidate.findings.forEach((i) => about[i].add(title(candidate))));
   const whole = new Set(payload.ranking_findings);
-  // A finding about the winner is followed by what it costs.
+  // For the best candidate, the ranking repeats a finding with an addition.
   const more = [...whole].map((number) => payload.findings[number]);
   const goesOn = ({ code, message }) => more.some((one) => one.code === code && one.message.startsWith(message));
   return payload.findings

@@ -1,11 +1,11 @@
-// The sections of the page, in reading order. Each is {id, title, lede, shown?, build}: `build(host, report)` makes the
-// empty section once and returns the function that shows a view. Another view is another entry in this list.
+// The sections of the report page, in order. Each is {id, title, lede, shown?, build}: `build(host, report)` creates the
+// empty section once and returns the function that shows a view.
 
 const SECTIONS = [
   {
     id: "ranking",
-    title: "The ranking",
-    lede: "Best first. Under each time and cost stands its interval. A score of 1.00 cannot be beaten.",
+    title: "Ranking",
+    lede: "Best candidate first, with the interval below each time and cost. The best possible score is 1.00.",
     build(host) {
       const show = buildTable(host);
       return (view) => show(view.rows);
@@ -15,8 +15,8 @@ const SECTIONS = [
     id: "time-cost",
     title: "Time against cost",
     lede:
-      "Down and to the left is better. The dotted line joins the Pareto front: machines that no other beats in both. " +
-      "Bars are intervals.",
+      "Each point is a candidate; lower left is better. The dotted line joins the Pareto front: candidates that no other " +
+      "candidate beats in both time and cost. Bars are intervals.",
     build(host) {
       const chart = chartHost(host);
       const note = h("p", { class: "lede" });
@@ -25,16 +25,16 @@ const SECTIONS = [
         if (!someOf(host, view.rows)) return;
         const drawn = drawTimeCost(chart, view.rows, view.settings);
         const total = view.rows.length;
-        note.textContent = drawn < total ? `Drawn: the best ${formatCount(drawn)} of ${formatCount(total)} candidates.` : "";
+        note.textContent = drawn < total ? `Shown: the best ${formatCount(drawn)} of ${formatCount(total)} candidates.` : "";
       };
     },
   },
   {
     id: "epochs",
-    title: "If you train for longer, or shorter",
+    title: "Time and cost by number of epochs",
     lede:
-      "Start-up costs the same however long you train, so the order can change with the number of epochs. " +
-      "Rings mark where the leader changes. Deadline and budget are ignored here.",
+      "Start-up takes the same time for any number of epochs, so the best candidate can change with the number of epochs. " +
+      "Rings mark these changes. Deadline and budget are ignored here.",
     shown: (report) => !report.studied,
     build(host, report) {
       const [time, money] = [panel(), panel()];
@@ -55,7 +55,7 @@ const SECTIONS = [
   },
   {
     id: "terms",
-    title: "Where it goes",
+    title: "Terms of time and cost",
     build(host, report) {
       const lede = h("p", { class: "lede" });
       host.append(lede);
@@ -66,7 +66,7 @@ const SECTIONS = [
         if (!someOf(host, view.rows)) return;
         const field = view.settings.weights.time > view.settings.weights.cost ? "seconds" : "cost_usd";
         const what = field === "seconds" ? "time" : "cost";
-        lede.textContent = `The ${what} of the best candidates, split by what takes it. The thin bar is the interval.`;
+        lede.textContent = `The ${what} of the best candidates, split into terms such as initialization, steps and validation. The thin bar is the interval.`;
         const used = new Set(view.rows.slice(0, MAX_BARS).flatMap((row) => [...termSeconds(row).keys()]));
         const terms = report.terms.filter(({ id }) => used.has(id));
         drawTerms(chart, view.rows, field, terms);
@@ -76,10 +76,10 @@ const SECTIONS = [
   },
   {
     id: "steps",
-    title: "What was measured",
+    title: "Measured steps",
     lede:
-      "Every step that was kept, in order. The first steps compile and warm up: they are shown and counted once, " +
-      "never averaged into the rest.",
+      "The duration of each recorded step, in order. The first steps are slower because of compilation and warm-up; the " +
+      "estimate counts them once and does not average them with the steady steps.",
     shown: (report) => report.steps.length > 0,
     build: buildSteps,
   },
@@ -101,7 +101,7 @@ const SECTIONS = [
   {
     id: "excluded",
     title: "Excluded",
-    lede: "Candidates that are not in the ranking, and why.",
+    lede: "Candidates that are not ranked, with the reason.",
     build(host) {
       const body = h("tbody");
       const heading = (text) => h("th", { scope: "col", class: "text" }, text);
@@ -114,14 +114,14 @@ const SECTIONS = [
         host.hidden = all.length === 0;
         const cell = (content) => h("td", { class: "text", dir: "auto" }, content);
         replace(body, all.slice(0, 200).map(({ candidate, reason }) => h("tr", null, cell(name(candidate)), cell(reason))));
-        note.textContent = all.length > 200 ? `The first 200 of ${formatCount(all.length)}.` : "";
+        note.textContent = all.length > 200 ? `Shown: the first 200 of ${formatCount(all.length)} excluded candidates.` : "";
       };
     },
   },
   { id: "method", title: "How this was computed", build: buildMethod },
 ];
 
-/** Whether there is anything to draw; a section about nothing is hidden. */
+/** Whether there are rows to draw. Hides the section `host` if not. */
 function someOf(host, rows) {
   host.hidden = rows.length === 0;
   return !host.hidden;
@@ -151,18 +151,18 @@ function leaderNodes(leaders, field, most) {
   const what = field === "seconds" ? "fastest" : "cheapest";
   if (!leaders.length) return [];
   const [first] = leaders;
-  if (leaders.length === 1) return [name(first.candidate.label), ` is the ${what} at every epoch count up to ${formatCount(most)}.`];
+  if (leaders.length === 1) return [name(first.candidate.label), ` is the ${what} for every number of epochs up to ${formatCount(most)}.`];
   const span = ({ from, to }) => {
-    if (to === most) return ` from ${formatCount(from)} on`;
-    return from === to ? ` at ${formatCount(from)}` : ` for ${formatCount(from)} to ${formatCount(to)} epochs`;
+    if (to === most) return ` from ${formatCount(from)} epochs on`;
+    return from === to ? ` at ${countEpochs(from)}` : ` for ${formatCount(from)} to ${formatCount(to)} epochs`;
   };
   const parts = leaders.map((run, i) => [i ? ", then " : "", name(run.candidate.label), span(run)]);
   return [`The ${what} is `, ...parts.flat(), "."];
 }
 
 const STEP_NAMES = {
-  first: "first step (compiles)", warmup: "warm-up", opening: "first of a later epoch", steady: "steady",
-  partial: "smaller last batch",
+  first: "first step (with compilation)", warmup: "warm-up", opening: "first step of a later epoch", steady: "steady step",
+  partial: "partial batch",
 };
 
 function buildSteps(host, report) {
@@ -201,15 +201,15 @@ function buildMethod(host, report) {
   const facts = report.facts.map(([term, fact]) => [h("dt", null, term), h("dd", { dir: "auto" }, fact)]);
   const leftOff = report.payload.page.omitted_candidates;
   if (leftOff) {
-    const which = "candidates that are neither among the cheapest nor among the fastest";
+    const which = "candidates that are not among the cheapest or the fastest";
     facts.push(h("dt", null, "Not on this page"), h("dd", null, `${formatCount(leftOff)} ${which}`));
   }
   host.append(
     h("dl", { class: "facts" }, facts),
     h("pre", { class: "formula", tabindex: 0, "aria-label": "Formulas" }, FORMULA),
     h("p", { class: "lede" },
-      "Each machine was measured for a short while; n is the number of epochs. Two candidates are tied when the interval " +
-      "of one reaches that of the best. The page computes all this from the numbers embedded in it, with the same " +
-      "formulas as the Python library."),
+      "Each machine was measured for a short time; n is the number of epochs. A candidate is tied with the best when their " +
+      "intervals overlap. The page computes the ranking from the numbers embedded in it, with the same formulas as the " +
+      "Python library."),
   );
 }

@@ -1,8 +1,8 @@
-// The table: sorts, filters, and shows a page of rows at a time so that thousands stay quick.
+// The ranking as a table that sorts, filters, and shows some rows at a time, so that thousands of rows stay fast.
 
 const PAGE_ROWS = 50;
 
-/** The columns: `value` to sort by, `cell` to show; `wide` ones are omitted on a phone. */
+/** The columns: `value` is the sort key, `cell` the content. Columns with `wide` are omitted on narrow screens. */
 const COLUMNS = [
   { id: "rank", title: "#", value: (row) => row.rank, cell: (row) => String(row.rank) },
   { id: "machine", title: "Machine", text: true, value: (row) => row.candidate.instance_type, cell: machineCell },
@@ -15,7 +15,7 @@ const COLUMNS = [
     id: "cost", title: "Cost", value: (row) => row.cost_usd,
     cell: (row) => valueCell(row.cost_usd, row.cost_low, row.cost_high, formatUsd),
   },
-  { id: "price", title: "USD an hour", wide: true, value: (row) => row.candidate.usd_per_hour, cell: priceCell },
+  { id: "price", title: "USD per hour", wide: true, value: (row) => row.candidate.usd_per_hour, cell: priceCell },
   { id: "score", title: "Score", wide: true, value: (row) => row.score, cell: (row) => fixed(row.score, 2) },
 ];
 
@@ -32,7 +32,7 @@ function machineCell(row) {
     row.pareto ? h("span", { class: "badge front" }, "Pareto") : null,
     candidate.warnings ? h("span", { class: "badge warning" }, "see findings") : null,
   ];
-  // The spaces are for copying and reading aloud.
+  // The spaces are for copied text and screen readers.
   const below = h("span", { class: "sub", dir: "auto" }, where.filter(Boolean).join(" · "));
   const bound = candidate.bound ? h("span", { class: "sub", dir: "auto" }, candidate.bound) : null;
   return [name(candidate.instance_type, { class: "who" }), badges.map((badge) => [" ", badge]), below, bound];
@@ -53,7 +53,7 @@ function gpuText({ candidate: { gpu_model, gpu_count } }) {
   return gpu_count > 1 ? `${gpu_count} × ${gpu_model}` : gpu_model;
 }
 
-/** The ranking as a table in `host`; returns the function that shows new rows. */
+/** Build the ranking table in `host`. Returns the function that shows new rows. */
 function buildTable(host) {
   const shown = { column: "rank", ascending: true, filter: "", front: false, most: PAGE_ROWS, rows: [] };
   const head = h("tr");
@@ -76,7 +76,7 @@ function buildTable(host) {
   });
   head.append(...headers);
   host.append(
-    h("div", { class: "toolbar" }, filter, h("label", { class: "check" }, front, "only the Pareto front"), count),
+    h("div", { class: "toolbar" }, filter, h("label", { class: "check" }, front, "Show only the Pareto front"), count),
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Ranking table" },
       h("table", { id: "table" }, h("thead", null, head), body)),
     more,

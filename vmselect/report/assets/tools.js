@@ -1,4 +1,4 @@
-// Common to all pages: subject, theme, printing, download of the data, and drawing again at another width.
+// Parts that all pages share: subject, theme, printing, download of the data, and redrawing at another width.
 
 const dataText = document.getElementById("data").textContent;
 const page = (id) => document.getElementById(id);
@@ -19,7 +19,7 @@ function download() {
   URL.revokeObjectURL(address);
 }
 
-/** Wire the buttons at the top and the tooltip. */
+/** Connect the buttons at the top of the page and the tooltip. */
 function buildTools(subject) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   setTheme(dark.matches);

@@ -1,4 +1,4 @@
-// Utilization of the machines over time with the phases marked, and epoch curves.
+// Utilization of the machines over time with the phases of the training, and epoch curves.
 
 const PHASE_SLOTS = { initialization: 0, "first step": 1, "steady steps": 2, validation: 3, "between epochs": 4 };
 
@@ -8,21 +8,21 @@ SECTIONS.splice(beforeFindings, 0,
     id: "usage",
     title: "Utilization",
     lede:
-      "Shares of what there is: of the cores that the training may use, of the memory, of the GPUs. If the device " +
-      "idles while steps wait for data, a faster device gains nothing.",
+      "Utilization of the CPU cores that the training may use, of memory and of GPUs. If a GPU is idle while steps wait " +
+      "for data, a faster GPU does not shorten the training.",
     shown: (report) => report.payload.page.usage.length > 0,
     build: buildUsage,
   },
   {
     id: "epoch-curves",
     title: "Epoch by epoch",
-    lede: "Duration of each complete epoch, and the metric after it.",
+    lede: "Training time of each complete epoch, and the metric after each epoch.",
     shown({ payload: { page: { epoch_curves: { times, metrics } } } }) {
       return times.some(({ points }) => points.length > 1) || metrics.length > 0;
     },
     build(host, report) {
       const { times, metrics, metric } = report.payload.page.epoch_curves;
-      const panels = [[times, "Seconds of training in the epoch", "seconds"], [metrics, metric, "count"]];
+      const panels = [[times, "Training time per epoch", "seconds"], [metrics, metric, "count"]];
       const drawn = panels.filter(([lines]) => lines.length).map((plan) => [panel(), ...plan]);
       host.append(h("div", { class: "pairs" }, drawn.map(([{ box }]) => box)));
       return () => {
@@ -56,7 +56,7 @@ function buildUsage(host, report) {
   return show;
 }
 
-/** The chart in a sentence: the mean of each quantity while steps ran. */
+/** A sentence with the mean of each quantity during steady steps. */
 function usageText({ quantities, phases }) {
   const steady = phases.filter(({ phase }) => phase === "steady steps");
   const during = (at) => steady.some(({ begin, end }) => at > begin && at <= end);
@@ -70,7 +70,7 @@ function usageText({ quantities, phases }) {
 function drawUsage(host, one) {
   const narrow = host.clientWidth < 480;
   const frame = makeFrame(host, {
-    height: 320, label: `Use of ${one.title} over time`, margin: { left: 56, right: narrow ? 92 : 130, top: 30, bottom: 46 },
+    height: 320, label: `Utilization of ${one.title} over time`, margin: { left: 56, right: narrow ? 92 : 130, top: 30, bottom: 46 },
   });
   const { svg, box } = frame;
   const last = Math.max(...one.phases.map(({ end }) => end), 1e-3);
@@ -82,7 +82,7 @@ function drawUsage(host, one) {
     svg.append(s("rect", { x: x.scale(begin), y: box.top, width, height: box.bottom - box.top, class: `phase p${PHASE_SLOTS[phase]}` }));
   }
   drawBottomAxis(frame, x, "Since the start of the fit");
-  drawLeftAxis(frame, y, "In use");
+  drawLeftAxis(frame, y, "Utilization");
   const text = (title, at, share) => [title, `${fixed(100 * share, 0)} % after ${formatSeconds(at)}`, phaseAt(one.phases, at)];
   drawNamedLines(frame, x, y, asLines(one.quantities, text), { most: narrow ? 13 : 18, steps: true });
 }
@@ -112,7 +112,7 @@ function drawEpochCurves(host, { lines, caption, unit }) {
   drawNamedLines(frame, x, y, asLines(lines, text), { most: narrow ? 16 : 21 });
 }
 
-/** Lines of {name, points: [[x, y], ...]} for drawNamedLines; `text` gives the tooltip of a point. */
+/** Convert lines of {name, points: [[x, y], ...]} for drawNamedLines. `text` returns the tooltip of a point. */
 function asLines(lines, text) {
   return lines.slice(0, MAX_LINES).map(({ name: title, points }, slot) => ({
     name: title, slot, points: points.map(([x, y]) => ({ x, y, text: () => text(title, x, y) })),

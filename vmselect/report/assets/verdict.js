@@ -1,8 +1,8 @@
-// The verdict, notes about it, and three candidates to compare it with.
+// The verdict, notes about it, and the cheapest, fastest and most expensive candidates.
 
 const STALE_AFTER_DAYS = 90;
 
-/** The verdict as nodes. */
+/** The verdict as HTML nodes. */
 function verdictNodes(view) {
   return verdictParts(view).map((part) => {
     if (part.strong) return h("b", null, part.strong);
@@ -11,12 +11,12 @@ function verdictNodes(view) {
 }
 
 const SPOT_EXPECTED =
-  "Spot: time and cost are expected values under the interruptions that were assumed, and the interval is their range. " +
-  "Waiting for a machine to become free is not in them.";
+  "Spot: time and cost are expected values at the assumed interruption rate, and the intervals include its variation. " +
+  "The time until a spot machine becomes available is not included.";
 const SPOT_UNINTERRUPTED =
-  "Spot: the price is that of an uninterrupted run. No interruption rate was given, so none is in the time or the cost.";
+  "Spot: no interruption rate was given, so time and cost are those of a training without interruptions.";
 
-/** What stands below the verdict: notes, warnings and the reference points. */
+/** The HTML nodes below the verdict: notes, warnings and candidates to compare with. */
 function asideNodes(view) {
   const { rows, settings } = view;
   const old = ageWarning(rows.map((row) => row.candidate.price_date));
@@ -25,25 +25,25 @@ function asideNodes(view) {
   if (rows.length && rows[0].candidate.market === "spot") note(settings.interruptions ? SPOT_EXPECTED : SPOT_UNINTERRUPTED);
   const tied = rows.filter((row) => row.tied).length;
   if (tied > 1) {
-    const which = `the measurements do not distinguish these ${formatCount(tied)}`;
-    note(`Tied means that the intervals overlap: ${which}. The first of them is one that no other beats by much on the measures without weight.`);
+    const which = `the measurements do not distinguish these ${formatCount(tied)} candidates`;
+    note(`Tied means that the intervals overlap: ${which}. The first is chosen among them by the measures that have no weight in the objective.`);
   }
   return [...notes, h("p", { class: "note print-only" }, settingsText(settings)), rows.length > 1 ? cards(rows) : null];
 }
 
-/** The settings as text, for print. */
+/** The settings as text, for the printed page. */
 function settingsText({ weights, market, deadline_hours, budget_usd }) {
   const deadline = deadline_hours === null ? "no deadline" : `deadline ${formatSeconds(deadline_hours * SECONDS_PER_HOUR)}`;
   const budget = budget_usd === null ? "no budget" : `budget ${formatUsd(budget_usd)}`;
   return `Ranked by ${weightsText(weights)}; ${marketText(market)}; ${deadline}; ${budget}.`;
 }
 
-/** The age of prices is counted from today, not from the day on which the page was made. */
+/** A warning if the oldest price is too old today, not on the day on which the page was made. */
 function ageWarning(dates, today = new Date()) {
   const oldest = dates.filter(Boolean).sort()[0];
   const days = Math.floor((today - new Date(oldest)) / 86400000);
   if (!(days > STALE_AFTER_DAYS)) return null;
-  const age = `The oldest price here is of ${oldest}, ${formatCount(days)} days ago: older than ${STALE_AFTER_DAYS} days.`;
+  const age = `The oldest price on this page is of ${oldest}, ${formatCount(days)} days ago (limit: ${STALE_AFTER_DAYS} days).`;
   return `${age} Run "vmselect prices refresh" and rank again before you rent.`;
 }
 
@@ -57,6 +57,6 @@ function cards(rows) {
   return h("div", { class: "cards" },
     card("Cheapest", cheapest, `${formatUsd(cheapest.cost_usd)} and ${formatSeconds(cheapest.seconds)}`),
     card("Fastest", fastest, `${formatSeconds(fastest.seconds)} and ${formatUsd(fastest.cost_usd)}`),
-    card("Most expensive choice", mostExpensive, `${formatUsd(mostExpensive.cost_usd)}, ${times} the cheapest`),
+    card("Most expensive", mostExpensive, `${formatUsd(mostExpensive.cost_usd)}, ${times} the lowest cost`),
   );
 }
