@@ -181,7 +181,7 @@ class Measured:
         return tuple(sorted({one.batch_size for one in self.machine_estimates if one.batch_size}))
 
     def at_sizes(self, sizes: Sequence[int], *, name_others: bool) -> tuple[list[MachineEstimate], list[Excluded]]:
-        """Machine estimates at each batch size in ``sizes``, probed or interpolated; and those that are not possible.
+        """Machine estimates at each batch size in ``sizes``, probed or interpolated; and those that are excluded.
 
         With ``name_others``, probes at other batch sizes that no interpolation used are excluded with a reason.
         """

@@ -413,7 +413,7 @@ class Ranking:
         return table / table.min()
 
     def strategies(self, objective: str = "time") -> pd.DataFrame:
-        """Relative ``objective`` of candidates by the estimate and by few iterations (first, second, 2 to 10)."""
+        """Relative ``objective`` by the estimate, and by single iterations (first, second, mean of 2 to 10) instead."""
         check_choice("objective", objective, ("cost", "time"))
         wanted = np.flatnonzero(self.assessment.limits[:, self.deciding_column] == FEASIBLE)
         prices = self.candidates.usd_per_hour[wanted] if objective == "cost" else np.ones(len(wanted))

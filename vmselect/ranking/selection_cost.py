@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionCost:
-    """Cost of the probes, and exhaustive cost: that of training on all measured machines for all deciding epochs."""
+    """Cost of the probes, and exhaustive cost: that of the whole training on every measured machine."""
 
     probe_seconds: float
     probe_usd: float

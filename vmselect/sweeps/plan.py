@@ -356,7 +356,7 @@ class Plan:
             if not _fits_any(factors, self.exclude) and (not self.include or _fits_any(factors, self.include))
         ]  # fmt: skip
         if not kept:
-            raise PlanError("'exclude' and 'include' leave no trial. Exclude fewer combinations.", ("exclude",))
+            raise PlanError("'exclude' and 'include' leave no trial to run. Exclude less.", ("exclude",))
         if (size := len(kept) * self.repetitions) > MAX_TRIALS:
             raise PlanError(
                 f"The plan has {size:,} trials, over {MAX_TRIALS:,}. Lower 'repetitions'.", ("repetitions",)

@@ -256,7 +256,7 @@ def test_the_payload_holds_the_study_and_rerank_keeps_it() -> None:
         ({"batch_size": 5000}, RankingError, "5000"),
         ({"profiles": profile(outcome="out_of_memory")}, RankingError, "ran out of memory"),
         ({"batch_size": 0}, ArgumentError, "batch_size"),
-        ({"profiles": []}, RankingError, "no profiles"),
+        ({"profiles": []}, RankingError, "profiles"),
     ],
 )
 def test_an_invalid_selection_is_refused(change: dict[str, Any], error: type[Exception], match: str) -> None:

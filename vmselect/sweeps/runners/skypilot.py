@@ -88,7 +88,7 @@ class SkyPilotRunner(Runner):
         """Launch a cluster that terminates itself when it is idle, and start the trial on it."""
         seconds = job.cap_seconds - DOWN_SECONDS
         if seconds <= 0:
-            raise SweepError(f"Ending a rented machine takes {DOWN_SECONDS / 60:g} minutes. Raise 'minutes' above it.")
+            raise SweepError(f"A rented machine needs {DOWN_SECONDS / 60:g} minutes to end. Raise 'minutes'.")
         sky = load_sky()
         remote = handle["far"]
         request = make_request_file(job, remote, ".", deadline_unix=time.time() + seconds, ports=PORTS)
@@ -288,7 +288,7 @@ def write_catalog(catalog: Catalog, path: str | os.PathLike[str], *, provider: s
     target, name = check_path("path", path), check_name("provider", provider)
     offers = catalog.offers(provider=name, market=["on_demand", "spot"], retired=False)
     if not len(offers):
-        raise CatalogError(f"The catalog has no price of {name}. Load another, or run `vmselect prices refresh`.")
+        raise CatalogError(f"The catalog has no price of {name}. Run `vmselect prices refresh`, or load another.")
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for offer in offers.to_dict("records"):
         key = (str(offer["instance_type"]), str(offer["region"]))

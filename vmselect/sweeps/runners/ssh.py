@@ -235,7 +235,7 @@ def copy_folder(host: str, remote: str, into: Path, *, seconds: float) -> None:
             with tarfile.open(fileobj=archive) as files:
                 files.extractall(part, filter="data")
         except (tarfile.TarError, EOFError) as damaged:
-            raise SweepError(f"The copy of {remote} on {host} is damaged: {damaged}. Resume to repeat it.") from None
+            raise SweepError(f"The copy of {remote} on {host} is damaged: {damaged}. Resume to copy again.") from None
         for path in Path(part).rglob("*"):
             if path.is_file():
                 target = into / path.relative_to(part)
