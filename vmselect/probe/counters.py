@@ -277,7 +277,7 @@ class ContainerReader:
         return (None, None) if smallest is None else (int(smallest[0]), smallest[1])
 
     def _count_throttled(self) -> dict[Path, tuple[float, float]]:
-        """Number of scheduler periods, and of those with throttling, for each control group's file.
+        """Number of scheduler periods and number of throttled periods, by the statistics file of each control group.
 
         The throttled time is not used, because it is summed over all CPU cores.
         """

@@ -228,7 +228,7 @@ def count_replicas(model: Any, backend: str | None = None) -> int:
 
 
 def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
-    """Number of workers that contribute a batch of their own to each step, and of those that count examples separately.
+    """Number of workers that contribute their own batch to each step, and number of separate counts of examples.
 
     TensorFlow's strategies split one batch among all workers. On JAX each worker contributes a batch, unless Keras
     splits the dataset, and the count covers the examples of all workers. On torch each worker contributes a batch and

@@ -173,7 +173,9 @@ class LoopProbe(Probe):
 
     def _require(self) -> Recording:
         if self._recording is None:
-            raise ProbeError("The probe is not running. Use p inside the block `with vmselect.probe_loop() as p:`.")
+            raise ProbeError(
+                "The probe is not running. Call its methods inside the block `with vmselect.probe_loop() as p:`."
+            )
         return self._recording
 
     def _end_epoch(self, recording: Recording) -> None:

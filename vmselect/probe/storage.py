@@ -141,7 +141,7 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
         ) from None
     if "::" in text:
         raise ArgumentError(
-            "url chains several file systems with '::', but only one can be measured. Pass the URL of one."
+            "url chains several file systems with '::', but only one can be measured. Pass the URL of one file system."
         )
     # A path may contain any character. Only a URL with a protocol is parsed.
     if "://" not in text:
@@ -233,7 +233,7 @@ class Storage:
         return made
 
     def remove_empty(self, paths: list[str]) -> None:
-        """Remove those folders in ``paths`` that are empty. The probe created them; innermost first."""
+        """Remove the empty folders among ``paths``, which the probe has created, innermost first."""
         with self.translating("remove from"):
             for path in paths:
                 self.files.invalidate_cache()
