@@ -282,12 +282,8 @@ def _used_gpus(profile: Profile) -> list[int]:
     count = profile.environment.framework_gpus
     if not count or profile.usage is None:
         return []
-    busy = {}
-    for quantity in profile.usage.quantities():
-        match = re.match(r"gpu(\d+)_busy_share", quantity)
-        share = steady_mean(profile, quantity) if match else None
-        if match and share is not None:
-            busy[int(match[1])] = share
+    found = filter(None, (re.fullmatch(r"gpu(\d+)_busy_share", name) for name in profile.usage.quantities()))
+    busy = {int(name[1]): share for name in found if (share := steady_mean(profile, name[0])) is not None}
     return sorted(sorted(busy, key=lambda gpu: -busy[gpu])[:count])
 
 

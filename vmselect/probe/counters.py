@@ -341,12 +341,9 @@ class GpuReader:
                     values[f"gpu{index}_{name}"] = float(value)
             reasons = self._query(index, "reasons", _reasons)
             if reasons is not None:
-                throttled = f"gpu{index}_throttled_by"
-                values[f"{throttled}_heat_share"] = float(bool(reasons & HEAT))
-                values[f"{throttled}_power_share"] = float(bool(reasons & POWER))
-                values[f"{throttled}_hardware_share"] = float(
-                    bool(reasons & HARDWARE and not reasons & HARDWARE_CAUSES)
-                )
+                by_hardware = reasons & HARDWARE and not reasons & HARDWARE_CAUSES
+                for cause, holds in (("heat", reasons & HEAT), ("power", reasons & POWER), ("hardware", by_hardware)):
+                    values[f"gpu{index}_throttled_by_{cause}_share"] = float(bool(holds))
         return values
 
     def close(self) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +15,6 @@ from vmselect._checks import (
     check_count,
     check_name,
     check_number,
-    check_path,
     check_seconds,
     list_items,
     maybe,
@@ -28,9 +26,9 @@ from vmselect.probe.exit_hooks import EndWatch, classify
 from vmselect.probe.keras_callbacks import Logs, PlainCallback
 from vmselect.probe.keras_fit import find_call, positive
 from vmselect.probe.load_generator import Batch, CallTally, Clock, Load, Sleep, count_bytes, cut_batches, settle
-from vmselect.probe.options import Factors, check_factors, check_target, choose_path
+from vmselect.probe.options import CommonOptions, check_target, choose_path
 from vmselect.probe.recording import MachineFacts, read_facts
-from vmselect.probe.sampling import Observation, check_sample, watch_call
+from vmselect.probe.sampling import Observation, watch_call
 from vmselect.records.inference import Calls, InferenceRecord, InferenceSetup, Label
 from vmselect.records.latency_histogram import GROWTH, count_buckets, value_of
 from vmselect.records.warmup import detect_warmup
@@ -87,30 +85,17 @@ def describe(record: InferenceRecord) -> str:
     return f"{calls.total:,} calls, {', '.join(shown)}" if shown else "no calls"
 
 
-@dataclass(eq=False, repr=False)
-class _LoadProbe:
+@dataclass(eq=False, repr=False, kw_only=True)
+class _LoadProbe(CommonOptions):
     """Settings common to both probes of inference, and how they build and save a record."""
 
-    path: str | os.PathLike[str] | None = None
-    _: KW_ONLY
-    batch_size: int | None = None
     bytes_per_item: float | None = None
-    instance_type: str | None = None
-    region: str | None = None
-    factors: Factors | None = None
-    sample: float | None = 1.0
-    verbose: int = 1
     clock: Clock = time.perf_counter_ns
 
     def __post_init__(self) -> None:
-        self.path = self.target = choose_path(maybe(check_path, "path", self.path))
-        self.batch_size = maybe(check_count, "batch_size", self.batch_size)
+        super().__post_init__()
+        self.path = self.target = choose_path(self.path)
         self.bytes_per_item = maybe(check_number, "bytes_per_item", self.bytes_per_item, least=0)
-        self.instance_type = maybe(check_name, "instance_type", self.instance_type)
-        self.region = maybe(check_name, "region", self.region)
-        self.factors = check_factors("factors", self.factors)
-        self.sample, _ = check_sample(self.sample, None)
-        self.verbose = check_count("verbose", self.verbose, least=0)
 
     def _read_facts(self, model: Any = None) -> MachineFacts:
         check_target(self.target, "inference")
@@ -132,9 +117,8 @@ class _LoadProbe:
 
     def _save(self, record: InferenceRecord, *, announce: bool) -> None:
         where = f"; record in {record.save(self.target)}" if self.target is not None else ""
-        if announce and self.verbose:
-            sys.stdout.write(f"vmselect: {describe(record)}{where}\n")
-            sys.stdout.flush()
+        if announce:
+            self.print_line(f"{describe(record)}{where}")
 
 
 class _Caller(NamedTuple):

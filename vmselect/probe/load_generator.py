@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 from vmselect.errors import ArgumentError
@@ -158,84 +159,72 @@ class CallTally:
         return (self.end_ns - self.begin_ns) / 1e9
 
 
+@dataclass
 class Load:
     """Calls ``function`` with one batch after another, from ``clients`` threads.
 
     ``failures`` are the exception classes that count as failed calls. Any other exception ends the load and is raised.
     """
 
-    def __init__(
-        self,
-        function: Callable[[Any], Any],
-        batches: Iterator[Batch],
-        tally: CallTally,
-        *,
-        clients: int = 1,
-        rate: float | None = None,
-        seconds: float | None = None,
-        failures: Failures = (),
-        synchronize: Callable[[Any], Any] = lambda answer: None,
-        clock: Clock = time.perf_counter_ns,
-        sleep: Sleep | None = None,
-    ) -> None:
-        self._function = function
-        self._batches = batches
-        self._tally = tally
-        self._clients = clients
-        self._gap_ns = None if rate is None else 1e9 / rate
-        self._limit_ns = None if seconds is None else seconds * 1e9
-        self._failures = failures
-        self._synchronize = synchronize
-        self._clock = clock
-        self._stop = threading.Event()
-        self._sleep = self._stop.wait if sleep is None else sleep
-        self._lock = threading.Lock()
-        self._number = 0
-        self._begin = 0
+    function: Callable[[Any], Any]
+    batches: Iterator[Batch]
+    tally: CallTally
+    _: KW_ONLY
+    clients: int = 1
+    rate: float | None = None
+    seconds: float | None = None
+    failures: Failures = ()
+    synchronize: Callable[[Any], Any] = lambda answer: None
+    clock: Clock = time.perf_counter_ns
+    sleep: Sleep | None = None
+
+    def __post_init__(self) -> None:
+        self._gap_ns = None if self.rate is None else 1e9 / self.rate
+        self._stop, self._lock = threading.Event(), threading.Lock()
+        self._sleep = self.sleep or self._stop.wait
+        self._number = self._begin = 0
 
     def run(self) -> None:
         """Make all calls and return when they have ended."""
-        self._begin = self._clock()
-        self._tally.begin(self._begin)
-        if self._clients == 1:
+        self._begin = self.clock()
+        self.tally.begin(self._begin)
+        if self.clients == 1:
             self._serve()
         else:
-            run_together([self._serve] * self._clients, stop=self._stop, name="client")
+            run_together([self._serve] * self.clients, stop=self._stop, name="client")
 
     def _serve(self) -> None:
         """Work of a client: take the next batch, wait for its scheduled start, call the function, record the times."""
         while (taken := self._take()) is not None:
             number, batch = taken
             intended = None if self._gap_ns is None else self._begin + round(number * self._gap_ns)
-            while intended is not None and not self._stop.is_set() and (left := intended - self._clock()) > 0:
+            while intended is not None and not self._stop.is_set() and (left := intended - self.clock()) > 0:
                 self._sleep(left / 1e9)
             if intended is not None and self._stop.is_set():
                 return
-            start = self._clock()
+            start = self.clock()
             try:
-                self._synchronize(self._function(batch.value))
-            except self._failures as failure:
-                self._tally.fail(type(failure).__name__, self._clock())
+                self.synchronize(self.function(batch.value))
+            except self.failures as failure:
+                self.tally.fail(type(failure).__name__, self.clock())
                 continue
-            end = self._clock()
+            end = self.clock()
             # The sleep may end slightly early. No call counts as started before its scheduled start.
-            self._tally.add(number, start if intended is None else min(intended, start), start, end, batch)
+            self.tally.add(number, start if intended is None else min(intended, start), start, end, batch)
 
     def _take(self) -> tuple[int, Batch] | None:
         with self._lock:
-            if self._stop.is_set() or self._is_over():
+            if self._stop.is_set():
                 return None
-            batch = next(self._batches, None)
+            if self.seconds is not None:
+                due = self.clock() - self._begin if self._gap_ns is None else self._number * self._gap_ns
+                if due >= self.seconds * 1e9:
+                    return None
+            batch = next(self.batches, None)
             if batch is None:
                 return None
             self._number += 1
             return self._number - 1, batch
-
-    def _is_over(self) -> bool:
-        if self._limit_ns is None:
-            return False
-        due = self._clock() - self._begin if self._gap_ns is None else self._number * self._gap_ns
-        return due >= self._limit_ns
 
 
 def run_together(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -24,19 +25,16 @@ Factors = Mapping[str, bool | int | float | str]
 
 
 @dataclass(eq=False, repr=False)
-class Options:
-    """Arguments that all probes of trainings share. An invalid argument raises an error with its name."""
+class CommonOptions:
+    """Arguments that all probes share. An invalid argument raises an error with its name."""
 
     path: str | os.PathLike[str] | None = None
     _: KW_ONLY
     batch_size: int | None = None
     instance_type: str | None = None
     region: str | None = None
-    metrics: Metrics | None = None
     factors: Factors | None = None
-    name: str | None = None
     sample: float | None = 1.0
-    alarm: Alarm | None = None
     verbose: int = 1
 
     def __post_init__(self) -> None:
@@ -44,12 +42,31 @@ class Options:
         self.batch_size = maybe(check_count, "batch_size", self.batch_size)
         self.instance_type = maybe(check_name, "instance_type", self.instance_type)
         self.region = maybe(check_name, "region", self.region)
+        self.factors = check_factors("factors", self.factors)
+        self.sample, _ = check_sample(self.sample, None)
+        self.verbose = check_count("verbose", self.verbose, least=0)
+
+    def print_line(self, line: str) -> None:
+        """Print a line about the measurement, unless ``verbose`` is 0."""
+        if self.verbose:
+            sys.stdout.write(f"vmselect: {line}\n")
+            sys.stdout.flush()
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Options(CommonOptions):
+    """Arguments that all probes of trainings share."""
+
+    metrics: Metrics | None = None
+    name: str | None = None
+    alarm: Alarm | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         metrics = check_mapping("metrics", {} if self.metrics is None else self.metrics)
         self.metrics = {name: one if callable(one) else _as_number(name, one) for name, one in metrics.items()}
-        self.factors = check_factors("factors", self.factors)
         self.name = maybe(check_name, "name", self.name)
         self.sample, self.alarm = check_sample(self.sample, self.alarm)
-        self.verbose = check_count("verbose", self.verbose, least=0)
 
 
 def check_uncut(stop: bool, **limits: Any) -> None:

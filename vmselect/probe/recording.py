@@ -254,9 +254,8 @@ class Recording:
             profile = self.build(outcome, detail=detail, metrics=measured)
             written = None if self._draft is None else self._draft.finish(profile)
             announced = outcome == "stopped" or (outcome == "watched" and self.redirected)
-            if self.options.verbose and self.is_chief and announced:
-                sys.stdout.write(describe_end(profile, written, self.redirected) + "\n")
-                sys.stdout.flush()
+            if self.is_chief and announced:
+                self.options.print_line(describe_end(profile, written, self.redirected))
         return profile
 
     def drop(self) -> None:
@@ -340,7 +339,7 @@ def describe_end(profile: Profile, written: Path | None, redirected: Sequence[st
     where = f"; profile in {written}" if written is not None else ""
     kept = f"; files written to a scratch folder and removed: {', '.join(redirected)}" if redirected else ""
     ended = "ended the training" if profile.outcome == "stopped" else "the training ended by itself"
-    return f"vmselect: {ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}"
+    return f"{ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}"
 
 
 class Probe:

@@ -21,13 +21,13 @@ from typing import Any
 
 import psutil
 
-from vmselect._checks import check_count, check_flag, check_name, check_number, check_path, maybe
+from vmselect._checks import check_count, check_flag, check_number, maybe
 from vmselect.egress import egress_price
 from vmselect.errors import ArgumentError, TransferError
 from vmselect.probe.load_generator import run_together
-from vmselect.probe.options import Factors, check_factors, check_target, choose_path
+from vmselect.probe.options import CommonOptions, Factors, check_target, choose_path
 from vmselect.probe.recording import read_facts
-from vmselect.probe.sampling import Observation, check_sample
+from vmselect.probe.sampling import Observation
 from vmselect.probe.storage import Address, Content, Storage, read_address
 from vmselect.records.record import new_id
 from vmselect.records.transfer import MAX_FILES, Direction, Label, TransferRecord, TransferSetup
@@ -141,7 +141,14 @@ class Engine:
             folder = folder_name(self.run)
             begun = True  # from here on the folder may exist, even if its creation fails
             self._made = storage.make_folder(folder)
-            marker = self._make_marker()
+            content = {
+                "host": platform.node(),
+                "pid": os.getpid(),
+                "process_started": psutil.Process().create_time(),
+                "written": time.time(),
+                "made": self._made,
+            }
+            marker = json.dumps(content).encode()
             storage.write(marker, folder, MARKER)
             uploaded = self.clock()
             self._verify(storage.read(folder, MARKER) == marker, MARKER)
@@ -166,16 +173,6 @@ class Engine:
             "download": download,
         }
 
-    def _make_marker(self) -> bytes:
-        content = {
-            "host": platform.node(),
-            "pid": os.getpid(),
-            "process_started": psutil.Process().create_time(),
-            "written": time.time(),
-            "made": self._made,
-        }
-        return json.dumps(content).encode()
-
     def _move_all(self, storages: list[Storage], move: Callable[[Storage, Content, str], None]) -> Direction:
         waiting = iter(range(len(self.sizes)))
         lock = threading.Lock()
@@ -195,7 +192,19 @@ class Engine:
         begin = self.clock()
         tasks = [partial(stream, storage) for storage in storages]
         run_together(tasks, stop=self._stop, name="stream", patience=JOIN_SECONDS)
-        return self._build_direction(begin, [times[number] for number in range(len(self.sizes))])
+        spans = [times[number] for number in range(len(self.sizes))]
+        taken = [max(0.0, end - start) for start, end in spans]
+        per_byte = [seconds / size for seconds, size in zip(taken, self.sizes, strict=True)]
+        # Parallel streams share the network connection, so a stream has no warm-up of its own.
+        warm = detect_warmup(per_byte) if self.streams == 1 else 0
+        labels: list[Label] = ["warmup" if number < warm else "steady" for number in range(len(taken))]
+        return Direction(
+            seconds=max(end for _, end in spans) - begin,
+            start=tuple(max(0.0, start - begin) for start, _ in spans),
+            taken=tuple(taken),
+            bytes=tuple(self.sizes),
+            label=tuple(labels),
+        )
 
     def _upload(self, storage: Storage, content: Content, name: str) -> None:
         storage.upload(content, folder_name(self.run), name, stopped=self._stop.is_set)
@@ -209,20 +218,6 @@ class Engine:
                 f"{name} was downloaded from {self.address.shown} with different content than uploaded. "
                 "Check for a faulty cache, proxy or disk between this machine and the store."
             )
-
-    def _build_direction(self, begin: float, times: list[tuple[float, float]]) -> Direction:
-        taken = [max(0.0, end - start) for start, end in times]
-        per_byte = [seconds / size for seconds, size in zip(taken, self.sizes, strict=True)]
-        # Parallel streams share the network connection, so a stream has no warm-up of its own.
-        warm = detect_warmup(per_byte) if self.streams == 1 else 0
-        labels: list[Label] = ["warmup" if number < warm else "steady" for number in range(len(taken))]
-        return Direction(
-            seconds=max(end for _, end in times) - begin,
-            start=tuple(max(0.0, start - begin) for start, _ in times),
-            taken=tuple(taken),
-            bytes=tuple(self.sizes),
-            label=tuple(labels),
-        )
 
     def _remove(self, *, raising: bool) -> None:
         """Remove the folder, over a new connection because the previous connection may have failed."""
@@ -283,11 +278,7 @@ def plan_transfer(
     usd_per_gb: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> TransferPlan:
-    """Plan of :func:`probe_transfer` with these arguments: its size and its cost.
-
-    >>> str(plan_transfer("s3://bucket/folder", megabytes=1000, options={}))
-    '1,000 MB in 8 files to s3://bucket/folder and back: at most $0.09 (aws, $0.09 per GB out, 2026-01-01)'
-    """
+    """Plan of :func:`probe_transfer` with these arguments: its size and its cost."""
     address = read_address(url, options)
     count = check_count("files", files, most=MAX_FILES)
     total = check_number("megabytes", megabytes, above=0, most=1e9) * BYTES_PER_MB
@@ -347,12 +338,10 @@ def probe_transfer(
     """
     plan = plan_transfer(url, megabytes=megabytes, files=files, streams=streams, usd_per_gb=usd_per_gb, options=options)
     budget = check_number("budget_usd", budget_usd, least=0)
-    names = {"instance_type": instance_type, "region": region}
-    given = {name: maybe(check_name, name, value) for name, value in names.items()}
-    varied = check_factors("factors", factors)
-    observation = Observation(check_sample(sample, None)[0])
-    verbose = check_count("verbose", verbose, least=0)
-    target = choose_path(maybe(check_path, "path", path))
+    common = CommonOptions(
+        path, instance_type=instance_type, region=region, factors=factors, sample=sample, verbose=verbose
+    )
+    observation, target = Observation(common.sample), choose_path(common.path)
     if plan.cost_usd is not None and plan.cost_usd > budget:
         raise ArgumentError(
             f"The transfer exceeds budget_usd={budget:g}: {plan}. Lower megabytes=, or raise budget_usd=."
@@ -360,9 +349,8 @@ def probe_transfer(
     if plan.cost_usd is None and plan.total_bytes > MAX_UNPRICED_BYTES:
         raise ArgumentError(f"The cost of the transfer is unknown: {plan}. Pass usd_per_gb=, or transfer at most 1 GB.")
     check_target(target, "transfer")
-    facts = read_facts(**given, factors=varied)
-    if verbose:
-        _print_line(f"vmselect: {plan}")
+    facts = read_facts(instance_type=common.instance_type, region=common.region, factors=common.factors)
+    common.print_line(str(plan))
     sizes = [plan.bytes_per_file] * plan.files
     streams = min(plan.streams, plan.files)
     engine = Engine(plan.address, new_id(), sizes, streams, clock, open_storage, observation.enter)
@@ -387,13 +375,7 @@ def probe_transfer(
         **facts,
     )
     where = f"; record in {record.save(target)}" if target is not None else ""
-    if verbose:
-        rates = (record.upload_mb_per_second or 0.0, record.download_mb_per_second or 0.0)
-        up, down = (f"{rate:,.0f} MB/s" if rate >= 100 else f"{rate:.3g} MB/s" for rate in rates)
-        _print_line(f"vmselect: upload {up}, download {down}, all files removed{where}")
+    rates = (record.upload_mb_per_second or 0.0, record.download_mb_per_second or 0.0)
+    up, down = (f"{rate:,.0f} MB/s" if rate >= 100 else f"{rate:.3g} MB/s" for rate in rates)
+    common.print_line(f"upload {up}, download {down}, all files removed{where}")
     return record
-
-
-def _print_line(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()

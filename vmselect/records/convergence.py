@@ -30,10 +30,6 @@ class StoppingRule(Part):
 
     It is the rule of ``EarlyStopping(monitor, min_delta, patience, mode, start_from_epoch)`` in Keras: the training
     ends after ``patience`` epochs in a row without an improvement of the metric by more than ``min_delta``.
-
-    >>> rule = StoppingRule(monitor="val_accuracy", mode="max", patience=2)
-    >>> rule.stop_after([(1, 0.5), (2, 0.7), (3, 0.7), (4, 0.6), (5, 0.9)])
-    4
     """
 
     monitor: Name
