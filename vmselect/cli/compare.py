@@ -51,7 +51,8 @@ def compare(
     alpha: Annotated[float, typer.Option(help="Significance level of the tests.")] = 0.05,
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     epochs: Annotated[
-        int | None, typer.Option("--epochs", "-e", help="Number of epochs to train, for --scaling, total and cost.")
+        int | None,
+        typer.Option("--epochs", "-e", help="Number of epochs, for --scaling and the metrics total and cost."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Use only the records of this model.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write an HTML page with charts to this file.")] = None,

@@ -1,4 +1,4 @@
-// Scales, ticks, the frame of every chart, labels, and lines with names.
+// Scales, ticks, frames, labels and named lines of charts.
 
 function linearScale([from, to], [start, end]) {
   const span = to - from || 1;
@@ -13,7 +13,7 @@ function logScale([from, to], range) {
 const DECIMAL_STEPS = [1, 2, 2.5, 5, 10];
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
 
-/** Round values between `from` and `to`, about `count` of them. */
+/** About `count` round values between `from` and `to`. */
 function linearTicks(from, to, count, steps) {
   const rough = (to - from) / count || 1;
   const size = 10 ** Math.floor(Math.log10(rough));
@@ -40,7 +40,7 @@ function decades(from, to, factors) {
   return found;
 }
 
-/** A short label for a tick: no more digits than the axis needs. */
+/** The label of a tick, with only as many digits as the axis needs. */
 const tickLabel = {
   seconds: (value) => (value === 0 ? "0" : formatSeconds(value)),
   usd(value) {
@@ -50,18 +50,18 @@ const tickLabel = {
   share: (value) => `${significant(100 * value, 3)} %`,
 };
 
-/** An axis that counts from zero to `most`. */
+/** An axis of whole numbers from zero to `most`. */
 function countAxis(most, range, count) {
   return { scale: linearScale([0, most], range), ticks: linearTicks(0, most, count), unit: "count" };
 }
 
-/** The ratio of the largest value to the smallest. */
+/** The ratio of the largest to the smallest of `values`. */
 function spanOf(values) {
   const usable = values.filter((value) => value > 0);
   return usable.length ? Math.max(...usable) / Math.min(...usable) : 1;
 }
 
-/** An axis for `values`: from zero and even, or logarithmic where they span more than `logBeyond` times. */
+/** An axis for `values`: linear from zero, or logarithmic if their ratio exceeds `logBeyond`. */
 function makeAxis(values, range, { unit, count = 5, logBeyond = 20, from = 0 }) {
   const usable = values.filter((value) => Number.isFinite(value) && value > 0);
   const [smallest, most] = [Math.min(...usable), Math.max(0, ...usable)];
@@ -74,7 +74,7 @@ function makeAxis(values, range, { unit, count = 5, logBeyond = 20, from = 0 }) 
   return { scale: linearScale(domain, range), ticks: linearTicks(...domain, count, steps), log: false, unit };
 }
 
-/** An empty chart in `host`, as wide as the host, with a spoken description. */
+/** An empty chart of the width of `host`, with `label` as its description for screen readers. */
 function makeFrame(host, { height, label, margin }) {
   const width = Math.max(280, Math.round(host.clientWidth || 560));
   const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": label, class: "chart" });
@@ -114,14 +114,14 @@ function withScale(title, axis) {
   return axis.log ? `${title} (log scale)` : title;
 }
 
-/** Text beside a point, on the first side where it covers no label placed before. */
+/** Places text beside points, on the first side where it overlaps no earlier label. */
 class Labels {
   constructor(frame) {
     this.frame = frame;
     this.taken = [];
   }
 
-  /** Keep labels off a mark. */
+  /** Let no label overlap the mark at this position. */
   avoid(x, y, radius) {
     this.taken.push({ x1: x - radius, x2: x + radius, y1: y - radius, y2: y + radius });
   }
@@ -130,7 +130,7 @@ class Labels {
     const width = text.length * 6.9 + 4;
     const { left, right, top, bottom } = this.frame.box;
     const places = [
-      // Off the level of the point first, where its interval is drawn.
+      // Positions above and below the point first, because its interval is drawn beside it.
       { dx: 8, dy: -8, anchor: "start" }, { dx: 8, dy: 16, anchor: "start" }, { dx: -8, dy: -8, anchor: "end" },
       { dx: -8, dy: 16, anchor: "end" }, { dx: 10, dy: 4, anchor: "start" }, { dx: -10, dy: 4, anchor: "end" },
     ];
@@ -148,7 +148,7 @@ class Labels {
   }
 }
 
-/** Heights near `wanted`, in its order, at least `gap` apart and within `bounds`. */
+/** Vertical positions near `wanted`, in the same order, at least `gap` apart and within `bounds`. */
 function spreadApart(wanted, gap, [top, bottom]) {
   const order = wanted.map((_, i) => i).sort((a, b) => wanted[a] - wanted[b]);
   const placed = [...wanted];
@@ -160,8 +160,8 @@ function spreadApart(wanted, gap, [top, bottom]) {
 }
 
 /**
- * Lines of {name, slot, points} with a dot at each point, named at their end in at most `most` letters. A point is
- * {x, y, text}, where text() gives its tooltip; `low` and `high` draw its interval. `steps` joins points by steps.
+ * Draw lines {name, slot, points} with a dot at each point and the name, in at most `most` characters, at the end. A point
+ * is {x, y, text, low?, high?}: text() returns its tooltip, low and high are its interval. `steps` joins points by steps.
  */
 function drawNamedLines({ svg, box }, x, y, lines, { most, steps = false }) {
   const shown = lines.filter(({ points }) => points.length);

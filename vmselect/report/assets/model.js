@@ -1,7 +1,7 @@
-// The ranking, without drawing: the formulas of vmselect.ranking in the browser, with the same results.
-// docs/reference/ranking.md documents them.
+// Computes the ranking in the browser, with the formulas and results of vmselect.ranking. docs/reference/ranking.md
+// documents the formulas.
 
-/** Seconds of a training of n epochs that nothing interrupts. */
+/** Seconds of a training of n epochs without interruptions. */
 function workSeconds(model, n) {
   const passes = Math.floor(n / model.validation_freq);
   const validations = (passes >= 1 ? model.first_validation_seconds : 0) + model.validation_seconds * Math.max(0, passes - 1);
@@ -12,7 +12,7 @@ function halfWidth([a, b, c], n) {
   return Math.sqrt(Math.max(0, a + b * n + c * n ** 2));
 }
 
-/** The same with its interval; `epochs` is {value, low, high}, alike unless a study left the epoch count uncertain. */
+/** Seconds of a training with their interval. `epochs` is {value, low, high}, which differ if a study estimated them. */
 function workSpread(model, epochs) {
   return {
     value: workSeconds(model, epochs.value),
@@ -21,7 +21,7 @@ function workSpread(model, epochs) {
   };
 }
 
-/** Expected time under interruptions, and its range: from as few to as many as the confidence allows. */
+/** Expected time with interruptions, and its interval from the quantiles of their number at this confidence. */
 function stretch(work, spot, confidence) {
   const tail = (1 - confidence) / 2;
   const giveOrTake = spot.deviations * spot.loss_deviation_seconds;
@@ -33,10 +33,10 @@ function stretch(work, spot, confidence) {
   return { value: expected, low: Math.min(work.low + low, expected), high: Math.max(work.high + high, expected) };
 }
 
-/** The smallest count that a Poisson count with this mean does not exceed with probability `share`. */
+/** The quantile `share` of a Poisson distribution with this mean. */
 function poissonQuantile(share, mean) {
   if (!(mean > 0)) return 0;
-  // What lies further below the mean than this is too unlikely to count.
+  // The probability of smaller counts is negligible.
   let count = Math.max(0, Math.floor(mean - 12 * Math.sqrt(mean) - 10));
   let chance = Math.exp(count * Math.log(mean) - mean - logFactorial(count));
   let total = chance;
@@ -53,7 +53,7 @@ function logFactorial(n) {
   return n * Math.log(n) - n + Math.log(2 * Math.PI * n) / 2 + 1 / (12 * n) - 1 / (360 * n ** 3) + 1 / (1260 * n ** 5);
 }
 
-/** USD for some seconds of a candidate: exactly those, or as the provider's bill counts them. */
+/** USD for `seconds` of a candidate: exact, or rounded up as the provider bills them. */
 function costOf(candidate, seconds, billing) {
   let charged = seconds;
   if (billing === "provider") {
@@ -65,8 +65,8 @@ function costOf(candidate, seconds, billing) {
 }
 
 /**
- * What can be minimized and limited, as in vmselect/ranking/measures.py: `of` makes the value of a time in seconds.
- * Another measure is another entry here.
+ * The measures that can be minimized and limited, as in vmselect/ranking/measures.py. `of` computes the value of a measure
+ * from a time in seconds.
  */
 const MEASURES = [
   {
@@ -81,12 +81,12 @@ const MEASURES = [
   },
 ];
 const [COST, TIME] = MEASURES;
-/** Of a run that breaks several limits, the first here is the reason. */
+/** Measures with limits. If a candidate exceeds several, the first is its reason of exclusion. */
 const LIMITED = MEASURES.filter(({ limit }) => limit).reverse();
-/** A measure that is this many times another's is much worse. */
+/** Ratio of a measure to that of another candidate from which it counts as much worse. */
 const MUCH = 1.5;
 
-/** A candidate by itself: its measures at the settings' epochs, or at those its study gave. */
+/** The measures of a candidate at the number of epochs in the settings or, with a study, in the study. */
 function evaluate(candidate, settings, count = settings.epochs) {
   const epochs = candidate.studied ?? { value: count, low: count, high: count };
   const work = workSpread(candidate.model, epochs);
@@ -99,14 +99,14 @@ function evaluate(candidate, settings, count = settings.epochs) {
   return row;
 }
 
-/** One measure without its interval: fast enough for thousands of candidates at many epoch counts. */
+/** A measure without its interval, fast enough for thousands of candidates at many numbers of epochs. */
 function expected(candidate, settings, field, count) {
   const interrupted = settings.interruptions && candidate.market === "spot";
   const seconds = workSeconds(candidate.model, count) * (interrupted ? settings.interruptions.factor : 1);
   return MEASURES.find(({ fields }) => fields[0] === field).of(candidate, seconds, settings);
 }
 
-/** The terms of a row's time: name to seconds. */
+/** The terms of the time of a row: a map from name to seconds. */
 function termSeconds(row) {
   const { model } = row.candidate;
   const passes = Math.floor(row.epochs / model.validation_freq);
@@ -118,8 +118,8 @@ function termSeconds(row) {
 }
 
 /**
- * Rows, best first; `everyone` in the market; candidates excluded by a limit; machines without a price in the market;
- * and candidates that are excluded at any settings.
+ * Rank the candidates. Returns `rows`, best first; `everyone` in the chosen markets; candidates over a limit (`excluded`),
+ * without a price in these markets (`unsold`), and excluded at any settings (`alwaysExcluded`).
  */
 function rank(candidates, settings, alwaysExcluded = []) {
   const everyone = candidates
@@ -148,7 +148,7 @@ function rank(candidates, settings, alwaysExcluded = []) {
   return { rows, everyone, excluded, unsold: findUnsold(candidates, everyone, settings), alwaysExcluded };
 }
 
-/** Machine estimates that are sold, but in none of the markets asked for. */
+/** Machine estimates that have prices, but none in the chosen markets. */
 function findUnsold(candidates, everyone, { market }) {
   const sold = new Set(everyone.map((row) => row.candidate.machine));
   const elsewhere = new Map();
@@ -185,7 +185,7 @@ function least(rows, field) {
   return rows.reduce((smallest, row) => Math.min(smallest, row[field]), Infinity);
 }
 
-/** Sum of weight x value / best value, of a row's values (0), low (1) or high ends (2): 1.00 is unbeatable. */
+/** Sum of weight x value / best value, of the values (0), low (1) or high ends (2) of a row. 1.00 is the best possible. */
 function score(row, end, best, weights) {
   const ratio = (value, unbeatable) => (unbeatable > 0 ? value / unbeatable : value > 0 ? Infinity : 1);
   let total = 0;
@@ -205,7 +205,7 @@ function limitBroken(row, settings) {
   return null;
 }
 
-/** Rows whose interval reaches that of the row with the best score are tied with it. */
+/** Mark the rows whose interval overlaps that of the row with the best score as tied. */
 function markTies(rows, best, settings) {
   if (!rows.length) return;
   if (rows[0].candidate.studied) return markStudiedTies(rows, best, settings);
@@ -213,7 +213,7 @@ function markTies(rows, best, settings) {
   for (const row of rows) row.tied = score(row, 1, best, settings.weights) <= reach;
 }
 
-/** Epochs of a study are the same on every machine, and between batch sizes it is their mean that counts. */
+/** The same for a study: a batch size needs equal epochs on all machines, and batch sizes are compared by mean epochs. */
 function markStudiedTies(rows, best, settings) {
   const spreads = rows.map((row) => {
     const alone = evaluate({ ...row.candidate, studied: null }, settings, row.epochs);
@@ -230,7 +230,7 @@ function markStudiedTies(rows, best, settings) {
   });
 }
 
-/** Rows that no other row beats in both time and cost; equal rows are on the front together. */
+/** Mark the Pareto front: rows that no other row beats in both time and cost. Equal rows are on it together. */
 function markFront(rows) {
   const order = [...rows].sort((a, b) => a.seconds - b.seconds || a.cost_usd - b.cost_usd);
   let last = { seconds: -1, cost_usd: Infinity };
@@ -243,9 +243,9 @@ function markFront(rows) {
 const MAX_EVALUATIONS = 200_000;
 
 /**
- * Who leads as the epochs grow from 1 to `most`: runs of {candidate, from, to} by `field`.
- * Where values are lines in the epochs, a leader at two counts leads between them, and halving finds every change.
- * Validating every few epochs and rounding up a bill make steps: then the first counts are evaluated one by one.
+ * The best candidates by `field` from 1 to `most` epochs, as ranges {candidate, from, to}.
+ * If values are linear in the epochs, the best candidate at two numbers is best between them, and bisection finds every
+ * change. Validation every few epochs and rounded bills make steps: then the first numbers are evaluated one by one.
  */
 function findLeaders(candidates, settings, field, most) {
   if (!candidates.length) return [];

@@ -1,8 +1,8 @@
-// Numbers as text, formatted as by vmselect/units.py, and shortened names.
+// Formats numbers as vmselect/units.py does, and shortens names.
 
 const SECONDS_PER_HOUR = 3600;
 
-/** x with a fixed number of decimals; an exact tie goes to the even digit as in Python, where JavaScript goes up. */
+/** x with a fixed number of decimals. Rounds half to even as Python does; JavaScript rounds half up. */
 function fixed(x, decimals) {
   const exact = x.toFixed(decimals + 60);
   const below = exact.slice(0, -60).replace(/\.$/, "");
@@ -61,7 +61,7 @@ function formatUsd(usd) {
   return `$${grouped(fixed(usd, 2))}`;
 }
 
-/** "low – high", or nothing where the two print alike. */
+/** "low – high", or an empty text if both are formatted alike. */
 function formatRange(low, high, format) {
   const [from, to] = [format(low), format(high)];
   return from === to ? "" : `${from} – ${to}`;
@@ -71,7 +71,7 @@ function formatCount(count) {
   return grouped(String(count));
 }
 
-/** A number of epochs, which may be a mean and so no whole number. */
+/** A number of epochs, which may be a mean and thus a fraction. */
 function formatEpochs(epochs) {
   return grouped(fixed(epochs, 1)).replace(/\.0$/, "");
 }
@@ -80,7 +80,7 @@ function formatShare(share) {
   return `${significant(share * 100, 3)} %`;
 }
 
-/** Text of at most `most` letters; the middle gives way, for names often differ at their end. */
+/** `text` in at most `most` characters. The middle is dropped, because names often differ at their end. */
 function shorten(text, most) {
   const letters = [...text];
   if (letters.length <= most) return text;
