@@ -137,7 +137,7 @@ def test_report_writes_the_page_and_prints_its_address(folder: Path, tmp_path: P
 
 def test_an_output_path_that_cannot_be_written_is_an_error(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for output, fact in ((tmp_path, "is a folder"), (tmp_path / "file" / "report.html", "cannot write")):
+    for output, fact in ((tmp_path, "is a folder"), (tmp_path / "file" / "report.html", "cannot be written")):
         done = subprocess.run(
             [*CLI, "report", str(folder), "--output", str(output)], capture_output=True, text=True, check=False
         )

@@ -134,7 +134,7 @@ def test_missing_files_and_empty_folders_are_named(tmp_path: Path) -> None:
 
 def test_an_unwritable_path_is_found_before_it_is_needed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ProfileError, match="cannot write"):
+    with pytest.raises(ProfileError, match="cannot be written"):
         _files.check_writable(tmp_path / "file" / "profile.json")
     _files.check_writable(tmp_path / "new" / "profile.json")
     assert not (tmp_path / "new").exists()
