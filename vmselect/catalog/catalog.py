@@ -234,11 +234,7 @@ class Catalog:
         >>> Catalog.embedded("2026-08-22").offer("g4dn.xlarge").date
         '2026-08-22'
         """
-        instance_type, market = check_name("instance_type", instance_type), check_name("market", market)
-        region, provider, service = (
-            maybe(check_name, name, value)
-            for name, value in (("region", region), ("provider", provider), ("service", service))
-        )
+        instance_type, region = check_name("instance_type", instance_type), maybe(check_name, "region", region)
         rows = self.offers(instance_type=instance_type, market=None, provider=provider, service=service)
         self._check_known("market", market)
         if region is not None:
@@ -284,8 +280,7 @@ class Catalog:
     @property
     def price_dates(self) -> tuple[str, str]:
         """Dates of the oldest and of the newest price."""
-        codes = np.unique(self._frame["date"].cat.codes.to_numpy())
-        dates = sorted(self._frame["date"].cat.categories[codes])
+        dates = sorted(self._frame["date"].unique())
         return dates[0], dates[-1]
 
     def is_stale(self, today: dt.date | None = None) -> bool:

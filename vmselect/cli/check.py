@@ -42,13 +42,8 @@ def check(
         if not isinstance(profile, Profile):
             unreadable.append(str(profile))
             continue
-        about = {
-            "file": str(file),
-            "instance_type": profile.instance_type,
-            "batch_size": profile.batch_size,
-            "model": profile.model,
-            "outcome": profile.outcome,
-        }
+        facts = {name: getattr(profile, name) for name in ("instance_type", "batch_size", "model", "outcome")}
+        about = {"file": str(file), **facts}
         found = [about | vars(finding) for finding in (*profile.findings, *_training_findings(profile))]
         rows += found or [about | {"severity": "fine"}]
     emit(rows, COLUMNS, format=format)

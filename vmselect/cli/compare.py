@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 
     from vmselect.comparison import Comparison, Effects, Scores
 
-COLUMNS = (
-    "metric", "group", "count", "mean", "sd", "median", "quartile_1", "quartile_3", "minimum", "maximum",
-    "ratio", "ratio_low", "ratio_high", "percent", "percent_low", "percent_high", "baseline", "p_value", "unit",
-)  # fmt: skip
-EFFECT_COLUMNS = (
-    "metric", "factor", "level", "count", "mean", "effect", "low", "high", "percent", "percent_low", "percent_high",
-    "p_value", "share",
-)  # fmt: skip
-
 
 def compare(
     paths: Annotated[list[Path], typer.Argument(metavar="RECORD", help="Record files, or folders that contain them.")],
@@ -104,7 +95,7 @@ def compare(
     if factors is not None:
         wanted = _split(factors, option="--factors")
         studies = [comparison.effects(records, factors=wanted, metric=name, scale=scale, **common) for name in names]
-        mains = [one.main.assign(metric=one.metric.name).reindex(columns=EFFECT_COLUMNS) for one in studies]
+        mains = [one.main.assign(metric=one.metric.name)[["metric", *one.main.columns]] for one in studies]
         _print(studies, format, csv=mains, tables=map(notebook.effect_rows, studies))
         _write_page(studies, html)
         return
@@ -123,8 +114,10 @@ def compare(
         if scores.best is None:
             raise typer.Exit(1)
         return
-    more = [{"metric": one.metric.name, "p_value": one.test.p_value, "unit": one.metric.unit} for one in compared]
-    frames = [one.groups.assign(**extra)[list(COLUMNS)] for one, extra in zip(compared, more, strict=True)]
+    frames = [
+        one.groups.assign(metric=one.metric.name, p_value=one.test.p_value, unit=one.metric.unit) for one in compared
+    ]
+    frames = [frame[["metric", *frame.columns.drop("metric")]] for frame in frames]
     tests = [f"Test: {one.test}" for one in compared]
     _print(compared, format, csv=frames, tables=map(group_rows, compared), below=tests)
     _write_page(compared, html)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from vmselect import grouping
@@ -18,18 +19,11 @@ from vmselect.findings import Finding
 from vmselect.records import Profile, Record
 
 READ: Mapping[str, Callable[[Any], Any]] = {
-    "instance_type": lambda r: r.instance_type,
-    "provider": lambda r: r.provider,
-    "region": lambda r: r.region,
-    "kind": lambda r: r.kind,
+    **{name: attrgetter(name) for name in ("instance_type", "provider", "region", "kind")},
     "model": lambda r: getattr(r, "model", None),
     "batch_size": lambda r: getattr(r, "batch_size", None),
-    "backend": lambda r: r.environment.backend,
-    "precision": lambda r: r.environment.precision,
-    "jit": lambda r: r.environment.jit,
+    **{name: attrgetter(f"environment.{name}") for name in ("backend", "precision", "jit", "workers", "replicas")},
     "cores": lambda r: r.environment.usable_cores,
-    "workers": lambda r: r.environment.workers,
-    "replicas": lambda r: r.environment.replicas,
     "gpu": lambda r: r.environment.gpus[0].name if r.environment.gpus else None,
     "cpu": lambda r: r.environment.cpu_model,
     "operating_system": lambda r: r.environment.operating_system,

@@ -33,16 +33,18 @@ def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]
     """The payload of the ranking and the key ``page``. Rows are omitted, because the page computes them."""
     kept = _choose_candidates(ranking, most)
     data = ranking.payload(rows=False, which=kept)
-    subject = _subject(ranking)
+    subject, profiles = _subject(ranking), _profiles(ranking)
+    stepped = [profile for profile in profiles if len(profile.timeline.steps)]
+    sampled = [(one.title, one.usage) for one in profiles if one.usage is not None and one.usage.seconds]
     data["page"] = {
         "title": f"vmselect report: {' · '.join(subject)}",
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "subject": subject,
         "facts": _facts(ranking),
         "omitted_candidates": len(ranking.candidates) - len(kept),
-        "steps": _steps(ranking),
-        "usage": _usage(ranking),
-        "epoch_curves": epoch_curve_points(_profiles(ranking), runs=ranking.study.runs if ranking.study else ()),
+        "steps": [step_points(one, most=MAX_STEPS) for one in stepped[:MAX_PROFILES]],
+        "usage": [usage_points(title, usage) for title, usage in sampled[:MAX_SAMPLED]],
+        "epoch_curves": epoch_curve_points(profiles, runs=ranking.study.runs if ranking.study else ()),
     }
     return data
 
@@ -136,15 +138,3 @@ def _profiles(ranking: Ranking) -> list[Profile]:
 
 def _span(days: Sequence[str]) -> str:
     return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else ""
-
-
-def _usage(ranking: Ranking) -> list[dict[str, Any]]:
-    """Points of the utilization charts, for the first ``MAX_SAMPLED`` profiles that contain samples."""
-    sampled = [(one.title, one.usage) for one in _profiles(ranking) if one.usage is not None and one.usage.seconds]
-    return [usage_points(title, usage) for title, usage in sampled[:MAX_SAMPLED]]
-
-
-def _steps(ranking: Ranking) -> list[dict[str, Any]]:
-    """Points of the step charts, for the first ``MAX_PROFILES`` profiles that contain step times."""
-    measured = [profile for profile in _profiles(ranking) if len(profile.timeline.steps)]
-    return [step_points(profile, most=MAX_STEPS) for profile in measured[:MAX_PROFILES]]

@@ -144,11 +144,8 @@ class Trial:
         """Environment variables that every runner sets for the command."""
         variables = {f"VMSELECT_FACTOR_{name.upper()}": str(level) for name, level in self.factors.items()}
         variables |= {"VMSELECT_FACTORS": json.dumps(dict(self.factors)), "VMSELECT_TRIAL": self.id}
-        if self.instance_type:
-            variables["VMSELECT_INSTANCE_TYPE"] = self.instance_type
-        if self.region:
-            variables["VMSELECT_REGION"] = self.region
-        return variables | {name: value for name, value in self.environment.items() if value is not None}
+        known = {"VMSELECT_INSTANCE_TYPE": self.instance_type, "VMSELECT_REGION": self.region, **self.environment}
+        return variables | {name: value for name, value in known.items() if value is not None}
 
 
 class Plan:
