@@ -92,11 +92,7 @@ def newest_prices() -> pd.DataFrame:
 
 
 def gpu_specs() -> pd.DataFrame:
-    """Peak compute rates of each GPU or accelerator model; ``basis`` states which numbers are derived or assumed.
-
-    >>> float(gpu_specs().loc["T4", "fp32_tflops"])
-    8.1
-    """
+    """Peak compute rates of each GPU or accelerator model; ``basis`` states which numbers are derived or assumed."""
     return pd.read_csv(pricing_folder() / "gpu-specs.csv", index_col="model", keep_default_na=False, na_values=[""])
 
 

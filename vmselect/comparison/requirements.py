@@ -473,29 +473,15 @@ class Requirements:
 
 
 def _read_needs(given: Any) -> tuple[Need, ...]:
-    if isinstance(given, Mapping):
-        items = [
-            Need(name, weight=value) if is_number(value) else _read_need(name, value)
-            for name, value in check_mapping("needs", given).items()
-        ]
-    elif isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
-        items = [one if isinstance(one, Need) else _read_need(None, one) for one in given]
-    else:
-        raise ArgumentError(f"needs must map names of requirements to weights or conditions, not {show(given)}.")
-    if not items:
+    needs = []
+    for name, value in check_mapping("needs", given).items():
+        options = {"weight": value} if is_number(value) else check_mapping(f"the requirement {name}", value)
+        unknown = set(options) - set(KEYS)
+        if unknown:
+            raise ArgumentError(
+                f"Requirement {name} has unknown keys: {', '.join(sorted(unknown))}. Known keys: {', '.join(KEYS)}."
+            )
+        needs.append(Need(name, **options))
+    if not needs:
         raise ArgumentError("needs is empty. Give at least one requirement.")
-    names = [need.name for need in items]
-    if len(set(names)) < len(names):
-        raise ArgumentError(f"A requirement is given more than once: {', '.join(names)}. Give each once.")
-    return tuple(items)
-
-
-def _read_need(name: str | None, value: Any) -> Need:
-    options = check_mapping(f"the requirement {name}" if name else "a requirement", value)
-    name = name or options.pop("name", None)
-    unknown = set(options) - set(KEYS)
-    if unknown:
-        raise ArgumentError(
-            f"Requirement {name} has unknown keys: {', '.join(sorted(unknown))}. Known keys: {', '.join(KEYS)}."
-        )
-    return Need(check_name("the name of a requirement", name), **options)
+    return tuple(needs)

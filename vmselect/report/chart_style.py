@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmselect import _files
-from vmselect._checks import check_path, show
+from vmselect._checks import check_choice, check_path
 from vmselect._optional import require
 from vmselect.errors import ArgumentError, RankingError
 
@@ -89,9 +89,7 @@ def draw(
     **options: Any,
 ) -> Any:
     """Draw ``subject`` with the function ``charts[kind]``. If ``path`` is given, also write the chart to it."""
-    if not isinstance(kind, str) or kind not in charts:
-        raise ArgumentError(f"There is no chart named {show(kind)}. Choose one of: {', '.join(charts)}.")
-    chart = charts[kind](subject, **options)
+    chart = charts[check_choice("kind", kind, list(charts))](subject, **options)
     if path is not None:
         save_chart(chart, path)
     return chart

@@ -197,7 +197,8 @@ class Plan:
         self.include = _read_rules("include", include, self.factors)
         self.blocks = self._read_blocks(blocks)
         self.environment = self._read_environment({} if environment is None else environment)
-        self._check_placeholders()
+        for name in _placeholders(self._arguments):
+            _check_factor(name, self.factors, "The command", ("command",))
         self._check_locations()
 
     @cached_property
@@ -417,14 +418,9 @@ class Plan:
                     where,
                 )
             variables[name] = None if value is None else _as_text(_read_level(f"environment: {name}", value, where))
+            for factor in _placeholders([variables[name] or ""]):
+                _check_factor(factor, self.factors, "environment", where)
         return variables
-
-    def _check_placeholders(self) -> None:
-        for name in _placeholders(self._arguments):
-            _check_factor(name, self.factors, "The command", ("command",))
-        for variable, text in self.environment.items():
-            for name in _placeholders([text or ""]):
-                _check_factor(name, self.factors, "environment", ("environment", variable))
 
     def _check_locations(self) -> None:
         for level in self.factors.get("nodes", ()):

@@ -83,11 +83,6 @@ def speed_up(measured: Figures, candidate: Figures) -> float | None:
 
     Any figure may limit a training, or none (then all machines are equally fast), so the largest ratio is the bound.
     None for GPUs of different vendors, whose software differs.
-
-    >>> t4 = Figures("NVIDIA", 1, 8.1, 65, None, 320, 4)
-    >>> v100 = Figures("NVIDIA", 1, 15.7, 125, None, 900, 8)
-    >>> speed_up(t4, v100), speed_up(v100, t4)
-    (2.8125, 1.0)
     """
     if measured.vendor != candidate.vendor:
         return None

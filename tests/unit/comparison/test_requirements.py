@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import vmselect as vs
-from vmselect.comparison import Need
 from vmselect.errors import ArgumentError, ComparisonError
 
 FILE = """
@@ -69,7 +68,7 @@ def test_grades_are_shares_of_the_best() -> None:
 
 
 def test_conditions_are_met_or_missed() -> None:
-    needs = vs.Requirements([Need("uptime", at_least=99.9), Need("region", one_of=["EU"]), Need("gpu", weight=2)])
+    needs = vs.Requirements({"uptime": {"at_least": 99.9}, "region": {"one_of": ["EU"]}, "gpu": 2})
     scores = needs.score(
         {"A": {"uptime": 99.95, "region": "eu", "gpu": True}, "B": {"uptime": 99.0, "region": "us", "gpu": False}}
     )
