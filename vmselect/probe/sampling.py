@@ -19,6 +19,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -221,25 +222,20 @@ def _round(value: float) -> float:
     return float(f"{value:.4g}")
 
 
+@dataclass(eq=False)
 class Sampler:
     """Samples machine usage in a thread, from :meth:`start` to :meth:`stop`, which returns the usage."""
 
-    def __init__(
-        self,
-        interval: float = 1.0,
-        *,
-        readers: Sequence[Any] | None = None,
-        alarm: Alarm | None = None,
-        alive: Callable[[], bool] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.interval = interval
-        self.alive = alive
-        """Called before each sample. Sampling ends when this function returns False."""
-        self._given = readers
+    interval: float = 1.0
+    _: KW_ONLY
+    readers: Sequence[Any] | None = None
+    alarm: Alarm | None = None
+    alive: Callable[[], bool] | None = None
+    """Called before each sample. Sampling ends when this function returns False."""
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._readers: Sequence[Any] = ()
-        self._alarm = alarm
-        self._clock = clock
         self._tally = Tally()
         self._limits: Limits | None = None
         self._result: Usage | None = None
@@ -263,7 +259,7 @@ class Sampler:
         self._process = os.getpid()
         self._limits = None
         self._result = None
-        if self._given is None:
+        if self.readers is None:
             container = ContainerReader()
             self._limits = Limits(
                 cores=len(usable_cores()),
@@ -272,10 +268,10 @@ class Sampler:
             )
             self._readers = (MachineReader(), container, GpuReader())
         else:
-            self._readers = self._given
-        if self._alarm is not None:
-            self._alarm.reset()
-        self._began = self._read_at = self._clock()
+            self._readers = self.readers
+        if self.alarm is not None:
+            self.alarm.reset()
+        self._began = self._read_at = self.clock()
         self._start_thread()
         _RUNNING.add(self)
 
@@ -283,7 +279,7 @@ class Sampler:
         """Record that ``phase`` begins now. This takes no sample itself, but may wake the sampler's thread."""
         if phase == self._phase:
             return
-        now = self._clock()
+        now = self.clock()
         self._changes.append((now, phase))
         both = (self._phase, phase)
         self._phase = phase
@@ -337,7 +333,7 @@ class Sampler:
             _RUNNING.discard(self)
             self._close()
             return None
-        now = self._clock()
+        now = self.clock()
         since = now - self._read_at
         if since >= self.interval or (since >= MIN_SAMPLE_SECONDS and (self._due or self._ending)):
             self._due = False
@@ -355,8 +351,8 @@ class Sampler:
             values |= reader.read(since)
         self._read_at = now
         self._tally.add(phase, now - self._began, since, values)
-        if self._alarm is not None:
-            self._alarm.check(now - self._began, values, self._limits)
+        if self.alarm is not None:
+            self.alarm.check(now - self._began, values, self._limits)
 
     def _longest_phase(self, now: float) -> Phase:
         """Phase that took most of the time since the last sample; discards the phase changes until ``now``."""

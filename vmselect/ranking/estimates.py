@@ -319,18 +319,15 @@ class Studied:
             known = f"the study covers batch sizes {smallest} to {largest}; add runs at {size} to the study"
             reason = (UNKNOWN_EPOCHS, known)
         for name, wanted in self.demands.items():
-            value, smaller = self.study.metric(size, name), self._smaller_is_better(name)
+            value, smaller = self.study.metric(size, name), any(part in name for part in FALLING)
+            if name.removeprefix("val_") == self.study.monitor.removeprefix("val_"):
+                smaller = self.study.rule.mode == "min"
             if value is None:
                 reason = (UNKNOWN_METRIC, f"its final {name} is not known; add runs at {size} to the study")
             elif not (value <= wanted if smaller else value >= wanted):
                 side = "above" if smaller else "below"
                 reason = (BELOW_MINIMUM, f"its final {name} is {value:.4g}, {side} the demanded {wanted:.4g}")
         return reason
-
-    def _smaller_is_better(self, name: str) -> bool:
-        if name.removeprefix("val_") == self.study.monitor.removeprefix("val_"):
-            return self.study.rule.mode == "min"
-        return any(part in name for part in FALLING)
 
     def _explain_no_pairs(self, measured: Measured, wanted: Sequence[int] | None, excluded: Sequence[Excluded]) -> str:
         first = f" (for example, {excluded[0]})" if excluded else ""

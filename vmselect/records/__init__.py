@@ -1,44 +1,23 @@
 """Records: measurements, their file formats, and warnings about them. Imports no framework and no numpy."""
 
-from vmselect.records.inference import InferenceRecord
-from vmselect.records.record import Environment, Fact, Gpu, Placement, Record
-from vmselect.records.store import load_profiles, load_records
-from vmselect.records.training import (
-    Boundary,
-    Epoch,
-    Fit,
-    InputWait,
-    Pause,
-    Profile,
-    Setup,
-    Step,
-    Steps,
-    Timeline,
-    Validation,
-)
-from vmselect.records.transfer import TransferRecord
-from vmselect.records.usage import Usage
-
-__all__ = [
-    "Boundary",
-    "Environment",
-    "Epoch",
-    "Fact",
-    "Fit",
-    "Gpu",
-    "InferenceRecord",
-    "InputWait",
-    "Pause",
-    "Placement",
-    "Profile",
-    "Record",
-    "Setup",
-    "Step",
-    "Steps",
-    "Timeline",
-    "TransferRecord",
-    "Usage",
-    "Validation",
-    "load_profiles",
-    "load_records",
-]
+from vmselect.records.inference import InferenceRecord as InferenceRecord
+from vmselect.records.record import Environment as Environment
+from vmselect.records.record import Fact as Fact
+from vmselect.records.record import Gpu as Gpu
+from vmselect.records.record import Placement as Placement
+from vmselect.records.record import Record as Record
+from vmselect.records.store import load_profiles as load_profiles
+from vmselect.records.store import load_records as load_records
+from vmselect.records.training import Boundary as Boundary
+from vmselect.records.training import Epoch as Epoch
+from vmselect.records.training import Fit as Fit
+from vmselect.records.training import InputWait as InputWait
+from vmselect.records.training import Pause as Pause
+from vmselect.records.training import Profile as Profile
+from vmselect.records.training import Setup as Setup
+from vmselect.records.training import Step as Step
+from vmselect.records.training import Steps as Steps
+from vmselect.records.training import Timeline as Timeline
+from vmselect.records.training import Validation as Validation
+from vmselect.records.transfer import TransferRecord as TransferRecord
+from vmselect.records.usage import Usage as Usage

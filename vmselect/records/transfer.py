@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -109,8 +109,10 @@ class TransferRecord(Record):
         size = round(check_number("megabytes", megabytes, above=0, most=1e9) * BYTES_PER_MB) or 1
         ways: list[Direction | None] = []
         for name, value in (("upload_seconds", upload_seconds), ("download_seconds", download_seconds)):
-            many = [] if value is None else [check_seconds(name, seconds) for seconds in list_items(value)]
-            ways.append(_given_direction(many, size) if many else None)
+            many = [] if value is None else [check_seconds(name, seconds) for seconds in list_items(value)][:MAX_FILES]
+            columns: dict[str, Any] = {"bytes": (size,) * len(many), "label": ("steady",) * len(many)}
+            start = tuple(accumulate(many[:-1], initial=0.0))
+            ways.append(Direction(seconds=sum(many), start=start, taken=tuple(many), **columns) if many else None)
         files = max((len(way.taken) for way in ways if way is not None), default=0)
         if not files:
             raise ArgumentError("Neither upload_seconds nor download_seconds was given. Pass at least one of them.")
@@ -166,15 +168,3 @@ class TransferRecord(Record):
             message = "The transfer took less than a second, too short for a connection to reach its full speed."
             found.append(Finding("brief-transfer", message, "Transfer more data (megabytes=).", "info"))
         return warnings_first(found)
-
-
-def _given_direction(seconds: list[float], size: int) -> Direction:
-    seconds = seconds[:MAX_FILES]
-    steady: Label = "steady"
-    return Direction(
-        seconds=sum(seconds),
-        start=tuple(accumulate(seconds[:-1], initial=0.0)),
-        taken=tuple(seconds),
-        bytes=(size,) * len(seconds),
-        label=(steady,) * len(seconds),
-    )
