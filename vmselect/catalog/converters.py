@@ -6,7 +6,7 @@ SkyPilot's file has separate rows for Google's hosts and accelerators; ``assembl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,11 +86,6 @@ class Layout(NamedTuple):
     name: str
     columns: frozenset[str]
     convert: Callable[[pd.DataFrame, str], Converted]
-
-
-def recognize(header: Sequence[str]) -> Layout | None:
-    """The file format whose columns ``header`` contains, or None if there is none."""
-    return next((layout for layout in _LAYOUTS if layout.columns <= set(header)), None)
 
 
 def provider_of(path: Path) -> str:
@@ -195,7 +190,7 @@ def _floats(raw: pd.DataFrame, column: str) -> Any:
     return pd.to_numeric(raw[column].astype(object), errors="coerce").astype(np.float64).to_numpy()
 
 
-_LAYOUTS = (
+LAYOUTS = (
     Layout(
         "skypilot", frozenset({"InstanceType", "AcceleratorName", "Price", "SpotPrice", "Region"}), _convert_skypilot
     ),

@@ -189,8 +189,7 @@ def _remarks(ranking: Ranking, top: int) -> list[str]:
     """The lines to print below the table: crossovers, excluded candidates, findings."""
     lines: list[str] = []
     for name in ("cost", "time") if len(ranking.settings.epochs) > 1 and ranking else ():
-        changes = ranking.crossovers(name)
-        lines += [f"By {name}: {change}." for change in changes[:5]]
+        lines += [f"By {name}: {change}." for change in ranking.crossovers(name)[:5]]
     lines += [f"Excluded: {excluded}." for excluded in ranking.deciding_excluded[:top]]
     if len(ranking.deciding_excluded) > top:
         lines.append(f"Excluded: {len(ranking.deciding_excluded) - top:,} more. List all with --format json.")

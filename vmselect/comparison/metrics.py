@@ -67,10 +67,6 @@ class Metric:
         value = reader(record, terms) if reader else None
         return None if value is None else float(value)
 
-    def read_series(self, record: Record) -> list[float]:
-        """The readings of the metric inside one run, in chronological order."""
-        return [float(value) for value in self.series(record)] if self.series else []
-
 
 # -- readers of trainings ----------------------------------------------------------------------------------------------
 

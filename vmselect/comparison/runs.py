@@ -223,7 +223,8 @@ def _from_records(
             continue
         title = str(getattr(record, "title", record.file_stem))
         date = record.created.date().isoformat()
-        runs.append(Run(levels[record.id], value, tuple(known.read_series(record)), title, date))
+        series = tuple(map(float, known.series(record))) if known.series else ()
+        runs.append(Run(levels[record.id], value, series, title, date))
     findings += _find_missing(missing, known)
     return Runs(names, known, tuple(runs), tuple(findings), tuple(unique))
 
