@@ -70,7 +70,7 @@ def fit_runtime(
         ]
         model, *alone = (replace(model, method=method).with_boot(boot_seconds) for model in models)
         model = replace(model, findings=(*model.findings, *warnings))
-        return replace(model, repetitions=tuple(alone)) if model.has_interval else model
+        return replace(model, repetitions=tuple(alone)) if any(model.low + model.high) else model
 
     size = wanted.batch_size
     if size is None or all(one.batch_size in (None, size) for one in measured):

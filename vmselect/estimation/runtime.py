@@ -159,11 +159,6 @@ class RuntimeModel:
         """Seconds of each epoch, without validation."""
         return sum(per_epoch for _, per_epoch in self.terms.values())
 
-    @property
-    def has_interval(self) -> bool:
-        """Whether the method of this model computes an interval."""
-        return any(self.low) or any(self.high)
-
     @cached_property
     def form(self) -> ClosedForm:
         """This model as a :class:`ClosedForm`."""

@@ -203,7 +203,9 @@ class ConvergenceProbe(PlainCallback):
         elif len(watch.curve) < MAX_EPOCHS:
             watch.curve[epoch + 1] = float(value)
         if watch.stabilised_after is None:
-            watch.metrics.update(_as_numbers(logs))
+            for name, logged in logs.items():
+                with suppress(TypeError, ValueError):  # values that are not single numbers
+                    watch.metrics[name] = float(logged)
             if value is not None:
                 self._apply_rule(epoch, logs)
         if watch.stabilised_after == epoch + 1 or watch.fit_seconds >= watch.next_save:
@@ -325,12 +327,3 @@ class _Unstoppable:
 def _runs_in(path: Path) -> tuple[ConvergenceRun, ...]:
     """Runs that the file ``path`` already contains; none if it does not exist."""
     return ConvergenceStudy.load(path).runs if path.is_file() else ()
-
-
-def _as_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Logged values that are single numbers, by name."""
-    found = {}
-    for name, value in logs.items():
-        with suppress(TypeError, ValueError):
-            found[name] = float(value)
-    return found

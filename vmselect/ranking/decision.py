@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +65,9 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
             pareto[rows, column] = pareto_front(values["time"][rows, column], values["cost"][rows, column])
             equal = ordered[tied[ordered, column] & pareto[ordered, column]]
             others = [values[name][equal, column] for name, weight in settings.objective.items() if not weight]
-            choice = equal[_prefer(others)] if len(equal) and others else ordered[0]
+            choice = ordered[0]
+            if len(equal) and others:  # the first that no other beats by much in a measure without weight
+                choice = equal[np.argmax(np.all([one <= MUCH_WORSE * one.min() for one in others], axis=0))]
             ordered = np.concatenate([[choice], ordered[ordered != choice]])
             rank[ordered, column] = np.arange(1, len(ordered) + 1)
         order.append(ordered)
@@ -156,9 +158,3 @@ def _find_ties(
         return np.asarray(np.log(at / value[winner, column]) <= apart)
 
     return near
-
-
-def _prefer(others: Sequence[Floats]) -> int:
-    """Position of the first candidate that no other beats by much in measures without weight; 0 if there is none."""
-    fine = np.all([values <= MUCH_WORSE * values.min() for values in others], axis=0)
-    return int(np.argmax(fine))

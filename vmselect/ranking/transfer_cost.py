@@ -51,7 +51,8 @@ class Transfer:
         charged: list[MachineEstimate] = []
         excluded: list[Excluded] = []
         for one in machine_estimates:
-            mine = [record for record in self.records if _fits(record, one)]
+            same = [record for record in self.records if record.instance_type == one.instance_type]
+            mine = [record for record in same if not one.provider or record.provider in (None, one.provider)]
             found = {
                 "data_in": self._seconds(self.data_gb, mine, "download"),
                 "model_out": self._seconds(self.model_gb, mine, "upload"),
@@ -96,8 +97,3 @@ class Transfer:
             and (record.setup.store is None or record.setup.store != one.provider)
         ]
         return max(prices, default=0.0)
-
-
-def _fits(record: TransferRecord, one: MachineEstimate) -> bool:
-    same = record.instance_type == one.instance_type
-    return same and (record.provider is None or one.provider is None or record.provider == one.provider)
