@@ -1,5 +1,21 @@
 """Every error that vmselect raises on purpose.
 
+::
+
+    VmselectError
+     ├─ ArgumentError          an argument has an invalid value                   (also a ValueError)
+     │   └─ PlanError          the plan of a sweep is invalid; ``where`` locates the fault
+     ├─ ProfileError           a record file cannot be read or written, or is of the wrong kind
+     ├─ ProbeError             a training could not be measured
+     │   └─ TransferError      files could not be transferred, verified or removed
+     ├─ EstimateError          the time cannot be estimated from the profile
+     ├─ CatalogError           a price is missing, or a price file is invalid
+     │   └─ RefreshError       prices could not be fetched from a provider
+     ├─ RankingError           the candidates cannot be compared
+     ├─ ComparisonError        records cannot be compared, or do not contain the metric
+     ├─ SweepError             a sweep cannot be started, continued or cleaned up
+     └─ MissingPackageError    an optional package is needed for this feature     (also an ImportError)
+
 Catch :class:`VmselectError` to catch all of these. Messages state what happened and what to do.
 """
 
