@@ -111,19 +111,19 @@ def diagnose(profile: Profile, *, cpu_threshold: float | None = None) -> tuple[D
         )
     threshold = maybe(check_share, "cpu_threshold", cpu_threshold)
     found = chain(
-        find_gpu_throttling(profile),
-        find_swapping(profile),
-        find_full_memory(profile),
-        find_noisy_neighbors(profile),
-        find_growth(profile),
-        find_cpu_limit(profile),
-        find_input_bound(profile),
-        find_cpu_saturation(profile, threshold),
-        find_underfed_gpu(profile),
-        find_gpu_memory(profile),
-        find_busy_disk(profile),
-        find_pauses(profile),
-        find_compute_bound(profile),
+        _find_gpu_throttling(profile),
+        _find_swapping(profile),
+        _find_full_memory(profile),
+        _find_noisy_neighbors(profile),
+        _find_growth(profile),
+        _find_cpu_limit(profile),
+        _find_input_bound(profile),
+        _find_cpu_saturation(profile, threshold),
+        _find_underfed_gpu(profile),
+        _find_gpu_memory(profile),
+        _find_busy_disk(profile),
+        _find_pauses(profile),
+        _find_compute_bound(profile),
     )
     return tuple(sorted(found, key=lambda cause: cause.severity != "warning"))
 
@@ -133,16 +133,12 @@ def find_causes(profile: Profile) -> tuple[Diagnosis, ...]:
     return tuple(cause for cause in diagnose(profile) if cause.code != "compute-bound")
 
 
-# -- input and compute -------------------------------------------------------------------------------------------------
-
-
-def find_input_bound(profile: Profile) -> Causes:
-    """Finding for steps that wait for data. A faster device cannot shorten the wait, which bounds its speedup."""
-    share = input_share(profile)
+def _find_input_bound(profile: Profile) -> Causes:
+    share = _input_share(profile)
     if share is None or share < INPUT_BOUND:
         return
     gain, input_gain = 1 / share, 1 / max(1e-3, 1 - share)
-    cpu = cpu_use(profile)
+    cpu = _cpu_use(profile)
     # A CPU that computes the steps may also prepare the data: then a faster CPU shortens the wait as well.
     bound = ""
     if profile.environment.framework_gpus or _processors_idle(profile):
@@ -160,9 +156,11 @@ def find_input_bound(profile: Profile) -> Causes:
     )
 
 
-def find_compute_bound(profile: Profile) -> Causes:
-    """Finding for steps that do not wait for data and keep the GPU or CPU busy: the desired state."""
-    share, busy = input_share(profile), _device_share(profile)
+def _find_compute_bound(profile: Profile) -> Causes:
+    share, busy = _input_share(profile), _gpu_share(profile)
+    cores, used = _count_cores(profile), _steady_mean(profile, "process_cores")
+    if not profile.environment.framework_gpus and cores and used is not None:
+        busy = min(1.0, used / cores)
     if share is None or share >= NEGLIGIBLE_WAIT or busy is None or busy < DEVICE_BUSY:
         return
     device, gain = _device(profile), 1 / (1 - share)
@@ -177,7 +175,7 @@ def find_compute_bound(profile: Profile) -> Causes:
 
 
 def _input_remedy(profile: Profile) -> str:
-    cpu, used, cores = cpu_use(profile), steady_mean(profile, "process_cores"), count_cores(profile)
+    cpu, used, cores = _cpu_use(profile), _steady_mean(profile, "process_cores"), _count_cores(profile)
     if cpu is None or used is None or cores is None:
         return "Prefetch batches, read files in parallel, or store the data closer (local disk, same region)."
     if cpu.share >= CPU_IDLE:
@@ -193,7 +191,7 @@ def _input_remedy(profile: Profile) -> str:
 
 def _processors_idle(profile: Profile) -> bool:
     """Whether the CPU is idle, although not because a single core prepares all the data."""
-    cpu, used = cpu_use(profile), steady_mean(profile, "process_cores")
+    cpu, used = _cpu_use(profile), _steady_mean(profile, "process_cores")
     return cpu is not None and used is not None and cpu.share < CPU_IDLE and used < ONE_CORE
 
 
@@ -201,23 +199,12 @@ def _device(profile: Profile) -> str:
     return "GPU" if profile.environment.framework_gpus else "CPU"
 
 
-def _device_share(profile: Profile) -> float | None:
-    if profile.environment.framework_gpus:
-        return _gpu_share(profile)
-    cores, used = count_cores(profile), steady_mean(profile, "process_cores")
-    return None if not cores or used is None else min(1.0, used / cores)
-
-
 def _format_gain(factor: float) -> str:
     return f"{factor:.1f}x" if factor < 9.95 else f"{factor:.0f}x"
 
 
-# -- GPUs --------------------------------------------------------------------------------------------------------------
-
-
-def find_underfed_gpu(profile: Profile) -> Causes:
-    """Finding for GPUs with low utilization although steps do not wait for data."""
-    busy, share = _gpu_share(profile), input_share(profile)
+def _find_underfed_gpu(profile: Profile) -> Causes:
+    busy, share = _gpu_share(profile), _input_share(profile)
     if busy is None or busy >= GPU_IDLE or share is None or share >= NEGLIGIBLE_WAIT:
         return
     count = len(_used_gpus(profile))
@@ -232,8 +219,7 @@ def find_underfed_gpu(profile: Profile) -> Causes:
     )
 
 
-def find_gpu_memory(profile: Profile) -> Causes:
-    """Finding for GPU memory that is nearly full, or so empty that a much larger batch fits."""
+def _find_gpu_memory(profile: Profile) -> Causes:
     whole = min((gpu.memory_bytes for gpu in profile.environment.gpus if gpu.memory_bytes), default=None)
     peak = profile.environment.peak_gpu_memory_bytes
     if not profile.environment.framework_gpus or not whole or not peak:
@@ -252,20 +238,19 @@ def find_gpu_memory(profile: Profile) -> Causes:
         yield Diagnosis("gpu-memory-empty", f"{used}{fits}.", remedy, "info", evidence)
 
 
-def find_gpu_throttling(profile: Profile) -> Causes:
-    """Finding for GPUs whose clocks were reduced because of heat, power, or a cause that the GPU does not report."""
+def _find_gpu_throttling(profile: Profile) -> Causes:
     cooling, power = "Improve the cooling, or use another machine", "Raise the GPU's power limit if permitted"
     for cause, why, remedy in (
         ("heat", "because of heat", f"{cooling}: step times vary with the temperature."),
         ("power", "by its power limit", f"{power}: otherwise the measured step times are typical of this machine."),
         ("hardware", "by its hardware, because of heat or power,", f"{cooling} with a better power supply."),
     ):
-        shares = {gpu: steady_mean(profile, f"gpu{gpu}_throttled_by_{cause}_share") for gpu in _used_gpus(profile)}
+        shares = {gpu: _steady_mean(profile, f"gpu{gpu}_throttled_by_{cause}_share") for gpu in _used_gpus(profile)}
         slowed = {gpu: share for gpu, share in shares.items() if share is not None and share >= GPU_THROTTLED}
         if not slowed:
             continue
         worst = max(slowed, key=lambda gpu: slowed[gpu])
-        celsius = steady_mean(profile, f"gpu{worst}_temperature_celsius")
+        celsius = _steady_mean(profile, f"gpu{worst}_temperature_celsius")
         at = f" at a mean of {celsius:.0f} degrees Celsius" if cause != "power" and celsius is not None else ""
         several = f"; {len(slowed)} GPUs were slowed down in all" if len(slowed) > 1 else ""
         yield Diagnosis(
@@ -283,13 +268,12 @@ def _used_gpus(profile: Profile) -> list[int]:
     if not count or profile.usage is None:
         return []
     found = filter(None, (re.fullmatch(r"gpu(\d+)_busy_share", name) for name in profile.usage.quantities()))
-    busy = {int(name[1]): share for name in found if (share := steady_mean(profile, name[0])) is not None}
+    busy = {int(name[1]): share for name in found if (share := _steady_mean(profile, name[0])) is not None}
     return sorted(sorted(busy, key=lambda gpu: -busy[gpu])[:count])
 
 
 def _gpu_share(profile: Profile) -> float | None:
-    """Mean utilization of the GPUs in use, or None if unknown."""
-    shares = [steady_mean(profile, f"gpu{gpu}_busy_share") or 0.0 for gpu in _used_gpus(profile)]
+    shares = [_steady_mean(profile, f"gpu{gpu}_busy_share") or 0.0 for gpu in _used_gpus(profile)]
     return sum(shares) / len(shares) if shares else None
 
 
@@ -309,28 +293,20 @@ def _largest_batch(profile: Profile, peak: int, whole: int) -> int | None:
     return int(batch) - int(batch) % int(10.0**digits)
 
 
-# -- CPU ---------------------------------------------------------------------------------------------------------------
-
-
-def find_cpu_saturation(profile: Profile, threshold: float | None = None) -> Causes:
-    """Finding for CPU utilization above ``threshold``.
-
-    By default checked only if the training runs on a GPU or its steps wait for data.
-    """
-    cpu = cpu_use(profile)
+def _find_cpu_saturation(profile: Profile, threshold: float | None) -> Causes:
+    cpu = _cpu_use(profile)
     if cpu is None or cpu.share <= (CPU_SATURATED if threshold is None else threshold):
         return
-    waits = (input_share(profile) or 0.0) >= INPUT_BOUND
+    waits = (_input_share(profile) or 0.0) >= INPUT_BOUND
     if threshold is None and not profile.environment.framework_gpus and not waits:
         return
     remedy = f"{cpu.more.capitalize()}, store preprocessed data, or end other programs."
     yield Diagnosis("cpu-saturated", f"{cpu.text} during steady steps.", remedy, "info", cpu.evidence)
 
 
-def find_cpu_limit(profile: Profile) -> Causes:
-    """Finding for a training that uses all CPU cores it is allowed to use, although the machine has more."""
-    cores, used = count_cores(profile), steady_mean(profile, "process_cores")
-    throttled = steady_mean(profile, "container_throttled_share")
+def _find_cpu_limit(profile: Profile) -> Causes:
+    cores, used = _count_cores(profile), _steady_mean(profile, "process_cores")
+    throttled = _steady_mean(profile, "container_throttled_share")
     limit = profile.usage.limits.container_cores if profile.usage else None
     all_cores = profile.environment.cpu_cores
     if throttled is not None and limit is not None and throttled >= CPU_THROTTLED:
@@ -351,9 +327,8 @@ def find_cpu_limit(profile: Profile) -> Causes:
         )
 
 
-def find_noisy_neighbors(profile: Profile) -> Causes:
-    """Finding for CPU time taken by other programs, or by other virtual machines on the same host."""
-    steal = steady_mean(profile, "steal_share")
+def _find_noisy_neighbors(profile: Profile) -> Causes:
+    steal = _steady_mean(profile, "steal_share")
     if steal is not None and steal >= STEAL:
         yield Diagnosis(
             "noisy-neighbour",
@@ -362,13 +337,13 @@ def find_noisy_neighbors(profile: Profile) -> Causes:
             "warning",
             {"steal_share": steal},
         )
-    cores, others = usable_cores(profile), steady_mean(profile, "other_cores")
-    busy = steady_mean(profile, "usable_cpu_share")
+    cores, others = _usable_cores(profile), _steady_mean(profile, "other_cores")
+    busy = _steady_mean(profile, "usable_cpu_share")
     # Other workers of the same training are not neighbors.
     if not cores or others is None or busy is None or profile.environment.workers > 1:
         return
     if busy >= CPU_CONTENDED and others >= OTHER_PROGRAMS * cores:
-        pressure = steady_mean(profile, "cpu_pressure_share")
+        pressure = _steady_mean(profile, "cpu_pressure_share")
         yield Diagnosis(
             "noisy-neighbour",
             f"Other programs took {others / cores:.0%} of the {cores} CPU core{'s' * (cores != 1)} that the "
@@ -380,26 +355,20 @@ def find_noisy_neighbors(profile: Profile) -> Causes:
         )
 
 
-# -- memory and disks --------------------------------------------------------------------------------------------------
-
 _LESS_MEMORY = "Use less memory (smaller batch, less prefetching, fewer programs), or a machine with more memory."
 
 
-def find_swapping(profile: Profile) -> Causes:
-    """Finding for memory that is swapped to disk while steps run."""
-    rate = steady_mean(profile, "swap_bytes_per_second")
+def _find_swapping(profile: Profile) -> Causes:
+    rate = _steady_mean(profile, "swap_bytes_per_second")
     if rate is not None and rate >= SWAP_BYTES_PER_SECOND:
-        message = (
-            f"The machine swapped {format_bytes(int(rate))} per second between memory and disk during steady steps."
-        )
+        message = f"The machine swapped {format_bytes(int(rate))} per second to or from disk during steady steps."
         yield Diagnosis("swapping", message, _LESS_MEMORY, "warning", {"swap_bytes_per_second": rate})
 
 
-def find_full_memory(profile: Profile) -> Causes:
-    """Finding for a machine or container whose memory is nearly full."""
-    free = steady_mean(profile, "memory_available_share")
-    used = steady_mean(profile, "container_memory_share")
-    pressure = steady_mean(profile, "memory_pressure_share") or 0.0
+def _find_full_memory(profile: Profile) -> Causes:
+    free = _steady_mean(profile, "memory_available_share")
+    used = _steady_mean(profile, "container_memory_share")
+    pressure = _steady_mean(profile, "memory_pressure_share") or 0.0
     evidence = {"memory_pressure_share": pressure}
     if free is not None and free < MIN_FREE_MEMORY:
         message = f"Only {free:.0%} of the machine's memory was free during steady steps."
@@ -414,22 +383,18 @@ def find_full_memory(profile: Profile) -> Causes:
     yield Diagnosis("memory-full", message, _LESS_MEMORY, "warning", evidence)
 
 
-def find_busy_disk(profile: Profile) -> Causes:
-    """Finding for a disk on which programs waited much of the time."""
-    pressure = steady_mean(profile, "io_pressure_share")
+def _find_busy_disk(profile: Profile) -> Causes:
+    pressure = _steady_mean(profile, "io_pressure_share")
     if pressure is None or pressure < IO_PRESSURE:
         return
     own, rate = (
-        sum(steady_mean(profile, f"{whose}_{way}_bytes_per_second") or 0.0 for way in ("read", "write"))
+        sum(_steady_mean(profile, f"{whose}_{way}_bytes_per_second") or 0.0 for way in ("read", "write"))
         for whose in ("process", "disk")
     )
+    part, remedy = "little", "End other programs that use the disk, then probe again."
     if rate > 0 and own >= rate / 2:
-        part, remedy = (
-            "most",
-            "Read and write less in steps (cache data, save checkpoints rarely), or use a faster disk.",
-        )
-    else:
-        part, remedy = "little", "End other programs that use the disk, then probe again."
+        part = "most"
+        remedy = "Read and write less in steps (cache data, save checkpoints rarely), or use a faster disk."
     yield Diagnosis(
         "disk-busy",
         f"Programs waited for the disk {pressure:.0%} of the time during steady steps. The disk moved "
@@ -440,11 +405,7 @@ def find_busy_disk(profile: Profile) -> Causes:
     )
 
 
-# -- from epoch to epoch -----------------------------------------------------------------------------------------------
-
-
-def find_pauses(profile: Profile) -> Causes:
-    """Finding for long pauses between the last step of an epoch and the first step of the next."""
+def _find_pauses(profile: Profile) -> Causes:
     boundaries = profile.timeline.boundaries
     between = [boundary.seconds for boundary in boundaries if not boundary.final]
     epoch = _epoch_seconds(profile)
@@ -467,8 +428,7 @@ def find_pauses(profile: Profile) -> Causes:
     )
 
 
-def find_growth(profile: Profile) -> Causes:
-    """Finding for epoch times that keep increasing."""
+def _find_growth(profile: Profile) -> Causes:
     seconds = [epoch.seconds for epoch in profile.timeline.epochs if epoch.complete][1:]
     if len(seconds) < MIN_EPOCHS - 1:
         return
@@ -502,39 +462,35 @@ def _epoch_seconds(profile: Profile) -> float | None:
     return training + (statistics.median(validations) if validations else 0.0)
 
 
-# -- quantities that several checks use --------------------------------------------------------------------------------
-
-
-def input_share(profile: Profile) -> float | None:
-    """Share of the step time spent waiting for data, or None if unknown."""
+def _input_share(profile: Profile) -> float | None:
     wait = profile.timeline.input_wait
     return None if wait is None or not wait.wall_seconds else wait.share
 
 
-def steady_mean(profile: Profile, quantity: str) -> float | None:
+def _steady_mean(profile: Profile, quantity: str) -> float | None:
     """Mean of a usage quantity over the steady steps, or None if it was sampled too briefly."""
     summary = None if profile.usage is None else profile.usage.summary(quantity)
     return None if summary is None or summary.seconds < MIN_SAMPLED_SECONDS else summary.mean
 
 
-def usable_cores(profile: Profile) -> int | None:
+def _usable_cores(profile: Profile) -> int | None:
     """Number of CPU cores that the process may run on, or None if unknown."""
-    limits = None if profile.usage is None else profile.usage.limits
-    return (limits.cores if limits else None) or profile.environment.usable_cores or profile.environment.cpu_cores
+    limit = profile.usage.limits.cores if profile.usage else None
+    return limit or profile.environment.usable_cores or profile.environment.cpu_cores
 
 
-def container_cores(profile: Profile) -> float | None:
+def _container_cores(profile: Profile) -> float | None:
     """CPU quota of the container in cores, or None if it does not restrict the usable cores."""
-    limit, cores = None if profile.usage is None else profile.usage.limits.container_cores, usable_cores(profile)
+    limit, cores = None if profile.usage is None else profile.usage.limits.container_cores, _usable_cores(profile)
     return limit if limit is not None and (cores is None or limit < cores) else None
 
 
-def count_cores(profile: Profile) -> float | None:
+def _count_cores(profile: Profile) -> float | None:
     """Number of CPU cores that the process can keep busy at once: the container's quota or the usable cores."""
-    return container_cores(profile) or usable_cores(profile)
+    return _container_cores(profile) or _usable_cores(profile)
 
 
-class CpuUse(NamedTuple):
+class _CpuUse(NamedTuple):
     """CPU utilization during steady steps: ``share``, ``text``, evidence, and how to get ``more`` cores."""
 
     share: float
@@ -543,18 +499,18 @@ class CpuUse(NamedTuple):
     more: str
 
 
-def cpu_use(profile: Profile) -> CpuUse | None:
+def _cpu_use(profile: Profile) -> _CpuUse | None:
     """CPU utilization of the cores that the process may use, or None if it was not sampled.
 
     If the container has a lower CPU quota, the utilization of the quota: it can be used up while most cores idle.
     """
-    limit, used = container_cores(profile), steady_mean(profile, "process_cores")
+    limit, used = _container_cores(profile), _steady_mean(profile, "process_cores")
     if limit is not None and used is not None:
         share = min(1.0, used / limit)
         text = f"The container's {limit:g} CPU core{' is' if limit == 1 else 's are'} {share:.0%} busy"
-        return CpuUse(share, text, {"process_cores": used, "container_cores": limit}, "give the container more cores")
-    seen = steady_mean(profile, "usable_cpu_share")
+        return _CpuUse(share, text, {"process_cores": used, "container_cores": limit}, "give the container more cores")
+    seen = _steady_mean(profile, "usable_cpu_share")
     if limit is not None or seen is None:
         return None
     text = f"The CPU is {seen:.0%} busy"
-    return CpuUse(seen, text, {"usable_cpu_share": seen}, "use a machine with more CPU cores")
+    return _CpuUse(seen, text, {"usable_cpu_share": seen}, "use a machine with more CPU cores")
