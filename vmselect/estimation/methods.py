@@ -55,6 +55,7 @@ def fit_runtime(
     title = measured[0].title
     method = check_choice(f"{title}: method", method, tuple(METHODS))
     boot_seconds = check_seconds(f"{title}: boot_seconds", boot_seconds)
+    boot = {"boot": (boot_seconds, 0.0)} if boot_seconds else {}
     confidence = check_share(f"{title}: confidence", confidence, least=0.5, most=0.999)
     try:
         wanted = Workload.merge(workload, fields)
@@ -68,7 +69,7 @@ def fit_runtime(
             METHODS[method](repeated, Workload.of(repeated[0], **given.given), confidence=confidence)
             for repeated in ([some, *([one] for one in some)] if len(some) > 1 else [some])
         ]
-        model, *alone = (replace(model, method=method).with_boot(boot_seconds) for model in models)
+        model, *alone = (replace(model, method=method, terms={**boot, **model.terms}) for model in models)
         model = replace(model, findings=(*model.findings, *warnings))
         return replace(model, repetitions=tuple(alone)) if any(model.low + model.high) else model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from typing import Any
@@ -220,10 +220,6 @@ class RuntimeModel:
             "high": list(self.high),
             "terms": {name: list(pair) for name, pair in self.terms.items()},
         }
-
-    def with_boot(self, boot_seconds: float) -> RuntimeModel:
-        """A copy of this model with the boot time of the machine added."""
-        return replace(self, terms={"boot": (boot_seconds, 0.0), **self.terms}) if boot_seconds else self
 
     def _why_wider(self, epochs: int, width: float) -> tuple[Finding, ...]:
         alone = [one.interval(epochs) for one in self.repetitions]

@@ -34,7 +34,8 @@ def verdict(ranking: Ranking) -> str:
     rivals = [i for i in order[1:] if result.tied[i, column] and i != leader]
     tie = ""
     if rivals:
-        names = [f"{ranking.candidates.title(i)} ({_values(ranking, i)})" for i in rivals[:SHOWN]]
+        shown = [(ranking.candidates.title(i), ranking.measures_of(i, column)) for i in rivals[:SHOWN]]
+        names = [f"{n} ({format_usd(m['cost'].value)} in {format_seconds(m['time'].value)})" for n, m in shown]
         more = f" and {len(rivals) - SHOWN:,} more" if len(rivals) > SHOWN else ""
         tie = f" Within the intervals it is a tie with {'; '.join(names)}{more}."
     return f"Rent {ranking.best}: {claim}{tie}"
@@ -54,11 +55,6 @@ def _given_up(ranking: Ranking, best: int, leader: int, aim: str) -> str:
             worse.append(f"its {name} is {times if mine else 'more than'} that of the choice ({measure.format(its)})")
     title = ranking.candidates.title(leader)
     return f"By the estimates alone {title} has the {aim}, {', '.join(better)}, but {', '.join(worse)}."
-
-
-def _values(ranking: Ranking, candidate: int) -> str:
-    found = ranking.measures_of(candidate, ranking.deciding_column)
-    return f"{format_usd(found['cost'].value)} in {format_seconds(found['time'].value)}"
 
 
 def as_text(ranking: Ranking, *, shown: int = 10) -> str:
