@@ -7,7 +7,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect._files import write_text
 from vmselect.errors import ProfileError, SweepError, VmselectError
-from vmselect.records import Record, load_records
+from vmselect.records import Record
 from vmselect.records.record import Fact
 from vmselect.records.store import load_record, recover
 from vmselect.sweeps.journal import Attempt, Event, Journal, State, trials_of
@@ -85,9 +85,7 @@ def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path
     recover(attempt_folder / "records")  # drafts of a killed trial
     files: list[Path] = []
     faults: list[str] = []
-    for source in sorted((attempt_folder / "records").glob("*.json")):
-        if source.name.startswith("."):
-            continue
+    for source in sorted((attempt_folder / "records").glob("[!.]*.json")):
         try:
             record = load_record(source)
         except ProfileError as broken:
@@ -96,12 +94,6 @@ def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path
         target = folder / f"{trial.id}-{source.name}"
         files.append(write_text(target, _complete(record, trial).to_json(), error=SweepError))
     return files, faults
-
-
-def load_all(folder: Path, files: Iterable[str]) -> list[Record]:
-    """Load the records ``files`` of a sweep from ``folder``, ordered by trial."""
-    paths = [folder / name for name in sorted(files)]
-    return load_records(paths) if paths else []
 
 
 def _complete(record: Record, trial: Trial) -> Record:
@@ -198,31 +190,28 @@ class Engine:
         """Run every trial without a record, ``parallel`` at a time; on Ctrl-C, end running trials and keep records."""
         queue = self.unfinished
         with ThreadPoolExecutor(max_workers=parallel) as pool:
-            running: dict[Future[None], Trial] = {}
+            running: set[Future[None]] = set()
             try:
                 for attempt in self._adopted:
                     trial = next(t for t in self.trials if t.id == attempt.trial)
-                    running[pool.submit(self._launch, trial, attempt, adopted=True)] = trial
+                    running.add(pool.submit(self._launch, trial, attempt, adopted=True))
                 while queue or running or self._repeat(queue):
                     if self.listener_error is not None:
                         raise self.listener_error
                     self._fill(pool, queue, running, parallel)
                     try:
-                        done, _ = wait(running, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
+                        done, running = wait(running, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
                     except KeyboardInterrupt:
                         if self.stopping.is_set() or self.ask_stop():
                             raise
                         continue
                     for future in done:
-                        del running[future]
                         future.result()
             except BaseException:
                 self.stopping.set()  # the pool waits until every trial has been ended
                 raise
 
-    def _fill(
-        self, pool: ThreadPoolExecutor, queue: list[Trial], running: dict[Future[None], Trial], parallel: int
-    ) -> None:
+    def _fill(self, pool: ThreadPoolExecutor, queue: list[Trial], running: set[Future[None]], parallel: int) -> None:
         while len(running) < parallel:
             with self._lock:
                 self._skip_hopeless(queue)
@@ -241,7 +230,7 @@ class Engine:
                     self.write("skip", trial=trial.id, why="its worst-case cost exceeds the rest of the budget")
                     continue
                 attempt = self._announce(trial)
-            running[pool.submit(self._launch, trial, attempt)] = trial
+            running.add(pool.submit(self._launch, trial, attempt))
 
     def _retry_end(self) -> None:
         """Try again, once per attempt, to end attempts that may still occupy the machine of another trial."""

@@ -6,7 +6,7 @@ import datetime as dt
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -189,7 +189,7 @@ class State:
         """Status of a trial, one of :data:`STATUSES`."""
         if self.records.get(trial):
             return "done"
-        last = self._last_attempt(trial)
+        last = next(reversed(self.attempts.get(trial, [])), None)
         if last is not None and last.open:
             return "running" if last.started else "starting"
         if trial in self.skipped:
@@ -200,15 +200,11 @@ class State:
         """Why a trial has no record, as text."""
         if trial in self.skipped:
             return self.skipped[trial].why
-        last = self._last_attempt(trial)
+        last = next(reversed(self.attempts.get(trial, [])), None)
         if last is None:
             return "not started"
         how = ENDINGS.get(last.why) or (f"exit code {last.exit}" if last.exit is not None else "ended")
         return f"{how}, without a complete record{f': {last.error}' if last.error else ''}"
-
-    def decide_anew(self, stop_when_sure: bool) -> None:
-        """Queue skipped trials again; with ``stop_when_sure``, not those that cannot change the result."""
-        self.skipped = self.sure if stop_when_sure else {}
 
     def apply(self, event: Event) -> None:
         """Update the state by one event; unknown events, of later versions, are ignored."""
@@ -231,7 +227,7 @@ class State:
             self.records.setdefault(event["trial"], []).append(event["file"])
         elif kind == "session":
             self.stop_when_sure, self.epochs = event.get("stop_when_sure", False), event.get("epochs")
-            self.decide_anew(self.stop_when_sure)
+            self.skipped = self.sure if self.stop_when_sure else {}  # the others are decided anew
             self.budget_usd = event.get("budget_usd", self.budget_usd)
         for found in self.attempts.get(event.get("trial", ""), ()):
             if found.number != event.get("attempt"):
@@ -247,17 +243,6 @@ class State:
                 found.fetched = True
             elif kind in ("unfetched", "unproved", "empty"):
                 found.error = event.get("why", "") or found.error
-
-    def _last_attempt(self, trial: str) -> Attempt | None:
-        return self.attempts[trial][-1] if self.attempts.get(trial) else None
-
-
-def fold(folder: Path, events: Iterable[Event]) -> State:
-    """Compute the state of the sweep in ``folder`` from ``events``."""
-    state = State(folder)
-    for event in events:
-        state.apply(event)
-    return state
 
 
 def trials_of(plan: Plan, state: State) -> tuple[Trial, ...]:

@@ -56,9 +56,6 @@ RUNNERS = ("local", "ssh", "slurm", "skypilot")
 CLOUDS = ("aws", "azure", "gcp")
 """Providers that have the same name in SkyPilot and in the catalog."""
 
-ENDING_SECONDS = {"skypilot": 300.0}
-"""Paid time after a trial's time limit, by runner: records are fetched, then the rented machine is terminated."""
-
 REPETITION = "repetition"
 SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "fish"}
 MAX_TRIALS = 100_000
@@ -220,8 +217,8 @@ class Plan:
 
     @property
     def ending_seconds(self) -> float:
-        """Paid time after ``minutes`` in which a trial is ended."""
-        return ENDING_SECONDS.get(self.runner, 0.0)
+        """Paid time after ``minutes``, in which records are fetched and the rented machine is terminated."""
+        return 300.0 if self.runner == "skypilot" else 0.0
 
     @property
     def paid_seconds(self) -> float:
@@ -262,30 +259,20 @@ class Plan:
 
     def prices(self, catalog: Catalog | None = None) -> dict[str, float]:
         """USD per hour of all nodes of each trial; a machine that is not rented and has no price costs 0."""
-        catalog = _or_default(catalog)
-        quotes = {offer: self._quote(trial, catalog) for offer, trial in self._offers.items()}
+        quotes = self._quotes(catalog)
         return {trial.id: quotes[trial.offer][0] * trial.nodes for trial in self.trials}
 
     def locations(self, catalog: Catalog | None = None) -> dict[str, str]:
         """Cloud and region of the price of each ``Trial.offer``, such as ``aws/us-east-1``; only for SkyPilot."""
-        locations: dict[str, str] = {}
-        if self.runner == "skypilot":
-            catalog = _or_default(catalog)
-            for offer, trial in self._offers.items():
-                with suppress(PlanError):
-                    locations[offer] = self._quote(trial, catalog)[1]
-        return {offer: location for offer, location in locations.items() if location}
+        quotes = self._quotes(catalog, PlanError) if self.runner == "skypilot" else {}
+        return {offer: location for offer, (_, location) in quotes.items() if location}
 
     def to_dict(self) -> dict[str, Any]:
         """The arguments of the constructor as a dictionary, without empty values."""
-        given: dict[str, Any] = {
-            "command": self.command, "runner": self.runner,
-            "factors": {name: list(levels) for name, levels in self.factors.items()},
-            "machines": self._given_machines, "repetitions": self.repetitions, "minutes": self.minutes,
-            "expected_minutes": self.expected_minutes, "seed": self.seed,
-            "exclude": [dict(rule) for rule in self.exclude], "include": [dict(rule) for rule in self.include],
-            "blocks": list(self.blocks), "environment": dict(self.environment),
-        }  # fmt: skip
+        given: dict[str, Any] = {name: getattr(self, name) for name in inspect.signature(Plan).parameters}
+        given["factors"] = {name: list(levels) for name, levels in self.factors.items()}
+        given["machines"] = self._given_machines
+        given |= {name: list(given[name]) for name in ("exclude", "include", "blocks")}
         kept = {"seed", "blocks"}  # None and empty have a meaning there
         return {name: value for name, value in given.items() if name in kept or value not in (None, {}, [])}
 
@@ -342,7 +329,6 @@ class Plan:
         return f"<Plan: {len(self.trials)} trials of {show(self.command)} with runner {self.runner}>"
 
     def _combine_levels(self) -> list[Factors]:
-        """All combinations of levels that ``exclude`` and ``include`` allow, in the order of ``factors``."""
         levels = self.factors.values()
         if (size := math.prod(map(len, levels))) > MAX_TRIALS:
             raise PlanError(
@@ -362,10 +348,7 @@ class Plan:
         return kept
 
     def _order(self, combinations: Sequence[Factors]) -> list[tuple[int, int, str]]:
-        """Position in ``combinations``, repetition and block of each trial, in running order.
-
-        With a seed, the order of the blocks and the order of the trials in each block are random.
-        """
+        """Position in ``combinations``, repetition and block of each trial, in running order."""
         grouped: dict[tuple[Any, ...], list[tuple[int, int, str]]] = {}
         for repetition in range(1, self.repetitions + 1):
             for position, factors in enumerate(combinations):
@@ -431,9 +414,15 @@ class Plan:
         if self.runner == "ssh" and "machine" not in self.factors:
             raise PlanError("The runner ssh needs the factor 'machine': the names of the hosts.", ("factors",))
 
-    @property
-    def _offers(self) -> dict[str, Trial]:
-        return {trial.offer: trial for trial in self.trials}
+    def _quotes(self, catalog: Catalog | None, *ignored: type[Exception]) -> dict[str, tuple[float, str]]:
+        from vmselect.catalog import Catalog
+
+        catalog = Catalog.default() if catalog is None else catalog
+        quotes = {}
+        for offer, trial in {trial.offer: trial for trial in self.trials}.items():
+            with suppress(*ignored):
+                quotes[offer] = self._quote(trial, catalog)
+        return quotes
 
     def _quote(self, trial: Trial, catalog: Catalog) -> tuple[float, str]:
         """USD per hour of one node, and the cloud and region of that price, or "" if SkyPilot cannot use them."""
@@ -482,14 +471,6 @@ def _checked(check: Callable[..., Value], name: str, value: Any, *, where: Where
         raise PlanError(str(bad), where or (name,)) from None
 
 
-def _or_default(catalog: Catalog | None) -> Catalog:
-    if catalog is not None:
-        return catalog
-    from vmselect.catalog import Catalog as Default
-
-    return Default.default()
-
-
 def _suggest(name: Any, known: Iterable[str]) -> str:
     near = get_close_matches(str(name), list(known), n=1)
     return f"Did you mean {near[0]}?" if near else f"Choose one of: {', '.join(known)}."
@@ -501,7 +482,12 @@ def _suggest(name: Any, known: Iterable[str]) -> str:
 def _split_command(_name: str, command: Any) -> tuple[str, ...]:
     """The arguments of a command. A string is split as a shell would split it; a list is kept as it is."""
     if isinstance(command, str):
-        _refuse_shell_syntax(command)
+        unquoted = re.sub(r"""'[^']*('|\Z)|"[^"]*("|\Z)""", "''", command)
+        if found := re.search(rf"[{_OPERATORS}\n\r]|\$(?=[A-Za-z_({{])", unquoted):
+            raise PlanError(
+                f"The command contains {found[0]!r}, which only a shell interprets, and it runs without a shell. "
+                f"Quote {found[0]!r} if it is part of an argument, or put the command into a script."
+            )
         try:
             arguments = tuple(shlex.split(command))
         except ValueError as unfinished:
@@ -525,26 +511,11 @@ def _split_command(_name: str, command: Any) -> tuple[str, ...]:
     return arguments
 
 
-def _refuse_shell_syntax(command: str) -> None:
-    quote = ""
-    for position, mark in enumerate(command):
-        if quote:
-            quote = "" if mark == quote else quote
-        elif mark in "'\"":
-            quote = mark
-        elif mark in f"{_OPERATORS}\n\r" or re.match(r"\$[A-Za-z_({]", command[position:]):
-            raise PlanError(
-                f"The command contains {mark!r}, which only a shell interprets, and it runs without a shell. "
-                f"Quote {mark!r} if it is part of an argument, or put the command into a script."
-            )
-
-
 def _placeholders(texts: Iterable[str]) -> list[str]:
     return [name for text in texts for name in _PLACEHOLDER.findall(text)]
 
 
 def _fill(text: str, factors: Mapping[str, Any]) -> str:
-    """Replace each ``{factor}`` in ``text`` by the level of that factor; other braces are kept."""
     return _PLACEHOLDER.sub(lambda found: _as_text(factors[found[1]]), text)
 
 
@@ -556,7 +527,6 @@ def _as_text(level: Level) -> str:
 
 
 def _read_factors(given: Any) -> dict[str, tuple[Level, ...]]:
-    """Check the argument ``factors``; returns the levels of each factor."""
     if not isinstance(given, Mapping):
         raise PlanError(f"'factors' must map names to lists of levels, not {show(given)}.", ("factors",))
     factors: dict[str, tuple[Level, ...]] = {}
@@ -575,7 +545,6 @@ def _read_factors(given: Any) -> dict[str, tuple[Level, ...]]:
 
 
 def _read_level(name: str, level: Any, where: Where) -> Level:
-    """Check a level; returns it as a string, number or bool of Python."""
     if hasattr(level, "item") and not isinstance(level, str):
         level = level.item()
     if isinstance(level, str) and level.strip():
@@ -586,11 +555,9 @@ def _read_level(name: str, level: Any, where: Where) -> Level:
 
 
 def _check_text(name: str, text: str) -> str:
-    """Return ``text``; raise if it contains characters that a shell would interpret."""
-    bad = next((mark for mark in ("$(", "${", *_OPERATORS) if mark in text), None)
-    if bad is None and not text.isprintable():
-        bad = "a control character"
-    if bad is not None or len(text) > _MAX_LENGTH:
+    control = "" if text.isprintable() else "a control character"
+    bad = next((mark for mark in ("$(", "${", *_OPERATORS) if mark in text), control)
+    if bad or len(text) > _MAX_LENGTH:
         raise PlanError(
             f"{name} {show(text)} contains {bad or 'too many characters'}. Put the text into a file, and pass its name."
         )
@@ -669,7 +636,6 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def _read_machine(name: str, properties: Any, runner: str) -> Machine:
-    """Check the properties that a plan gives for the machine ``name``; which are allowed depends on ``runner``."""
     where = ("machines", name)
     if properties is not None and not isinstance(properties, Mapping):
         raise PlanError(f"machines: {name} must map properties to values, not {show(properties)}.", where)
@@ -700,10 +666,9 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                raise yaml.constructor.ConstructorError(None, None, f"{show(key)} is not a string", key_node.start_mark)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key} occurs twice", key_node.start_mark)
+            if not isinstance(key, str) or key in seen:
+                problem = f"the key {key} occurs twice" if isinstance(key, str) else f"{show(key)} is not a string"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
@@ -735,13 +700,11 @@ def _find_line(node: yaml.Node | None, where: Where) -> int | None:
     """Line of the key or list item at the path ``where``, or of its innermost existing parent; None if empty."""
     line = None
     for step in where:
-        if isinstance(node, yaml.MappingNode):
-            pair = next(((key, value) for key, value in node.value if key.value == str(step)), None)
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
-            pair = (node.value[step], node.value[step])
-        else:
-            pair = None
-        if pair is None:
-            break
-        line, node = pair[0].start_mark.line + 1, pair[1]
+        if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+            continue
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        key, node = next((pair for pair in pairs if pair[0].value == str(step)), (None, None))
+        line = key.start_mark.line + 1 if key else line
     return line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import secrets
@@ -17,9 +18,9 @@ from vmselect._checks import check_count, check_flag, check_number, check_path, 
 from vmselect._files import has_file
 from vmselect.errors import ArgumentError, SweepError
 from vmselect.findings import Finding
-from vmselect.records import Profile, Record
-from vmselect.sweeps.engine import Budget, Engine, Listener, load_all
-from vmselect.sweeps.journal import FORMAT, NAME, Journal, State, fold, read_journal, trials_of
+from vmselect.records import Profile, Record, load_records
+from vmselect.sweeps.engine import Budget, Engine, Listener
+from vmselect.sweeps.journal import FORMAT, NAME, Journal, State, read_journal, trials_of
 from vmselect.sweeps.plan import Plan, Trial, check_scripts
 from vmselect.sweeps.runners import make_runner
 from vmselect.sweeps.runners.runner import this_machine
@@ -119,9 +120,9 @@ def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
         reason = Missing(trial, state.reason_of(trial.id), trial.id in state.sure)
         missing[state.status_of(trial.id)].append(reason)
     skips = state.skipped.values()
-    files = [file for several in state.records.values() for file in several]
+    files = [state.folder / file for file in sorted(itertools.chain.from_iterable(state.records.values()))]
     return SweepResult(
-        folder=state.folder, records=load_all(state.folder, files),
+        folder=state.folder, records=load_records(files) if files else [],
         failed=tuple(missing["failed"]), skipped=tuple(missing["skipped"]),
         unproved=(*missing["starting"], *missing["running"]), spent_usd=state.spent_usd,
         worst_usd=max(worst_usd, state.spent_usd), added=trials[len(plan.trials) :],
@@ -213,7 +214,7 @@ def sweep(
         state, budget = engine.state, engine.budget
         sure = state.stop_when_sure if sure is None else sure
         count = state.epochs if count is None else count
-        state.decide_anew(sure)
+        state.skipped = state.sure if sure else {}  # skipped for other reasons: queued again
         engine.reconcile(adopt=True)  # repeating what a crash interrupted belongs to the confirmed cost
         to_run = tuple(trial.id for trial in engine.unfinished)
         if engine.runner.rents and budget.limit_usd is None and to_run:
@@ -253,7 +254,10 @@ def resume(folder: str | os.PathLike[str], **options: object) -> SweepResult:
 def read_state(folder: str | os.PathLike[str]) -> State:
     """Read the state of the sweep in ``folder`` from its journal, without contacting any machine."""
     where = check_path("folder", folder).absolute()
-    return fold(where, read_journal(where))
+    state = State(where)
+    for event in read_journal(where):
+        state.apply(event)
+    return state
 
 
 def clean(folder: str | os.PathLike[str], *, listener: Listener = lambda state, event: None) -> list[Cleaned]:
@@ -284,7 +288,7 @@ def opened(
         Budget(plan, prices, limit).check(State(folder), [trial.id for trial in plan.trials])
     journal = Journal(folder)
     with journal.opened():
-        state = fold(folder, read_journal(folder))
+        state = read_state(folder)
         if not state.about:
             plan.save(folder / PLAN)
             event = journal.write(

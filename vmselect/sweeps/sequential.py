@@ -19,8 +19,7 @@ from vmselect.errors import CatalogError, VmselectError
 from vmselect.estimation import RuntimeModel, fit_runtime
 from vmselect.grouping import check_comparable
 from vmselect.intervals import Interval
-from vmselect.records import Profile
-from vmselect.sweeps.engine import load_all
+from vmselect.records import Profile, load_records
 from vmselect.sweeps.plan import Trial
 from vmselect.units import cost_usd, format_seconds, format_usd
 
@@ -241,7 +240,7 @@ class Sequential:
         if files not in self._fitted:
             self._fitted[files] = None
             try:
-                profiles = [r for r in load_all(self.folder, list(files)) if isinstance(r, Profile)]
+                profiles = [r for r in load_records([self.folder / file for file in files]) if isinstance(r, Profile)]
                 if profiles:
                     self._fitted[files] = (profiles, fit_runtime(profiles))
             except VmselectError:
