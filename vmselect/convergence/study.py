@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from vmselect._checks import check_choice, check_count, check_name, check_number, list_items, maybe, show
 from vmselect.errors import ArgumentError, ProfileError
@@ -70,30 +70,24 @@ class EpochsEstimate:
         return iter(self.interval)
 
 
-class PooledDeviation(NamedTuple):
-    """Relative standard deviation of the number of epochs between repetitions, and its degrees of freedom."""
+def _half_widths(
+    epochs: Mapping[int, Sequence[float]], repetitions: int, confidence: float, extra: float = 0.0
+) -> tuple[float, float]:
+    """Half-widths of the intervals for a new run and for the mean over many runs, on the logarithmic scale.
 
-    deviation: float
-    degrees: int
+    The deviation between repetitions is pooled over batch sizes and shrunk towards the prior ``USUAL_SPREAD``.
+    """
+    from scipy.special import stdtrit
 
-    def half_widths(self, repetitions: int, confidence: float, extra: float = 0.0) -> tuple[float, float]:
-        """Half-widths of the intervals for a new run and for the mean over many runs, on the logarithmic scale."""
-        from scipy.special import stdtrit
-
-        quantile = float(stdtrit(self.degrees, 0.5 + confidence / 2))
-        mean = self.deviation**2 / repetitions + extra**2
-        return quantile * math.sqrt(self.deviation**2 + mean), quantile * math.sqrt(mean)
-
-
-def pool_deviation(epochs: Mapping[int, Sequence[float]]) -> PooledDeviation:
-    """Deviation between repetitions, pooled over batch sizes and shrunk towards the prior ``USUAL_SPREAD``."""
     squares, degrees = USUAL_SPREAD_WEIGHT * USUAL_SPREAD**2, USUAL_SPREAD_WEIGHT
     for values in epochs.values():
         if len(values) > 1:
-            logs = [math.log(value) for value in values]
-            squares += statistics.variance(logs) * (len(logs) - 1)
-            degrees += len(logs) - 1
-    return PooledDeviation(math.sqrt(squares / degrees), degrees)
+            squares += statistics.variance(map(math.log, values)) * (len(values) - 1)
+            degrees += len(values) - 1
+    deviation = math.sqrt(squares / degrees)
+    quantile = float(stdtrit(degrees, 0.5 + confidence / 2))
+    mean = deviation**2 / repetitions + extra**2
+    return quantile * math.sqrt(deviation**2 + mean), quantile * math.sqrt(mean)
 
 
 def predict_epochs(
@@ -104,8 +98,6 @@ def predict_epochs(
     ``epochs`` maps each measured batch size to the numbers of epochs of its runs.
     """
     confidence = check_number("confidence", confidence, above=0, most=0.9999)
-    batch_size = check_count("batch_size", batch_size)
-    deviation = pool_deviation(epochs)
     sizes = sorted(epochs)
     tried = f"({sizes[0]} to {sizes[-1]})"
     remedy = f"Train once at batch size {batch_size} with ConvergenceProbe."
@@ -114,20 +106,20 @@ def predict_epochs(
     below = above = 0.0
     if batch_size in epochs:
         value = statistics.fmean(epochs[batch_size])
-        half, mean_half_width = deviation.half_widths(len(epochs[batch_size]), confidence)
+        half, mean_half_width = _half_widths(epochs, len(epochs[batch_size]), confidence)
     elif sizes[0] < batch_size < sizes[-1]:
         source = "interpolated"
         smaller, larger = _neighbors(sizes, batch_size)
         weight = math.log(batch_size / smaller) / math.log(larger / smaller)
         value = 1 / ((1 - weight) / statistics.fmean(epochs[smaller]) + weight / statistics.fmean(epochs[larger]))
         repetitions = min(len(epochs[smaller]), len(epochs[larger]))
-        half, mean_half_width = deviation.half_widths(repetitions, confidence, INTERPOLATION_SPREAD)
+        half, mean_half_width = _half_widths(epochs, repetitions, confidence, INTERPOLATION_SPREAD)
     elif sizes[0] / REACH <= batch_size <= sizes[-1] * REACH:
         source = "extrapolated"
         nearest = sizes[-1] if batch_size > sizes[-1] else sizes[0]
         ratio = max(batch_size / nearest, nearest / batch_size)
         value = statistics.fmean(epochs[nearest])
-        half, mean_half_width = deviation.half_widths(len(epochs[nearest]), confidence)
+        half, mean_half_width = _half_widths(epochs, len(epochs[nearest]), confidence)
         above = math.log(ratio)
         below = 0.0 if batch_size > nearest else above
         mean_half_width += above
@@ -278,11 +270,9 @@ class ConvergenceStudy(ConvergenceRecord):
             raise ArgumentError(
                 f"No run of this study logged a metric {name!r}. Choose one of: {', '.join(logged) or 'none'}."
             )
-        known: dict[int, list[float]] = {}
-        for run in self.runs:
-            if name in run.metrics and _is_finished(run):
-                known.setdefault(run.batch_size, []).append(float(run.metrics[name]))
-        means = {size: statistics.fmean(values) for size, values in known.items()}
+        sizes = {run.batch_size for run in self.runs if name in run.metrics and _is_finished(run)}
+        logs = {size: [run.metrics for run in self.runs_at(size)] for size in sizes}
+        means = {size: statistics.fmean(float(log[name]) for log in logs[size] if name in log) for size in sizes}
         if batch_size in means:
             return means[batch_size]
         if not means or not min(means) < batch_size < max(means):

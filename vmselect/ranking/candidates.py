@@ -156,7 +156,13 @@ def join_offers(
     )
     which = np.repeat(np.arange(len(matched), dtype=np.intp), [len(mine) for mine in matched])
     offer = np.concatenate([np.zeros(0, dtype=np.intp), *matched])
-    increment, minimum = _billing(offers)
+    # The billing increment and minimum are 0 if the provider's terms are not known.
+    sellers = list(zip(offers["provider"].astype(str), offers["service"].astype(str), strict=True))
+    terms = {pair: provider_terms(pair[0], service=pair[1]) for pair in set(sellers)}
+    billing = {
+        pair: (t.billing_increment_seconds, t.billing_minimum_seconds) if t else (0, 0) for pair, t in terms.items()
+    }
+    increment, minimum = np.array([billing[pair] for pair in sellers], dtype=float).reshape(-1, 2).T
     candidates = Candidates(
         machine_estimates=tuple(machine_estimates), offers=offers, machine_estimate=which, offer=offer,
         increment_seconds=increment[offer], minimum_seconds=minimum[offer],
@@ -198,27 +204,38 @@ def explain_no_price(
     return f"the catalog has no price of {name}{owner}; add one with Catalog.with_offers or --own-prices"
 
 
-def _billing(offers: pd.DataFrame) -> tuple[Floats, Floats]:
-    """Billing increment and minimum of each offer, in seconds; 0 if the provider's terms are not known."""
-    seller = list(zip(offers["provider"].astype(str), offers["service"].astype(str), strict=True))
-    terms = {pair: provider_terms(pair[0], service=pair[1]) for pair in set(seller)}
-    increments = {pair: float(t.billing_increment_seconds) if t else 0.0 for pair, t in terms.items()}
-    minimums = {pair: float(t.billing_minimum_seconds) if t else 0.0 for pair, t in terms.items()}
-    return np.array([increments[pair] for pair in seller]), np.array([minimums[pair] for pair in seller])
-
-
 def candidate_findings(candidates: Candidates, candidate: int, settings: Settings) -> tuple[Finding, ...]:
     """Findings about a candidate: its measurement, hardware, nodes, use of GPUs and market."""
     one, who = candidates.of(candidate), candidates.identity(candidate)
-    found = [*one.findings, *_other_hardware(one, who), *_several_machines(one), *_use_of_gpus(one, who["gpu_count"])]
-    if who["market"] == "spot":
-        found.append(_spot(settings))
+    found = [*one.findings, *_other_hardware(one, who)]
+    if one.nodes > 1:
+        message = f"{one.title}: the cost assumes that its workers run on {one.nodes} machines."
+        remedy = "If they ran on fewer, set the factor 'nodes' to that number (environment variable VMSELECT_FACTORS)."
+        found.append(Finding("several-machines", message, remedy, "info"))
+    found += _use_of_gpus(one, who["gpu_count"])
+    if who["market"] == "spot" and settings.interruptions is None:
+        message = "Times and costs of spot machines are estimated without interruptions, so they may be too low."
+        remedy = "Pass interruptions=, or --interruptions-per-hour and --checkpoint-minutes."
+        found.append(Finding("spot-uninterrupted", message, remedy))
+    elif who["market"] == "spot" and settings.interruptions:
+        times = f"{settings.interruptions.factor:.3g} times those without interruptions"
+        message = f"Expected spot times and costs are {times}, not including waits for a new machine."
+        remedy = "Check the interruption rate of this instance type and region."
+        found.append(Finding("spot-expected", message, remedy, "info"))
     return tuple(found)
 
 
 def _other_hardware(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[Finding]:
     """Warn if more or other hardware was recorded than is priced. Less may be due to a container."""
-    contradictions = list(_other_gpus(one, offer))
+    contradictions = []
+    seen = next((record.environment.gpus for record in one.records if record.environment.gpus), ())
+    if seen and offer["gpu_count"] is not None:
+        sold = re.split(r"[-\s]", offer["gpu_model"] or "")[0].lower()
+        others = [gpu.name for gpu in seen if sold not in re.split(r"[^a-z0-9]+", gpu.name.lower())]
+        named = sold in ("rtx", "radeon", "tpu") or not others
+        if len(seen) > max(1, offer["gpu_count"]) or offer["gpu_count"] <= 0 or not named:
+            priced = f"{offer['gpu_count']:g} x {offer['gpu_model']}" if offer["gpu_model"] else "no GPU"
+            contradictions.append((priced, f"{len(seen)} x {(others or [seen[0].name])[0]}"))
     cores, vcpus = next(filter(None, map(_usable_cores, one.records)), 0), offer["vcpus"]
     if vcpus and cores > MORE_CORES * vcpus:
         contradictions.append((f"{vcpus:g} vCPUs", f"{cores:g} CPU cores"))
@@ -230,34 +247,10 @@ def _other_hardware(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[
         )
 
 
-def _other_gpus(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    seen = next((record.environment.gpus for record in one.records if record.environment.gpus), ())
-    if not seen or offer["gpu_count"] is None:
-        return
-    sold = re.split(r"[-\s]", offer["gpu_model"] or "")[0].lower()
-    others = [gpu.name for gpu in seen if sold not in re.split(r"[^a-z0-9]+", gpu.name.lower())]
-    named = sold in ("rtx", "radeon", "tpu") or not others
-    if len(seen) <= max(1, offer["gpu_count"]) and offer["gpu_count"] > 0 and named:
-        return
-    priced = f"{offer['gpu_count']:g} x {offer['gpu_model']}" if offer["gpu_model"] else "no GPU"
-    yield priced, f"{len(seen)} x {(others or [seen[0].name])[0]}"
-
-
 def _usable_cores(profile: Profile) -> float | None:
-    """Number of CPU cores that the training could use, at most those that its container allows."""
     seen = profile.environment.usable_cores or profile.environment.cpu_cores
     allowed = profile.usage.limits.container_cores if profile.usage else None
     return min(filter(None, (seen, allowed)), default=None)
-
-
-def _several_machines(one: MachineEstimate) -> Iterator[Finding]:
-    if one.nodes > 1:
-        yield Finding(
-            "several-machines",
-            f"{one.title}: the cost assumes that its workers run on {one.nodes} machines.",
-            "If they ran on fewer, set the factor 'nodes' to that number (environment variable VMSELECT_FACTORS).",
-            "info",
-        )
 
 
 def _use_of_gpus(one: MachineEstimate, gpu_count: float | None) -> Iterator[Finding]:
@@ -279,19 +272,3 @@ def _use_of_gpus(one: MachineEstimate, gpu_count: float | None) -> Iterator[Find
             "So few do not keep a GPU busy: use a larger batch size, or a machine with fewer GPUs.",
             "info",
         )
-
-
-def _spot(settings: Settings) -> Finding:
-    if settings.interruptions is None:
-        return Finding(
-            "spot-uninterrupted",
-            "Times and costs of spot machines are estimated without interruptions, so they may be too low.",
-            "Pass interruptions=, or --interruptions-per-hour and --checkpoint-minutes.",
-        )
-    return Finding(
-        "spot-expected",
-        f"Expected spot times and costs are {settings.interruptions.factor:.3g} times those without interruptions, "
-        "not including waits for a new machine.",
-        "Check the interruption rate of this instance type and region.",
-        "info",
-    )

@@ -98,12 +98,9 @@ def measure(candidates: Candidates, settings: Settings, work: Interval[Floats]) 
 def pareto_front(seconds: Floats, cost: Floats) -> Bools:
     """Whether each point is on the Pareto front of time and cost; identical points are on it together."""
     front = np.zeros(seconds.shape, dtype=bool)
-    if not seconds.size:
-        return front
     order = np.lexsort((cost, seconds))
     time, money = seconds[order], cost[order]
-    cheapest_before = np.concatenate([[np.inf], np.minimum.accumulate(money)[:-1]])
-    better = money < cheapest_before
+    better = money < np.minimum.accumulate(np.concatenate([[np.inf], money]))[:-1]
     # A point that equals the previous point of the front in time and cost is on the front too.
     latest = np.maximum.accumulate(np.where(better, np.arange(len(order)), 0))
     front[order] = better | ((time == time[latest]) & (money == money[latest]))

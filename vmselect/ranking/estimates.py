@@ -53,7 +53,6 @@ class MachineEstimate:
     basis: Basis = "measured"
     records: tuple[Profile, ...] = field(default=(), repr=False)
     epochs: EpochsEstimate | None = None
-    """Number of epochs and its bounds, if they come from a study."""
     findings: tuple[Finding, ...] = ()
     moving_usd: float = 0.0
     """Cost in USD of moving the data from a store to the machine, paid once."""
@@ -296,15 +295,15 @@ class Studied:
             "model": self.study.model,
             "demands": dict(self.demands),
             "measured": [only_finite(row) for row in self.study.rows(confidence=self.confidence)],
-            "sizes": [only_finite(self._describe(size)) for size in sizes],
+            "sizes": [
+                only_finite({
+                    "batch_size": size, "epochs": epochs.value, "epochs_low": epochs.low, "epochs_high": epochs.high,
+                    "source": epochs.source, "mean_half_width": epochs.mean_half_width, "metric": self.metric(size),
+                })
+                for size in sizes
+                for epochs in [self.study.epochs(size, confidence=self.confidence)]
+            ],
             "cost": only_finite(cost),
-        }
-
-    def _describe(self, batch_size: int) -> dict[str, Any]:
-        value, low, high = estimate = self.study.epochs(batch_size, confidence=self.confidence)
-        return {
-            "batch_size": batch_size, "epochs": value, "epochs_low": low, "epochs_high": high,
-            "source": estimate.source, "mean_half_width": estimate.mean_half_width, "metric": self.metric(batch_size),
         }  # fmt: skip
 
     def _with_epochs(self, pair: MachineEstimate) -> MachineEstimate:

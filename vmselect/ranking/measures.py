@@ -119,8 +119,16 @@ class Settings:
         """Check ``arguments``, which have the form of those of :func:`vmselect.rank`."""
         given: dict[str, Any] = {field.name: field.default for field in fields(cls)}
         given |= {"markets": None} | arguments
-        given["epochs"] = () if studied else read_epochs(given["epochs"])
-        given["decide_at"] = _read_decide_at(given["decide_at"], given["epochs"])
+        if isinstance(given["epochs"], Set):
+            raise ArgumentError(
+                f"epochs is {given['epochs']!r}, a set, which has no last value to decide. Pass a list."
+            )
+        counts = given["epochs"] = () if studied else several(check_count, "epochs", given["epochs"])
+        last = counts[-1] if counts else None
+        count = given["decide_at"] = maybe(check_count, "decide_at", given["decide_at"]) or last
+        if count is not None and count not in counts:
+            known = ", ".join(map(str, counts)) or "those of the study"
+            raise ArgumentError(f"decide_at is {count}, which is not among the epoch counts {known}. Add it to epochs.")
         given["objective"] = read_objective(given["objective"])
         given["markets"] = read_markets(given["markets"])
         given["regions"] = read_regions(given["regions"])
@@ -229,13 +237,6 @@ def read_objective(objective: Objective) -> Mapping[str, float]:
     return MappingProxyType({name: float(weight / total) for name, weight in weights.items()})
 
 
-def read_epochs(epochs: int | Iterable[int]) -> tuple[int, ...]:
-    """Check one epoch count or several; returns them without duplicates, in the order given."""
-    if isinstance(epochs, Set):
-        raise ArgumentError(f"epochs is {epochs!r}, a set, which has no last value to decide. Pass a list.")
-    return several(check_count, "epochs", epochs)
-
-
 def read_markets(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
     """Check one market or several; returns None for ``"all"``, and the default market for None."""
     if isinstance(given, str) and given == ALL:
@@ -264,16 +265,6 @@ def read_batch_sizes(given: int | Iterable[int] | Literal["all"] | None) -> tupl
     return several(check_count, "batch_size", given)
 
 
-def _read_decide_at(given: Any, epochs: tuple[int, ...]) -> int | None:
-    if given is None:
-        return epochs[-1] if epochs else None
-    count = check_count("decide_at", given)
-    if count not in epochs:
-        known = ", ".join(map(str, epochs)) or "those of the study"
-        raise ArgumentError(f"decide_at is {count}, which is not among the epoch counts {known}. Add it to epochs.")
-    return count
-
-
 def describe_objective(weights: Mapping[str, float]) -> str:
     """Text of an objective, such as "0.7 cost + 0.3 time"."""
     weighed = {name: weight for name, weight in weights.items() if weight}
@@ -284,12 +275,11 @@ def describe_objective(weights: Mapping[str, float]) -> str:
 
 def score(weights: Mapping[str, float], values: Mapping[str, Floats], best: Mapping[str, Floats]) -> Floats:
     """Score of each candidate: the sum of weight x value / best value over all measures. 1.00 is the best possible."""
-    parts = [weight * _ratio(values[name], best[name]) for name, weight in weights.items() if weight]
+    parts = []
+    for name, weight in weights.items():
+        if weight:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = values[name] / best[name]
+            # If the best cost is 0, free machines have the ratio 1, and all other machines are infinitely worse.
+            parts.append(weight * np.where(best[name] > 0, ratio, np.where(values[name] > 0, np.inf, 1.0)))
     return sum(parts[1:], start=parts[0])
-
-
-def _ratio(value: Floats, best: Floats) -> Floats:
-    # If the best cost is 0, free machines have the ratio 1, and all other machines are infinitely worse.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = value / best
-    return np.where(best > 0, ratio, np.where(value > 0, np.inf, 1.0))

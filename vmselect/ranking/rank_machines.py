@@ -103,7 +103,13 @@ def rank(
     elif minimum_metric is not None:
         raise ArgumentError("minimum_metric needs a convergence study. Pass it as epochs=, or call vmselect.select.")
     elif batch_size is None:
-        check_batch_sizes([profile for profile in chosen if profile.instance_type])
+        sizes = sorted({profile.batch_size or 0 for profile in chosen if profile.instance_type})
+        if len(sizes) > 1:
+            named = ", ".join(str(size or "unknown") for size in sizes)
+            raise RankingError(
+                f"The profiles have different batch sizes ({named}), which need different numbers of epochs. Pass "
+                'batch_size= to choose one, batch_size="all" to compare all at equal epochs, or call vmselect.select.'
+            )
     measured = Measured(chosen, fit_times, given=wanted.given)
     machine_estimates, excluded = measured.machine_estimates, measured.excluded
     if studied:
@@ -172,14 +178,3 @@ def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fi
         known = ", ".join(f"{number} ({name})" if name else str(number) for number, name in sorted(fits, key=str))
         raise ArgumentError(f"No profile is of the fit {show(wanted)}. The profiles' fits are: {known or 'not known'}.")
     return chosen
-
-
-def check_batch_sizes(profiles: Sequence[Profile]) -> None:
-    """Raise if the profiles have different batch sizes, which the caller did not ask to compare."""
-    sizes = {profile.batch_size for profile in profiles}
-    if len(sizes) > 1:
-        named = ", ".join("unknown" if size is None else str(size) for size in sorted(sizes, key=lambda s: s or 0))
-        raise RankingError(
-            f"The profiles have different batch sizes ({named}), which need different numbers of epochs. Pass "
-            'batch_size= to choose one, batch_size="all" to compare all at equal epochs, or call vmselect.select.'
-        )

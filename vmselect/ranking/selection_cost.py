@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,12 +53,8 @@ class MethodologyCost(SelectionCost):
         return self.study_usd + self.probe_usd
 
 
-class _Spent(NamedTuple):
-    """Time of a machine and its price per hour; None if not known."""
-
-    what: str
-    seconds: float | None
-    usd_per_hour: float | None
+Spent = tuple[str, float | None, float | None]
+"""Title of a machine or run, its time in seconds and its price per hour; None if not known."""
 
 
 def selection_cost(ranking: Ranking) -> SelectionCost:
@@ -69,8 +65,8 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
     """
     prices, studied = _cheapest(ranking), ranking.studied
 
-    def spend(one: MachineEstimate, seconds: float | None) -> _Spent:
-        return _Spent(one.title, seconds, prices.get(one.machine_key))
+    def spend(one: MachineEstimate, seconds: float | None) -> Spent:
+        return one.title, seconds, prices.get(one.machine_key)
 
     if studied is None:
         machine_estimates = ranking.candidates.machine_estimates
@@ -88,7 +84,7 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
             prices[one.machine_key] = usd * one.nodes
     cheapest = min((prices[one.machine_key] for one in studied.measured if one.machine_key in prices), default=None)
     trained = [
-        _Spent(f"study, batch {r.batch_size}", r.fit_seconds, _offered(catalog, r.instance_type) or cheapest)
+        (f"study, batch {r.batch_size}", r.fit_seconds, _offered(catalog, r.instance_type) or cheapest)
         for r in study.runs
     ]
     probed = [spend(one, one.probe_seconds) for one in studied.measured]
@@ -106,14 +102,14 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
     )
 
 
-def _sum(name: str, spent: Iterable[_Spent]) -> dict[str, Any]:
+def _sum(name: str, spent: Iterable[Spent]) -> dict[str, Any]:
     known = [(seconds, price) for _, seconds, price in spent if seconds is not None and price is not None]
     usd = math.fsum(seconds * price for seconds, price in known) / SECONDS_PER_HOUR
     return {f"{name}_seconds": math.fsum(seconds for seconds, _ in known), f"{name}_usd": usd}
 
 
-def _name_unknown(spent: Iterable[_Spent]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.what for one in spent if None in (one.seconds, one.usd_per_hour)))
+def _name_unknown(spent: Iterable[Spent]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(what for what, *known in spent if None in known))
 
 
 def _cheapest(ranking: Ranking) -> dict[Any, float]:

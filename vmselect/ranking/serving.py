@@ -63,11 +63,6 @@ class Service:
         clients = f", {self.clients} clients" if self.clients > 1 else ""
         return f"{self.instance_type}, batch {self.batch_size}{clients}"
 
-    def latency(self, items_per_second: float, percentile: float) -> float:
-        """Percentile of the latency of one instance under a load of ``items_per_second``, in seconds."""
-        latencies = simulate_latencies(self.service_seconds, items_per_second / self.batch_size, clients=self.clients)
-        return latency_histogram.percentile(latencies, percentile)
-
 
 def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], list[Excluded], list[Finding]]:
     """A service for each machine, batch size and number of clients; excluded records; and the records' warnings."""
@@ -97,20 +92,18 @@ def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], 
 
 def _mean_capacity(group: Sequence[InferenceRecord]) -> Interval[float]:
     """Mean capacity of an instance, plus or minus two standard errors over repetitions or requests of one record."""
-    rates = [_capacity(record) for record in sorted(group, key=lambda record: record.id)]
+    rates = []
+    for record in sorted(group, key=lambda record: record.id):
+        # A machine that was always busy shows its capacity; that of others is derived from their service times.
+        busy = record.setup.rate is None or record.is_saturated
+        measured = record.items_per_second if busy else None
+        rates.append(measured or record.calls.items * record.setup.clients / record.calls.service_seconds)
     mean = statistics.fmean(rates)
     sample = rates if len(rates) > 1 else group[0].calls.steady_service
     typical = statistics.fmean(sample) if sample else 0.0
     width = 2 * statistics.stdev(sample) / typical / math.sqrt(len(sample)) if len(sample) > 1 and typical else 0.0
     width = mean * max(MIN_RELATIVE_WIDTH, width)
     return Interval(mean, max(mean - width, 0.0), mean + width)
-
-
-def _capacity(record: InferenceRecord) -> float:
-    """Items per second that an instance can answer: measured if it was always busy, else from its service times."""
-    busy = record.setup.rate is None or record.is_saturated
-    measured = record.items_per_second if busy else None
-    return measured or record.calls.items * record.setup.clients / record.calls.service_seconds
 
 
 def simulate_latencies(service_seconds: Sequence[float], calls_per_second: float, *, clients: int = 1) -> list[float]:
@@ -305,14 +298,17 @@ def rank_inference(
     limit = maybe(check_number, "latency_limit_seconds", latency_limit_seconds, above=0)
     share = check_number("percentile", percentile, above=0, most=100)
     aim = check_choice("objective", objective, OBJECTIVES)
-    bounds = _read_instances(instances)
+    pair = instances if isinstance(instances, (tuple, list)) and len(instances) == 2 else (instances, instances)
+    fewest, most = (check_count("instances", value, most=MAX_INSTANCES) for value in pair)
+    if fewest > most:
+        raise ArgumentError(f"instances is ({fewest}, {most}), a minimum above the maximum. Pass the minimum first.")
     old = check_flag("include_retired", include_retired)
     services, excluded, findings = gather_services(chosen)
     priced, unpriced = _price(services, catalog, region=region, market=market, include_retired=old)
     excluded += unpriced
     rows: list[ServingRow] = []
     for one in reversed(loads):
-        needs = [(*pair, _count_instances(pair[0], one, limit, share, bounds)) for pair in priced]
+        needs = [(*pair, _count_instances(pair[0], one, limit, share, (fewest, most))) for pair in priced]
         excluded += dict.fromkeys(need for *_, need in needs if isinstance(need, Excluded))
         found = [
             _make_row(service, offer, one, *need)
@@ -322,18 +318,9 @@ def rank_inference(
         ]
         rows += _order(found, aim)
     return ServingRanking(
-        rows=tuple(rows), excluded=tuple(excluded), objective=aim, percentile=share, instances=bounds,
+        rows=tuple(rows), excluded=tuple(excluded), objective=aim, percentile=share, instances=(fewest, most),
         findings=warnings_first(findings),
     )  # fmt: skip
-
-
-def _read_instances(instances: Any) -> tuple[int, int]:
-    """Check the argument ``instances``, a pair or one number; returns minimum and maximum."""
-    pair = instances if isinstance(instances, (tuple, list)) and len(instances) == 2 else (instances, instances)
-    fewest, most = (check_count("instances", value, most=MAX_INSTANCES) for value in pair)
-    if fewest > most:
-        raise ArgumentError(f"instances is ({fewest}, {most}), a minimum above the maximum. Pass the minimum first.")
-    return fewest, most
 
 
 def _price(
@@ -389,8 +376,11 @@ def _count_instances(
         return fewest, latency
 
     def latency_of(count: int) -> float:
-        share = load / count
-        return service.latency(share, percentile) if share < capacity else float("inf")
+        if load / count >= capacity:
+            return float("inf")
+        calls_per_second = load / count / service.batch_size
+        latencies = simulate_latencies(service.service_seconds, calls_per_second, clients=service.clients)
+        return latency_histogram.percentile(latencies, percentile)
 
     def suffices(count: int) -> bool:
         latency = latency_of(count)
@@ -420,10 +410,7 @@ def _order(rows: list[ServingRow], objective: str) -> list[ServingRow]:
         value = row.latency_seconds if objective == "latency" else row.hourly_usd
         return Interval(value, value, value)
 
-    def key(row: ServingRow) -> tuple[Any, ...]:
-        return span(row).value, row.usd_per_million_items, row.latency_seconds, row.key
-
-    ordered = sorted(rows, key=key)
+    ordered = sorted(rows, key=lambda row: (span(row).value, row.usd_per_million_items, row.latency_seconds, row.key))
     if not ordered:
         return []
     spans = [span(row) for row in ordered]

@@ -73,7 +73,7 @@ class Interruptions:
         of their total loss. Its lower bound is at least that of ``work``.
         """
         tail = (1 - confidence) / 2
-        give_or_take = two_sided_deviations(confidence) * self.loss_deviation_seconds
+        give_or_take = float(ndtri(0.5 + confidence / 2)) * self.loss_deviation_seconds
         fewest = _poisson_quantile(tail, work.low * self.factor / self.uptime_seconds)
         most = _poisson_quantile(1 - tail, work.high * self.factor / self.uptime_seconds)
         low = np.maximum(0.0, fewest * self.lost_seconds - give_or_take * np.sqrt(fewest))
@@ -93,13 +93,8 @@ class Interruptions:
             "lost_seconds": self.lost_seconds,
             "loss_deviation_seconds": self.loss_deviation_seconds,
             "factor": self.factor,
-            "deviations": two_sided_deviations(confidence),
+            "deviations": float(ndtri(0.5 + confidence / 2)),
         }
-
-
-def two_sided_deviations(confidence: float) -> float:
-    """Number of standard deviations around the mean of a normal distribution that contain the share ``confidence``."""
-    return float(ndtri(0.5 + confidence / 2))
 
 
 def _poisson_quantile(share: float, mean: Floats) -> Floats:

@@ -85,15 +85,8 @@ class Transfer:
         low, high = ((side[0] + square, side[1], side[2]) for side in (runtime.low, runtime.high))
         terms = {name: (seconds, 0.0) for name, (seconds, _) in found.items()}
         longer = replace(runtime, terms={**runtime.terms, **terms}, low=low, high=high)
-        return replace(one, runtime=longer, moving_usd=self.data_gb * self._price(one, records))
-
-    def _price(self, one: MachineEstimate, records: Sequence[TransferRecord]) -> float:
-        if self.usd_per_gb is not None:
-            return self.usd_per_gb
-        prices = [
-            record.egress_usd_per_gb
-            for record in records
-            if record.egress_usd_per_gb is not None
-            and (record.setup.store is None or record.setup.store != one.provider)
-        ]
-        return max(prices, default=0.0)
+        usd_per_gb = self.usd_per_gb
+        if usd_per_gb is None:
+            paid = [r.egress_usd_per_gb for r in records if r.setup.store is None or r.setup.store != one.provider]
+            usd_per_gb = max((price for price in paid if price is not None), default=0.0)
+        return replace(one, runtime=longer, moving_usd=self.data_gb * usd_per_gb)
