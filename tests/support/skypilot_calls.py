@@ -17,7 +17,7 @@ import sky
 import vmselect as vs
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.runner import Job
-from vmselect.sweeps.runners.skypilot import IDLE_MINUTES, make_task, remote_command, write_tasks
+from vmselect.sweeps.runners.skypilot import IDLE_MINUTES, make_task, write_tasks
 
 
 def validate(plan_file: str, folder: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def dryrun() -> dict[str, Any]:
 
 def _task_of(trial: Trial, work: Path) -> Any:
     job = Job(trial=trial, token="token", folder=work, work=work, cap_seconds=600.0)
-    return make_task(sky, trial, work=work, command=remote_command(job, f"/tmp/{trial.id}"))
+    return make_task(sky, job, f"/tmp/{trial.id}")
 
 
 def _describe(task: Any) -> dict[str, Any]:

@@ -93,8 +93,7 @@ class SkyPilotRunner(Runner):
         remote = handle["far"]
         request = make_request_file(job, remote, ".", deadline_unix=time.time() + seconds, ports=PORTS)
         file = write_text(job.folder / "request.json", request, error=SweepError)
-        task = make_task(sky, job.trial, work=job.work, command=remote_command(job, remote),
-                         location=self._locations.get(job.trial.offer, ""))  # fmt: skip
+        task = make_task(sky, job, remote, self._locations.get(job.trial.offer, ""))
         task.set_file_mounts({f"{remote}/{path.name}": str(path) for path in (SUPERVISOR, file)})
         own = {n: os.environ[n] for n, v in job.trial.environment.items() if v is None and n in os.environ}
         # Older releases have no secrets, and keep these values where they keep the task.
@@ -223,18 +222,14 @@ def resources_of(trial: Trial, location: str = "") -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
-def make_task(sky: Any, trial: Trial, *, work: Path, command: str, location: str = "") -> Any:
-    """SkyPilot's task that runs ``command`` on the machines of a trial, with the folder ``work``."""
-    several = {"num_nodes": trial.nodes} if trial.nodes > 1 else {}
-    task = sky.Task(name=f"vmselect-{trial.id}", run=command, workdir=str(work), **several)
-    task.set_resources(make_resources(sky, trial, location))
+def make_task(sky: Any, job: Job, remote: str, location: str = "") -> Any:
+    """SkyPilot's task that runs the supervisor on each machine of a trial, in the folder ``remote``."""
+    supervisor = shlex.join(["python3", f"{remote}/{SUPERVISOR.name}", "run", remote, job.token])
+    command = f"mkdir -p {shlex.quote(remote)}/records && {supervisor}"
+    several = {"num_nodes": job.trial.nodes} if job.trial.nodes > 1 else {}
+    task = sky.Task(name=f"vmselect-{job.trial.id}", run=command, workdir=str(job.work), **several)
+    task.set_resources(make_resources(sky, job.trial, location))
     return task
-
-
-def remote_command(job: Job, remote: str) -> str:
-    """Shell command that runs the supervisor on each machine, in the folder ``remote``."""
-    command = ["python3", f"{remote}/{SUPERVISOR.name}", "run", remote, job.token]
-    return f"mkdir -p {shlex.quote(remote)}/records && {shlex.join(command)}"
 
 
 def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: Any) -> Callable[[Any], float]:

@@ -14,7 +14,6 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from vmselect._files import write_text
 from vmselect.errors import SweepError
@@ -27,6 +26,7 @@ from vmselect.sweeps.runners.runner import (
     Runner,
     Seen,
     count_supervisors,
+    identifiers_of,
     make_handle,
     make_request_file,
     read_json,
@@ -128,24 +128,22 @@ class SlurmRunner(Runner):
 
 def end_on_nodes(handle: Handle) -> str:
     """End processes of killed supervisors by a job on each node, as Slurm may not; returns the problem, or ""."""
-    folder = Path(handle["folder"])
-    statuses = [read_status(worker_folder(folder, rank)) for rank in range(count_supervisors(handle))]
-    # The others have ended in order, or never began.
-    problems = [end_on_node(handle, folder, status) for status in statuses if status.get("state") == "running"]
-    return "; ".join(filter(None, problems))
-
-
-def end_on_node(handle: Handle, folder: Path, status: dict[str, Any]) -> str:
-    """End the processes of a killed supervisor on its node; returns the problem, or ""."""
-    identifiers = " ".join([handle["token"], *map(str, status.get("pipes", ()))])
-    where = [f"--nodelist={status['host']}"] if re.fullmatch(r"[\w.-]+", str(status.get("host", ""))) else []
-    command = ["srun", "--nodes=1", "--ntasks=1", "--time=3", "--quiet", f"--chdir={folder}", *where]
-    try:
-        answer = call([*command, "python3", str(folder / supervisor_name(handle)), "end"], text=identifiers)
-        left = read_json(answer)["left"]
-    except (SweepError, ValueError, KeyError, TypeError) as cannot:
-        return f"the processes of its killed supervisor on {status.get('host')} could not be checked: {cannot}"
-    return f"the processes {left} on {status.get('host')} could not be ended" if left else ""
+    folder, problems = Path(handle["folder"]), []
+    for rank in range(count_supervisors(handle)):
+        status = read_status(worker_folder(folder, rank))
+        if status.get("state") != "running":
+            continue  # it has ended in order, or never began
+        host = status.get("host")
+        where = [f"--nodelist={host}"] if re.fullmatch(r"[\w.-]+", str(host or "")) else []
+        command = ["srun", "--nodes=1", "--ntasks=1", "--time=3", "--quiet", f"--chdir={folder}", *where, "python3"]
+        try:
+            answer = call([*command, str(folder / supervisor_name(handle)), "end"],
+                          text=" ".join(identifiers_of({**handle, **status})))  # fmt: skip
+            if left := read_json(answer)["left"]:
+                problems.append(f"the processes {left} on {host} could not be ended")
+        except (SweepError, ValueError, KeyError, TypeError) as cannot:
+            problems.append(f"the processes of its killed supervisor on {host} could not be checked: {cannot}")
+    return "; ".join(problems)
 
 
 def list_jobs(name: str) -> list[str]:

@@ -79,12 +79,8 @@ def run(folder: str, token: str) -> int:
     began, outer = time.monotonic(), os.getpid()
     if not (inner := os.fork()):
         os._exit(Supervisor(request, folder, token, began, outer).run())
-
-    def pass_on(number: int, _frame: object) -> None:
-        _signal(inner, number)
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, pass_on)
+        signal.signal(number, lambda received, _: _signal(inner, received))
     pid, status = 0, 1
     while pid != inner:
         pid, status = os.waitpid(-1, 0)
@@ -146,13 +142,9 @@ def _read_request(folder: str) -> dict[str, Any] | None:
     path = Path(folder, "request.json")
     if path.exists():
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    line = bytearray()
-    while not line.endswith(b"\n"):  # byte by byte: heartbeats follow the line
-        byte = os.read(0, 1)
-        if not byte:
-            return None
-        line += byte
-    return dict(json.loads(line))
+    with os.fdopen(0, "rb", buffering=0, closefd=False) as connection:  # unbuffered: heartbeats follow the line
+        line = connection.readline()
+    return dict(json.loads(line)) if line.endswith(b"\n") else None
 
 
 def _meet(request: dict[str, Any], folder: Path) -> tuple[int, list[Address]]:
@@ -269,20 +261,17 @@ class Supervisor:
             cut = self._turn()
             reap(self.statuses)
             ended = [self.statuses[pid] for pid in self.workers if pid in self.statuses]
-            if len(ended) == len(self.workers):
-                return "exit"
-            if any(ended):
-                return "worker"
-            if cut:
-                return "cut"
-            if self.stopped:
-                return "stop"
-            if time.monotonic() - self.began >= cap or (deadline and time.time() >= deadline - self.grace):
-                return "cap"
-            if self.listening and silence and time.monotonic() - self.heard > silence:
-                return "silent"
-            if os.getppid() != self.outer:
-                return "guard"
+            reasons = {
+                "exit": len(ended) == len(self.workers),
+                "worker": any(ended),
+                "cut": cut,
+                "stop": self.stopped,
+                "cap": time.monotonic() - self.began >= cap or (deadline and time.time() >= deadline - self.grace),
+                "silent": self.listening and silence and time.monotonic() - self.heard > silence,
+                "guard": os.getppid() != self.outer,
+            }
+            if why := next((why for why, holds in reasons.items() if holds), ""):
+                return why
 
     def _turn(self) -> bool:
         """Read output and heartbeats for at most one tick; returns True if the connection was cut."""
@@ -428,14 +417,9 @@ def descendants(root: int) -> list[int]:
 
 def reap(statuses: dict[int, int]) -> None:
     """Add the exit codes of ended children to ``statuses``; a child killed by a signal has its negative number."""
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not pid:
-            return
-        statuses[pid] = os.waitstatus_to_exitcode(status)
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            statuses[ended[0]] = os.waitstatus_to_exitcode(ended[1])
 
 
 def prctl(option: int, value: int) -> None:
