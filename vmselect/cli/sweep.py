@@ -43,7 +43,10 @@ SureOption = Annotated[
     ),
 ]
 EpochsOption = Annotated[
-    int | None, typer.Option(help="Number of epochs to train, for --stop-when-sure.", show_default="a long training")
+    int | None,
+    typer.Option(
+        help="Epochs of the full training for which --stop-when-sure compares machines.", show_default="a long training"
+    ),
 ]
 YesOption = Annotated[bool, flag("--yes", "-y", help="Do not ask for confirmation.")]
 

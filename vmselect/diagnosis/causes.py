@@ -96,8 +96,8 @@ def diagnose(profile: Profile, *, cpu_threshold: float | None = None) -> tuple[D
     """Diagnoses of what limits the speed of the training, with evidence and remedy; warnings first.
 
     Quantities that were not sampled, or not long enough, give no diagnosis. ``cpu_threshold`` is the CPU utilization
-    above which the CPU counts as saturated. By default it is 0.9, and is checked only if the training runs on a GPU or
-    its steps wait for data: a CPU that computes the steps should be busy.
+    above which the CPU counts as saturated. If it is None, 0.9 is used, and only if the training runs on a GPU or its
+    steps wait for data, because a CPU that computes the steps should be busy.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40,

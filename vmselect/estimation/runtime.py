@@ -131,9 +131,9 @@ class RuntimeModel:
     """Time of a training on one machine as a function of the number of epochs ``n >= 1``.
 
     ``terms`` maps each term to (seconds that occur once, seconds per epoch). Validation is separate, because it occurs
-    every ``validation_freq`` epochs. ``low`` and ``high`` are the squared half-widths as quadratics in ``n``.
-    ``idle_seconds`` is the mean autotune wait per epoch. ``repetitions`` contains the models of the single
-    repetitions.
+    every ``validation_freq`` epochs. ``low`` and ``high`` are coefficients of quadratics in ``n``: the squared
+    distances from the time to the lower and upper bound of its interval. ``idle_seconds`` is the mean autotune wait per
+    epoch. ``repetitions`` contains one model per repetition.
     """
 
     title: str

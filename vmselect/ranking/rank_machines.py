@@ -101,7 +101,7 @@ def rank(
     if isinstance(epochs, ConvergenceStudy):
         studied = Studied.read(epochs, minimum_metric, chosen, settings.confidence)
     elif minimum_metric is not None:
-        raise ArgumentError("minimum_metric needs a convergence study. Pass it as epochs=, or call vmselect.select.")
+        raise ArgumentError("minimum_metric needs a convergence study. Pass the study as epochs=.")
     elif batch_size is None:
         sizes = sorted({profile.batch_size or 0 for profile in chosen if profile.instance_type})
         if len(sizes) > 1:

@@ -58,7 +58,7 @@ class Figures:
 
 
 def figures_of(trial: Trial, catalog: Catalog) -> Figures | None:
-    """Published figures of all nodes of a trial; None if it has no GPU, or if a figure is not published."""
+    """Published GPU figures of a trial, summed over its nodes; None without a GPU or published figures."""
     named = trial.instance_type
     if named is None:
         return None

@@ -114,7 +114,9 @@ class JsonClient:
         except (requests.ConnectionError, HTTPError):
             raise _RetryableError("could not be reached or closed the connection") from None
         except (requests.RequestException, ValueError, TypeError):  # an invalid address or header
-            raise RefreshError(f"{_place(url)} cannot be requested. Check the characters of the API key.") from None
+            raise RefreshError(
+                f"The request to {_place(url)} is invalid. Check the API key for blanks and line breaks."
+            ) from None
 
 
 def follow_pages(
