@@ -73,8 +73,18 @@ def figures_of(trial: Trial, catalog: Catalog) -> Figures | None:
     specs = gpu_specs()
     if model not in specs.index or not gpus > 0 or not vcpus > 0:
         return None
-    published = _read(specs.loc[model])
-    return published and _times(replace(published, vcpus=vcpus * trial.nodes), gpus * trial.nodes)
+    row = specs.loc[model]
+    single, half, memory = (
+        float(value) if value is not None and math.isfinite(value) else None
+        for value in (row["fp32_tflops"], row["fp16_tflops"], row["memory_gb_per_second"])
+    )
+    if half is None and row["architecture"] in _WITHOUT_TENSOR_CORES:
+        half = single
+    if single is None or half is None or memory is None or str(row["basis"]).startswith("assumed"):
+        return None
+    tf32 = max(single, half / 2) if row["vendor"] == "NVIDIA" and row["architecture"] not in _WITHOUT_TF32 else None
+    one = Figures(str(row["vendor"]), 1.0, single, half, tf32, memory, vcpus * trial.nodes)
+    return _times(one, gpus * trial.nodes)
 
 
 def speed_up(measured: Figures, candidate: Figures) -> float | None:
@@ -107,20 +117,6 @@ def figures_used(published: Figures | None, profiles: Sequence[Profile]) -> Figu
             return None  # these GPUs have no bfloat16 units, which later GPUs have
     used = min(published.gpus, min(profile.environment.replicas for profile in profiles))
     return _times(published, used / published.gpus)
-
-
-def _read(row: Any) -> Figures | None:
-    """Figures of one GPU from its row of published data; None if a figure is missing or assumed."""
-    single, half, memory = (
-        None if value is None or not math.isfinite(value) else float(value)
-        for value in (row["fp32_tflops"], row["fp16_tflops"], row["memory_gb_per_second"])
-    )
-    if half is None and row["architecture"] in _WITHOUT_TENSOR_CORES:
-        half = single
-    if single is None or half is None or memory is None or str(row["basis"]).startswith("assumed"):
-        return None
-    tf32 = max(single, half / 2) if row["vendor"] == "NVIDIA" and row["architecture"] not in _WITHOUT_TF32 else None
-    return Figures(str(row["vendor"]), 1.0, single, half, tf32, memory, 0.0)
 
 
 def _times(one: Figures, gpus: float) -> Figures:
@@ -164,7 +160,9 @@ class Sequential:
             leader = min(standings.values(), key=lambda s: s.cost.high, default=None)
             own, price = standings.get(setting_of(trial)), self._price(trial, priced)
             if leader is None or price is None:
-                ranked.append(((0.0, self._usd_per_tflops(trial)), trial))
+                published = self._published(trial)  # before the first is measured: by USD per hour and TFLOPS
+                rate = (self.prices[trial.id] or 1.0) / published.single_tflops if published else math.inf
+                ranked.append(((0.0, rate), trial))
                 continue
             bound = None if own else self._bound(trial, price, standings.values())
             least = own.cost.low if own else bound[0] if bound else 0.0
@@ -204,8 +202,6 @@ class Sequential:
                     wanted.append((several[0], f"{ahead.name} and {behind.name} are tied"))
         return wanted
 
-    # -- measured settings
-
     def _groups(self, trials: Iterable[Trial]) -> dict[Key, dict[Key, list[Trial]]]:
         groups: dict[Key, dict[Key, list[Trial]]] = {}
         for trial in trials:
@@ -232,9 +228,9 @@ class Sequential:
         try:
             if everything:
                 check_comparable(everything)
+            return standings
         except VmselectError:
             return {}
-        return standings
 
     def _fit(self, files: tuple[str, ...]) -> tuple[list[Profile], RuntimeModel] | None:
         if files not in self._fitted:
@@ -253,21 +249,12 @@ class Sequential:
             self._figures[setting] = figures_of(trial, self.catalog)
         return self._figures[setting]
 
-    # -- bounds and reasons
-
     def _priced(self, settings: Mapping[Key, Sequence[Trial]]) -> bool:
         return any(self.prices[several[0].id] > 0 for several in settings.values())
 
     def _price(self, trial: Trial, priced: bool) -> float | None:
         """USD per hour of a trial; None if only other trials of its group have a price, so it cannot be compared."""
-        if not priced:
-            return 1.0
-        return self.prices[trial.id] or None
-
-    def _usd_per_tflops(self, trial: Trial) -> float:
-        """USD per hour and published TFLOPS, by which trials are ordered before the first is measured."""
-        published = self._published(trial)
-        return math.inf if published is None else (self.prices[trial.id] or 1.0) / published.single_tflops
+        return (self.prices[trial.id] or None) if priced else 1.0
 
     def _bound(self, trial: Trial, price: float, standings: Iterable[Standing]) -> tuple[float, float, str] | None:
         """Lower bound of a trial's cost, its maximum speed-up, and the measured machine to which that refers."""
@@ -313,7 +300,5 @@ def setting_of(trial: Trial) -> Key:
 
 def location_of(trial: Trial) -> str:
     """Location of the trial as text, for messages."""
-    levels = [
-        f"{trial.factors[name]}{' nodes' if name == 'nodes' else ''}" for name in LOCATION if name in trial.factors
-    ]
-    return " ".join(levels) or "this machine"
+    levels = [str(trial.factors[name]) for name in LOCATION if name in trial.factors]  # nodes last
+    return " ".join([*levels, "nodes"] if "nodes" in trial.factors else levels) or "this machine"
