@@ -155,8 +155,6 @@ class Engine:
                     self.listener_error = failed
                     self.stopping.set()
 
-    # -- after an earlier run
-
     def reconcile(self, *, adopt: bool = False) -> list[tuple[Attempt, str]]:
         """End the attempts of an earlier process that may still run, and collect their records.
 
@@ -183,8 +181,6 @@ class Engine:
             if attempt.fetched and attempt.trial in trials and not self.state.records.get(attempt.trial):
                 self._note_records(trials[attempt.trial], attempt, quiet=True)
         return ended
-
-    # -- running
 
     def run(self, parallel: int) -> None:
         """Run every trial without a record, ``parallel`` at a time; on Ctrl-C, end running trials and keep records."""
@@ -214,7 +210,12 @@ class Engine:
     def _fill(self, pool: ThreadPoolExecutor, queue: list[Trial], running: set[Future[None]], parallel: int) -> None:
         while len(running) < parallel:
             with self._lock:
-                self._skip_hopeless(queue)
+                if self.sequential is not None and queue:
+                    queue[:], hopeless = self.sequential.arrange(queue, self.trials, self.state)
+                    for trial, why in hopeless:
+                        estimated_usd = self.plan.estimated_usd(self.budget.prices[trial.id])
+                        self.write("skip", trial=trial.id, why=why, sure=True,
+                                   worst_usd=self.budget.worst_of(trial.id), estimated_usd=estimated_usd)  # fmt: skip
             if not queue:
                 return
             if not self.runner.has_room(queue[0]):
@@ -239,15 +240,6 @@ class Engine:
             if attempt.token not in self._retried:
                 self._retried.add(attempt.token)
                 self._end(trials[attempt.trial], attempt, Seen("lost"))
-
-    def _skip_hopeless(self, queue: list[Trial]) -> None:
-        """Skip trials that cannot change the result, and order the others by how much they may change it."""
-        if self.sequential is None or not queue:
-            return
-        queue[:], hopeless = self.sequential.arrange(queue, self.trials, self.state)
-        for trial, why in hopeless:
-            self.write("skip", trial=trial.id, why=why, sure=True, worst_usd=self.budget.worst_of(trial.id),
-                       estimated_usd=self.plan.estimated_usd(self.budget.prices[trial.id]))  # fmt: skip
 
     def _repeat(self, queue: list[Trial]) -> bool:
         """Add repetitions of tied trials to the queue, within the confirmed cost; returns whether any was added."""
@@ -315,8 +307,6 @@ class Engine:
                 return Seen("lost", why="cap")
             self.stopping.wait(self.runner.poll_seconds)
         return Seen("lost", why="stop")
-
-    # -- ending
 
     def _end(self, trial: Trial, attempt: Attempt, seen: Seen) -> str:
         """End an attempt, prove that nothing of it runs, and fetch its records; returns the problem, or ""."""

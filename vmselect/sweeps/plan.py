@@ -476,9 +476,6 @@ def _suggest(name: Any, known: Iterable[str]) -> str:
     return f"Did you mean {near[0]}?" if near else f"Choose one of: {', '.join(known)}."
 
 
-# -- the command
-
-
 def _split_command(_name: str, command: Any) -> tuple[str, ...]:
     """The arguments of a command. A string is split as a shell would split it; a list is kept as it is."""
     if isinstance(command, str):
@@ -521,9 +518,6 @@ def _fill(text: str, factors: Mapping[str, Any]) -> str:
 
 def _as_text(level: Level) -> str:
     return str(level).lower() if isinstance(level, bool) else str(level)
-
-
-# -- factors and rules
 
 
 def _read_factors(given: Any) -> dict[str, tuple[Level, ...]]:
@@ -602,9 +596,6 @@ def _fits_any(factors: Factors, rules: Sequence[Mapping[str, Any]]) -> bool:
     )
 
 
-# -- machines
-
-
 def _read_text(name: str, value: Any) -> str:
     return _check_text(name, check_name(name, value))
 
@@ -654,9 +645,6 @@ def _read_machine(name: str, properties: Any, runner: str) -> Machine:
         given.setdefault("hosts", (name,))
     chosen = {key: given.pop(key) for key in list(given) if key in options}
     return Machine(name=name, options=chosen, **given)
-
-
-# -- YAML
 
 
 class _Loader(yaml.SafeLoader):

@@ -45,8 +45,6 @@ DOWN_SECONDS = 120.0
 GONE_SECONDS = 900.0
 IDLE_MINUTES = 1
 CALL_SECONDS = 60.0
-"""Default time limit of a call of SkyPilot's server."""
-
 MAX_UNANSWERED = 5
 """Number of failed calls in a row after which a trial is lost."""
 
@@ -114,11 +112,8 @@ class SkyPilotRunner(Runner):
         except SweepError as cannot:
             with suppress(SweepError):
                 if isinstance(cannot, NoClusterError) and not cluster_exists(sky, name):
-                    return Seen(
-                        "gone",
-                        why="cut",
-                        error="its machine was terminated at an unknown time; its cost is an estimate",
-                    )
+                    terminated = "its machine was terminated at an unknown time; its cost is an estimate"
+                    return Seen("gone", why="cut", error=terminated)
             self._unanswered[name] = self._unanswered.get(name, 0) + 1
             lost = self._unanswered[name] >= MAX_UNANSWERED
             return Seen("lost" if lost else "unknown", why="cut", error=str(cannot))
