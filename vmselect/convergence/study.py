@@ -14,7 +14,7 @@ import math
 import os
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -138,9 +138,7 @@ def predict_epochs(
     return EpochsEstimate(batch_size, value, low, value * math.exp(half + above), source, mean_half_width, findings)
 
 
-def _neighbors(sizes: Iterable[int], batch_size: int) -> tuple[int, int]:
-    """The largest of ``sizes`` below ``batch_size`` and the smallest above it."""
-    sizes = tuple(sizes)
+def _neighbors(sizes: Collection[int], batch_size: int) -> tuple[int, int]:
     return max(size for size in sizes if size < batch_size), min(size for size in sizes if size > batch_size)
 
 

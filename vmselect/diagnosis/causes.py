@@ -406,11 +406,15 @@ def _find_busy_disk(profile: Profile) -> Causes:
 
 
 def _find_pauses(profile: Profile) -> Causes:
-    boundaries = profile.timeline.boundaries
+    timeline, boundaries = profile.timeline, profile.timeline.boundaries
     between = [boundary.seconds for boundary in boundaries if not boundary.final]
-    epoch = _epoch_seconds(profile)
-    if not between or epoch is None:
+    whole = [epoch.seconds for epoch in timeline.epochs if epoch.complete]
+    steady, steps = timeline.steps.steady_seconds, profile.steps_per_epoch
+    if not between or not (whole or (steady and steps is not None)):
         return
+    epoch = statistics.median(steady) * steps if steady and steps is not None else statistics.median(whole)
+    if validations := [validation.seconds for validation in timeline.validations if not validation.truncated]:
+        epoch += statistics.median(validations)
     pause = statistics.median(between)
     if len(between) == 1:
         # Work that happens once, such as the first saving of a model, is not a pause of every epoch.
@@ -445,21 +449,6 @@ def _find_growth(profile: Profile) -> Causes:
         "warning",
         {"second_epoch_seconds": seconds[0], "last_epoch_seconds": seconds[-1], "growth_share": growth},
     )
-
-
-def _epoch_seconds(profile: Profile) -> float | None:
-    """Seconds of an epoch, including its validation; None if unknown."""
-    timeline = profile.timeline
-    whole = [epoch.seconds for epoch in timeline.epochs if epoch.complete]
-    steady, steps = timeline.steps.steady_seconds, profile.steps_per_epoch
-    if steady and steps is not None:
-        training = statistics.median(steady) * steps
-    elif whole:
-        training = statistics.median(whole)
-    else:
-        return None
-    validations = [validation.seconds for validation in timeline.validations if not validation.truncated]
-    return training + (statistics.median(validations) if validations else 0.0)
 
 
 def _input_share(profile: Profile) -> float | None:

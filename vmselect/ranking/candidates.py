@@ -142,7 +142,7 @@ def match_offers(
             reason = f"{name} can no longer be rented; pass include_retired=True to rank it at its last price"
             excluded.append(Excluded(one.title, "retired", reason))
         else:
-            reason = explain_no_price(name, provider=one.provider, places=places, sold_in=sold_in[mine])
+            reason = _explain_no_price(name, one.provider, places, sold_in[mine])
             excluded.append(Excluded(one.title, "no_price", reason))
     return offers, matched, excluded
 
@@ -187,9 +187,7 @@ def _offers_of(names: set[str], catalog: Catalog) -> pd.DataFrame:
     return mine.iloc[np.lexsort([texts.cat.codes for texts in alphabetical])].reset_index(drop=True)
 
 
-def explain_no_price(
-    name: str, *, provider: str | None = None, places: Sequence[str] = (), sold_in: Iterable[str] = ()
-) -> str:
+def _explain_no_price(name: str, provider: str | None, places: Sequence[str], sold_in: Iterable[str]) -> str:
     """Why ``name`` has no price in the regions ``places``, and what to do; ``sold_in`` are regions with a price."""
     others = sorted(set(map(str, sold_in)))
     if others:

@@ -44,7 +44,13 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     epochs = _count_epochs(candidates, settings)
     work = candidates.work(epochs)
     measures = measure(candidates, settings, work)
-    limits = _check_limits(candidates, settings, measures)
+    limits = np.zeros(measures["time"].value.shape, dtype=np.int8)
+    for position in reversed(range(len(LIMITED))):
+        most = LIMITED[position].limit_of(settings)
+        if most is not None:
+            limits[measures[LIMITED[position].name].value > most] = FIRST_LIMIT + position
+    if settings.markets is not None:
+        limits[~np.isin(candidates.column("market").astype(str), settings.markets)] = OTHER_MARKET
     feasible = limits == FEASIBLE
     values = {name: spread.value for name, spread in measures.items()}
     best = {name: np.min(np.where(feasible, v, np.inf), axis=0, initial=np.inf) for name, v in values.items()}
@@ -105,18 +111,6 @@ def pareto_front(seconds: Floats, cost: Floats) -> Bools:
     latest = np.maximum.accumulate(np.where(better, np.arange(len(order)), 0))
     front[order] = better | ((time == time[latest]) & (money == money[latest]))
     return front
-
-
-def _check_limits(candidates: Candidates, settings: Settings, measures: Mapping[str, Interval[Floats]]) -> Codes:
-    """Code of feasibility of each candidate and epoch count; if it breaks several limits, that of the first."""
-    verdict = np.zeros(measures["time"].value.shape, dtype=np.int8)
-    for position in reversed(range(len(LIMITED))):
-        most = LIMITED[position].limit_of(settings)
-        if most is not None:
-            verdict[measures[LIMITED[position].name].value > most] = FIRST_LIMIT + position
-    if settings.markets is not None:
-        verdict[~np.isin(candidates.column("market").astype(str), settings.markets)] = OTHER_MARKET
-    return verdict
 
 
 def _find_ties(

@@ -184,9 +184,8 @@ class Ranking:
 
     def measures_of(self, candidate: int, column: int) -> dict[str, Interval[float]]:
         """Intervals of all measures of a candidate at an epoch count."""
-        at = candidate, column
-        found = self.assessment.measures
-        return {name: Interval(*(float(part[at]) for part in spread)) for name, spread in found.items()}
+        found = self.assessment.measures.items()
+        return {name: Interval(*(float(part[candidate, column]) for part in spread)) for name, spread in found}
 
     @cached_property
     def excluded(self) -> Sequence[Excluded]:
@@ -437,16 +436,13 @@ class Ranking:
             best: Ints = np.argmin(self._values_at(objective, counts)[wanted], axis=0)
             return wanted[best]
 
-        def winner(epochs: int) -> int:
-            return int(winners(np.array([epochs]))[0])
-
         title = self.candidates.title
         leaders = winners(early)
         changes = [
             Crossover(int(early[i]), title(leaders[i - 1]), title(leaders[i]))
             for i in np.flatnonzero(np.diff(leaders)) + 1
         ]
-        pending = [(int(early[-1]), int(leaders[-1]), up_to, winner(up_to))]
+        pending = [(int(early[-1]), int(leaders[-1]), up_to, int(winners(np.array([up_to]))[0]))]
         while pending:
             low, first, high, last = pending.pop()
             if first == last:
@@ -455,7 +451,7 @@ class Ranking:
                 changes.append(Crossover(high, title(first), title(last)))
                 continue
             middle = (low + high) // 2
-            between = winner(middle)
+            between = int(winners(np.array([middle]))[0])
             pending += [(middle, between, high, last), (low, first, middle, between)]
         return tuple(changes)
 
@@ -464,14 +460,10 @@ class Ranking:
         # Two lines cross at most once, so once the final order is reached it stays: bisection finds that point.
         wanted, early = self._search_range(up_to)
 
-        def orders(counts: Ints) -> Ints:
-            ordered: Ints = np.argsort(self._values_at(objective, counts)[wanted], axis=0, kind="stable")
-            return ordered
-
-        final = orders(np.array([up_to]))
-
         def unlike_final(counts: Ints) -> Ints:
-            found: Ints = counts[(orders(counts) != final).any(axis=0)]
+            values = self._values_at(objective, np.append(counts, up_to))[wanted]
+            orders = np.argsort(values, axis=0, kind="stable")
+            found: Ints = counts[(orders[:, :-1] != orders[:, -1:]).any(axis=0)]
             return found
 
         low, high = int(early[-1]), up_to
