@@ -72,8 +72,7 @@ class Budget:
             raise SweepError(
                 f"The sweep can cost up to {format_usd(self.worst_usd(state, planned))} ({format_usd(state.spent_usd)} "
                 f"for started trials, the rest for {len(planned)} trials to start), more than the budget of "
-                f"{format_usd(self.limit_usd)}. Lower the time limit per trial ('minutes'), plan fewer trials, or "
-                "raise the budget."
+                f"{format_usd(self.limit_usd)}. Lower 'minutes', plan fewer trials, or raise the budget."
             )
 
 
@@ -97,7 +96,6 @@ def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path
 
 
 def _complete(record: Record, trial: Trial) -> Record:
-    """A copy of the record, in which missing factors and instance type are those of the trial."""
     changes: dict[str, object] = {}
     if missing := {name: level for name, level in trial.factors.items() if name not in record.factors}:
         changes["factors"] = {**record.factors, **missing}
@@ -221,7 +219,11 @@ class Engine:
             if not self.runner.has_room(queue[0]):
                 if running:
                     return
-                self._retry_end()
+                trials = {trial.id: trial for trial in self.trials}
+                for attempt in self.state.open_attempts:  # may occupy the machine; tried once each
+                    if attempt.token not in self._retried:
+                        self._retried.add(attempt.token)
+                        self._end(trials[attempt.trial], attempt, Seen("lost"))
                 if not self.runner.has_room(queue[0]):
                     self.write("skip", trial=queue.pop(0).id, why="another trial may still run on its machine")
                     continue
@@ -232,14 +234,6 @@ class Engine:
                     continue
                 attempt = self._announce(trial)
             running.add(pool.submit(self._launch, trial, attempt))
-
-    def _retry_end(self) -> None:
-        """Try again, once per attempt, to end attempts that may still occupy the machine of another trial."""
-        trials = {trial.id: trial for trial in self.trials}
-        for attempt in self.state.open_attempts:
-            if attempt.token not in self._retried:
-                self._retried.add(attempt.token)
-                self._end(trials[attempt.trial], attempt, Seen("lost"))
 
     def _repeat(self, queue: list[Trial]) -> bool:
         """Add repetitions of tied trials to the queue, within the confirmed cost; returns whether any was added."""
@@ -343,7 +337,6 @@ class Engine:
         return elapsed if self.runner.rents else min(elapsed, 60 * self.plan.minutes)
 
     def _fetch(self, attempt: Attempt) -> str:
-        """Fetch the records of an attempt; returns the problem, or ""."""
         seconds = FETCH_SECONDS
         if self.runner.rents:  # half of the time for ending is left for taking the machine down
             until = attempt.began + 60 * self.plan.minutes + self.plan.ending_seconds / 2
@@ -355,7 +348,6 @@ class Engine:
         return ""
 
     def _take_in(self, trial: Trial, attempt: Attempt, problem: str) -> None:
-        """Write to the journal that an attempt was fetched, with its records, or the ``problem`` of fetching."""
         if problem:
             self.write("unfetched", trial=trial.id, attempt=attempt.number, why=problem)
             return

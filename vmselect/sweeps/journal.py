@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,7 @@ class Journal:
         line = {"event": event, "at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **facts}
         data = json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
         try:
-            written = os.write(self._file, data)
-            if written != len(data):
+            if os.write(self._file, data) != len(data):
                 raise OSError(28, "No space left on device")
             os.fsync(self._file)
         except OSError as cannot:
@@ -156,9 +155,8 @@ class State:
     @property
     def trials(self) -> list[tuple[str, dict[str, Any]]]:
         """ID and factors of each trial: trials of the plan, then added repetitions."""
-        planned = [(trial, factors) for trial, factors in self.about.get("trials", [])]
-        factors = dict(planned)
-        return planned + [(trial, factors.get(event["like"], {})) for trial, event in self.added.items()]
+        planned = dict(self.about.get("trials", []))
+        return [*planned.items(), *((trial, planned.get(event["like"], {})) for trial, event in self.added.items())]
 
     @property
     def all_attempts(self) -> list[Attempt]:
@@ -219,8 +217,7 @@ class State:
             self.attempts.setdefault(attempt.trial, []).append(attempt)
             self.skipped.pop(attempt.trial, None)
         elif kind == "skip":
-            spared = {name: event[name] for name in ("sure", "worst_usd", "estimated_usd") if name in event}
-            self.skipped[event["trial"]] = Skip(event["why"], **spared)
+            self.skipped[event["trial"]] = Skip(**{f.name: event[f.name] for f in fields(Skip) if f.name in event})
         elif kind == "add":
             self.added[event["trial"]] = event
         elif kind == "record":

@@ -464,7 +464,6 @@ def as_yaml(values: Mapping[str, Any]) -> str:
 
 
 def _checked(check: Callable[..., Value], name: str, value: Any, *, where: Where = (), **bounds: Any) -> Value:
-    """The result of ``check``, whose error becomes a :class:`PlanError` with the location in the plan."""
     try:
         return check(name, value, **bounds)
     except ArgumentError as bad:
@@ -477,7 +476,6 @@ def _suggest(name: Any, known: Iterable[str]) -> str:
 
 
 def _split_command(_name: str, command: Any) -> tuple[str, ...]:
-    """The arguments of a command. A string is split as a shell would split it; a list is kept as it is."""
     if isinstance(command, str):
         unquoted = re.sub(r"""'[^']*('|\Z)|"[^"]*("|\Z)""", "''", command)
         if found := re.search(rf"[{_OPERATORS}\n\r]|\$(?=[A-Za-z_({{])", unquoted):

@@ -115,10 +115,9 @@ def skipped_findings(state: State) -> tuple[Finding, ...]:
 def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
     """The result of a sweep, from the state of its journal."""
     missing: dict[str, list[Missing]] = defaultdict(list)
-    trials = trials_of(plan, state)
+    trials, sure = trials_of(plan, state), state.sure
     for trial in trials:
-        reason = Missing(trial, state.reason_of(trial.id), trial.id in state.sure)
-        missing[state.status_of(trial.id)].append(reason)
+        missing[state.status_of(trial.id)].append(Missing(trial, state.reason_of(trial.id), trial.id in sure))
     skips = state.skipped.values()
     files = [state.folder / file for file in sorted(itertools.chain.from_iterable(state.records.values()))]
     return SweepResult(
