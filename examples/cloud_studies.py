@@ -90,7 +90,11 @@ def print_endpoints() -> None:
         item: find_shifts(lay_out("Azure", item, 116)) for _, item in CHANGES
     }  # fmt: skip
     for item, shifts in shifted.items():
-        print(f"{item}, Azure: {'; '.join(map(str, shifts))}")
+        changes = (
+            f"after reading {shift.after} the level changes by {100 * (shift.then / shift.before - 1):+.0f} %"
+            for shift in shifts
+        )
+        print(f"{item}, Azure: {'; '.join(changes)}")
     print(
         "Batches of one session are no repetitions of a cloud; as single runs they would have to be compared in blocks."
     )

@@ -18,14 +18,15 @@ HOOKS = [f"on_{what}_{when}" for what in ("train", "epoch", "test", "predict", "
 
 
 @pytest.mark.parametrize("kind", CALLBACKS)
-def test_it_has_every_hook_with_keras_names(kind) -> None:
+def test_every_hook_takes_the_arguments_of_keras(kind) -> None:
     probe = kind()
     for hook in (*HOOKS, "set_params", "set_model"):
         assert callable(getattr(probe, hook)), hook
     for hook in HOOKS:
-        names = list(inspect.signature(getattr(probe, hook)).parameters)
-        assert names[-1] == "logs", hook
-        assert names[:-1] == (["epoch"] if "epoch" in hook else ["batch"] if "batch" in hook else []), hook
+        position = ["epoch"] if "epoch" in hook else ["batch"] if "batch" in hook else []
+        signature = inspect.signature(getattr(probe, hook))
+        signature.bind(*[0 for _ in position], logs=None)
+        signature.bind(**dict.fromkeys(position, 0), logs=None)
 
 
 @pytest.mark.parametrize("kind", [vs.EpochProbe])

@@ -191,7 +191,7 @@ def test_the_commands_run_show_resume_and_clean(work: Path) -> None:
     assert [row["status"] for row in json.loads(vmselect("status", "out", "--format", "json").stdout)] == ["done"] * 2
     assert vmselect("resume", "out", "--yes").returncode == 0
     cleaned = vmselect("clean", "out", "--yes")
-    assert (cleaned.returncode, "Nothing was left" in cleaned.stderr) == (0, True)
+    assert cleaned.returncode == 0, cleaned.stderr
     bad = vmselect("plan", "nowhere.yaml")
     assert bad.returncode == 2
     assert "nowhere.yaml" in bad.stderr

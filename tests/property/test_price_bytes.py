@@ -105,5 +105,5 @@ def test_every_cut_of_a_json_file_is_refused(tmp_path) -> None:
 def test_a_pipe_is_refused_at_once(ending, tmp_path) -> None:
     path = tmp_path / f"prices.{ending}"
     os.mkfifo(path)  # nobody writes: whoever opens it waits for ever
-    with pytest.raises(CatalogError, match="not a plain file"):
+    with pytest.raises(CatalogError):
         vs.Catalog.load(path)

@@ -21,7 +21,7 @@ from vmselect.probe.script import Interrupted
 
 app = typer.Typer(
     name="vmselect",
-    help="Find out which cloud VM to rent to train a model, and how long the training takes and costs there.\n\n"
+    help="Find out which cloud VM to rent to train a model, how long the training takes there, and what it costs.\n\n"
     "First measure the training for a few seconds on each machine type: vmselect probe train.py\n\n"
     "Then rank the machine types on any computer: vmselect rank profiles/ --epochs 50\n\n"
     "Messages name options as arguments of the Python library: batch_size= is the option --batch-size.\n\n"

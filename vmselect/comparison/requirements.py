@@ -116,7 +116,7 @@ def read_facts(given: Mapping[Any, Any]) -> Facts:
 
 
 def _read_fact(value: Any) -> Fact:
-    """A fact, read from a single value or from a mapping with the keys in :data:`FACT_KEYS`."""
+    """The value of one criterion for one machine, from a single value or a mapping with keys of :data:`FACT_KEYS`."""
     if not isinstance(value, Mapping):
         return Fact(_check_plain(value))
     if "value" not in value or set(value) - set(FACT_KEYS):

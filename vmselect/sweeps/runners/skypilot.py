@@ -86,7 +86,9 @@ class SkyPilotRunner(Runner):
         """Launch a cluster that terminates itself when it is idle, and start the trial on it."""
         seconds = job.cap_seconds - DOWN_SECONDS
         if seconds <= 0:
-            raise SweepError(f"A rented machine needs {DOWN_SECONDS / 60:g} minutes to end. Raise 'minutes'.")
+            raise SweepError(
+                f"Terminating a rented machine takes {DOWN_SECONDS / 60:g} minutes. Set 'minutes' to a larger value."
+            )
         sky = load_sky()
         remote = handle["far"]
         request = make_request_file(job, remote, ".", deadline_unix=time.time() + seconds, ports=PORTS)
