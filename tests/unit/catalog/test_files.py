@@ -206,11 +206,6 @@ def test_prices_in_dollars_may_name_their_currency(tmp_path: Path) -> None:
     assert len(vs.Catalog.load(path)) == 2
 
 
-def test_ones_and_zeros_are_numbers(tmp_path: Path) -> None:
-    path = csv(tmp_path, "aws,x.large,r1,on_demand,1", "aws,y.large,r1,on_demand,1.0")
-    assert vs.Catalog.load(path).price("y.large") == 1.0
-
-
 @pytest.mark.parametrize("skip_bad_rows", [False, True])
 def test_large_garbage_is_rejected_by_its_first_rows(write, monkeypatch, skip_bad_rows) -> None:
     monkeypatch.setattr(files, "_LARGE_BYTES", 20_000)

@@ -9,7 +9,6 @@ import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_profile, probed
-from vmselect.errors import EstimateError
 from vmselect.estimation.overheads import (
     Pauses,
     Saves,
@@ -269,12 +268,3 @@ def test_an_unmeasured_validation_is_assumed(given: Any, compiling: float, first
 )
 def test_validations_scale_with_their_size(setup: Any, given: Any, scale: float) -> None:
     assert _scale(probed(**setup), Readings(), Workload(**given)) == scale
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [({"validation_steps": 6}, "Omit validation_steps"), ({"validation_examples": 9}, "Omit validation_examples")],
-)
-def test_validations_of_unknown_size_are_not_scaled(given: Any, named: str) -> None:
-    with pytest.raises(EstimateError, match=named):
-        _scale(probed(), Readings(), Workload(**given))

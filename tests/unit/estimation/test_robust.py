@@ -17,7 +17,7 @@ from vmselect.estimation import fit_runtime
 from vmselect.estimation.autotune_wait import (
     split_wait,
 )
-from vmselect.records import Boundary, Epoch, Pause, Profile, Validation
+from vmselect.records import Boundary, Epoch, Profile, Validation
 from vmselect.units import format_seconds, format_usd
 
 STEP = 0.1
@@ -186,25 +186,26 @@ def boundaries_of(profile: Profile, *parts: tuple[float | None, float], epochs: 
     return vs.estimate(seen, epochs=epochs).terms["epoch_boundaries"]
 
 
-def test_the_first_epoch_is_wrapped_up_more_slowly_and_the_last_opens_no_other() -> None:
-    """As on JAX, which compiles there: what two short epochs show of two boundaries is enough."""
-    wrap_ups, openings, final = 0.12 + 9 * 0.01, 9 * 0.3, 0.002
-    assert boundaries_of(make(QUIET), (0.12, 0.3), (0.01, 0.002)) == pytest.approx(wrap_ups + openings + final)
-    assert boundaries_of(make(QUIET), (0.12, 0.3), (0.01, 0.002), epochs=1) == pytest.approx(0.12 + final)
+@pytest.mark.parametrize(
+    ("epochs", "validation_freq", "parts", "expected"),
+    [
+        # As on JAX, which compiles there: the first is wrapped up more slowly, and the last opens no other.
+        (2, 1, ((0.12, 0.3), (0.01, 0.002)), 0.12 + 9 * 0.01 + 9 * 0.3 + 0.002),
+        # Those that were not watched in parts count whole.
+        (2, 1, ((None, 0.3), (None, 0.002)), 9 * 0.3 + 0.002),
+        (2, 1, ((0.1, 0.2), (None, 0.002)), 9 * 0.3 + 0.002),
+        (3, 1, ((None, 1.0), (None, 0.3), (None, 0.002)), 1.0 + 8 * 0.3 + 0.002),
+        # A callback of 0.2 s lies before the end of an epoch without validation, and after a validation.
+        (4, 2, ((0.21, 0.0), (0.01, 0.2), (0.21, 0.0), (0.01, 0.2)), 0.21 + 8 * 0.21 + 0.21),
+    ],
+)
+def test_parts_of_boundaries(epochs: int, validation_freq: int, parts: Any, expected: float) -> None:
+    profile = make([[STEP] * 20] * epochs, validation_freq=validation_freq)
+    assert boundaries_of(profile, *parts) == pytest.approx(expected)
 
 
-def test_boundaries_that_were_not_watched_in_parts_count_whole() -> None:
-    assert boundaries_of(make(QUIET), (None, 0.3), (None, 0.002)) == pytest.approx(9 * 0.3 + 0.002)
-    assert boundaries_of(make(QUIET), (0.1, 0.2), (None, 0.002)) == pytest.approx(9 * 0.3 + 0.002)
-    profile = make([[STEP] * 20] * 3)
-    assert boundaries_of(profile, (None, 1.0), (None, 0.3), (None, 0.002)) == pytest.approx(1.0 + 8 * 0.3 + 0.002)
-
-
-def test_with_a_validation_every_few_epochs_boundaries_count_whole() -> None:
-    """A callback that takes 0.2 s lies before the end of an epoch without validation, and after a validation."""
-    profile = make([[STEP] * 20] * 4, validation_freq=2)
-    parts = ((0.21, 0.0), (0.01, 0.2), (0.21, 0.0), (0.01, 0.2))
-    assert boundaries_of(profile, *parts) == pytest.approx(0.21 + 8 * 0.21 + 0.21)
+def test_one_epoch_opens_no_other() -> None:
+    assert boundaries_of(make(QUIET), (0.12, 0.3), (0.01, 0.002), epochs=1) == pytest.approx(0.12 + 0.002)
 
 
 def waiting(*, truncated: bool = True, busy: float = 1.0, boundary: float = 0.01, **setup: Any) -> Profile:
@@ -336,20 +337,13 @@ def test_what_pipelines_of_several_devices_waited_is_taken_out_of_what_was_seen(
     assert "long-boundary" not in codes(seen)
 
 
-def with_parts(profile: Profile, *endings: float, pauses: Sequence[float] = (), boundary: float = 4.0) -> Profile:
-    parts = {"seconds": boundary, "before_validation_seconds": 0.0, "truncated": True}
-    ends = tuple(Boundary(epoch=n, epoch_end_seconds=ending, **parts) for n, ending in enumerate(endings))
-    stops = tuple(Pause(cause="garbage collection", epoch=0, batch=n, seconds=s) for n, s in enumerate(pauses))
-    return with_timeline(profile, boundaries=ends, pauses=stops)
-
-
 def test_what_callbacks_do_at_the_end_of_the_first_epoch_is_apart_from_later_ones() -> None:
     """A first save of 3 s, later ones of 0.02 s; the rest of every boundary takes 1 s."""
-    profile = with_parts(make([[STEP] * 20] * 3), 3.0, 0.02)
-    boundaries = [
-        b.model_copy(update={"seconds": 1.0 + (b.epoch_end_seconds or 0)}) for b in profile.timeline.boundaries
-    ]
-    estimate = vs.estimate(with_timeline(profile, boundaries=tuple(boundaries)), epochs=50)
+    boundaries = tuple(
+        Boundary(epoch=n, seconds=1.0 + save, before_validation_seconds=0.0, epoch_end_seconds=save, truncated=True)
+        for n, save in enumerate((3.0, 0.02))
+    )
+    estimate = vs.estimate(with_timeline(make([[STEP] * 20] * 3), boundaries=boundaries), epochs=50)
     assert estimate.terms["epoch_boundaries"] == pytest.approx(3.0 + 49 * 0.02 + 49 * 1.0)
 
 
