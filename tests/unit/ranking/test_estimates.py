@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -30,11 +29,6 @@ def test_repetitions_are_merged_into_one_row() -> None:
     assert small.terms["steady_iterations"] == pytest.approx(0.1 * 999)
     assert ranking.candidates.machine_estimates[1].repetitions == 2
     assert len(rank([probe("small"), probe("small", provider=None)])) == 1
-
-
-def test_the_same_measurement_counts_once() -> None:
-    once = probe("small", created=datetime(2026, 1, 1, tzinfo=UTC))
-    assert rank([once, once]).best.seconds_high == rank([once]).best.seconds_high
 
 
 @pytest.mark.parametrize("instance_type", ["small", "big"])

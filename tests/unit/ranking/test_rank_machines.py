@@ -35,12 +35,6 @@ def test_a_given_value_makes_profiles_comparable() -> None:
     assert len(rank([probe("small"), probe("big", steps_per_epoch=101)])) == 2  # within a batch
 
 
-def test_repetitions_of_different_setups_are_refused() -> None:
-    pair = [probe("small", environment={"precision": precision}) for precision in ("float32", "mixed_float16")]
-    with pytest.raises(RankingError, match="precision"):
-        rank(pair)
-
-
 def test_only_profiles_are_ranked() -> None:
     with pytest.raises(RankingError, match="profiles"):
         rank([])

@@ -12,7 +12,7 @@ import vmselect as vs
 from tests.support.profiles import make_profile
 from vmselect import _files
 from vmselect.errors import ProfileError
-from vmselect.records import Profile, store
+from vmselect.records import Profile
 
 PROFILE = make_profile("g4dn.xlarge", [0.1, 0.30000000000000004, 1e-7], metrics={"loss": 0.1})
 
@@ -113,14 +113,6 @@ def test_a_truncated_profile_is_rejected_at_every_length(tmp_path: Path) -> None
         path.write_bytes(whole[:length])
         with pytest.raises(ProfileError, match=r"part\.json"):
             Profile.load(path)
-
-
-def test_a_huge_file_is_rejected_unread(tmp_path: Path) -> None:
-    path = tmp_path / "huge.json"
-    with path.open("wb") as file:
-        file.truncate(10 * store.MAX_FILE_BYTES)  # sparse: costs no disk
-    with pytest.raises(ProfileError, match="larger than"):
-        Profile.load(path)
 
 
 def test_missing_files_and_empty_folders_are_named(tmp_path: Path) -> None:
