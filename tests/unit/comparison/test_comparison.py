@@ -68,10 +68,6 @@ def test_groups_are_described() -> None:
     assert c.groups.set_index("group").loc["c", "percent"] == 0
 
 
-def test_a_comparison_is_reproducible() -> None:
-    assert vs.compare({"a": A, "c": C}).to_json() == vs.compare({"a": A, "c": C}).to_json()
-
-
 def test_steps_of_one_run_are_not_repetitions() -> None:
     c = vs.compare(machines(runs=1, steps=400))
     assert (c.unit, c.test.p_value) == ("runs", None)

@@ -160,8 +160,3 @@ def test_more_cores_than_the_priced_ones_are_a_finding(
     catalog = prices(("a", 1.0), **({} if sold is None else {"vcpus": sold}))
     codes = [finding.code for finding in rank_epochs([profile], catalog).best.findings]
     assert ("hardware-contradicts-price" in codes) is contradicts
-
-
-def test_machines_measured_with_different_software_are_a_finding() -> None:
-    pair = [probe(name, environment={"backend": backend}) for name, backend in (("small", "jax"), ("big", "torch"))]
-    assert "software-differs" in {finding.code for finding in rank(pair).findings}
