@@ -185,11 +185,11 @@ def files(folder: Path) -> None:
         train(small, 16, 2, [ConvergenceProbe(path)], epochs=3)
         study = vs.ConvergenceStudy.load(path)
         assert [run.batch_size for run in study.runs] == [16, 16, 32], study
-    with pytest.raises(vs.errors.ProfileError, match="patience 5 and 3"):
+    with pytest.raises(vs.errors.ProfileError, match="patience"):
         train(small, 16, 1, [ConvergenceProbe(folder / "study.json", patience=3)])
     assert len(vs.ConvergenceStudy.load(folder / "study.json").runs) == 3
     profile = vs.Profile.from_times(instance_type="a", batch_size=8, steps_per_epoch=3, iteration_seconds=0.1)
-    with pytest.raises(vs.errors.ProfileError, match="this is a profile"):
+    with pytest.raises(vs.errors.ProfileError):
         train(small, 16, 1, [ConvergenceProbe(profile.save(folder / "profile.json"))])
     # Who interrupts a training because it is stable has its count on disk; one that is not is known to be unfinished.
     for patience, after in ((1, True), (50, False)):
