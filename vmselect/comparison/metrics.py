@@ -25,6 +25,10 @@ Reader = Callable[[Any, "Terms"], "float | None"]
 Series = Callable[[Any], Sequence[float]]
 
 
+PER_RUN = ("total_seconds", "cost_usd")
+"""Metrics that a record with several total times has for each of them."""
+
+
 @dataclass(frozen=True)
 class Terms:
     """Number of epochs, catalog, market and region, for metrics that a record does not contain, such as the cost."""
@@ -66,6 +70,15 @@ class Metric:
         reader = self.readers.get(record.kind) or self.readers.get("*")
         value = reader(record, terms) if reader else None
         return None if value is None else float(value)
+
+    def read_runs(self, record: Record, terms: Terms) -> list[float | None]:
+        """The value of every run that ``record`` contains: several if it has total times from elsewhere."""
+        value = self.read(record, terms)
+        totals = record.timeline.run_seconds if isinstance(record, Profile) and terms.epochs is None else ()
+        if self.name not in PER_RUN or len(totals) < 2 or value is None:
+            return [value]
+        mean = math.fsum(totals) / len(totals)
+        return [value * seconds / mean if mean else value for seconds in totals]
 
 
 # -- readers of trainings ----------------------------------------------------------------------------------------------

@@ -217,14 +217,14 @@ def _from_records(
         findings.insert(0, Finding("copies", message, "Pass each record once.", "info"))
     runs, missing = [], []
     for record in unique:
-        value = known.read(record, terms)
-        if value is None or not math.isfinite(value):
-            missing.append(levels[record.id])
-            continue
         title = str(getattr(record, "title", record.file_stem))
         date = record.created.date().isoformat()
         series = tuple(map(float, known.series(record))) if known.series else ()
-        runs.append(Run(levels[record.id], value, series, title, date))
+        for value in known.read_runs(record, terms):
+            if value is None or not math.isfinite(value):
+                missing.append(levels[record.id])
+            else:
+                runs.append(Run(levels[record.id], value, series, title, date))
     findings += _find_missing(missing, known)
     return Runs(names, known, tuple(runs), tuple(findings), tuple(unique))
 

@@ -106,22 +106,18 @@ def _epoch_times(profile: Profile) -> tuple[float, float, float]:
 
 def _iteration_times(profile: Profile, *, mean: bool) -> tuple[float, float, float]:
     """Seconds of initialization, of the first iteration and of an ordinary iteration."""
-    timeline = profile.timeline
-    rows = timeline.steps.rows
-    if not rows:
+    if not len(profile.timeline.steps):
         raise EstimateError(
             f"{profile.title}: the profile has times of whole epochs and no step times. Use "
             'method="malta-epoch" or "robust", or probe with IterationProbe.'
         )
-    first = rows[0].each if rows[0].label == "first" else None
-    after = rows[1:] if first is not None else rows
-    if not after:
+    ordinary = profile.mean_2_10_seconds if mean else profile.second_iteration_seconds
+    if ordinary is None:
         raise EstimateError(
             f"{profile.title}: the profile has one step, and the method requires two. Probe more steps (steps=20)."
         )
-    chosen = after[:9] if mean else after[:1]
-    ordinary = math.fsum(step.seconds for step in chosen) / sum(step.covers for step in chosen)
-    return timeline.startup_seconds or 0.0, first if first is not None else ordinary, ordinary
+    first = profile.first_iteration_seconds
+    return profile.timeline.startup_seconds or 0.0, ordinary if first is None else first, ordinary
 
 
 def _validation_times(profile: Profile) -> tuple[float, float]:

@@ -22,6 +22,7 @@ from vmselect.estimation.overheads import (
 from vmselect.estimation.readings import Readings, collect
 from vmselect.estimation.runtime import HalfWidths, RuntimeModel
 from vmselect.estimation.statistics import Level, find_drift, locate, predict_once, quantile
+from vmselect.estimation.totals import fit_totals
 from vmselect.estimation.warnings import find_warnings
 from vmselect.estimation.workload import Workload
 from vmselect.records import Profile
@@ -39,7 +40,13 @@ Chosen on MLPerf v0.7 and v1.1."""
 
 
 def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
-    """Runtime model by the method "robust", from repetitions of one setup."""
+    """Runtime model by the method "robust", from repetitions of one setup.
+
+    Profiles with total times only are used if there are no others.
+    """
+    if all(profile.only_totals for profile in profiles):
+        return fit_totals(profiles, scale=_units_per_epoch(profiles, workload, "epoch"), confidence=confidence)
+    profiles = [profile for profile in profiles if not profile.only_totals]
     title = profiles[0].title
     readings = collect(profiles)
     units = _units_per_epoch(profiles, workload, readings.unit)

@@ -106,14 +106,17 @@ def locate(
     )
 
 
-def predict_once(seconds: Sequence[float], *, confidence: float = 0.9) -> Level:
-    """Level of a time that occurs once per run: mean over repetitions, with the interval for a new run."""
+def predict_once(seconds: Sequence[float], *, spread: float = ONCE_SPREAD, confidence: float = 0.9) -> Level:
+    """Level of a time that occurs once per run: mean over repetitions, with the interval for a new run.
+
+    ``spread`` is the prior relative standard deviation between runs.
+    """
     if not seconds:
         return NOTHING
     runs = len(seconds)
     mean = math.fsum(seconds) / runs
     freedom = PRIOR_READINGS + runs - 1
-    squares = PRIOR_READINGS * (ONCE_SPREAD * mean) ** 2 + math.fsum((x - mean) ** 2 for x in seconds)
+    squares = PRIOR_READINGS * (spread * mean) ** 2 + math.fsum((x - mean) ** 2 for x in seconds)
     width = quantile(confidence, freedom) * math.sqrt(squares / freedom * (1 + 1 / runs) / 2)
     return Level(mean, min(width, mean), width, 0.0)
 

@@ -104,13 +104,9 @@ class MachineEstimate:
         """Seconds of ``first_iteration``, ``second_iteration`` and ``mean_2_10``, if they were recorded."""
         found: dict[str, list[float]] = defaultdict(list)
         for record in self.records if self.basis == "measured" else ():
-            steps = record.timeline.steps.rows[:10]
-            times = [step.each for step in steps]
-            if steps and steps[0].label == "first":
-                found["first_iteration"].append(times[0])
-            if len(times) > 1:
-                found["second_iteration"].append(times[1])
-                found["mean_2_10"].append(statistics.fmean(times[1:]))
+            for name in ("first_iteration", "second_iteration", "mean_2_10"):
+                if (seconds := getattr(record, f"{name}_seconds")) is not None:
+                    found[name].append(seconds)
         return {name: statistics.fmean(values) for name, values in found.items()}
 
     @property
@@ -222,6 +218,8 @@ class Measured:
 def _probe_seconds(profile: Profile) -> float | None:
     """Duration of the measurement, from the start of the program; None if it is not known."""
     timeline = profile.timeline
+    if timeline.run_seconds:
+        return sum(timeline.run_seconds)
     if timeline.fit_seconds is not None:
         return (timeline.init_seconds or 0.0) + timeline.fit_seconds
     trained = timeline.steps.total_seconds or sum(epoch.seconds for epoch in timeline.epochs)

@@ -24,6 +24,7 @@ from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, findings_html, table_html
 from vmselect.records.record import (
     Count,
+    Environment,
     Facts,
     Number,
     Part,
@@ -41,6 +42,7 @@ from vmselect.units import format_bytes, format_seconds, printable
 MAX_STEP_READINGS = 20_000
 MAX_EPOCHS = 20_000
 MAX_BATCH_READINGS = 4_000
+MAX_RUNS = 10_000
 
 Label = Literal["first", "warmup", "opening", "steady", "partial"]
 """Class of a step reading: the very first step (tracing and compilation), a later warm-up step, the first step of a
@@ -229,6 +231,8 @@ class Timeline(Part):
     wall_seconds: Seconds | None = None
     cpu_seconds: Seconds | None = None
     fit_seconds: Seconds | None = None
+    run_seconds: tuple[Seconds, ...] = Field(default=(), max_length=MAX_RUNS)
+    """Total seconds of each run of the training, including initialization, if they were measured elsewhere."""
 
     @model_validator(mode="after")
     def _init_has_a_source(self) -> Timeline:
@@ -320,10 +324,96 @@ class Profile(Record):
 
     @property
     def total_seconds(self) -> float | None:
-        """Measured seconds of the training including initialization; None unless the whole training was watched."""
+        """Measured seconds of the whole training including initialization (mean of the runs, if there are several).
+
+        None unless the whole training was watched, or its total was given.
+        """
+        if self.timeline.run_seconds:
+            return statistics.fmean(self.timeline.run_seconds)
         if self.outcome != "watched" or self.timeline.fit_seconds is None:
             return None
         return (self.timeline.init_seconds or 0.0) + self.timeline.fit_seconds
+
+    @property
+    def epochs_trained(self) -> int | None:
+        """Number of epochs that the whole training took; None unless :attr:`total_seconds` is known."""
+        if self.total_seconds is None:
+            return None
+        return sum(epoch.complete for epoch in self.timeline.epochs if self.outcome == "watched") or self.setup.epochs
+
+    @property
+    def only_totals(self) -> bool:
+        """Whether the profile has total times of the training only, and none of its steps or epochs."""
+        return bool(self.timeline.run_seconds) and not len(self.timeline.steps) and not self.timeline.epochs
+
+    @property
+    def init_seconds(self) -> float | None:
+        """T(init) of the dissertation: seconds before the first step; None if not measured."""
+        return None if self.timeline.init_seconds is None else self.timeline.startup_seconds
+
+    @property
+    def first_iteration_seconds(self) -> float | None:
+        """T(it1): seconds of the first step, which includes tracing and compilation; None if not measured."""
+        return next((step.each for step in self.timeline.steps.rows[:1] if step.label == "first"), None)
+
+    @property
+    def second_iteration_seconds(self) -> float | None:
+        """T(it2): seconds of the second step; None if not measured."""
+        return next((step.each for step in self._later_steps), None)
+
+    @property
+    def mean_2_10_seconds(self) -> float | None:
+        """Mean seconds of steps 2 to 10, or of as many as were measured; None if there are none."""
+        steps = self._later_steps
+        return math.fsum(step.seconds for step in steps) / sum(step.covers for step in steps) if steps else None
+
+    @property
+    def first_validation_seconds(self) -> float | None:
+        """T(val1): seconds of the first validation; None if not measured."""
+        return self._validation_seconds(0)
+
+    @property
+    def second_validation_seconds(self) -> float | None:
+        """T(val2): seconds of the second validation; None if not measured, or not to its end."""
+        return self._validation_seconds(1)
+
+    @property
+    def first_epoch_seconds(self) -> float | None:
+        """T(ep1): seconds of the first epoch, including its validation; None if not measured to its end."""
+        return self._epoch_seconds(0)
+
+    @property
+    def second_epoch_seconds(self) -> float | None:
+        """T(ep2): seconds of the second epoch, including its validation and the boundary before it; None as above."""
+        return self._epoch_seconds(1)
+
+    @property
+    def _later_steps(self) -> tuple[Step, ...]:
+        """Readings of steps 2 to 10."""
+        rows = self.timeline.steps.rows[:10]
+        return rows[1:] if rows and rows[0].label == "first" else rows[:9]
+
+    def _validation_seconds(self, number: int) -> float | None:
+        """Seconds of all passes of validation ``number``; several passes belong to one epoch, unless stated."""
+        seen = self.timeline.validations
+        keys = [*range(len(seen))] if self.setup.validations_per_epoch is not None else [one.epoch for one in seen]
+        chosen = list(dict.fromkeys(keys))[number : number + 1]
+        passes = [one for key, one in zip(keys, seen, strict=True) if key in chosen]
+        return None if not passes or any(one.truncated for one in passes) else math.fsum(one.seconds for one in passes)
+
+    def _epoch_seconds(self, number: int) -> float | None:
+        timeline = self.timeline
+        for epoch in timeline.epochs[number : number + 1]:
+            if epoch.complete:
+                # Times of epochs from elsewhere include the validation.
+                validations = timeline.validations if self.outcome != "given" else ()
+                return math.fsum((
+                    epoch.seconds,
+                    *(one.seconds for one in timeline.pauses if one.epoch == epoch.epoch),
+                    *(one.seconds for one in validations if one.epoch == epoch.epoch),
+                    *(one.seconds for one in timeline.boundaries if one.epoch + 1 == epoch.epoch and not one.final),
+                ))  # fmt: skip
+        return None
 
     @property
     def title(self) -> str:
@@ -371,31 +461,42 @@ class Profile(Record):
         epochs: int | None = None,
         examples: int | None = None,
         validation_examples: int | None = None,
-        total_seconds: float | None = None,
+        total_seconds: Sequence[float] | float | None = None,
+        workers: int = 1,
+        factors: Mapping[str, Any] | None = None,
         metrics: Mapping[str, float] | None = None,
     ) -> Profile:
         """Create a profile from times in seconds that a paper, a log or another tool reports.
 
         Pass times of steps (``first_iteration_seconds`` and ``iteration_seconds``), times of epochs including their
-        validation (``first_epoch_seconds`` and ``later_epoch_seconds``), or both.
+        validation (``first_epoch_seconds`` and ``later_epoch_seconds``), or total times of ``epochs`` epochs
+        (``total_seconds``, one per run), or several of these. ``workers`` trained together. ``factors`` maps varied
+        settings to their values, such as ``{"nodes": 3}``.
+
+        >>> profile = Profile.from_times(instance_type="p3.2xlarge", batch_size=256, total_seconds=[146.5, 148.0],
+        ...     epochs=13, factors={"nodes": 3}, model="seismic-fcn")
+        >>> profile.total_seconds, profile.epochs_trained
+        (147.25, 13)
         """
         init = maybe(check_seconds, "init_seconds", init_seconds)
-        total = maybe(check_seconds, "total_seconds", total_seconds)
+        totals = _check_times("total_seconds", total_seconds)
         first_step = _check_times("first_iteration_seconds", first_iteration_seconds)
         steps = _check_times("iteration_seconds", iteration_seconds)
         first_epoch = _check_times("first_epoch_seconds", first_epoch_seconds)
         later_epochs = _check_times("later_epoch_seconds", later_epoch_seconds)
         validations = _check_times("validation_seconds", validation_seconds)
-        if not steps and not later_epochs:
+        if not steps and not later_epochs and not totals:
             raise ArgumentError(
-                "No step or epoch time after the first was given. Pass iteration_seconds= (steps after the first) or "
-                "later_epoch_seconds= (epochs after the first)."
+                "No step or epoch time after the first was given. Pass iteration_seconds= (steps after the first), "
+                "later_epoch_seconds= (epochs after the first) or total_seconds= (whole trainings)."
             )
+        if totals and not steps and not later_epochs and epochs is None:
+            raise ArgumentError("total_seconds was given without the number of epochs. Pass epochs= too.")
         if later_epochs and not first_epoch:
             raise ArgumentError(
                 "later_epoch_seconds was given without first_epoch_seconds. Pass first_epoch_seconds= too."
             )
-        if total is not None and total < (init or 0.0):
+        if totals and min(totals) < (init or 0.0):
             raise ArgumentError("total_seconds is less than init_seconds, which it includes. Correct one of the two.")
         size = maybe(check_count, "batch_size", batch_size)
         count = maybe(check_count, "examples", examples)
@@ -425,8 +526,10 @@ class Profile(Record):
                     ),
                     epochs=tuple(Epoch(epoch=n, seconds=s) for n, s in enumerate(first_epoch + later_epochs)),
                     validations=tuple(Validation(epoch=n, seconds=s) for n, s in enumerate(validations)),
-                    fit_seconds=None if total is None else total - (init or 0.0),
+                    run_seconds=tuple(totals),
                 ),
+                environment=Environment(workers=check_count("workers", workers)),
+                factors={} if factors is None else check_mapping("factors", factors),
                 placement=Placement.given(instance_type=instance_type, provider=provider, region=region),
                 metrics={name: check_number(f"metrics: {name}", value) for name, value in numbers.items()},
             )
@@ -435,7 +538,7 @@ class Profile(Record):
         """Names and printable values of the main fields, without unknown values."""
         setup, timeline, environment, usage = self.setup, self.timeline, self.environment, self.usage
         backend, wait = environment.backend, timeline.input_wait
-        first, steady = timeline.steps.labelled("first"), timeline.steps.steady_seconds
+        steady, runs = timeline.steps.steady_seconds, len(timeline.run_seconds)
         busy = None if usage is None else usage.mean("usable_cpu_share")
         rows: dict[str, object] = {
             "machine": self.instance_type or "unknown",
@@ -447,15 +550,23 @@ class Profile(Record):
             "backend": f"{backend} {environment.versions.get(backend, '')}".strip() if backend else backend,
             "cores": environment.usable_cores or environment.cpu_cores,
             "GPUs": f"{len(environment.gpus)} x {environment.gpus[0].name}" if environment.gpus else None,
-            "initialization": _format(timeline.init_seconds),
-            "first step": format_seconds(first[0].seconds) if first else None,
+            "initialization": _format(self.init_seconds),
+            "first step": _format(self.first_iteration_seconds),
+            "second step": _format(self.second_iteration_seconds),
+            "mean of steps 2-10": _format(self.mean_2_10_seconds),
             "steady step": f"{format_seconds(statistics.median(steady))} (median of {len(steady)})" if steady else None,
-            "validations": ", ".join(format_seconds(v.seconds) for v in timeline.validations[:3]) or None,
-            "epochs": ", ".join(format_seconds(e.seconds) for e in timeline.epochs[:3] if e.complete) or None,
+            "first validation": _format(self.first_validation_seconds),
+            "second validation": _format(self.second_validation_seconds),
+            "first epoch": _format(self.first_epoch_seconds),
+            "second epoch": _format(self.second_epoch_seconds),
             "waits for data": None if wait is None else f"{wait.share:.0%} of the steps' time",
             "processors": None if busy is None else f"{busy:.0%} busy in steady steps",
             "probe took": _format(timeline.wall_seconds),
-            "whole training": _format(self.total_seconds),
+            "whole training": _join(
+                _format(self.total_seconds),
+                f"mean of {runs} runs" if runs > 1 else None,
+                f"{setup.epochs} epochs" if runs and setup.epochs else None,
+            ),
             "peak memory": format_bytes(environment.peak_memory_bytes) if environment.peak_memory_bytes else None,
             "outcome": self.outcome.replace("_", " ") + (f": {self.detail}" if self.detail else ""),
             **{name: f"{value:g}" for name, value in self.metrics.items()},
@@ -475,6 +586,11 @@ class Profile(Record):
 def _format(seconds: float | None) -> str | None:
     """``seconds`` as text, or None."""
     return None if seconds is None else format_seconds(seconds)
+
+
+def _join(*parts: str | None) -> str | None:
+    """The parts that are known, separated by commas; None if there are none."""
+    return ", ".join(filter(None, parts)) or None
 
 
 def _check_times(name: str, value: Any) -> list[float]:

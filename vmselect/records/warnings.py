@@ -109,7 +109,7 @@ def _setup(profile: Profile) -> Iterator[Finding]:
             "The batch size is unknown: the probe could not infer it from the data.",
             "Pass batch_size= to the probe: IterationProbe(batch_size=...).",
         )
-    if profile.steps_per_epoch is None:
+    if profile.steps_per_epoch is None and not profile.only_totals:
         yield Finding(
             "unknown-steps",
             "The number of steps per epoch is unknown, because the data are a generator or a dataset of unknown size.",
@@ -118,7 +118,7 @@ def _setup(profile: Profile) -> Iterator[Finding]:
 
 
 def _missing_parts(profile: Profile) -> Iterator[Finding]:
-    if profile.timeline.init_seconds is None:
+    if profile.timeline.init_seconds is None and not profile.only_totals:
         why = "The start of this training is unknown, because another one ran before in the same process"
         if profile.environment.notebook:
             why = "The initialization time is unknown, because a notebook starts its process long before the program"

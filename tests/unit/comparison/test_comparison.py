@@ -311,3 +311,14 @@ def test_values_below_zero_have_no_ratio() -> None:
     assert "%" not in c.verdict
     assert c.pairs["percent"].isna().all()
     assert "nan" not in c._repr_html_()
+
+
+def test_every_total_of_a_record_is_a_run() -> None:
+    records = [
+        vs.Profile.from_times(instance_type=name, batch_size=8, total_seconds=seconds, epochs=3)
+        for name, seconds in (("a", [10.0, 11.0, 12.0, 13.0]), ("b", [20.0, 21.0, 22.0, 23.0]))
+    ]
+    found = vs.compare(records, metric="total_seconds")
+    assert list(found.values["b"]) == pytest.approx([20, 21, 22, 23])
+    assert found.groups["count"].tolist() == [4, 4]
+    assert vs.compare(records, metric="total_seconds", epochs=3).groups["count"].tolist() == [1, 1]

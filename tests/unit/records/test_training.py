@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pydantic
@@ -12,10 +13,12 @@ import pytest
 import vmselect as vs
 from tests.support.profiles import make_epoch_profile, make_profile
 from vmselect.records import (
+    Boundary,
     Environment,
     Epoch,
     Gpu,
     InputWait,
+    Pause,
     Placement,
     Profile,
     Setup,
@@ -27,6 +30,10 @@ from vmselect.records import (
 from vmselect.records.store import Profiles
 
 EMPTY = Profile(outcome="stopped", timeline=Timeline())
+QUANTITIES = (
+    "init", "first_iteration", "second_iteration", "mean_2_10",
+    "first_validation", "second_validation", "first_epoch", "second_epoch",
+)  # fmt: skip
 
 
 def test_from_times_keeps_what_was_given() -> None:
@@ -74,7 +81,9 @@ def test_steps_per_epoch_from_examples(given: dict[str, Any], steps: int | None)
         ({"batch_size": 2**63}, "batch_size"),
         ({"later_epoch_seconds": [3.0]}, "first_epoch_seconds"),
         ({"instance_type": ""}, "instance_type"),
-        ({"total_seconds": 1.9, "init_seconds": 2.0}, "total_seconds"),
+        ({"total_seconds": [3.0, 1.9], "init_seconds": 2.0}, "total_seconds"),
+        ({"total_seconds": 3.0, "iteration_seconds": None}, "epochs"),
+        ({"workers": 0}, "workers"),
     ],
 )
 def test_from_times_names_an_impossible_argument(change: dict[str, Any], named: str) -> None:
@@ -82,17 +91,57 @@ def test_from_times_names_an_impossible_argument(change: dict[str, Any], named: 
         make_profile(**change)
 
 
-@pytest.mark.parametrize(
-    ("total", "init", "fit"), [(5.0, 2.0, 3.0), (2.0, 2.0, 0.0), (5.0, None, 5.0), (None, 2.0, None)]
-)
-def test_total_is_known_only_when_the_whole_fit_was_watched(
-    total: float | None, init: float | None, fit: float | None
-) -> None:
-    made = make_profile(total_seconds=total, init_seconds=init)
-    assert (made.timeline.fit_seconds, made.timeline.init_seconds) == (fit, init)
-    assert made.timeline.init_source == (None if init is None else "given")
-    assert made.total_seconds is None
-    assert made.model_copy(update={"outcome": "watched"}).total_seconds == total
+@pytest.mark.parametrize("factors", [["nodes"], {"nodes": [3]}, {"": 1}])
+def test_from_times_rejects_impossible_factors(factors: Any) -> None:
+    with pytest.raises(vs.errors.ArgumentError, match="factors"):
+        vs.Profile.from_times(iteration_seconds=0.1, factors=factors)
+
+
+def test_totals_of_whole_runs_are_kept() -> None:
+    made = make_profile(total_seconds=[5.0, 7.0], init_seconds=2.0, epochs=3)
+    assert (made.timeline.run_seconds, made.total_seconds, made.epochs_trained) == ((5.0, 7.0), 6.0, 3)
+    assert make_profile().total_seconds is make_profile().epochs_trained is None
+    assert not made.only_totals
+
+
+def test_a_profile_may_have_totals_only(tmp_path: Path) -> None:
+    made = vs.Profile.from_times(
+        instance_type="a", batch_size=8, total_seconds=90, epochs=4, workers=3, factors={"image": 32}
+    )
+    assert made.only_totals
+    assert (made.environment.workers, dict(made.factors), made.findings) == (3, {"image": 32}, ())
+    made.save(tmp_path / "a.json")
+    assert Profile.load(tmp_path / "a.json") == made
+    watched = make_profile(outcome="watched", timeline={"fit_seconds": 3.0, "epochs": (Epoch(epoch=0, seconds=1.0),)})
+    assert (watched.total_seconds, watched.epochs_trained) == (4.0, 1)
+
+
+def test_the_quantities_of_the_method() -> None:
+    given = make_profile(
+        step_seconds=[0.5, *[0.1] * 20], first_iteration_seconds=3.0, validation_seconds=[0.4, 0.2], init_seconds=2.0
+    )
+    found = [getattr(given, f"{name}_seconds") for name in QUANTITIES]
+    assert found == pytest.approx([2.0, 3.0, 0.5, (0.5 + 8 * 0.1) / 9, 0.4, 0.2, None, None])
+    assert all(getattr(EMPTY, f"{name}_seconds") is None for name in QUANTITIES)
+    epochs = make_epoch_profile("a", 13.0, 11.0, 12.0)
+    assert (epochs.first_epoch_seconds, epochs.second_epoch_seconds, epochs.second_iteration_seconds) == (13, 11, None)
+
+
+def test_measured_epochs_include_pauses_validations_and_the_boundary_before_them() -> None:
+    parts = {
+        "epochs": tuple(Epoch(epoch=n, seconds=10.0) for n in range(2)),
+        "validations": (*(Validation(epoch=n, seconds=1.0) for n in (0, 0, 1)), Validation(epoch=2, seconds=9.0)),
+        "boundaries": (Boundary(epoch=0, seconds=0.25), Boundary(epoch=1, seconds=5.0, final=True)),
+        "pauses": (Pause(cause="garbage collection", epoch=1, batch=0, seconds=0.5),),
+    }
+    measured = Profile(outcome="watched", timeline=Timeline(**parts))
+    assert (measured.first_epoch_seconds, measured.second_epoch_seconds) == (12.0, 11.75)
+    assert (measured.first_validation_seconds, measured.second_validation_seconds) == (2.0, 1.0)
+    cut = (Epoch(epoch=0, seconds=1.0, complete=False), Epoch(epoch=1, seconds=10.0))
+    short = (Validation(epoch=0, seconds=1.0), Validation(epoch=1, seconds=0.1, truncated=True))
+    probed = Profile(outcome="stopped", timeline=Timeline(epochs=cut, validations=short))
+    assert (probed.first_epoch_seconds, probed.first_validation_seconds) == (None, 1.0)
+    assert probed.second_validation_seconds is None
 
 
 def test_a_profile_cannot_be_changed() -> None:
@@ -153,9 +202,12 @@ def test_summary_has_a_row_for_everything_known() -> None:
         "GPUs": "2 x T4",
         "initialization": "2.5 s",
         "first step": "3 s",
+        "second step": "100 ms",
+        "mean of steps 2-10": "200 ms",
         "steady step": "200 ms (median of 3)",
-        "validations": "500 ms, 1.5 s, 2.5 s",
-        "epochs": "1 s, 3 s",
+        "first validation": "500 ms",
+        "second validation": "1.5 s",
+        "first epoch": "1.5 s",
         "probe took": "1 min 30 s",
         "peak memory": "1.9 GiB",
         "outcome": "out of memory: no room",

@@ -1,0 +1,55 @@
+"""Runtime model of profiles that have total times of the training only, as most publications report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vmselect.errors import EstimateError
+from vmselect.estimation.runtime import HalfWidths, RuntimeModel
+from vmselect.estimation.statistics import predict_once
+from vmselect.findings import Finding
+from vmselect.records import Profile
+from vmselect.units import count_epochs
+
+RUN_SPREAD = 0.03
+"""Prior relative standard deviation between runs: that of 24 setups with three runs each in Table 4.2 of the
+dissertation (0.029, root mean square). Table 4.1 does not count, because its runs have different numbers of epochs."""
+
+
+def fit_totals(profiles: Sequence[Profile], *, scale: float, confidence: float) -> RuntimeModel:
+    """Runtime model from the totals of all ``profiles``, whose epochs are multiplied by ``scale``.
+
+    The time at the measured number of epochs is that of the runs. How much of it occurs once is unknown, between
+    nothing and all. At other numbers of epochs, the estimate assumes nothing, and the interval contains both.
+    """
+    title = profiles[0].title
+    counts = {profile.setup.epochs for profile in profiles}
+    (epochs,) = counts if len(counts) == 1 else (None,)
+    if epochs is None:
+        raise EstimateError(
+            f"{title}: the total times are of different or unknown numbers of epochs. Pass the same epochs= to "
+            "Profile.from_times for all repetitions."
+        )
+    runs = [seconds * scale for profile in profiles for seconds in profile.timeline.run_seconds]
+    total = predict_once(runs, spread=RUN_SPREAD, confidence=confidence)
+    each = total.value / epochs
+    widths = HalfWidths()
+    widths.add_sides(total.half_width_below / epochs, total.half_width_above / epochs, per_epoch=1.0)
+    widths.add_sides(each, each, once=-epochs, per_epoch=1.0)
+    return RuntimeModel(
+        title=title,
+        method="robust",
+        confidence=confidence,
+        terms={"steady_iterations": (0.0, each)},
+        low=widths.low,
+        high=widths.high,
+        findings=(
+            Finding(
+                "only-totals",
+                f"{title}: only the total time of {count_epochs(epochs)} is known, so the intervals of other numbers "
+                "of epochs are wide.",
+                f"Estimate {count_epochs(epochs)}, or probe the machine for times of steps.",
+                "info",
+            ),
+        ),
+    )
