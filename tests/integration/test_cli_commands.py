@@ -174,6 +174,22 @@ def test_check_exits_1_with_a_warning_and_2_with_an_unreadable_file(folder: Path
     assert (damaged.exit_code, "broken.json" in damaged.stderr, "odd.json" in damaged.stdout) == (2, True, True)
 
 
+def test_check_prints_a_block_per_profile_in_80_columns_with_the_unused_gpu_first(tmp_path: Path) -> None:
+    seen = Environment(dispatch="threaded", framework_gpus=0)
+    for name in ("g4dn.xlarge", "c5.xlarge"):
+        odd = profile(name, 0.1).model_copy(update={"environment": seen, "outcome": "stopped"})
+        odd.save(tmp_path / f"{name}.json")
+    shown = runner.invoke(app, ["check", str(tmp_path)], env={"COLUMNS": "80"})
+    blocks = [block.splitlines() for block in shown.stdout.split("\n\n")]
+    assert [[line.split(":")[0].strip() for line in block if line.startswith("  warning")] for block in blocks] == [
+        ["warning threaded-dispatch"],  # the catalog lists no GPU of it
+        ["warning unused-gpu", "warning threaded-dispatch"],
+    ]
+    for block in blocks:
+        assert all(len(line) <= 80 for line in block if str(tmp_path) not in line)
+        assert any(line.startswith(" " * 6) for line in block)  # a remedy
+
+
 def test_help_has_examples() -> None:
     for command in ("probe", "estimate", "rank", "report", "check"):
         shown = runner.invoke(app, [command, "--help"], env={"COLUMNS": "100"})

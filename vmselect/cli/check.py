@@ -1,21 +1,30 @@
-"""The command ``vmselect check``, which lists the findings of each profile."""
+"""The command ``vmselect check``, which prints the findings of each profile as a block of text."""
 
 from __future__ import annotations
 
+import functools
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from vmselect.cli.options import ProfilesArgument
-from vmselect.cli.output import Format, FormatOption, emit, print_err
+from vmselect.cli.output import Format, FormatOption, emit, print_err, print_out
 from vmselect.errors import VmselectError
+from vmselect.units import printable
 
 if TYPE_CHECKING:
+    from vmselect.catalog import Catalog
     from vmselect.findings import Finding
     from vmselect.records import Profile
 
 TRAINING_CODES = ("waits-between-epochs", "waits-at-the-end", "changing-speed")
 COLUMNS = ("file", "instance_type", "batch_size", "model", "outcome", "severity", "code", "message", "remedy")
+MAX_WIDTH = 100
+"""Width of the printed text in characters, if the terminal is not narrower."""
 
 
 def check(
@@ -24,8 +33,8 @@ def check(
 ) -> None:
     """List the findings of each profile (problems of the measurement or of the training), with their remedies.
 
-    The output has a row per finding; a profile without findings has one row with the severity "fine". Exit code 1 when
-    a profile has a warning, 2 when a file cannot be read.
+    A GPU that was not used comes first. JSON and CSV have a row per finding; a profile without findings has one row
+    with the severity "fine". Exit code 1 when a profile has a warning, 2 when a file cannot be read.
 
     Examples:
 
@@ -44,14 +53,64 @@ def check(
             continue
         facts = {name: getattr(profile, name) for name in ("instance_type", "batch_size", "model", "outcome")}
         about = {"file": str(file), **facts}
-        found = [about | vars(finding) for finding in (*profile.findings, *_training_findings(profile))]
-        rows += found or [about | {"severity": "fine"}]
-    emit(rows, COLUMNS, format=format)
+        findings = (*_unused_gpu(profile), *profile.findings, *_training_findings(profile))
+        rows += [about | vars(finding) for finding in findings] or [about | {"severity": "fine"}]
+    if format is Format.table:
+        print_out("\n".join(_describe(rows)), raw=True)
+    else:
+        emit(rows, COLUMNS, format=format)
     print_err(unreadable)
     if unreadable:
         raise typer.Exit(2)
     if any(row["severity"] == "warning" for row in rows):
         raise typer.Exit(1)
+
+
+def _describe(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Lines with a block per profile: what it is of, its file, and each finding with its remedy indented."""
+    width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
+    for number, (file, group) in enumerate(groupby(rows, key=lambda row: row["file"])):
+        findings = list(group)
+        first = findings[0]
+        batch = f"batch {first['batch_size']}" if first["batch_size"] else None
+        title = ", ".join(filter(None, (first["instance_type"] or "unknown machine", batch, first["model"])))
+        yield from [""] if number else []
+        yield from _wrap(f"{title} ({first['outcome'].replace('_', ' ')})", width, indent=0)
+        yield from _wrap(file, width, indent=2)
+        for row in findings:
+            if "code" in row:
+                yield from _wrap(f"{row['severity']} {row['code']}: {row['message']}", width, indent=2)
+                yield from _wrap(row["remedy"], width, indent=6)
+            else:
+                yield "  fine"
+
+
+def _wrap(text: str, width: int, *, indent: int) -> list[str]:
+    """``text`` in lines of at most ``width`` characters, where it has spaces, all of them indented."""
+    margin = " " * indent
+    return textwrap.wrap(
+        printable(text), width, initial_indent=margin, subsequent_indent=margin, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _unused_gpu(profile: Profile) -> list[Finding]:
+    """A warning if the catalog lists GPUs of the machine, where neither the probe nor the framework found one."""
+    from vmselect.records.warnings import warn_of_unused_gpu
+
+    environment = profile.environment
+    if environment.framework_gpus != 0 or environment.gpus or not profile.instance_type:
+        return []
+    sold = _catalog().offers(profile.provider, instance_type=profile.instance_type, market=None)
+    sold = sold[sold["gpu_count"] > 0]
+    return [warn_of_unused_gpu(f"{row.gpu_count:g} x {row.gpu_model}") for row in sold.head(1).itertuples()]
+
+
+@functools.cache
+def _catalog() -> Catalog:
+    from vmselect.catalog import Catalog
+
+    return Catalog.default()
 
 
 def _training_findings(profile: Profile) -> list[Finding]:

@@ -82,6 +82,9 @@ class RankingOptions:
     include_retired: Annotated[
         bool, price_option("--include-retired", help="Also rank VM types that can no longer be rented.", metavar="")
     ] = False
+    include_unused_gpus: Annotated[
+        bool, price_option("--include-unused-gpus", help="Also rank GPU machines that trained on no GPU.", metavar="")
+    ] = False
     method: MethodOption = None
     confidence: ConfidenceOption = None
     examples: ExamplesOption = None

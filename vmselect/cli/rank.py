@@ -187,11 +187,12 @@ def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
 
 def _remarks(ranking: Ranking, top: int) -> list[str]:
     """The lines to print below the table: crossovers, excluded candidates, findings."""
+    from vmselect.ranking.text import describe_findings
+
     lines: list[str] = []
     for name in ("cost", "time") if len(ranking.settings.epochs) > 1 and ranking else ():
         lines += [f"By {name}: {change}." for change in ranking.crossovers(name)[:5]]
     lines += [f"Excluded: {excluded}." for excluded in ranking.deciding_excluded[:top]]
     if len(ranking.deciding_excluded) > top:
         lines.append(f"Excluded: {len(ranking.deciding_excluded) - top:,} more. List all with --format json.")
-    lines += [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
-    return lines
+    return lines + describe_findings(ranking, ranking.deciding_rows[:top])

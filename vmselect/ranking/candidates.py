@@ -154,6 +154,9 @@ def join_offers(
     offers, matched, excluded = match_offers(
         machine_estimates, catalog, regions=settings.regions, include_retired=settings.include_retired
     )
+    if not settings.include_unused_gpus:
+        matched, unused = _drop_unused_gpus(machine_estimates, offers, matched)
+        excluded += unused
     which = np.repeat(np.arange(len(matched), dtype=np.intp), [len(mine) for mine in matched])
     offer = np.concatenate([np.zeros(0, dtype=np.intp), *matched])
     # The billing increment and minimum are 0 if the provider's terms are not known.
@@ -168,6 +171,29 @@ def join_offers(
         increment_seconds=increment[offer], minimum_seconds=minimum[offer],
     )  # fmt: skip
     return candidates, excluded
+
+
+def _drop_unused_gpus(
+    machine_estimates: Sequence[MachineEstimate], offers: pd.DataFrame, matched: Sequence[Ints]
+) -> tuple[list[Ints], list[Excluded]]:
+    """``matched`` without the offers with GPUs of machines that trained on none; and the machines left without offer.
+
+    Where an offer does not state its GPUs, those that the probe found count.
+    """
+    gpus = offers["gpu_count"].to_numpy(dtype=float)
+    kept: list[Ints] = []
+    excluded: list[Excluded] = []
+    for one, mine in zip(machine_estimates, matched, strict=True):
+        found = max((len(record.environment.gpus) for record in one.records), default=0)
+        idle = (np.where(np.isnan(gpus[mine]), found, gpus[mine]) > 0) & (one.gpus_used == 0)
+        kept.append(mine[~idle])
+        if len(mine) and idle.all():
+            reason = (
+                "the training used none of its GPUs, so its time is not that of this machine; install the GPU driver "
+                "and the framework's GPU build and probe again, or pass include_unused_gpus=True"
+            )
+            excluded.append(Excluded(one.title, "unused_gpu", reason))
+    return kept, excluded
 
 
 def exclude_unsold(one: MachineEstimate | Service, markets: Sequence[str] | None, sold_in: Iterable[str]) -> Excluded:

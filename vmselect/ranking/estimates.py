@@ -91,13 +91,14 @@ class MachineEstimate:
 
     @property
     def gpus_used(self) -> int | None:
-        """Number of GPUs of one machine on which the training ran; None if it is not known."""
-        if not self.records or self.records[0].outcome == "given":
-            return None
-        seen = self.records[0].environment
-        if seen.framework_gpus is None:
-            return None
-        return min(seen.framework_gpus * (seen.workers_per_machine or 1), seen.replicas * seen.workers)
+        """Smallest number of GPUs of one machine on which a probed training ran; None if it is not known."""
+        seen = [record.environment for record in self.records if record.outcome != "given"]
+        used = [
+            min(one.framework_gpus * (one.workers_per_machine or 1), one.replicas * one.workers)
+            for one in seen
+            if one.framework_gpus is not None
+        ]
+        return min(used, default=None)
 
     @cached_property
     def iterations(self) -> dict[str, float]:

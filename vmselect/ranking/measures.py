@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Objective: TypeAlias = Literal["cost", "time"] | Mapping[str, float]
 ALL = "all"
-FIXED = ("regions", "batch_sizes", "method", "confidence", "include_retired")
+FIXED = ("regions", "batch_sizes", "method", "confidence", "include_retired", "include_unused_gpus")
 """Settings that determine the candidates, so that changing them requires a new ranking."""
 
 
@@ -113,6 +113,7 @@ class Settings:
     billing: Literal["exact", "provider"] = "exact"
     interruptions: Interruptions | None = None
     include_retired: bool = False
+    include_unused_gpus: bool = False
 
     @classmethod
     def read(cls, *, studied: bool = False, **arguments: Any) -> Settings:
@@ -138,7 +139,8 @@ class Settings:
         check_choice("billing", given["billing"], ("exact", "provider"))
         check_choice("method", given["method"], tuple(METHODS))
         given["confidence"] = check_number("confidence", given["confidence"], least=0.5, most=0.999)
-        given["include_retired"] = check_flag("include_retired", given["include_retired"])
+        for name in ("include_retired", "include_unused_gpus"):
+            given[name] = check_flag(name, given[name])
         return cls(**given)
 
     def changed(self, **changes: Any) -> Settings:

@@ -40,6 +40,7 @@ def rank(
     confidence: float = _defaults.CONFIDENCE,
     billing: Literal["exact", "provider"] = "exact",
     include_retired: bool = False,
+    include_unused_gpus: bool = False,
     model: str | None = None,
     fit: int | str | None = None,
     minimum_metric: float | Mapping[str, float] | None = None,
@@ -71,6 +72,7 @@ def rank(
     ``workload``, or its fields as arguments, describes how the training differs from the probed training.
     ``billing="provider"`` applies the provider's billing increment and minimum. ``interruptions`` applies to spot
     offers only. ``model`` and ``fit`` (number or name of a training in a program) select profiles.
+    A machine with GPUs whose training ran on none of them is excluded, unless ``include_unused_gpus`` is True.
     ``transfer`` (a :class:`~vmselect.Transfer`) adds time and cost of moving the data in and the model out.
     :func:`vmselect.rank_inference` ranks inference records.
     """
@@ -84,7 +86,7 @@ def rank(
         epochs=epochs, studied=isinstance(epochs, ConvergenceStudy), decide_at=decide_at, objective=objective,
         markets=market, regions=region, batch_sizes=read_batch_sizes(batch_size), deadline_hours=deadline_hours,
         budget_usd=budget_usd, method=method, confidence=confidence, billing=billing, interruptions=interruptions,
-        include_retired=include_retired,
+        include_retired=include_retired, include_unused_gpus=include_unused_gpus,
     )  # fmt: skip
     boot_seconds = check_seconds("boot_seconds", boot_seconds)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from vmselect.findings import Finding, warnings_first
 from vmselect.ranking.measures import MEASURES, describe_objective
 from vmselect.units import format_seconds, format_usd
 
@@ -74,7 +76,7 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
     more = len(ranking.deciding_rows) - len(rows)
     tail = [f"... and {more:,} more"] if more > 0 else []
     study = [f"\n{ranking.study}"] if ranking.study else []
-    return "\n".join([verdict(ranking), "", *lines, *tail, *remarks(ranking), *study])
+    return "\n".join([verdict(ranking), "", *lines, *tail, *remarks(ranking, rows), *study])
 
 
 def marks(row: Row, *, tie: bool) -> str:
@@ -83,13 +85,45 @@ def marks(row: Row, *, tie: bool) -> str:
     return ", ".join(filter(None, (held, row.bound)))
 
 
-def remarks(ranking: Ranking) -> list[str]:
-    """Lines below the table: excluded candidates with reasons, and findings."""
+def remarks(ranking: Ranking, rows: Sequence[Row]) -> list[str]:
+    """Lines below a table of ``rows``: excluded candidates with reasons, and findings."""
     lines = []
     if ranking.deciding_excluded:
         lines.append(f"Excluded: {_describe_reasons(ranking)}; see ranking.excluded.")
         lines += [f"  {excluded}" for excluded in ranking.deciding_excluded[:SHOWN]]
-    return lines + [f"{finding.severity.capitalize()}: {finding}" for finding in ranking.findings]
+    return lines + describe_findings(ranking, rows)
+
+
+def describe_findings(ranking: Ranking, rows: Sequence[Row]) -> list[str]:
+    """A line per kind of finding about the ranking or one of ``rows``, with the ranks that it concerns."""
+    about: dict[Finding, list[int]] = {finding: [] for finding in ranking.findings}
+    for row in rows:
+        for finding in row.findings:
+            about.setdefault(finding, []).append(row.rank)
+    kinds: dict[str, list[Finding]] = {}
+    for finding in warnings_first(about):
+        kinds.setdefault(finding.code, []).append(finding)
+    lines = []
+    for first, *others in kinds.values():
+        # Findings of one kind mostly differ only in numbers: the first is printed, and the ranks of the others.
+        ranks = about[first]
+        more = {rank for other in others for rank in about[other]}.difference(ranks)
+        similar = f"; similar: {_join_ranks(more)}" if more else ""
+        noun = "row" if len(ranks) == 1 else "rows"
+        where = f" ({noun} {_join_ranks(ranks)}{similar})" if ranks and len(ranks) < len(rows) else ""
+        lines.append(f"{first.severity.capitalize()}{where}: {first}")
+    return lines
+
+
+def _join_ranks(ranks: Iterable[int]) -> str:
+    """Text of ranks, such as "1-3, 7"."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def nothing_feasible(ranking: Ranking) -> str:

@@ -23,7 +23,7 @@ SHORT_STEP_SECONDS = 0.005
 
 def find_warnings(profile: Profile) -> tuple[Finding, ...]:
     """All findings about ``profile``, warnings first."""
-    checks = (_outcome, _dispatch, _unused_gpu, Profile.find_unknown_machine, _setup, _steps, _contention)
+    checks = (_unused_gpu, _outcome, _dispatch, Profile.find_unknown_machine, _setup, _steps, _contention)
     found = [finding for check in checks for finding in check(profile)]
     return warnings_first([*found, *hook("find_causes")(profile), *_missing_parts(profile)])
 
@@ -142,8 +142,13 @@ def _missing_parts(profile: Profile) -> Iterator[Finding]:
 def _unused_gpu(profile: Profile) -> Iterator[Finding]:
     environment = profile.environment
     if environment.gpus and environment.framework_gpus == 0:
-        yield Finding(
-            "unused-gpu",
-            f"The machine has {len(environment.gpus)} x {environment.gpus[0].name}, but the framework uses no GPU.",
-            "Install the GPU build of the framework and its drivers, then probe again.",
-        )
+        yield warn_of_unused_gpu(f"{len(environment.gpus)} x {environment.gpus[0].name}")
+
+
+def warn_of_unused_gpu(gpus: str) -> Finding:
+    """Warning that the training did not use the GPUs that its machine has."""
+    return Finding(
+        "unused-gpu",
+        f"The machine has {gpus}, but the framework uses no GPU.",
+        "Install the GPU driver and the framework's GPU build, then probe again: rankings exclude this machine.",
+    )

@@ -28,7 +28,7 @@ def to_html(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> str:
         return _sentence(ranking.verdict)
     table = _table([_row(label, row) for label, row in deciding_rows(ranking, most=most)], "Ranking")
     shown = f"<p>Shown: the best {most} of {total:,} candidates.</p>" if total > most else ""
-    return _sentence(ranking.verdict) + table + shown + _list(remarks(ranking))
+    return _sentence(ranking.verdict) + table + shown + _list(remarks(ranking, ranking.deciding_rows[:most]))
 
 
 def _row(label: str, row: Row) -> dict[str, Any]:

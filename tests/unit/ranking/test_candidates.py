@@ -84,7 +84,8 @@ def on_gpus(used: int, *names: str, batch_size: int = 640, **environment: Any) -
 
 def find(profile: vs.Profile, gpu_count: float, gpu_model: str = "T4") -> dict[str, str]:
     catalog = prices(("a", 1.0), gpu_count=gpu_count, gpu_model=gpu_model)
-    return {finding.code: finding.message for finding in rank([profile], catalog=catalog).best.findings}
+    ranking = rank([profile], catalog=catalog, include_unused_gpus=True)
+    return {finding.code: finding.message for finding in ranking.best.findings}
 
 
 @pytest.mark.parametrize(
@@ -102,6 +103,33 @@ def find(profile: vs.Profile, gpu_count: float, gpu_model: str = "T4") -> dict[s
 )
 def test_unused_gpus_and_thin_batches_are_findings(used: int, sold: float, batch_size: int, codes: set[str]) -> None:
     assert set(find(on_gpus(used, batch_size=batch_size), sold)) & {"thin-batch", "unused-gpus"} == codes
+
+
+@pytest.mark.parametrize(
+    ("used", "seen", "sold", "excluded"),
+    [
+        ((0,), 0, 1, True),
+        ((0,), 1, 0.25, True),
+        ((0,), 1, None, True),  # the price does not state the GPUs that the probe found
+        ((0,), 0, None, False),
+        ((0,), 0, 0, False),
+        ((1,), 1, 1, False),
+        ((1,), 4, 4, False),  # some are used: a finding, and a time that is true
+        ((1, 0), 1, 1, True),  # of two repetitions, one ran on the CPU
+    ],
+)
+def test_a_machine_whose_gpus_were_not_used_is_excluded(
+    used: tuple[int, ...], seen: int, sold: float | None, excluded: bool
+) -> None:
+    records = [on_gpus(count, *["Tesla T4"] * seen) for count in used]
+    catalog = prices(("a", 1.0), gpu_count=sold, gpu_model="T4" if sold else None)
+    assert [one.reason_code for one in rank(records, catalog=catalog).excluded] == ["unused_gpu"] * excluded
+    assert rank(records, catalog=catalog, include_unused_gpus=True).best.instance_type == "a"
+
+
+def test_times_that_were_given_do_not_say_which_gpus_were_used() -> None:
+    catalog = prices(("a", 1.0), gpu_count=1, gpu_model="T4")
+    assert rank([make_profile("a", 0.1)], catalog=catalog).best.instance_type == "a"
 
 
 def test_workers_that_use_some_gpus_of_their_machine_leave_the_others_unused() -> None:

@@ -76,6 +76,29 @@ def test_mean_epochs_are_rounded() -> None:
     assert ranking.rerank(deadline_hours=1e-5).excluded[0].reason.startswith("18.3 epochs take")
 
 
+def find_lines(ranking: vs.Ranking, code: str) -> list[str]:
+    texts = {str(finding) for row in ranking.deciding_rows for finding in row.findings if finding.code == code}
+    return [line for line in str(ranking).splitlines() if any(line.endswith(f": {text}") for text in texts)]
+
+
+def test_findings_of_all_shown_rows_are_printed_once_with_their_ranks() -> None:
+    cheap, dear = (probe(name, seconds, steps=3) for name, seconds in (("small", 0.1), ("big", 0.3)))
+    alike = rank([cheap, dear], market="all")
+    (line,) = find_lines(alike, "spot-uninterrupted")  # small spot, big spot, ...
+    spots = [row.rank for row in alike if row.market == "spot"]
+    assert line.startswith(f"Warning (rows {', '.join(map(str, spots))}): ")
+    (line,) = find_lines(rank([cheap, dear], market="spot"), "spot-uninterrupted")
+    assert line.startswith("Warning: ")  # concerns every row
+    gpus = [probe(name, 0.1, environment={"framework_gpus": 1}, outcome="stopped") for name in ("small", "big")]
+    offer = {"provider": "lab", "region": "here", "market": "on_demand", "gpu_model": "T4"}
+    sold = [
+        offer | {"instance_type": name, "usd_per_hour": usd, "gpu_count": count}
+        for name, usd, count in (("small", 1.0, 4), ("big", 3.0, 8))
+    ]
+    (line,) = find_lines(rank(gpus, catalog=vs.Catalog.embedded("2021-02-28").with_offers(sold)), "unused-gpus")
+    assert line.startswith("Warning (row 1; similar: 2): small")
+
+
 def test_the_text_shows_findings_of_the_winner() -> None:
     text = str(rank([probe("small"), probe("unheard-of")], market="spot"))
     assert "Excluded: 1 candidate no price" in text
