@@ -78,7 +78,8 @@ def test_ssh_leaves_nothing_running_after_faults(tmp_path: Path, monkeypatch: py
 @needs_slurm
 def test_slurm_leaves_nothing_running_after_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert not run_remote_case("slurm", 1, tmp_path / "case").violations
+    folder = tmp_path / ("a long name " * 10)  # longer than the path of a socket can be
+    assert not run_remote_case("slurm", 1, folder / "case").violations
 
 
 @needs_slurm
@@ -87,7 +88,7 @@ def test_slurm_job_that_ignores_sigterm_is_waited_for(work: Path, tmp_path: Path
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)\n"
     )
     plan = vs.Plan("python3 train.py", runner="slurm", minutes=0.05)
-    with slurm(tmp_path / "slurm"):
+    with slurm():
         result = vs.sweep(plan, work / "out", yes=True)
         assert not result.unproved
         assert read_state(work / "out").all_attempts[0].why == "cap"
@@ -196,14 +197,14 @@ def test_a_killed_sweep_leaves_no_worker_on_any_host(work: Path, tmp_path: Path)
 def test_a_killed_sweep_leaves_no_worker_on_any_node(work: Path, tmp_path: Path) -> None:
     mark = f"open({str(work)!r} + f'/at-work-{{rank}}', 'w').close()\n"
     (work / "train.py").write_text(MEET + mark + "time.sleep(600)\n")
-    with slurm(tmp_path / "slurm", nodes=2):
+    with slurm(nodes=2):
         kill_in_the_middle(vs.Plan("python3 train.py", runner="slurm", factors={"nodes": [2]}, minutes=5), work)
 
 
 @needs_slurm
 def test_slurm_runs_a_worker_on_every_node_and_a_lost_one_ends_all(several: Path, tmp_path: Path) -> None:
     plan = vs.Plan("python3 train.py", runner="slurm", factors={"nodes": [3]}, minutes=3)
-    with slurm(tmp_path / "slurm", nodes=3):
+    with slurm(nodes=3):
         result = vs.sweep(plan, several / "out", yes=True)
         assert [dict(r.factors) for r in result.records] == [{"nodes": 3}], result.failed
         (several / "train.py").write_text(MEET + LOSE)

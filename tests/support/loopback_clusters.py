@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -119,15 +120,22 @@ def missing_slurm() -> str:
 
 
 @contextmanager
-def slurm(folder: Path, *, nodes: int = 1) -> Iterator[None]:
+def slurm(*, nodes: int = 1) -> Iterator[None]:
     """A Slurm cluster on this machine with separate daemons, keys and ports; SLURM_CONF names it.
 
     Each of ``nodes`` has its own slurmd.
     """
+    # A short path: slurmd makes a socket below it for each job, and the path of a socket has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="slurm-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)  # munge wants its socket's folders to be passable
+        with _slurm_in(Path(folder), nodes):
+            yield
+
+
+@contextmanager
+def _slurm_in(folder: Path, nodes: int) -> Iterator[None]:
     for name in ("state", "run", "log"):
-        (folder / name).mkdir(parents=True)
-    for each in (folder, *list(folder.parents)[:3], folder / "run"):
-        each.chmod(each.stat().st_mode | 0o055)  # munge wants its socket's folders to be passable
+        (folder / name).mkdir()
     (folder / "key").write_bytes(os.urandom(1024))
     (folder / "key").chmod(0o600)
     host, ports = socket.gethostname().split(".")[0], free_ports(1 + nodes)
@@ -183,7 +191,7 @@ def run_remote_case(runner: str, seed: int, folder: Path) -> Tally:
     (folder / "work").mkdir()
     os.chdir(folder / "work")
     if runner == "slurm":
-        with slurm(folder / "slurm"):
+        with slurm():
             return run_case(
                 seed, folder, runner="slurm", minutes=4 / 60, slack=3.0, kills=KILLS,
                 machines={"node": {"usd_per_hour": 36.0}}, factors={"machine": ["node"]},
