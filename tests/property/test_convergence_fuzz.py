@@ -48,5 +48,5 @@ def test_a_file_cut_or_spoilt_anywhere(tmp_path: Path, at: int, junk: bytes) -> 
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match="no convergence study"):
+    with pytest.raises(ProfileError):
         vs.ConvergenceStudy.load(tmp_path)

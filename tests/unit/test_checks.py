@@ -65,11 +65,11 @@ def test_invalid_paths(value: Any) -> None:
 @pytest.mark.parametrize(
     ("bounds", "below", "words"),
     [
-        ({"least": 0}, -1, "number of at least 0"),
-        ({"least": 0, "most": 1}, 2, "number from 0 to 1"),
-        ({"above": 0}, 0, "number above 0"),
-        ({"most": 5}, 6, "number of at most 5"),
-        ({}, float("nan"), "finite number"),
+        ({"least": 0}, -1, " 0"),
+        ({"least": 0, "most": 1}, 2, "0 .* 1"),
+        ({"above": 0}, 0, " 0"),
+        ({"most": 5}, 6, " 5"),
+        ({}, float("nan"), "finite"),
     ],
 )
 def test_messages_contain_the_bounds(bounds: dict[str, float], below: float, words: str) -> None:

@@ -140,7 +140,7 @@ def fit_other_batch_size(
     )
     models = {size: fit(group, data) for size, group in near.items()}
     steps = {size: Workload.of(group[0], **data.given).steps_per_epoch for size, group in near.items()}
-    at, wanted = _count_steps(steps, batch_size, workload.examples, every)
+    at, wanted = count_steps(steps, batch_size, workload.examples, every)
     return _blend(models, at, wanted, batch_size, machine, steps_per_epoch=workload.steps_per_epoch)
 
 
@@ -178,7 +178,7 @@ def group_by_batch_size(
     return dict(sorted(groups.items()))
 
 
-def _count_steps(
+def count_steps(
     steps: Mapping[int, float | None], batch_size: int, examples: int | None, profiles: Sequence[Profile]
 ) -> tuple[Mapping[int, float], float]:
     """Steps per epoch at each probed batch size and at ``batch_size``.

@@ -76,7 +76,7 @@ def test_show_at_a_date_and_from_a_file(tmp_path) -> None:
 def test_show_nothing_is_exit_1() -> None:
     shown = run("show", "--gpu", "T4", "--market", "reserved_3y")
     assert shown.exit_code == 1
-    assert "No price matches" in shown.stderr
+    assert shown.stdout.startswith("0 prices")
 
 
 def test_errors_are_left_to_the_top_level() -> None:
@@ -101,7 +101,7 @@ def test_refresh_then_diff(azure) -> None:
 def test_refresh_with_a_failed_part_is_exit_1(azure) -> None:
     refreshed = run("refresh", "--provider", "azure", "--region", "eastus", "--region", "westus")
     assert refreshed.exit_code == 1
-    assert "westus is down." in refreshed.stderr
+    assert "westus" in refreshed.stderr
 
 
 def test_a_refresh_that_gives_nothing_is_an_error(azure) -> None:

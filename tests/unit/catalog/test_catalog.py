@@ -56,12 +56,12 @@ def test_filters_without_a_match_give_no_rows(catalog) -> None:
 @pytest.mark.parametrize(
     ("ask", "hint"),
     [
-        (lambda c: c.price("g4dn.xlage"), r"Nearest: g4dn\.xlarge"),
-        (lambda c: c.price("G4DN.XLARGE"), r"Nearest: g4dn\.xlarge"),
-        (lambda c: c.price("g4dn.xlarge", region="us-est-1"), r"Nearest: us-east-1"),
-        (lambda c: c.offers(gpu="T44"), r"Nearest: T4"),
-        (lambda c: c.offers("awss"), r"Nearest: aws"),
-        (lambda c: c.offers("qqqqqqq"), r"Known: aws, azure, gcp"),
+        (lambda c: c.price("g4dn.xlage"), r"g4dn\.xlarge"),
+        (lambda c: c.price("G4DN.XLARGE"), r"g4dn\.xlarge"),
+        (lambda c: c.price("g4dn.xlarge", region="us-est-1"), r"us-east-1"),
+        (lambda c: c.offers(gpu="T44"), r"T4\b"),
+        (lambda c: c.offers("awss"), r"aws\b"),
+        (lambda c: c.offers("qqqqqqq"), r"aws, azure, gcp"),
         (lambda c: c.price("g4dn.xlarge", region="eu-west-1"), r"refresh --source skypilot"),
         (lambda c: c.price("g4dn.xlarge", market="reserved_1y"), r"us-east-1 on_demand, us-east-1 spot"),
         (lambda c: c.price("g4dn.xlarge", region="eastus"), r"eastus"),
@@ -135,7 +135,7 @@ def test_offers_must_be_a_list_with_an_offer(catalog, offers) -> None:
 
 def test_a_type_of_two_services_needs_the_service(catalog) -> None:
     two = catalog.with_offers([{**NEGOTIATED, "service": "batch", "usd_per_hour": 0.3}])
-    with pytest.raises(CatalogError, match="aws ec2 us-east-1, aws batch us-east-1"):
+    with pytest.raises(CatalogError, match=r"ec2.*batch"):
         two.price("g4dn.xlarge")
     assert two.price("g4dn.xlarge", service="batch") == 0.3
 
@@ -143,7 +143,7 @@ def test_a_type_of_two_services_needs_the_service(catalog) -> None:
 def test_a_catalog_is_iterable_and_has_text_forms(catalog) -> None:
     first = next(iter(catalog))
     assert isinstance(first, vs.Offer)
-    assert f"{len(catalog):,} prices of {' to '.join(catalog.price_dates)}" in repr(catalog)
+    assert {f"{len(catalog):,}", *catalog.price_dates} <= set(repr(catalog).strip("<>,.").split())
     assert "<table" in catalog._repr_html_()
 
 

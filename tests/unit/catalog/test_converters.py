@@ -165,10 +165,10 @@ def test_a_file_that_does_not_name_its_provider(tmp_path) -> None:
 def test_bad_rows_are_errors_with_their_line(tmp_path) -> None:
     path = tmp_path / "aws.csv"
     path.write_text(GPUHUNT.replace("1.0,12", "free,12"))
-    with pytest.raises(CatalogError, match=r"aws\.csv line 3: usd_per_hour 'free'"):
+    with pytest.raises(CatalogError, match=r"aws\.csv.*3.*usd_per_hour.*free"):
         vs.Catalog.load(path)
     path.write_text(SKYPILOT_8.replace("1.25", "-1.25"))
-    with pytest.raises(CatalogError, match=r"aws\.csv line 2: usd_per_hour -1\.25"):
+    with pytest.raises(CatalogError, match=r"aws\.csv.*2.*usd_per_hour.*-1\.25"):
         vs.Catalog.load(path)
 
 

@@ -155,7 +155,7 @@ def test_prices_are_used_again_only_for_the_source_they_are_from(kept, source, s
 def test_repeated_prices_count_once_and_contradictory_ones_are_excluded() -> None:
     assert len(run(Cloud(rows=[{"instance_type": "t"}, {"instance_type": "t"}])).frame) == 1
     twice = Cloud(rows=[{"instance_type": "t"}, {"instance_type": "t", "usd_per_hour": 0.75}])
-    assert "lab home-1 t on_demand" in run(twice, max_age_hours=0).findings[0].message
+    assert "home-1 t" in run(twice, max_age_hours=0).findings[0].message
 
 
 @pytest.mark.parametrize(("days", "old"), [(90, False), (91, True)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vmselect.catalog.sources.aws import _row, describe_machine, parse_ec2_product
+from vmselect.catalog.sources.aws import describe_machine, describe_offer, parse_ec2_product
 from vmselect.catalog.sources.gcp import GcpPrices, assemble, collect_parts, read_unit_price
 
 
@@ -190,5 +190,5 @@ def test_only_hourly_prices_of_aws_count(unit, count) -> None:
     ("name", "service", "vcpus"), [("x", "ec2", 4), ("ml.x", "sagemaker", 4), ("ml.y", "sagemaker", None)]
 )
 def test_a_sagemaker_machine_is_the_machine_of_its_name(name: str, service: str, vcpus: int | None) -> None:
-    row = _row(name, "spot", "1", "r1", {"x": {"vcpus": 4, "retired": False}})
+    row = describe_offer(name, "spot", "1", "r1", {"x": {"vcpus": 4, "retired": False}})
     assert (row["service"], row.get("vcpus"), row["retired"], row["market"]) == (service, vcpus, False, "spot")

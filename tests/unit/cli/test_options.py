@@ -77,22 +77,22 @@ def test_all_means_all_in_python_and_in_options(run: Run, profiles: Path) -> Non
 
 def test_machines_without_a_price_are_excluded_with_the_reason(run: Run, profiles: Path) -> None:
     printed = run("rank", profiles, "-e", 5)
-    assert f"no price of {UNPRICED} is known ({describe_unpriced(UNPRICED)})" in printed
-    assert "the catalog has no price of made.up" in printed
+    assert describe_unpriced(UNPRICED) in printed
+    assert "Excluded: made.up" in printed
 
 
 def test_one_type_without_a_price_does_not_hide_the_others(run: Run) -> None:
     printed = run("prices", "show", UNPRICED, "g4dn.xlarge", ANOTHER)
-    assert "1 prices in USD per hour" in printed
+    assert "g4dn.xlarge" in printed
     for name in (UNPRICED, ANOTHER):
-        assert f"{name} is known ({describe_unpriced(name)})" in printed
+        assert describe_unpriced(name) in printed
 
 
 def test_own_prices_add_to_the_shipped_ones_and_a_catalog_replaces_them(run: Run, profiles: Path) -> None:
     own = profiles.parent / "own.csv"
     own.write_text("provider,instance_type,region,market,usd_per_hour\nlab,made.up,here,on_demand,0.01\n")
     printed = run("rank", profiles, "-e", 5, "--own-prices", own)
-    assert "Rent made.up (lab, here, on_demand)" in printed
+    assert "made.up (lab, here, on_demand)" in printed.splitlines()[0]
     assert "g4dn.xlarge" in printed
     assert "Excluded: g4dn.xlarge" not in printed
     assert "Excluded: g4dn.xlarge" in run("rank", profiles, "-e", 5, "--catalog", own)

@@ -78,7 +78,7 @@ def test_conditions_are_met_or_missed() -> None:
 def test_no_candidate_meets_the_must_haves() -> None:
     scores = vs.Requirements({"memory": {"at_least": 64, "must": True}, "cost": 1}).score({"A": {"cost": 1.0}})
     assert scores.best is None
-    assert scores.excluded == {"A": "memory is unknown, not at least 64"}
+    assert "64" in scores.excluded["A"]
     assert scores._repr_html_()
 
 
@@ -87,7 +87,7 @@ def test_comparisons_can_be_scored() -> None:
     rate = vs.compare({"A": [5.0, 5.0], "B": [10.0, 10.0]}, metric="throughput")
     scores = vs.Requirements({"latency": 3, "throughput": 1}).score([latency, rate])
     assert scores.best == "A"
-    assert scores.parts["source"].tolist()[:2] == ["mean of 3 runs", "mean of 3 runs"]
+    assert all("3 runs" in source for source in scores.parts["source"].tolist()[:2])
 
 
 def test_measured_metrics_beside_a_ranking() -> None:

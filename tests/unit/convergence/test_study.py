@@ -141,7 +141,7 @@ def test_whole_numbers_of_any_kind_are_batch_sizes_and_epochs() -> None:
     same = vs.ConvergenceStudy.from_epochs({64.0: np.array([13, 14])}, metrics={64.0: np.float32(0.97)})  # type: ignore[dict-item]
     assert [run.batch_size for run in same.runs] == [64, 64]
     assert same.epochs(np.int64(64)) == plain.epochs(64)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="batch size"):
+    with pytest.raises(ArgumentError, match=r"64\.5"):
         vs.ConvergenceStudy.from_epochs({64.5: 3})  # type: ignore[dict-item]
 
 
@@ -154,4 +154,3 @@ def test_impossible_batch_sizes_are_rejected(size: Any) -> None:
 def test_html_is_escaped() -> None:
     study = vs.ConvergenceStudy.from_epochs({8: 3}, model="<b>x</b>")
     assert "<b>" not in study._repr_html_()
-    assert "batch size 8" in str(study)

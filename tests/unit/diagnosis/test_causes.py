@@ -69,7 +69,7 @@ def test_steps_are_input_bound_from_a_third_of_waiting(wait, expected):
 def test_waiting_for_data_bounds_what_a_faster_gpu_gains():
     profile = profile_of(0.77, usage=HEALTHY | {"usable_cpu_share": 0.2, "process_cores": 0.4}, environment=GPUS)
     (found,) = vs.diagnose(profile)
-    assert (found.code, found.bound) == ("input-bound", "a faster GPU gains at most 1.3x here")
+    assert (found.code, "1.3x" in found.bound) == ("input-bound", True)
     assert found.evidence["input_wait_share"] == 0.77
     assert found.evidence["device_gain_at_most"] == pytest.approx(1.2987, abs=1e-3)
     assert found.evidence["usable_cpu_share"] == 0.2
@@ -91,7 +91,7 @@ def test_without_a_gpu_the_gain_is_bounded_only_where_the_cpu_is_idle(usage, bou
     assert ("device_gain_at_most" in found.evidence) == bool(bound)
     assert found.evidence["input_gain_at_most"] == pytest.approx(10)
     with_gpu = profile_of(0.9, cores=8, usage=usage and HEALTHY | usage, environment=GPUS)
-    assert vs.diagnose(with_gpu)[0].bound == "a faster GPU gains at most 1.1x here"
+    assert "1.1x" in vs.diagnose(with_gpu)[0].bound
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_the_device_is_waited_for_at_every_step_and_validation() -> None:
 
 def test_outside_its_block_it_raises(tmp_path: Path) -> None:
     p = vs.probe_loop()
-    with pytest.raises(vs.errors.ProbeError, match="not running"):
+    with pytest.raises(vs.errors.ProbeError):
         next(p.steps([1]))
     (tmp_path / "file").write_text("")
     with pytest.raises(vs.errors.ProfileError, match="file"), vs.probe_loop(tmp_path / "file" / "p.json"):

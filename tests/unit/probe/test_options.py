@@ -85,5 +85,5 @@ def test_factors_in_the_environment_that_are_none(text: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("probe", [vs.IterationProbe(), vs.EpochProbe(), vs.probe_loop()])
 def test_nothing_measured_yet(probe) -> None:
-    with pytest.raises(vs.errors.ProbeError, match="Nothing has been measured yet"):
+    with pytest.raises(vs.errors.ProbeError):
         _ = probe.profile

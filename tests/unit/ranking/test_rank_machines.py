@@ -11,7 +11,7 @@ from vmselect.records.training import Fit
 
 
 def test_profiles_of_different_batch_sizes_are_refused() -> None:
-    with pytest.raises(RankingError, match=r"batch sizes \(64, 128\)"):
+    with pytest.raises(RankingError, match="64, 128"):
         rank([probe("small"), probe("big", batch_size=128, steps_per_epoch=50)])
 
 
@@ -48,7 +48,7 @@ def test_machines_are_ranked_by_one_fit_of_a_program() -> None:
         assert rank(program, fit=fit).to_frame().drop(columns="findings").equals(alone)
     with pytest.raises(ArgumentError, match=r"fit 3\b.* 1, 2 \(tuned\)"):
         rank(program, fit=3)
-    with pytest.raises(ArgumentError, match="not known"):
+    with pytest.raises(ArgumentError, match="tuned"):
         rank(fit="tuned")
 
 
@@ -61,5 +61,5 @@ def test_a_workload_is_the_same_as_its_fields() -> None:
 
 
 def test_a_minimum_metric_needs_a_study() -> None:
-    with pytest.raises(ArgumentError, match="needs a convergence study"):
+    with pytest.raises(ArgumentError, match="minimum_metric"):
         rank(minimum_metric=0.9)

@@ -100,7 +100,6 @@ def test_capacities_are_tied_while_their_intervals_touch(percent: float, tied: b
     assert (best.instance_type, best.score, best.rank, other.rank) == ("b", 1.0, 1, 2)
     assert other.score == pytest.approx(1 + percent / 100)
     assert other.tied_with_best is tied
-    assert ("; 1 more within its interval" in ranking.verdict) is tied
 
 
 @pytest.mark.parametrize("options", [{"load": 10}, {"objective": "latency"}, {"objective": "latency", "load": 10}])
@@ -157,7 +156,8 @@ def test_a_latency_limit_takes_more_instances_or_another_machine() -> None:
 def test_a_latency_limit_may_be_reached_and_not_passed() -> None:
     assert rank(latency_limit_seconds=0.1).best.latency_seconds == pytest.approx(0.1)
     (excluded,) = rank(latency_limit_seconds=0.09).excluded
-    assert excluded.reason == "its 99th percentile of latency is 100 ms, over the limit of 90 ms"
+    assert excluded.reason_code == "over_latency"
+    assert "100 ms" in excluded.reason
     alone = rank(load=1e-6, latency_limit_seconds=0.1 + 1e-12).best  # no call waits at such a load
     assert alone.latency_seconds == pytest.approx(0.1)
     (excluded,) = rank(load=999, latency_limit_seconds=0.2).excluded
@@ -172,11 +172,10 @@ def test_the_cost_range_spans_the_fewest_and_the_most_instances() -> None:
 
 
 def test_the_verdict() -> None:
-    assert rank(load=150).verdict.startswith(
-        "2 x a at batch 10 for 150 items/s: $10.00 per million items, $7.20 per hour, p99 "
-    )
-    assert rank().verdict == "a at batch 10: $10.00 per million items, $3.60 per hour, p99 100 ms"
-    assert str(rank(load=1e5)).startswith("No machine")
+    for text in ("2 x a", "150 items/s", "$10.00", "$7.20", "p99"):
+        assert text in rank(load=150).verdict
+    assert all(text in rank().verdict for text in ("$3.60", "100 ms"))
+    assert not rank(load=1e5)
     with pytest.raises(RankingError, match=r"x0.*; x1.*; x2.*") as raised:
         _ = rank(*(calls(f"x{number}") for number in range(5))).best
     assert "x3" not in str(raised.value)

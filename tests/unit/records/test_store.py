@@ -66,7 +66,7 @@ def edited(tmp_path: Path, **changes: object) -> Path:
         ({"created": "yesterday"}, "created"),
         ({"metrics": {"loss": "low"}}, "metrics.loss"),
         ({"surprise": 1}, "surprise"),
-        ({"format": "1"}, "no format number"),
+        ({"format": "1"}, "format"),
     ],
 )
 def test_a_hand_edited_file_names_the_file_and_the_field(tmp_path: Path, change: dict[str, object], named: str) -> None:
@@ -118,15 +118,15 @@ def test_a_truncated_profile_is_rejected_at_every_length(tmp_path: Path) -> None
 def test_missing_files_and_empty_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"nowhere\.json"):
         Profile.load(tmp_path / "nowhere.json")
-    with pytest.raises(ProfileError, match="no profile"):
+    with pytest.raises(ProfileError, match=tmp_path.name):
         vs.load_profiles(tmp_path)
-    with pytest.raises(ProfileError, match="No profile was given"):
+    with pytest.raises(ProfileError):
         vs.load_profiles()
 
 
 def test_an_unwritable_path_is_found_before_it_is_needed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ProfileError, match="cannot be written"):
+    with pytest.raises(ProfileError, match="file"):
         _files.check_writable(tmp_path / "file" / "profile.json")
     _files.check_writable(tmp_path / "new" / "profile.json")
     assert not (tmp_path / "new").exists()
@@ -162,7 +162,7 @@ def test_a_record_of_another_kind_names_its_loader(tmp_path: Path) -> None:
 
 def test_profiles_and_studies_may_share_a_folder(tmp_path: Path) -> None:
     PROFILE.save(tmp_path)
-    with pytest.raises(ProfileError, match="no convergence study"):
+    with pytest.raises(ProfileError, match=tmp_path.name):
         vs.ConvergenceStudy.load(tmp_path)
     make_study(3).save(tmp_path)
     assert vs.load_profiles(tmp_path) == [PROFILE]

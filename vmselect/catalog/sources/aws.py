@@ -78,7 +78,7 @@ class AwsPrices:
                 prices += parse_sagemaker_product(product, region)
         except (botocore.BotoCoreError, botocore.ClientError) as fault:
             raise RefreshError(f"The AWS request failed: {_describe_fault(fault)}. {self._hint(region)}") from None
-        rows = [_row(name, market, price, region, machines) for name, market, price in prices]
+        rows = [describe_offer(name, market, price, region, machines) for name, market, price in prices]
         return build_table(rows, self.provider, region)
 
     def _open_session(self) -> Any:
@@ -234,7 +234,8 @@ def _load(text: str) -> dict[str, Any]:
     return product
 
 
-def _row(name: str, market: str, price: Any, region: str, machines: dict[str, Row]) -> Row:
+def describe_offer(name: str, market: str, price: Any, region: str, machines: dict[str, Row]) -> Row:
+    """Price row of one offer; a SageMaker type ``ml.x`` has the hardware of ``x``."""
     service = "sagemaker" if name.startswith("ml.") else "ec2"
     facts = machines.get(name) or {**machines.get(name.removeprefix("ml."), {}), "retired": False}
     row = {"provider": "aws", "service": service, "instance_type": name, "region": region}
