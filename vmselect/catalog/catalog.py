@@ -91,7 +91,8 @@ class Catalog:
         An invalid row raises an error that names its line. With ``skip_bad_rows`` such rows are excluded and listed in
         ``findings``. ``provider`` is the provider of the prices, for files without a provider column.
 
-        >>> path = Catalog.embedded(date="2021-02-28").save("prices.csv")
+        >>> import tempfile
+        >>> path = Catalog.embedded(date="2021-02-28").save(Path(tempfile.mkdtemp()) / "prices.csv")
         >>> len(Catalog.load(path))
         19
         """
@@ -180,7 +181,8 @@ class Catalog:
     def save(self, path: str | Path) -> Path:
         """Write all prices as CSV, or as JSON if ``path`` ends in ``.json``. Only price files are overwritten.
 
-        >>> Catalog.embedded().save("prices.json").name
+        >>> import tempfile
+        >>> Catalog.embedded().save(Path(tempfile.mkdtemp()) / "prices.json").name
         'prices.json'
         """
         return files.write(self._frame, files.check_replaceable(path))

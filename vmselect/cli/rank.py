@@ -19,7 +19,7 @@ from vmselect.cli.options import (
     read_weights,
     with_ranking_options,
 )
-from vmselect.cli.output import Format, FormatOption, emit, print_err, print_out
+from vmselect.cli.output import Format, FormatOption, emit, frame_rows, print_err, print_out
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
@@ -154,43 +154,48 @@ def _print_ranking(
     more: Callable[[Row], dict[str, Any]] = lambda _: {},
 ) -> None:
     """Print rows to standard output and findings to standard error. ``more(row)`` adds columns after the epochs."""
+    from vmselect.ranking.measures import MEASURES
+
     names = tuple(more(ranking.best)) if ranking else ()
     if format is Format.json:
         print_out(json.dumps(ranking.payload(), indent=1, allow_nan=False), raw=True)
     elif format is Format.csv:
-        emit([vars(row) | more(row) for row in ranking], (*COLUMNS, *names), format=format)
+        frame = ranking.to_frame()  # also has the columns of all measures
+        others = [name for measure in MEASURES.values() for name in measure.fields if name not in COLUMNS]
+        rows = [line | more(row) for line, row in zip(frame_rows(frame), ranking, strict=True)]
+        emit(rows, (*COLUMNS, *others, *names), format=format)
     else:
         print_out(ranking.verdict)
     if format is Format.table and ranking:
-        rows = ranking.deciding_rows[:top]
-        tie = sum(row.tied_with_best for row in rows) > 1
+        best = ranking.deciding_rows[:top]
+        tie = sum(row.tied_with_best for row in best) > 1
         at = TABLE.index("epochs") + 1
-        shown = [_shown(row, tie=tie) | more(row) for row in rows]
-        emit(shown, (*TABLE[:at], *names, *TABLE[at:]), format=format, spare=SPARE)
+        shown = [_shown(row, tie=tie) | more(row) for row in best]
+        others = [name for name in MEASURES if name not in TABLE]
+        emit(shown, (*TABLE[:at], *names, *TABLE[at:-2], *others, *TABLE[-2:]), format=format, spare=SPARE)
     print_err(_remarks(ranking, top) if format is Format.table else ranking.findings)
     if not ranking:
         raise typer.Exit(1)
 
 
 def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
+    from vmselect.ranking.measures import MEASURES
     from vmselect.ranking.text import marks
 
-    return vars(row) | {
-        "batch": row.batch_size,
-        "epochs": round(row.epochs, 1),
-        "time": row.time_text,
-        "cost": row.cost_text,
-        "score": f"{row.score:.2f}",
-        "": marks(row, tie=tie),
-    }
+    texts: dict[str, Any] = {"batch": row.batch_size, "epochs": round(row.epochs, 1), "score": f"{row.score:.2f}"}
+    for name, spread in row.measures.items():
+        value, low, high = map(MEASURES[name].format, spread)
+        texts[name] = f"{value} ({low} to {high})"
+    return vars(row) | texts | {"": marks(row, tie=tie)}
 
 
 def _remarks(ranking: Ranking, top: int) -> list[str]:
     """The lines to print below the table: crossovers, excluded candidates, findings."""
+    from vmselect.ranking.measures import MEASURES
     from vmselect.ranking.text import describe_findings
 
     lines: list[str] = []
-    for name in ("cost", "time") if len(ranking.settings.epochs) > 1 and ranking else ():
+    for name in MEASURES if len(ranking.settings.epochs) > 1 and ranking else ():
         lines += [f"By {name}: {change}." for change in ranking.crossovers(name)[:5]]
     lines += [f"Excluded: {excluded}." for excluded in ranking.deciding_excluded[:top]]
     if len(ranking.deciding_excluded) > top:

@@ -72,7 +72,8 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
             equal = ordered[tied[ordered, column] & pareto[ordered, column]]
             others = [values[name][equal, column] for name, weight in settings.objective.items() if not weight]
             choice = ordered[0]
-            if len(equal) and others:  # the first that no other beats by much in a measure without weight
+            # Of the tied candidates, choose the first that is not much worse than another in a measure of weight 0.
+            if len(equal) and others:
                 choice = equal[np.argmax(np.all([one <= MUCH_WORSE * one.min() for one in others], axis=0))]
             ordered = np.concatenate([[choice], ordered[ordered != choice]])
             rank[ordered, column] = np.arange(1, len(ordered) + 1)

@@ -118,7 +118,7 @@ def _method(parts: Iterable[Part]) -> str:
             what = "percentages (log scale)" if part.scale == "log" else "differences (linear scale)"
             facts.append(("Effects", f"{what} with {part.fit.confidence:.0%} intervals"))
         else:
-            facts.append(("Scores", "grade of each requirement × its weight, in points out of 100"))
+            facts.append(("Scores", "sum over the requirements of fulfilment (0 to 1) × share of the weights × 100"))
     rows = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(fact)}</dd>' for name, fact in dict.fromkeys(facts))
     body = f'<h2 id="method-title">How this was computed</h2><dl class="facts">{rows}</dl>'
     return f'<section class="section" id="method" aria-labelledby="method-title">{body}</section>'

@@ -158,10 +158,11 @@ def _shares(usage: Usage) -> pd.DataFrame:
 
 
 def _phases(usage: Usage) -> list[dict[str, Any]]:
-    """Name, begin and end of each uninterrupted phase.
+    """Name, begin and end (in seconds) of each phase of the training, in order of time.
 
-    A sample represents the time since the previous sample. The record keeps a subset of the samples of each phase. If a
-    kept sample represents less time than that, the rest belongs to the phase whose kept samples cover too little time.
+    The record keeps only some of the samples, but the total time of each phase. A kept sample stands for its share of
+    that total. If the gap before a sample is longer, the rest of the gap is assigned to the phase whose kept samples
+    cover least of its total.
     """
     kept = Counter(usage.phase)
     seen = {phase: max(found.values(), key=lambda one: one.seconds) for phase, found in usage.phases.items() if found}
