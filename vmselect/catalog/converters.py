@@ -117,8 +117,8 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
     if provider == "gcp":
         apart |= rows["instance_type"].str.match(_GCP_HOST_ONLY)
     if apart.any() and provider != "gcp":
-        message = f"{int(apart.sum())} SkyPilot rows were excluded: they price an accelerator without a host."
-        findings.append(Finding("price-rows-excluded", message, "Add your own prices of these machines."))
+        message = f"{int(apart.sum())} SkyPilot rows with an accelerator but no host machine were excluded."
+        findings.append(Finding("price-rows-excluded", message, "To rank these machines, add your own prices."))
     rows.loc[rows["gpu_model"] == "", "gpu_count"] = rows["gpu_count"].fillna(0)
     markets = []
     for market, column in (("on_demand", "Price"), ("spot", "SpotPrice")):
@@ -144,7 +144,7 @@ def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]
     if not names:
         return []
     message = f"Prices of accelerators or hosts that are part of no known machine were excluded: {list_some(names, 8)}."
-    return [Finding("price-rows-excluded", message, "Add your own prices of machines with them.", "info")]
+    return [Finding("price-rows-excluded", message, "To rank machines with them, add your own prices.", "info")]
 
 
 def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:

@@ -30,13 +30,13 @@ def compare(
         str | None, typer.Option(help="Group with which the others are compared.", show_default="the first group")
     ] = None,
     factors: Annotated[
-        str | None, typer.Option(help="Estimate the effects of these factors instead, such as machine,batch_size.")
+        str | None, typer.Option(help="Factors whose effects to estimate, such as machine,batch_size.")
     ] = None,
     scaling: Annotated[
-        bool, flag("--scaling", help="Estimate the speed-up of several workers over one instead. Requires --epochs.")
+        bool, flag("--scaling", help="Estimate the speed-up of several workers over one. Requires --epochs.")
     ] = False,
     needs: Annotated[Path | None, typer.Option(help="Score the groups by this requirements file (YAML).")] = None,
-    unit: Annotated[str, typer.Option(help="Compare runs, or blocks of steps if each group has one run.")] = "runs",
+    unit: Annotated[str, typer.Option(help="Unit to compare: runs, or blocks (groups of steps).")] = "runs",
     better: Annotated[str | None, typer.Option(help="For a custom metric, which is better: less or more.")] = None,
     scale: Annotated[str, typer.Option(help="Scale of the effects: linear, or log (percentages).")] = "linear",
     alpha: Annotated[float, typer.Option(help="Significance level of the tests.")] = 0.05,

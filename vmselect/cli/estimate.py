@@ -45,7 +45,7 @@ def estimate(
     ] = None,
     phase: Annotated[
         list[str] | None,
-        typer.Option(help="Phase as EPOCHS:FACTOR or EPOCHS:PROFILE. Repeat the option for each phase."),
+        typer.Option(help="Phase of the training: EPOCHS:PROFILE, or EPOCHS:FACTOR of the time. Repeatable."),
     ] = None,
     terms: Annotated[bool, flag("--terms", help="Also show the terms that add up to the time.")] = False,
     format: FormatOption = Format.table,  # noqa: A002

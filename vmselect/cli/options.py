@@ -32,10 +32,10 @@ EpochsOption = Annotated[
     str | None,
     typer.Option("--epochs", "-e", help="Numbers of epochs; the last determines the ranking.", show_default="5,10,20"),
 ]
-DecideAtOption = Annotated[int | None, typer.Option(help="Number of epochs to rank by instead of the last.")]
+DecideAtOption = Annotated[int | None, typer.Option(help="Number of epochs that determines the ranking.")]
 TopOption = Annotated[int, typer.Option(help="Number of candidates to show in the table.", min=1)]
 CatalogOption = Annotated[Path | None, price_option(help="Use only the prices of this file (CSV or JSON).")]
-OwnPricesOption = Annotated[Path | None, price_option(help="Price file to add; it takes precedence (CSV or JSON).")]
+OwnPricesOption = Annotated[Path | None, price_option(help="Own prices (CSV or JSON), which replace catalog prices.")]
 DateOption = Annotated[str | None, price_option(help="Use the prices shipped for this day, such as 2021-02-28.")]
 MethodOption = Annotated[
     str | None, estimate_option(help="Estimation method, such as robust or malta-epoch.", show_default=_defaults.METHOD)
@@ -77,7 +77,7 @@ class RankingOptions:
     date: DateOption = None
     billing: Annotated[
         str | None,
-        price_option(help="Cost: exact (time x price), or provider (rounded up as billed).", show_default="exact"),
+        price_option(help="Billed time: exact, or provider (rounded up by its rules).", show_default="exact"),
     ] = None
     include_retired: Annotated[
         bool, price_option("--include-retired", help="Also rank VM types that can no longer be rented.", metavar="")
@@ -91,14 +91,14 @@ class RankingOptions:
     validation_examples: ValidationExamplesOption = None
     steps_per_epoch: StepsPerEpochOption = None
     boot_seconds: BootOption = None
-    interruptions_per_hour: Annotated[float | None, spot_option(help="Expected interruptions of a VM per hour.")] = None
+    interruptions_per_hour: Annotated[float | None, spot_option(help="Expected interruptions per hour of a VM.")] = None
     checkpoint_minutes: Annotated[
         float | None,
-        spot_option(help="Minutes between checkpoints.", show_default=f"{_defaults.CHECKPOINT_MINUTES:g}"),
+        spot_option(help="Minutes between two checkpoints.", show_default=f"{_defaults.CHECKPOINT_MINUTES:g}"),
     ] = None
     restart_minutes: Annotated[
         float | None,
-        spot_option(help="Minutes until the training continues.", show_default=f"{_defaults.RESTART_MINUTES:g}"),
+        spot_option(help="Minutes from interruption to restart.", show_default=f"{_defaults.RESTART_MINUTES:g}"),
     ] = None
 
     def rank(self, profiles: list[Path], **given: Any) -> Ranking:

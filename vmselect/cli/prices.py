@@ -70,7 +70,7 @@ def refresh(
     region: RegionOption = None,
     source: Annotated[
         str,
-        typer.Option(help="api (each provider's price API), or skypilot (its published catalog; no account needed)."),
+        typer.Option(help="Source: api (each provider's price API), or skypilot (its catalog; no account needed)."),
     ] = "api",
     max_age_hours: Annotated[float, typer.Option(help="Keep prices that were fetched within this many hours.")] = 6.0,
     format: FormatOption = Format.table,  # noqa: A002

@@ -39,7 +39,7 @@ def rank(
     *,
     epochs: EpochsOption = None,
     decide_at: DecideAtOption = None,
-    against: Annotated[str | None, typer.Option(help="Also compare price, speed and cost with this type.")] = None,
+    against: Annotated[str | None, typer.Option(help="Also compare with this instance type.")] = None,
     top: TopOption = 20,
     format: FormatOption = Format.table,  # noqa: A002
     options: RankingOptions,

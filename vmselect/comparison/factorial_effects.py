@@ -235,7 +235,7 @@ def effects(
     terms = Terms(epochs, catalog, market, region)
     found = collect_runs(records, names=factors, metric=metric, terms=terms, model=model, what="factors")
     if scale == "log" and min(run.value for run in found.runs) <= 0:
-        raise ArgumentError(f"scale='log' requires values above 0, not all {found.metric.noun}. Use 'linear'.")
+        raise ArgumentError(f"scale='log' requires that each {found.metric.noun} is above 0. Use scale='linear'.")
     levels = [
         sorted({run.levels[i] for run in found.runs}, key=lambda v: sort_key([v])) for i in range(len(found.names))
     ]

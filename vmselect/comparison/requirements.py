@@ -419,7 +419,7 @@ class Requirements:
         except (yaml.YAMLError, ValueError, RecursionError) as broken:
             raise ComparisonError(f"{where} is not valid YAML: {' '.join(str(broken).split())[:200]}.") from None
         if not isinstance(data, dict) or "needs" not in data or set(data) - {"needs", "facts", "title"}:
-            raise ComparisonError(f"{where} has other keys. Give 'needs', and optionally 'facts' and 'title'.")
+            raise ComparisonError(f"{where} lacks 'needs' or has unknown keys. Use 'needs', 'facts' and 'title'.")
         try:
             return cls(data["needs"], data.get("facts") or {}, data.get("title") or where.stem)
         except ArgumentError as wrong:
@@ -437,7 +437,7 @@ class Requirements:
         unknown = [need.name for need in self.needs if need.weight > 0 and need.name not in known]
         if unknown:
             raise ComparisonError(
-                f"No candidate has the fact {unknown[0]!r}. Add it to 'facts', or use: {', '.join(sorted(known))}."
+                f"{unknown[0]!r} is unknown for all candidates. Add it to 'facts', or use: {', '.join(sorted(known))}."
             )
         total = math.fsum(need.weight for need in self.needs)
         parts = []

@@ -225,7 +225,7 @@ def time_pauses(readings: Readings) -> Pauses:
 
 @dataclass(frozen=True)
 class Saves:
-    """Checkpoints that only the high end of the interval includes.
+    """Time of checkpoints that is added only to the high end of the interval.
 
     ``by_batches`` is True if checkpoints are saved every few batches; ``per_epoch`` is their number per epoch, or 0 if
     unknown. ``longest`` is the time of the longest recorded checkpoint, or 0. ``now_and_then`` is the mean number of

@@ -48,8 +48,8 @@ def find_warnings(
     if step.stall:
         yield Finding(
             "lone-stall",
-            f"{title}: one {readings.unit} was much longer than all others. The estimate includes its excess once, and "
-            "the high end of the interval includes more.",
+            f"{title}: one {readings.unit} was much longer than all others. The estimate assumes that this delay "
+            "happens once; the high end of the interval assumes more delays.",
             f"Probe more {readings.unit}s to find out whether such a delay recurs.",
             "info",
         )
@@ -58,7 +58,7 @@ def find_warnings(
         yield Finding(
             "long-boundary",
             f"{title}: the only recorded epoch boundary took longer than {LONE_BOUNDARY_STEPS:.0f} steps. The estimate "
-            f"counts later boundaries as {LONE_BOUNDARY_STEPS:.0f} steps, and the high end of the interval as longer.",
+            f"assumes the time of {LONE_BOUNDARY_STEPS:.0f} steps for each later boundary, the high end assumes more.",
             "Probe twice and estimate from both profiles.",
             "info",
         )

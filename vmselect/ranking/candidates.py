@@ -293,6 +293,6 @@ def _use_of_gpus(one: MachineEstimate, gpu_count: float | None) -> Iterator[Find
         yield Finding(
             "thin-batch",
             f"{one.title}: each of {spread_over:g} GPUs gets {one.batch_size / spread_over:.3g} examples of a batch.",
-            "So few do not keep a GPU busy: use a larger batch size, or a machine with fewer GPUs.",
+            "Use a larger batch size, or a machine with fewer GPUs that such small batches keep busy.",
             "info",
         )

@@ -100,7 +100,7 @@ class Steps(Part):
 
     @classmethod
     def of(cls, rows: Iterable[Step], **sums: Any) -> Steps:
-        """Step readings from ``rows``. ``sums`` overrides the exact sums if readings were dropped."""
+        """Step readings from ``rows``. If readings were dropped, ``sums`` contains the sums over all readings."""
         rows = tuple(rows)
         columns: dict[str, Any] = dict(zip(Step._fields, zip(*rows, strict=True), strict=True)) if rows else {}
         exact = {
