@@ -15,6 +15,7 @@ HOOKS: Mapping[str, str] = {
     "ranking_chart": "vmselect.report:chart",
     "ranking_page": "vmselect.report:write_page",
     "ranking_html": "vmselect.report:to_html",
+    "accuracy_chart": "vmselect.report.ranking_charts:accuracy_chart",
     "serving_chart": "vmselect.report.ranking_charts:serving_chart",
     "comparison_page": "vmselect.report.comparison_page:write_comparisons",
     "comparison_chart": "vmselect.report.comparison_charts:comparison_chart",

@@ -87,9 +87,19 @@ def test_rank_with_prices_of_a_day_or_of_a_file(folder: Path, tmp_path: Path) ->
 
 
 def test_rank_compares_with_a_baseline(folder: Path) -> None:
-    done = runner.invoke(app, ["rank", str(folder), "-e", "50", "--against", "g4dn.xlarge"])
+    done = runner.invoke(app, ["rank", str(folder), "-e", "50", "--relative-to", "g4dn.xlarge"])
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("g5.xlarge: ")]
     assert all(str(ratio) in line for ratio in (1.91, 2.46, 0.778))
+
+
+def test_rank_compares_with_watched_trainings(folder: Path, tmp_path: Path) -> None:
+    probe = vs.load_profiles(folder)[0]
+    real = vs.Profile.from_times(
+        instance_type=probe.instance_type, batch_size=probe.batch_size, total_seconds=100, epochs=2
+    )
+    real.save(tmp_path / "watched.json")
+    done = runner.invoke(app, ["rank", str(folder), "-e", "50", "--against", str(tmp_path / "watched.json")])
+    assert (done.exit_code, "mean error" in done.stderr) == (0, True)
 
 
 def test_nothing_feasible_exits_1(folder: Path) -> None:

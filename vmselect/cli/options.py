@@ -30,7 +30,9 @@ spot_option = functools.partial(typer.Option, rich_help_panel="Spot interruption
 ProfilesArgument = Annotated[list[Path], typer.Argument(help="Profile files, or folders of them.", show_default=False)]
 EpochsOption = Annotated[
     str | None,
-    typer.Option("--epochs", "-e", help="Numbers of epochs; the last determines the ranking.", show_default="5,10,20"),
+    typer.Option(
+        "--epochs", "-e", help="Numbers of epochs; the last determines the ranking.", show_default="as probed"
+    ),
 ]
 DecideAtOption = Annotated[int | None, typer.Option(help="Number of epochs that determines the ranking.")]
 TopOption = Annotated[int, typer.Option(help="Number of candidates to show in the table.", min=1)]

@@ -39,7 +39,8 @@ def rank(
     *,
     epochs: EpochsOption = None,
     decide_at: DecideAtOption = None,
-    against: Annotated[str | None, typer.Option(help="Also compare with this instance type.")] = None,
+    relative_to: Annotated[str | None, typer.Option(help="Also compare with this instance type.")] = None,
+    against: Annotated[Path | None, typer.Option(help="Watched trainings to compare with the estimates.")] = None,
     top: TopOption = 20,
     format: FormatOption = Format.table,  # noqa: A002
     options: RankingOptions,
@@ -58,18 +59,25 @@ def rank(
 
       vmselect rank profiles/ -e 50 --market all --interruptions-per-hour 0.05 --checkpoint-minutes 30
 
-      vmselect rank profiles/ -e 50 --against g4dn.xlarge
+      vmselect rank profiles/ -e 50 --relative-to g4dn.xlarge
+
+      vmselect rank profiles/ -e 50 --against watched/
 
       vmselect rank profiles/ -e 50 --format json > ranking.json
     """
+    from vmselect.records import load_profiles
+
     ranking = options.rank(profiles, **_read_epochs(epochs), decide_at=decide_at)
-    compared = ranking.against(against) if against and ranking else None
+    compared = ranking.relative_to(relative_to) if relative_to and ranking else None
+    accuracy = ranking.against(load_profiles(against)) if against and ranking else None
     _print_ranking(ranking, top=top, format=format)
     if compared is not None:
         for who, ratio in compared.head(top).iterrows():
             name = ", ".join(map(str, who)) if isinstance(who, tuple) else who
             ratios = f"{ratio.price_ratio:.3g} times the price, {ratio.speed_up:.3g} times the speed"
-            print_err([f"{name}: {ratios} and {ratio.cost_ratio:.3g} times the cost of {against}."])
+            print_err([f"{name}: {ratios} and {ratio.cost_ratio:.3g} times the cost of {relative_to}."])
+    if accuracy is not None:
+        print_err([*str(accuracy).splitlines(), *(f"Not compared: {one}." for one in accuracy.excluded)])
 
 
 @with_ranking_options

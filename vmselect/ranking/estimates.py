@@ -132,6 +132,14 @@ class MachineEstimate:
         return [f"{name} {value}" for name, value in self.factors.items() if name not in ("batch_size", "nodes")]
 
 
+def name_factors(identity: Identity) -> dict[str, Any]:
+    """The factors of a machine estimate: what distinguishes records of one instance type."""
+    factors: dict[str, Any] = {"batch_size": identity.batch_size} if identity.batch_size else {}
+    factors |= {"nodes": identity.nodes} if identity.nodes > 1 else {}
+    factors |= {"workers": identity.workers} if identity.workers > identity.nodes else {}
+    return factors | dict(identity.factors)
+
+
 class Measured:
     """Machine estimates of the given profiles, at the probed batch sizes and, on demand, at others."""
 
@@ -148,12 +156,8 @@ class Measured:
         )
 
     def _measure(self, identity: Identity, group: list[Profile], given: Sequence[str]) -> None:
-        factors = {"batch_size": identity.batch_size} if identity.batch_size else {}
-        factors |= {"nodes": identity.nodes} if identity.nodes > 1 else {}
-        factors |= {"workers": identity.workers} if identity.workers > identity.nodes else {}
-        factors |= dict(identity.factors)
         one = MachineEstimate(
-            instance_type=identity.instance_type or "", provider=identity.provider, factors=factors,
+            instance_type=identity.instance_type or "", provider=identity.provider, factors=name_factors(identity),
             runtime=None, records=tuple(group),  # type: ignore[arg-type]
         )  # fmt: skip
         self._records[one.machine_key] += group

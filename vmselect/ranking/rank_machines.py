@@ -12,7 +12,8 @@ from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
-from vmselect.grouping import check_comparable, read_records
+from vmselect.estimation.programs import epochs_of
+from vmselect.grouping import check_comparable, list_values, read_records
 from vmselect.ranking.candidates import join_offers
 from vmselect.ranking.estimates import Measured, Studied
 from vmselect.ranking.measures import Objective, Settings, read_batch_sizes, read_catalog
@@ -26,7 +27,7 @@ from vmselect.records.inference import InferenceRecord
 def rank(
     profiles: Profile | Iterable[Profile],
     *,
-    epochs: int | Iterable[int] | ConvergenceStudy = (5, 10, 20),
+    epochs: int | Iterable[int] | ConvergenceStudy | None = None,
     catalog: Catalog | None = None,
     objective: Objective = _defaults.OBJECTIVE,
     region: str | Iterable[str] | None = None,
@@ -65,7 +66,8 @@ def rank(
 
     ``market``, ``region`` and ``batch_size`` are one value, several, or ``"all"``. The time at a batch size that was
     not probed is interpolated. Without ``region``, a machine is priced in the region where it was measured, if known.
-    ``catalog=None`` uses :meth:`Catalog.default`. With several epoch counts, the last one determines the best
+    ``catalog=None`` uses :meth:`Catalog.default`. ``epochs=None`` uses the number of epochs of the probed trainings.
+    With several epoch counts, the last one determines the best
     candidate, unless ``decide_at`` names another. ``epochs`` may be a :class:`ConvergenceStudy`, which gives the number
     of epochs of each batch size; ``minimum_metric`` is then the final value that the monitored metric (or each named
     metric) must reach.
@@ -82,6 +84,8 @@ def rank(
     wanted = Workload.merge(workload, fields)
     batch_size = wanted.batch_size if batch_size is None else batch_size
     wanted = replace(wanted, batch_size=None)
+    chosen = choose_profiles(profiles, model, fit)
+    epochs = _find_epochs(chosen) if epochs is None else epochs
     settings = Settings.read(
         epochs=epochs, studied=isinstance(epochs, ConvergenceStudy), decide_at=decide_at, objective=objective,
         markets=market, regions=region, batch_sizes=read_batch_sizes(batch_size), deadline_hours=deadline_hours,
@@ -96,7 +100,6 @@ def rank(
             boot_seconds=boot_seconds,
         )  # fmt: skip
 
-    chosen = choose_profiles(profiles, model, fit)
     findings = check_comparable(chosen, given=wanted.given)
     catalog = read_catalog(catalog)
     studied = None
@@ -159,6 +162,15 @@ def select(
     if "epochs" in options:
         raise ArgumentError("vmselect.select gets the epochs from the study. Remove epochs=, or call vmselect.rank.")
     return rank(profiles, epochs=study, catalog=catalog, objective=objective, minimum_metric=minimum_metric, **options)
+
+
+def _find_epochs(profiles: Sequence[Profile]) -> int:
+    """The number of epochs that all ``profiles`` have in common. Profiles that do not state it are ignored."""
+    counts = {epochs_of(profile) for profile in profiles if profile.setup.epochs is not None}
+    if len(counts) == 1:
+        return counts.pop()
+    why = f"The profiles are of {list_values(counts)} epochs" if counts else "No profile states its number of epochs"
+    raise ArgumentError(f"{why}. Pass epochs= (--epochs), such as 50, or several such as [5, 10, 20].")
 
 
 def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fit: int | str | None) -> list[Profile]:

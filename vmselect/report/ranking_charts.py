@@ -21,6 +21,7 @@ from vmselect.report.chart_style import (
     SERIES,
     WIDTH,
     altair,
+    axis_unit,
     color_by,
     deciding_rows,
     draw,
@@ -34,7 +35,7 @@ from vmselect.units import SECONDS_PER_HOUR, count_epochs, hours
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from vmselect.ranking import Ranking, Row, ServingRanking
+    from vmselect.ranking import Accuracy, Ranking, Row, ServingRanking
 
 MAX_POINTS = 400
 MAX_LABELS = 12
@@ -376,6 +377,44 @@ CHARTS: Mapping[str, Callable[..., Any]] = {
 
 chart = partial(draw, CHARTS)
 """Draw the chart ``CHARTS[kind]`` of a ranking. If ``path`` is given, also write it as PNG, SVG, JSON or HTML."""
+
+
+# -- real against estimated --------------------------------------------------------------------------------------------
+
+
+def accuracy_points(accuracy: Accuracy) -> pd.DataFrame:
+    """Two rows per watched training: its ``real`` time and its ``estimate`` with the interval, in seconds."""
+    several = len({(row.title, row.epochs) for row in accuracy}) > len({row.title for row in accuracy})
+    rows: list[tuple[Any, ...]] = []
+    for row in accuracy:
+        titled = f"{row.title}, {count_epochs(row.epochs)}" if several else row.title
+        rows.append((titled, "real", row.real_seconds, math.nan, math.nan))
+        rows.append((titled, "estimate", row.seconds, row.seconds_low, row.seconds_high))
+    return pd.DataFrame(rows, columns=["training", "kind", "seconds", "low", "high"])
+
+
+def real_estimate_chart(accuracy: Accuracy) -> Any:
+    """Draw a pair of bars (real time and estimate) per watched training, with the interval of the estimate."""
+    alt = altair()
+    data = accuracy_points(accuracy)
+    factor, unit = axis_unit(float(data[["seconds", "high"]].max().max()), "s")
+    data[["seconds", "low", "high"]] *= factor
+    y = alt.Y("training:N", sort=None, title=None, axis=alt.Axis(labelLimit=260))
+    colors = color_by("kind", {"real": PLAIN, "estimate": ACCENT}, title=None)
+    offset = alt.YOffset("kind:N", sort=["real", "estimate"])
+    base = alt.Chart(data)
+    bars = base.mark_bar().encode(
+        x=alt.X("seconds:Q", title=f"Time, {unit}"), y=y, yOffset=offset, color=colors,
+        tooltip=["training:N", "kind:N", "seconds:Q", "low:Q", "high:Q"],
+    )  # fmt: skip
+    interval = alt.Chart(data[data["kind"] == "estimate"]).mark_rule(color="#1b1f24")
+    rules = interval.encode(x=alt.X("low:Q", title=f"Time, {unit}"), x2="high:Q", y=y, yOffset=offset)
+    title = f"Real against estimated: mean error {accuracy.mean_error_percent:.3g} %"
+    return themed(alt.layer(bars, rules), title=title, height=max(80, 44 * len(accuracy)))
+
+
+accuracy_chart = partial(draw, {"real-estimate": real_estimate_chart})
+"""Draw real and estimated times as chart ``kind``: ``real-estimate``."""
 
 
 # -- serving -----------------------------------------------------------------------------------------------------------

@@ -63,3 +63,12 @@ def test_a_workload_is_the_same_as_its_fields() -> None:
 def test_a_minimum_metric_needs_a_study() -> None:
     with pytest.raises(ArgumentError, match="minimum_metric"):
         rank(minimum_metric=0.9)
+
+
+def test_epochs_are_those_of_the_probed_trainings() -> None:
+    both = [probe("small", epochs=7), probe("big", setup={"epochs": 10, "initial_epoch": 3}), probe("same")]
+    assert vs.rank(both, catalog=LAB).settings.epochs == (7,)
+    with pytest.raises(ArgumentError, match="epochs="):
+        vs.rank([probe("small")], catalog=LAB)
+    with pytest.raises(ArgumentError, match="7, 8 epochs"):
+        vs.rank([probe("small", epochs=7), probe("big", epochs=8)], catalog=LAB)

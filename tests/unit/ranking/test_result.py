@@ -181,14 +181,14 @@ def test_crossovers_match_counting_epoch_by_epoch(validation_freq: int, billing:
 
 def test_against_a_baseline_compares_price_and_speed() -> None:
     pair, catalog = [line("a", 0, 38), line("b", 0, 10)], prices(("a", 1), ("b", 13.6))
-    table = rank_epochs(pair, catalog).against("a")
+    table = rank_epochs(pair, catalog).relative_to("a")
     assert table.loc["b"].to_dict() == pytest.approx({"price_ratio": 13.6, "speed_up": 3.8, "cost_ratio": 13.6 / 3.8})
     assert table.loc["a"].tolist() == [1.0, 1.0, 1.0]
     late = rank_epochs(pair, catalog, deadline_hours=0.05)  # the baseline breaks the deadline
-    assert late.against("a").loc["b", "speed_up"] == pytest.approx(3.8)
-    assert len(late.against("b")) == 1
+    assert late.relative_to("a").loc["b", "speed_up"] == pytest.approx(3.8)
+    assert len(late.relative_to("b")) == 1
     with pytest.raises(RankingError, match="a, b"):
-        late.against("d")
+        late.relative_to("d")
 
 
 def test_strategies_compare_single_iterations_with_the_estimate() -> None:

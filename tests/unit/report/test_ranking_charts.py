@@ -178,7 +178,7 @@ def test_every_chart_is_drawn(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", DRAWN)
 def test_an_empty_ranking_has_no_chart(kind: str) -> None:
     with pytest.raises(RankingError):
-        vs.rank(make_epoch_profile("never-sold")).chart(kind)
+        vs.rank(make_epoch_profile("never-sold"), epochs=5).chart(kind)
     if not kind.startswith("epochs"):  # which ignore limits
         with pytest.raises(RankingError):
             make_ranking(budget_usd=1e-9).chart(kind)
