@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
-from vmselect.ranking import MEASURES
+from vmselect.intervals import Interval
+from vmselect.ranking import MEASURES, Interruptions
+from vmselect.report.page_data import page_data
 from vmselect.units import format_epochs, format_seconds, format_usd
 
 pytest.importorskip("py_mini_racer", reason="the page's scripts were not run: mini-racer is not installed")
@@ -112,6 +114,43 @@ def test_pairs_of_machine_and_batch_size_too(
     weighed = {"cost": 1 - time, "time": time}
     found = scripts.rank(ranking, {"weights": weighed, "deadline_hours": deadline})
     agree(scripts, ranking.rerank(objective=weighed, deadline_hours=deadline), found)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.floats(1, 1e6), st.floats(0, 0.5), st.floats(0, 1), st.floats(0, 2), st.floats(1, 59), st.floats(0.5, 3),
+)  # fmt: skip
+def test_the_probability_of_meeting_a_deadline_is_pythons(
+    scripts: Scripts, value: float, below: float, above: float, per_hour: float, minutes: float, deadline: float
+) -> None:
+    rate = Interruptions(per_hour=per_hour, checkpoint_minutes=minutes, restart_minutes=0)
+    work, limit = Interval(value, value * (1 - below), value * (1 + above)), value * deadline
+    found = scripts.call(
+        "chanceWithin(work, limit, spot)", work=work._asdict(), limit=limit, spot=rate.to_dict(confidence=0.9)
+    )
+    assert found == pytest.approx(rate.chance_within(work, limit, confidence=0.9), abs=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(machines, weights, st.floats(0.001, 10), spot)
+def test_the_note_about_a_spot_machine_is_pythons(
+    scripts: Scripts, given_machines: list[Any], time: float, deadline: float, interruptions: Any
+) -> None:
+    ranking = make(
+        given_machines, market="spot", interruptions=interruptions, deadline_hours=deadline,
+        objective={"cost": 1 - time, "time": time},
+    )  # fmt: skip
+    if not ranking:
+        return
+    text = scripts.call(
+        """(() => {
+            const { candidates, initial } = readReport(payload);
+            const [row] = rank(candidates, initial).rows;
+            return spotDeadlineParts(row, candidates, initial).map((part) => part.name ?? part).join("");
+        })()""",
+        payload=page_data(ranking),
+    )
+    assert text == next(str(finding) for finding in ranking.best.findings if finding.code == "spot-deadline")
 
 
 @given(st.just(0.0) | st.floats(1e-12, 1e7), st.integers(1, 10**6))

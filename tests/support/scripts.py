@@ -11,7 +11,7 @@ import vmselect as vs
 from vmselect.report.page import embed_json, read_asset
 from vmselect.report.page_data import page_data
 
-COMPUTING = ("numbers", "model", "verdict_text", "report")
+COMPUTING = ("numbers", "model", "limits", "verdict_text", "report")
 
 
 class Scripts:

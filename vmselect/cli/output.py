@@ -69,6 +69,7 @@ def print_out(line: object, *, raw: bool = False) -> None:
     """Print ``line`` to standard output. With ``raw``, as for JSON, its line breaks are kept."""
     _replace_unprintable()
     sys.stdout.write((str(line) if raw else printable(str(line))) + "\n")
+    sys.stdout.flush()  # before messages to standard error that follow
 
 
 def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -29,7 +29,6 @@ from vmselect._checks import (
 from vmselect.catalog import MARKETS, Catalog
 from vmselect.errors import ArgumentError
 from vmselect.estimation import METHODS
-from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.ranking.rows import Floats
 from vmselect.ranking.spot import Interruptions
@@ -81,15 +80,6 @@ class Measure:
         s, most = "s" if epochs == 1 else "", self.format(self.limit_of(settings) or 0.0)
         run = f"{count_epochs(epochs)} {self.limit.verb}{s} {self.format(value)}"
         return f"{run}, over the {self.limit.noun} of {most}"
-
-    def warn_of_excess(self, high: float) -> Finding:
-        """Warning about a candidate whose value is within the limit, but whose upper bound ``high`` is not."""
-        assert self.limit is not None
-        return Finding(
-            self.limit.warning_code,
-            f"The training may {self.limit.verb} up to {self.format(high)}, which is over the {self.limit.noun}.",
-            f"Probe more steps to narrow the interval, or choose a {self.limit.better} machine.",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

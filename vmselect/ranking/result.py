@@ -23,7 +23,7 @@ from vmselect.errors import RankingError
 from vmselect.estimation.autotune_wait import price_waits
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.ranking import selection_cost, text
+from vmselect.ranking import limits, selection_cost, text
 from vmselect.ranking.accuracy import Accuracy, compare_with_real
 from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, candidate_findings, exclude_unsold
 from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, Assessment, assess, measure
@@ -163,7 +163,7 @@ class Ranking:
             instance_type=one.instance_type,
             batch_size=one.batch_size,
             **{name: who[name] for name in OFFER_FIELDS},
-            epochs=self._epochs_of(candidate, column),
+            epochs=self.epochs_of(candidate, column),
             **own,
             usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
             price_date=who["date"],
@@ -179,7 +179,7 @@ class Ranking:
             measures=measures,
         )
 
-    def _epochs_of(self, candidate: int, column: int) -> float:
+    def epochs_of(self, candidate: int, column: int) -> float:
         """Epoch count of a candidate, as an int if it is a whole number."""
         epochs = float(self.assessment.epochs[self.candidates.machine_estimate[candidate], column])
         return int(epochs) if epochs.is_integer() else epochs
@@ -208,7 +208,7 @@ class Ranking:
             if i < known:
                 return self._out_at_all_epochs[i]
             at = int(which[i - known]), columns[int(position[i - known])]
-            epochs = self._epochs_of(*at)
+            epochs = self.epochs_of(*at)
             broken = LIMITED[int(self.assessment.limits[at]) - FIRST_LIMIT]
             value = float(self.assessment.measures[broken.name].value[at])
             assert broken.limit is not None
@@ -245,19 +245,23 @@ class Ranking:
         found = price_waits(
             found,
             idle_seconds=self.candidates.of(candidate).runtime.idle_seconds,
-            epochs=float(self._epochs_of(candidate, column)),
+            epochs=float(self.epochs_of(candidate, column)),
             usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
         )
         for limited in LIMITED:
             most, high = limited.limit_of(self.settings), self.assessment.measures[limited.name].high
-            if most is not None and high[candidate, column] > most:
-                found += (limited.warn_of_excess(float(high[candidate, column])),)
+            if most is None:
+                continue
+            if limited.name == "time" and self.candidates.is_spot[candidate]:
+                found += (limits.judge_spot_deadline(self, candidate, column),)
+            elif high[candidate, column] > most:
+                found += (limits.explain_excess(self, limited, candidate, column),)
         return found
 
     def terms_of(self, candidate: int, column: int) -> dict[str, float]:
         """Parts of the time of a candidate at an epoch count: seconds by name."""
         position = self.candidates.machine_estimate[candidate]
-        terms = self.candidates.of(candidate).runtime.terms_at(float(self._epochs_of(candidate, column)))
+        terms = self.candidates.of(candidate).runtime.terms_at(float(self.epochs_of(candidate, column)))
         lost = self._values("time")[candidate, column] - self.assessment.work.value[position, column]
         return {**terms, "interruptions": float(lost)} if lost else terms
 
@@ -268,6 +272,11 @@ class Ranking:
         age = describe_age(set(dates[self.candidates.offer[self._in_market]]))
         winner = self.best.findings if self else ()
         return tuple(dict.fromkeys([*self._findings, *([age] if age else []), *winner]))
+
+    @property
+    def shortfall(self) -> limits.Shortfall | None:
+        """If no candidate meets the deadline and the budget: the nearest one and what it lacks; else None."""
+        return limits.find_shortfall(self)
 
     @property
     def verdict(self) -> str:
@@ -369,6 +378,7 @@ class Ranking:
                 }
                 for i in (range(len(candidates)) if which is None else which)
             ],
+            "shortfall": asdict(short) if (short := self.shortfall) else None,
             "excluded": [asdict(excluded) for excluded in (self.excluded if rows else self.always_excluded)],
         }
         if rows:

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri, pdtr, pdtrik
+from scipy.special import gammaln, ndtr, ndtri, pdtr, pdtrik, xlogy
 
 from vmselect import _defaults
 from vmselect._checks import check_number
@@ -80,6 +80,22 @@ class Interruptions:
         high = most * self.lost_seconds + give_or_take * np.sqrt(most)
         expected = work.value * self.factor
         return Interval(expected, np.minimum(work.low + low, expected), np.maximum(work.high + high, expected))
+
+    def chance_within(self, work: Interval[float], limit: float, *, confidence: float) -> float:
+        """Probability that a training with interruptions ends within ``limit`` seconds.
+
+        ``work`` is the time without interruptions, normal on either side of its value. The number of interruptions is
+        a Poisson number; the loss of several is taken as normal too.
+        """
+        deviations = float(ndtri(0.5 + confidence / 2))
+        mean = work.value * self.factor / self.uptime_seconds
+        counts = np.arange(float(_poisson_quantile(1 - 1e-9, np.array(mean))) + 1)
+        spare = limit - work.value - counts * self.lost_seconds
+        side = np.where(spare < 0, work.value - work.low, work.high - work.value) / deviations
+        spread = np.hypot(side, np.sqrt(counts) * self.loss_deviation_seconds)
+        within = np.where(spread > 0, ndtr(spare / np.maximum(spread, 1e-300)), spare >= 0)
+        chances = np.exp(xlogy(counts, mean) - mean - gammaln(counts + 1))
+        return min(1.0, float(chances @ within))
 
     @property
     def loss_deviation_seconds(self) -> float:

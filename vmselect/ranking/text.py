@@ -127,10 +127,12 @@ def _join_ranks(ranks: Iterable[int]) -> str:
 
 
 def nothing_feasible(ranking: Ranking) -> str:
-    """Verdict if all candidates are excluded: the reasons and an example."""
+    """Verdict if all candidates are excluded: the reasons, and the shortfall of the nearest candidate or an example."""
     reasons = ranking.count_reasons()
     if not reasons:
         return "Nothing is feasible: there are no candidates."
+    if short := ranking.shortfall:
+        return f"Nothing is feasible: {_describe_reasons(ranking)}. {short}"
     most = reasons.most_common(1)[0][0]
     example = next(excluded for excluded in ranking.deciding_excluded if excluded.reason_code == most)
     return f"Nothing is feasible: {_describe_reasons(ranking)}. For one, {example}."

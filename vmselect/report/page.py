@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vmselect.ranking import Ranking
 
 SCRIPTS = (
-    "numbers", "model", "verdict_text", "elements", "axes", "ranking_charts", "verdict", "controls", "table",
+    "numbers", "model", "limits", "verdict_text", "elements", "axes", "ranking_charts", "verdict", "controls", "table",
     "sections", "batch_sizes", "training_charts", "report", "tools", "app",
 )  # fmt: skip
 """The scripts of the report page, in the order in which they are concatenated."""

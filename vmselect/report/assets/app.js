@@ -19,7 +19,7 @@ function update() {
   const { settings } = state;
   const ranked = rank(report.candidates, settings, report.excluded);
   nameCandidates(ranked.everyone.map((row) => row.candidate));
-  state.view = { ...ranked, settings };
+  state.view = { ...ranked, candidates: report.candidates, settings };
   replace(page("verdict"), verdictNodes(state.view));
   replace(page("aside"), asideNodes(state.view));
   showControls(settings);

@@ -4,7 +4,12 @@ const STALE_AFTER_DAYS = 90;
 
 /** The verdict as HTML nodes. */
 function verdictNodes(view) {
-  return verdictParts(view).map((part) => {
+  return toNodes(verdictParts(view));
+}
+
+/** Parts of a text as HTML nodes. */
+function toNodes(parts) {
+  return parts.map((part) => {
     if (part.strong) return h("b", null, part.strong);
     return part.name ? name(part.name, { class: "choice" }) : part;
   });
@@ -21,8 +26,11 @@ function asideNodes(view) {
   const { rows, settings } = view;
   const old = ageWarning(rows.map((row) => row.candidate.price_date));
   const notes = old ? [h("p", { class: "warning", role: "note" }, old)] : [];
-  const note = (text) => notes.push(h("p", { class: "note" }, text));
-  if (rows.length && rows[0].candidate.market === "spot") note(settings.interruptions ? SPOT_EXPECTED : SPOT_UNINTERRUPTED);
+  const note = (content) => notes.push(h("p", { class: "note" }, content));
+  if (rows.length && rows[0].candidate.market === "spot") {
+    note(settings.interruptions ? SPOT_EXPECTED : SPOT_UNINTERRUPTED);
+    if (settings.deadline_hours !== null) note(toNodes(spotDeadlineParts(rows[0], view.candidates, settings)));
+  }
   const tied = rows.filter((row) => row.tied).length;
   if (tied > 1) {
     const which = `the measurements do not distinguish these ${formatCount(tied)} candidates`;

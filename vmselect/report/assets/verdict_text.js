@@ -83,6 +83,8 @@ function nothingFeasible(view) {
   const counts = countReasons(view);
   if (!counts.length) return ["Nothing is feasible: there are no candidates."];
   const reasons = counts.map(([code, n]) => `${formatCount(n)} candidate${n === 1 ? "" : "s"} ${code.replaceAll("_", " ")}`);
+  const shortfall = shortfallParts(view);
+  if (shortfall) return [`Nothing is feasible: ${reasons.join(", ")}. `, ...shortfall];
   const all = [...view.alwaysExcluded, ...view.unsold, ...view.excluded];
   const { candidate, reason } = all.find(({ reason_code }) => reason_code === counts[0][0]);
   return [`Nothing is feasible: ${reasons.join(", ")}. For one, `, { name: candidate }, `: ${reason}.`];

@@ -1,0 +1,177 @@
+"""What a deadline or a budget means for candidates.
+
+:func:`find_shortfall` states what is missing if no candidate is feasible, :func:`judge_spot_deadline` how probable a
+spot machine meets a deadline, and :func:`explain_excess` what narrows an interval that exceeds a limit.
+``limits.js`` of the page computes the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from vmselect.estimation.autotune_wait import WAITS
+from vmselect.estimation.runtime import half_width
+from vmselect.findings import Finding
+from vmselect.intervals import Interval
+from vmselect.ranking.decision import FIRST_LIMIT, measure
+from vmselect.ranking.measures import LIMITED, Measure, score
+from vmselect.units import count_epochs, format_seconds, format_usd, printable
+
+if TYPE_CHECKING:
+    from vmselect.ranking.result import Ranking
+
+WIDENING = (
+    "batch-size-extrapolated", "batch-size-interpolated", "repetitions-disagree", "changing-epochs", "changing-speed",
+    "contention", "unstable-steps", WAITS, "waits-at-the-end", "lone-stall", "long-boundary", "saves-the-best",
+    "saves-now-and-then", "few-steps", "few-readings",
+)  # fmt: skip
+"""Codes of findings whose remedy narrows the interval of a measured time; the first that applies is the cause."""
+ENOUGH_REPETITIONS = 3
+"""Number of repetitions from which further ones narrow an interval little."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortfall:
+    """The candidate that is nearest to the limits if none is feasible, and what it would need to be feasible."""
+
+    candidate: str
+    reason: str
+    epochs: float
+    epochs_that_fit: int | None
+    """Largest number of epochs within all limits; None if the number of epochs comes from a study."""
+    speed_up: float | None
+    """Its time divided by the deadline; None if it meets the deadline."""
+    saving: float | None
+    """Share of its cost that is over the budget; None if it meets the budget."""
+
+    def __str__(self) -> str:
+        needs = [f"{self.speed_up:.3g} times the speed"] if self.speed_up else []
+        needs += [f"{100 * self.saving:.3g}% less cost"] if self.saving else []
+        short = f"{count_epochs(self.epochs)} need{'s' if self.epochs == 1 else ''} {' and '.join(needs)}"
+        if self.epochs_that_fit is not None:
+            fitting = count_epochs(self.epochs_that_fit) if self.epochs_that_fit else "Not even one epoch"
+            short = f"{fitting} would fit; {short}"
+        return printable(f"Nearest is {self.candidate}: {self.reason}. {short[0].upper()}{short[1:]}.")
+
+
+def find_shortfall(ranking: Ranking) -> Shortfall | None:
+    """The shortfall of the nearest candidate; None if a candidate is feasible, or if no limit is the reason."""
+    column, result, settings = ranking.deciding_column, ranking.assessment, ranking.settings
+    broken = np.flatnonzero(result.limits[:, column] >= FIRST_LIMIT)
+    if ranking or not len(broken):
+        return None
+    limits = {one.name: most for one in LIMITED if (most := one.limit_of(settings)) is not None}
+    excess = {name: result.measures[name].value[broken, column] / most for name, most in limits.items()}
+    place = int(np.argmin(np.max(list(excess.values()), axis=0)))
+    nearest = int(broken[place])
+    over = {name: float(ratios[place]) for name, ratios in excess.items() if ratios[place] > 1}
+    first = next(one for one in LIMITED if one.name in over)
+    epochs = ranking.epochs_of(nearest, column)
+    return Shortfall(
+        candidate=ranking.candidates.title(nearest),
+        reason=first.explain_excess(settings, float(result.measures[first.name].value[nearest, column]), epochs),
+        epochs=epochs,
+        epochs_that_fit=_count_fitting(ranking, nearest, limits) if settings.epochs else None,
+        speed_up=over.get("time"),
+        saving=1 - 1 / over["cost"] if "cost" in over else None,
+    )
+
+
+def _count_fitting(ranking: Ranking, candidate: int, limits: dict[str, float]) -> int:
+    """Largest number of epochs at which ``candidate`` is within ``limits``. Time and cost grow with the epochs."""
+    every, at = ranking.candidates, np.array([candidate])
+    alone = replace(
+        every, machine_estimate=every.machine_estimate[at], offer=every.offer[at],
+        increment_seconds=every.increment_seconds[at], minimum_seconds=every.minimum_seconds[at],
+    )  # fmt: skip
+    fits, too_many = 0, int(ranking.epochs_of(candidate, ranking.deciding_column))
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        count = np.array([[float(middle)]])
+        found = measure(alone, ranking.settings, alone.work(Interval(count, count, count)))
+        if all(found[name].value[0, 0] <= most for name, most in limits.items()):
+            fits = middle
+        else:
+            too_many = middle
+    return fits
+
+
+def judge_spot_deadline(ranking: Ranking, candidate: int, column: int) -> Finding:
+    """Finding about a spot machine under a deadline: the probability of meeting it, and a safe alternative."""
+    settings = ranking.settings
+    limit = LIMITED[0].limit_of(settings) or 0.0
+    severity: Literal["warning", "info"] = "warning"
+    message = "How probable it is that this spot machine meets the deadline is unknown without an interruption rate."
+    if settings.interruptions:
+        work = ranking.assessment.work.take(ranking.candidates.machine_estimate[[candidate]])
+        alone = Interval(*(float(part[0, column]) for part in work))
+        chance = settings.interruptions.chance_within(alone, limit, confidence=settings.confidence)
+        severity = "info" if chance >= 0.5 + settings.confidence / 2 else "warning"
+        message = f"The probability that this spot machine meets the deadline is {describe_chance(chance)}."
+    safe = find_safe_alternative(ranking, column)
+    if safe is None:
+        remedy = (
+            "No machine outside the spot market certainly meets it: save checkpoints more often, or allow more time."
+        )
+    else:
+        measures = ranking.measures_of(safe, column)
+        ends = f"ends within {format_seconds(measures['time'].high)} for at most {format_usd(measures['cost'].high)}"
+        remedy = f"A safe alternative is {ranking.candidates.title(safe)}: it {ends}."
+    return Finding("spot-deadline", message, remedy, severity)
+
+
+def describe_chance(chance: float) -> str:
+    """Text of a probability in whole percent, without claiming certainty."""
+    return "over 99%" if chance > 0.99 else "under 1%" if chance < 0.01 else f"{100 * chance:.0f}%"
+
+
+def find_safe_alternative(ranking: Ranking, column: int) -> int | None:
+    """Position of the best candidate outside the spot market whose intervals are within all limits; None if none is."""
+    result, settings = ranking.assessment, ranking.settings
+    safe = ~ranking.candidates.is_spot
+    for limited in LIMITED:
+        most = limited.limit_of(settings)
+        if most is not None:
+            safe &= result.measures[limited.name].high[:, column] <= most
+    found = np.flatnonzero(safe)
+    if not len(found):
+        return None
+    values = {name: spread.value[found, column] for name, spread in result.measures.items()}
+    best = {name: np.min(value) for name, value in values.items()}
+    return int(found[np.argmin(score(settings.objective, values, best))])
+
+
+def explain_excess(ranking: Ranking, limited: Measure, candidate: int, column: int) -> Finding:
+    """Warning that the interval of a feasible candidate exceeds a limit, with the remedy for the widest part of it."""
+    assert limited.limit is not None
+    high = float(ranking.assessment.measures[limited.name].high[candidate, column])
+    remedy = f"{_narrow(ranking, candidate, column)} Or choose a {limited.limit.better} machine."
+    message = f"The training may {limited.limit.verb} up to {limited.format(high)}, over the {limited.limit.noun}."
+    return Finding(limited.limit.warning_code, message, remedy)
+
+
+def _narrow(ranking: Ranking, candidate: int, column: int) -> str:
+    """What narrows the interval of a candidate most: the interruptions, the epochs or the measurement cause it."""
+    one, position = ranking.candidates.of(candidate), ranking.candidates.machine_estimate[candidate]
+    form, work = one.runtime.form, ranking.assessment.work
+    epochs = Interval(*one.epochs) if one.epochs else Interval(*[ranking.epochs_of(candidate, column)] * 3)
+    time = ranking.measures_of(candidate, column)["time"]
+    causes = {
+        "measurement": float(half_width(form.high, epochs.high)),
+        "epochs": float(form.seconds(epochs.high) - form.seconds(epochs.value)),
+        "interruptions": float(time.high - work.high[position, column] - (time.value - work.value[position, column])),
+    }
+    widest = max(causes, key=causes.__getitem__)
+    if widest == "interruptions":
+        return "Interruptions cause most of the uncertainty: save checkpoints more often, or rent on demand."
+    if widest == "epochs":
+        return f"The number of epochs causes most of the uncertainty: study batch size {one.batch_size} in more runs."
+    codes = {finding.code: finding.remedy for finding in one.findings}
+    if remedy := next((codes[code] for code in WIDENING if code in codes), None):
+        return remedy
+    if one.repetitions < ENOUGH_REPETITIONS:
+        return "Probe this machine again: repetitions narrow the interval."
+    return "The repetitions vary by that much."

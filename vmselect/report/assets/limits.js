@@ -1,0 +1,88 @@
+// What a deadline or a budget means for candidates, as in vmselect/ranking/limits.py.
+
+/** Time or cost of a row relative to each limit that is set: [{measure, ratio}]. */
+function excesses(row, settings) {
+  return LIMITED.filter(({ limit }) => settings[limit.setting] !== null).map((measure) => (
+    { measure, ratio: row[measure.fields[0]] / (settings[measure.limit.setting] * measure.limit.unit) }
+  ));
+}
+
+/** If no candidate is feasible because of a limit: the text about the nearest one and what it lacks, else null. */
+function shortfallParts({ rows, everyone, settings }) {
+  if (rows.length || !everyone.length) return null;
+  const worst = everyone.map((row) => Math.max(...excesses(row, settings).map(({ ratio }) => ratio)));
+  const row = everyone[worst.indexOf(Math.min(...worst))];
+  const over = excesses(row, settings).filter(({ ratio }) => ratio > 1);
+  const needs = over.map(({ measure, ratio }) => (
+    measure === TIME ? `${significant(ratio, 3)} times the speed` : `${significant(100 * (1 - 1 / ratio), 3)}% less cost`
+  ));
+  let text = `${countEpochs(row.epochs)} need${row.epochs === 1 ? "s" : ""} ${needs.join(" and ")}`;
+  if (!row.candidate.studied) {
+    const fitting = epochsThatFit(row.candidate, settings);
+    text = `${fitting ? countEpochs(fitting) : "Not even one epoch"} would fit; ${text}`;
+  }
+  return ["Nearest is ", { name: row.candidate.title }, `: ${limitBroken(row, settings).reason}. ${text}.`];
+}
+
+/** The largest number of epochs within all limits. Time and cost grow with the epochs. */
+function epochsThatFit(candidate, settings) {
+  let [fits, tooMany] = [0, settings.epochs];
+  while (tooMany - fits > 1) {
+    const middle = Math.floor((fits + tooMany) / 2);
+    if (limitBroken(evaluate(candidate, settings, middle), settings)) tooMany = middle;
+    else fits = middle;
+  }
+  return fits;
+}
+
+/** The probability that a training with interruptions ends within `limit` seconds. */
+function chanceWithin(work, limit, spot) {
+  const mean = work.value * spot.factor * spot.interruptions_per_second;
+  const most = poissonQuantile(1 - 1e-9, mean);
+  let total = 0;
+  for (let count = 0; count <= most; count += 1) {
+    const spare = limit - work.value - count * spot.lost_seconds;
+    const side = (spare < 0 ? work.value - work.low : work.high - work.value) / spot.deviations;
+    const spread = Math.hypot(side, Math.sqrt(count) * spot.loss_deviation_seconds);
+    const within = spread > 0 ? normalShare(spare / spread) : Number(spare >= 0);
+    total += within * (mean > 0 ? Math.exp(count * Math.log(mean) - mean - logFactorial(count)) : Number(count === 0));
+  }
+  return Math.min(1, total);
+}
+
+/** The share of a normal distribution below `z` deviations (Abramowitz and Stegun, formula 26.2.17). */
+function normalShare(z) {
+  const t = 1 / (1 + 0.2316419 * Math.abs(z));
+  const series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))));
+  const tail = (Math.exp((-z * z) / 2) / Math.sqrt(2 * Math.PI)) * series;
+  return z < 0 ? tail : 1 - tail;
+}
+
+function chanceText(chance) {
+  return chance > 0.99 ? "over 99%" : chance < 0.01 ? "under 1%" : `${fixed(100 * chance, 0)}%`;
+}
+
+/** The best candidate, in any market but spot, whose intervals are within all limits; undefined if there is none. */
+function safeAlternative(candidates, settings) {
+  const rows = candidates.filter(({ market }) => market !== "spot").map((candidate) => evaluate(candidate, settings));
+  const within = rows.filter((row) => LIMITED.every(({ fields: [, , high], limit }) => (
+    settings[limit.setting] === null || row[high] <= settings[limit.setting] * limit.unit
+  )));
+  const best = Object.fromEntries(MEASURES.map(({ name, fields: [field] }) => [name, least(within, field)]));
+  const scores = within.map((row) => score(row, 0, best, settings.weights));
+  return within[scores.indexOf(Math.min(...scores))];
+}
+
+/** Sentences about a spot row under a deadline: the probability of meeting it, and a safe alternative. */
+function spotDeadlineParts(row, candidates, settings) {
+  const { interruptions, deadline_hours } = settings;
+  const epochs = row.candidate.studied ?? { value: row.epochs, low: row.epochs, high: row.epochs };
+  const chance = interruptions
+    ? `The probability that this spot machine meets the deadline is ${chanceText(chanceWithin(
+      workSpread(row.candidate.model, epochs), deadline_hours * SECONDS_PER_HOUR, interruptions))}.`
+    : "How probable it is that this spot machine meets the deadline is unknown without an interruption rate.";
+  const safe = safeAlternative(candidates, settings);
+  if (!safe) return [chance, " No machine outside the spot market certainly meets it: save checkpoints more often, or allow more time."];
+  const ends = `: it ends within ${formatSeconds(safe.seconds_high)} for at most ${formatUsd(safe.cost_high)}.`;
+  return [`${chance} A safe alternative is `, { name: safe.candidate.title }, ends];
+}
