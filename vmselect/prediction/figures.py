@@ -1,0 +1,82 @@
+"""Published figures of GPUs: peak rates by precision, memory bandwidth and architecture."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from typing import Literal, NamedTuple
+
+from vmselect.catalog import gpu_specs
+from vmselect.catalog.snapshots import fold_gpu
+
+Precision = Literal["half", "single", "strict"]
+"""``half`` is float16, bfloat16 or mixed precision. ``single`` is float32 as frameworks run it by default, with TF32
+on GPUs that have it. ``strict`` is float32 with TF32 switched off."""
+
+WITHOUT_FAST_HALF = frozenset({"Kepler", "Maxwell", "Pascal"})
+WITHOUT_TF32 = frozenset({*WITHOUT_FAST_HALF, "Volta", "Turing"})
+TF32_SHARE = 0.5
+"""Rate of TF32 relative to the dense rate of float16, as published for all NVIDIA GPUs that have both."""
+
+
+class GpuFigures(NamedTuple):
+    """Figures of one GPU: rates in TFLOPS, memory bandwidth in GB/s."""
+
+    model: str
+    vendor: str
+    architecture: str
+    fp32_tflops: float
+    fp16_tflops: float
+    memory_gb_per_second: float
+
+    def features(self, precision: Precision) -> tuple[float, float, float]:
+        """Logarithms of the float32 rate, of the rate of matrix products and of the bandwidth, relative to a T4."""
+        matrix = self.fp32_tflops
+        if precision == "half" and self.architecture not in WITHOUT_FAST_HALF:
+            matrix = self.fp16_tflops
+        elif precision == "single" and self.architecture not in WITHOUT_TF32:
+            matrix = max(matrix, TF32_SHARE * self.fp16_tflops)
+        rates = (self.fp32_tflops / 8.1, matrix / 65.0, self.memory_gb_per_second / 320.0)
+        return math.log(rates[0]), math.log(rates[1]), math.log(rates[2])
+
+
+def figures_of(gpu: str) -> GpuFigures | None:
+    """Figures of the GPU model ``gpu``; None if a needed figure is not published.
+
+    >>> figures_of("T4").memory_gb_per_second
+    320.0
+    """
+    return _known().get(fold_gpu(gpu))
+
+
+def gpu_vendor(gpu: str) -> str | None:
+    """Vendor of the GPU model ``gpu``; None if the model is not known."""
+    return _vendors().get(fold_gpu(gpu))
+
+
+@functools.cache
+def _vendors() -> dict[str, str]:
+    return {fold_gpu(str(model)): str(row["vendor"]) for model, row in gpu_specs().iterrows()}
+
+
+@functools.cache
+def _known() -> dict[str, GpuFigures]:
+    found = {}
+    for model, row in gpu_specs().iterrows():
+        half = row["fp32_tflops"] if row["architecture"] in WITHOUT_FAST_HALF else row["fp16_tflops"]
+        rates = [float(value) for value in (row["fp32_tflops"], half, row["memory_gb_per_second"])]
+        if all(rate > 0 for rate in rates):  # False for NaN, a missing figure
+            found[fold_gpu(str(model))] = GpuFigures(str(model), row["vendor"], row["architecture"], *rates)
+    return found
+
+
+def read_precision(name: str | None) -> Precision:
+    """Precision class of the policy or data type ``name``; float32 if it is not known.
+
+    >>> read_precision("mixed_bfloat16"), read_precision(None), read_precision("fp32-strict")
+    ('half', 'single', 'strict')
+    """
+    if name is not None and "strict" in name:
+        return "strict"
+    return "half" if name is not None and re.search(r"16", name) else "single"

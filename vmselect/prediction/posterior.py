@@ -1,0 +1,327 @@
+"""Joint posterior of the log step times of machines, given probes, history and published figures of GPUs.
+
+The model is linear in log time with Gaussian effects, so the posterior is a closed form (best linear unbiased
+prediction). docs/explanation/prediction.md explains the terms and the constants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve
+from scipy.stats import t as student
+
+from vmselect.prediction.figures import GpuFigures, Precision
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """Constants of the model. Deviations are standard deviations of log time, so 0.1 is about 10 %.
+
+    The defaults maximize the likelihood of seven public sources (docs/validation/prediction.md), rounded; deviations
+    were rounded up.
+    """
+
+    slopes: tuple[float, float, float] = (-0.20, -0.25, -0.60)
+    """Change of log time per log float32 rate, log rate of matrix products and log memory bandwidth."""
+    shared_slopes: float = 0.08
+    """Deviation of these slopes that all models share."""
+    model_slopes: tuple[float, float, float] = (0.05, 0.08, 0.15)
+    """Deviation of these slopes of a model."""
+    work_share: float = 0.6
+    """Deviation of these slopes of a work (batch size, image size), relative to that of a model."""
+    gpu: float = 0.12
+    """Deviation of a GPU from its figures that all models share."""
+    architecture: float = 0.25
+    """Deviation of an architecture from its figures that all models share."""
+    precision_share: float = 0.7
+    """Share of the variance of ``gpu`` and ``architecture`` that is common to all precisions."""
+    model_gpu: float = 0.12
+    """Deviation of a model on a GPU."""
+    work_gpu: float = 0.07
+    """Deviation of a work on a GPU."""
+    host: float = 0.05
+    """Deviation of a machine from others with the same GPU."""
+    short_seconds: float = 0.03
+    """The time of shorter steps depends more on the host and less on the GPU, the shorter they are."""
+    short_host: float = 0.7
+    """Deviation of a machine for infinitely short steps; it decreases linearly to 0 at ``short_seconds``."""
+    unknown_work: float = 5.0
+    """Deviation of the amount of work before it was probed."""
+    freedom: float = 4.0
+    """Degrees of freedom: how much the scale of the deviations differs between models."""
+    model_freedom: float = 1.0
+    """Weight of each model of the history for the scale. One model is one example of how badly a model can fit."""
+
+
+CONSTANTS = Constants()
+MAX_WORKS = 3
+"""Works of one model that the history uses. More would only add readings that resemble each other."""
+PASSES = 2
+"""Passes that reduce the weight of models which fit badly."""
+
+
+class Target(NamedTuple):
+    """Hardware whose time is wanted: the figures of its GPU, the precision, and the machine type."""
+
+    figures: GpuFigures
+    precision: Precision
+    machine: str | None = None
+
+
+class Point(NamedTuple):
+    """One measured step time. Points of the same ``work`` did the same computation, on other hardware."""
+
+    model: Hashable
+    work: Hashable
+    target: Target
+    log_seconds: float
+    sd: float = 0.0
+    """Standard deviation of ``log_seconds`` from the measurement alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """Log step times of the targets: a multivariate Student t distribution.
+
+    ``mean`` and ``covariance`` are those of log seconds; ``scale`` multiplies the covariance, and ``freedom`` are the
+    degrees of freedom of the distribution.
+    """
+
+    mean: Floats
+    covariance: Floats
+    scale: float
+    freedom: float
+
+    @property
+    def sd(self) -> Floats:
+        """Scale of each log time: the half-width of an interval is this times a quantile of Student's t."""
+        return np.asarray(np.sqrt(self.scale * np.maximum(0.0, np.diag(self.covariance))))
+
+    def interval(self, confidence: float) -> tuple[Floats, Floats]:
+        """Lower and upper bounds of the log times."""
+        half = student.ppf((1 + confidence) / 2, self.freedom) * self.sd
+        return self.mean - half, self.mean + half
+
+    def draws(self, count: int, *, seed: int = 0) -> Floats:
+        """Joint draws of log time minus its mean, with a row per draw and a column per target."""
+        random = np.random.default_rng(seed)
+        values, vectors = np.linalg.eigh(self.covariance)  # unlike Cholesky, accepts targets that are equal
+        normal = random.standard_normal((count, len(self.mean)))
+        radius = np.sqrt(self.scale * self.freedom / random.chisquare(self.freedom, size=(count, 1)))
+        return np.asarray((normal * np.sqrt(np.maximum(0.0, values))) @ vectors.T * radius)
+
+
+class _Rows:
+    """Points or targets as arrays: features, and keys of hardware, model and work.
+
+    ``log_seconds`` are known times by work. The features of works with short steps are reduced, because a faster GPU
+    shortens them less.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        models: Sequence[Hashable],
+        works: Sequence[Hashable],
+        log_seconds: Mapping[Hashable, Sequence[float]],
+        constants: Constants,
+    ) -> None:
+        self.features = np.array([t.figures.features(t.precision) for t in targets], dtype=float).reshape(-1, 3)
+        self.gpu: list[Hashable] = [t.figures.model for t in targets]
+        self.architecture: list[Hashable] = [t.figures.architecture for t in targets]
+        self.precision: list[Hashable] = [t.precision for t in targets]
+        self.machine: list[Hashable] = [t.machine for t in targets]
+        self.model, self.work = list(models), list(works)
+        typical = [fmean(log_seconds[work]) if work in log_seconds else math.inf for work in works]
+        shortest = [min(log_seconds[work]) if work in log_seconds else math.inf for work in works]
+        self.features *= 1.0 - _shortness(np.array(typical), constants)[:, None]
+        self.shortness = _shortness(np.array(shortest), constants)
+
+    @classmethod
+    def of(cls, points: Sequence[Point], targets: Sequence[Target], constants: Constants) -> _Rows:
+        """Rows of ``points``, followed by ``targets`` for the model and work of the last point."""
+        times: dict[Hashable, list[float]] = {}
+        for point in points:
+            times.setdefault(point.work, []).append(point.log_seconds)
+        many = len(targets)
+        return cls(
+            [*(p.target for p in points), *targets], [*(p.model for p in points), *[points[-1].model] * many],
+            [*(p.work for p in points), *[points[-1].work] * many], times, constants,
+        )  # fmt: skip
+
+
+def _shortness(log_seconds: Floats, c: Constants) -> Floats:
+    """0 for steps of at least ``short_seconds``, 1 for infinitely short ones, and linear between."""
+    return np.asarray(np.maximum(0.0, 1.0 - np.exp(np.minimum(log_seconds, 0.0)) / c.short_seconds))
+
+
+def _same(left: Sequence[Hashable], right: Sequence[Hashable]) -> Floats:
+    """Matrix with 1 where the keys are equal, else 0."""
+    codes: dict[Hashable, int] = {}
+    a = np.array([codes.setdefault(key, len(codes)) for key in left], dtype=int)
+    b = np.array([codes.setdefault(key, len(codes)) for key in right], dtype=int)
+    return np.asarray(a[:, None] == b[None, :], dtype=float)
+
+
+def _shared_covariance(rows: _Rows, c: Constants) -> Floats:
+    """Covariance of what all models have in common."""
+    gpu, kind = _same(rows.gpu, rows.gpu), _same(rows.architecture, rows.architecture)
+    precision = c.precision_share + (1 - c.precision_share) * _same(rows.precision, rows.precision)
+    slopes = c.shared_slopes**2 * rows.features @ rows.features.T
+    return np.asarray((c.gpu**2 * gpu + c.architecture**2 * kind) * precision + slopes)
+
+
+def _own_covariance(rows: _Rows, c: Constants) -> tuple[Floats, Floats]:
+    """Covariance of what belongs to a model and its works; and that of the unknown amount of work."""
+    slopes = (rows.features * np.square(c.model_slopes)) @ rows.features.T
+    gpu = _same(rows.gpu, rows.gpu) * _same(rows.precision, rows.precision)
+    machine = gpu * _same(rows.machine, rows.machine)
+    model, work = _same(rows.model, rows.model), _same(rows.work, rows.work)
+    hosts = c.host**2 + c.short_host**2 * np.outer(rows.shortness, rows.shortness)
+    of_model = slopes + c.model_gpu**2 * gpu
+    of_work = c.work_share**2 * slopes + c.work_gpu**2 * gpu + hosts * machine
+    return model * of_model + work * of_work, c.unknown_work**2 * work
+
+
+def _center(rows: _Rows, residual: Floats) -> tuple[Floats, dict[Hashable, float]]:
+    """Residuals without the mean of their work, which depends on the unit of time; and these means."""
+    works = rows.work[: len(residual)]
+    same = _same(works, works)
+    means = same @ residual / np.maximum(1.0, same.sum(axis=1))
+    return residual - means, dict(zip(works, means.tolist(), strict=True))
+
+
+def _choose(history: Iterable[Point]) -> list[Point]:
+    """Points of at most :data:`MAX_WORKS` works of each model: those on the most GPUs. The order does not matter."""
+    works: dict[tuple[Hashable, Hashable], list[Point]] = {}
+    for point in history:
+        works.setdefault((point.model, point.work), []).append(point)
+    kept: dict[Hashable, int] = {}
+    chosen: list[Point] = []
+    for key in sorted(works, key=lambda key: (-len(works[key]), str(key))):
+        if len(works[key]) > 1 and kept.get(key[0], 0) < MAX_WORKS:  # a single point says nothing about ratios
+            kept[key[0]] = kept.get(key[0], 0) + 1
+            chosen += sorted(works[key], key=_order)
+    return chosen
+
+
+def _order(point: Point) -> tuple[str, float, float]:
+    return str(point.target), point.log_seconds, point.sd
+
+
+@dataclass(frozen=True)
+class _SharedEffects:
+    """Posterior of the deviations that all models share, by hardware; and how well the history fits the constants."""
+
+    mean: Floats
+    covariance: Floats
+    misfit: float
+    """Sum over models of squared misfit per degree of freedom, which is about 1, times the weight of the model."""
+    weight: float
+
+
+def _learn(history: Sequence[Point], hardware: Mapping[Hashable, Target], c: Constants) -> _SharedEffects:
+    """Learn the shared deviations of ``hardware`` from the history of other models."""
+    place = {key: at for at, key in enumerate(hardware)}
+    targets = list(hardware.values())
+    prior = _shared_covariance(_Rows(targets, [None] * len(targets), [None] * len(targets), {}, c), c)
+    groups: dict[Hashable, list[Point]] = {}
+    for point in history:
+        groups.setdefault(point.model, []).append(point)
+    blocks = []
+    for points in groups.values():
+        rows = _Rows.of(points, [], c)
+        residual, _ = _center(rows, _log_seconds(points) - rows.features @ np.array(c.slopes))
+        own, unknown = _own_covariance(rows, c)
+        own += _noise(points)
+        at = np.array([place[_hardware(point.target)] for point in points])
+        blocks.append((residual, own, unknown, at, len(points) - len(set(rows.work))))
+
+    def solve(factors: Sequence[float]) -> tuple[Floats, Floats]:
+        information, weighted = np.zeros_like(prior), np.zeros(len(prior))
+        for (residual, own, unknown, at, _), factor in zip(blocks, factors, strict=True):
+            block = cho_factor(factor * own + unknown)
+            np.add.at(information, (at[:, None], at[None, :]), cho_solve(block, np.eye(len(at))))
+            np.add.at(weighted, at, cho_solve(block, residual))
+        covariance = np.linalg.solve(np.eye(len(prior)) + prior @ information, prior)
+        covariance = (covariance + covariance.T) / 2
+        return covariance @ weighted, covariance
+
+    factors = [1.0] * len(blocks)
+    mean, covariance = solve(factors)
+    misfit = 0.0
+    for turn in range(PASSES if blocks else 0):
+        for number, (residual, own, unknown, at, count) in enumerate(blocks):
+            left = residual - mean[at]
+            squares = float(left @ cho_solve(cho_factor(own + unknown), left))
+            factors[number] = max(1.0, (c.freedom + squares) / (c.freedom + count))
+            misfit += c.model_freedom * squares / count if turn == 0 else 0.0
+        mean, covariance = solve(factors)
+    return _SharedEffects(mean, covariance, misfit, c.model_freedom * len(blocks))
+
+
+def _hardware(target: Target) -> Hashable:
+    return target.figures.model, target.precision
+
+
+def _log_seconds(points: Sequence[Point]) -> Floats:
+    return np.array([point.log_seconds for point in points], dtype=float)
+
+
+def _noise(points: Sequence[Point]) -> Floats:
+    return np.diag([point.sd**2 + 1e-8 for point in points])
+
+
+def predict_log_times(
+    probes: Sequence[Point],
+    targets: Sequence[Target],
+    *,
+    history: Iterable[Point] = (),
+    constants: Constants = CONSTANTS,
+) -> Posterior:
+    """Posterior of the log step times of ``targets`` for the work of the ``probes``, which must all be of one work.
+
+    Points of the history with the model of the probes inform about this model; all others inform about GPUs only.
+    """
+    c = constants
+    model, work = probes[0].model, probes[0].work
+    given = list(history)
+    others = _choose(point for point in given if point.model != model)
+    seen = [*_choose(p for p in given if p.model == model and p.work != work), *sorted(probes, key=_order)]
+    used = {t._replace(machine=None) for t in [*(p.target for p in [*others, *seen]), *targets]}
+    hardware = {_hardware(target): target for target in sorted(used, key=str)}
+    shared = _learn(others, hardware, c)
+
+    rows = _Rows.of(seen, targets, c)
+    place = {key: at for at, key in enumerate(hardware)}
+    at = np.array([place[_hardware(t)] for t in [*(p.target for p in seen), *targets]])
+    prior = rows.features @ np.array(c.slopes) + shared.mean[at]
+    known, wanted = slice(0, len(seen)), slice(len(seen), None)
+    residual, offsets = _center(rows, _log_seconds(seen) - prior[known])
+    of_work = rows.shortness[wanted]
+    for _ in range(2):  # whether the steps of a target are short is known after a first prediction
+        own, unknown = _own_covariance(rows, c)
+        joint = shared.covariance[np.ix_(at, at)] + own + unknown
+        factor = cho_factor(joint[known, known] + _noise(seen))
+        cross = joint[wanted, known]
+        mean = prior[wanted] + offsets[work] + cross @ cho_solve(factor, residual)
+        rows.shortness[wanted] = np.maximum(of_work, _shortness(mean, c))
+    covariance = joint[wanted, wanted] - cross @ cho_solve(factor, cross.T)
+
+    count = len(seen) - len({p.work for p in seen})
+    misfit = shared.misfit + float(residual @ cho_solve(factor, residual))
+    return Posterior(
+        mean=np.asarray(mean),
+        covariance=np.asarray((covariance + covariance.T) / 2),
+        scale=(c.freedom + misfit) / (c.freedom + shared.weight + count),
+        freedom=c.freedom + count,
+    )
