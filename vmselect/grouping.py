@@ -63,6 +63,12 @@ def _run(name: str, field: str) -> Condition:
     return Condition(name, attrgetter(f"setup.{field}"), "run", remedy=remedy)
 
 
+def _read_dispatch(profile: Profile) -> str | None:
+    """How Keras called the callbacks of the training; None if an older probe has changed that."""
+    environment = profile.environment
+    return environment.dispatch if profile.probe == "epoch" or environment.step_timing else None
+
+
 CONDITIONS: tuple[Condition, ...] = (
     _task("model", "model", remedy="Choose one model with model=, or rank the models separately."),
     _task("number of parameters", "parameters"),
@@ -96,6 +102,12 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition("validation steps", attrgetter("setup.validation_steps"), "run", VALIDATION),
     Condition("steps per execution", attrgetter("setup.steps_per_execution"), "run"),
     Condition("replicas", lambda p: p.environment.replicas if p.outcome != "given" else None, "run"),
+    Condition(
+        "way in which Keras calls callbacks",
+        _read_dispatch,
+        "run",
+        remedy="Probe with the callbacks of your training: batch-level callbacks make Keras wait for each step.",
+    ),
     _run("autotuning of the input", "self_tuning_input"),
     _run("input that continues through all epochs", "continuous_input"),
     _run("schedule of checkpoints", "saving"),

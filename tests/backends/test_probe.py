@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import threading
 import time
 
 import keras
@@ -16,8 +17,22 @@ from warm import MODEL, fit
 import vmselect as vs
 
 
+class Direct(keras.callbacks.Callback):
+    """Has batch-level methods, so that Keras waits for every step on every backend."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        pass
+
+    def on_test_batch_end(self, batch, logs=None):
+        pass
+
+
+def fit_directly(probe, **options):
+    return fit(probe, callbacks=[Direct(), probe], **options)
+
+
 def test_two_short_epochs_with_their_validations(folder):
-    profile = fit(vs.IterationProbe(steps=7, verbose=0, instance_type="here"))
+    profile = fit_directly(vs.IterationProbe(steps=7, verbose=0, instance_type="here"))
     steps, setup = profile.timeline.steps, profile.setup
     assert profile.outcome == "stopped"
     assert steps.steps == steps.readings == len(steps) == 16
@@ -35,10 +50,45 @@ def test_two_short_epochs_with_their_validations(folder):
     assert (setup.epochs, setup.initial_epoch, setup.steps_per_execution) == (9, 0, 1)
     assert (setup.model, setup.parameters) == (MODEL.name, MODEL.count_params())
     assert profile.environment.backend == BACKEND
-    assert profile.environment.dispatch == "direct"
+    assert (profile.environment.dispatch, profile.environment.step_timing) == ("direct", "steps")
     assert profile.environment.versions["keras"] == keras.__version__
     assert profile.environment.precision == "float32"
     assert profile.total_seconds is None
+    check_conserved(profile)
+
+
+def test_keras_calls_callbacks_as_without_the_probe(folder):
+    seen = {}
+
+    class Watch(keras.callbacks.Callback):
+        """Writes down from which threads Keras calls its batch-level method."""
+
+        async_safe = True
+
+        def on_train_batch_end(self, batch, logs=None):
+            seen.setdefault(threading.get_ident(), []).append(batch)
+
+    probe = vs.IterationProbe(steps=12, verbose=0)
+    profile = fit(probe, callbacks=[Watch(), probe], steps=40, partial=3, validation=7)
+    threaded = BACKEND != "tensorflow"
+    assert (threading.get_ident() not in seen) == threaded
+    assert profile.environment.dispatch == ("threaded" if threaded else "direct")
+    assert profile.environment.step_timing == ("blocks" if BACKEND == "jax" else "steps")
+    assert not {"threaded-dispatch", "direct-dispatch"} & {finding.code for finding in profile.findings}
+    covers = (1, 5, 5, 2) if BACKEND == "jax" else (1,) * 13
+    assert profile.timeline.steps.covers == covers * 2
+    assert [(v.batches, len(v.batch_seconds), v.truncated) for v in profile.timeline.validations] == [(7, 7, False)] * 2
+    check_conserved(profile)
+    assert vs.estimate(profile, epochs=3).seconds > 0
+
+
+def test_a_watched_fit_with_threads_is_synchronized_only_between_epochs_later(folder):
+    profile = fit(vs.IterationProbe(stop=False, verbose=0), steps=40, partial=2, epochs=3)
+    labels = profile.timeline.steps.label
+    assert [labels.count(label) for label in ("first", "opening", "partial")] == [1, 2, 3]
+    assert profile.timeline.steps.steps == 120
+    if BACKEND == "jax":
+        assert profile.timeline.steps.covers == (1, 5, 5, 5, 5, 18, 1) + (1, 38, 1) * 2
     check_conserved(profile)
 
 
@@ -130,7 +180,7 @@ def test_an_epoch_that_is_not_one_pass_over_the_data(folder):
 
 
 def test_epochs_shorter_than_the_steps_asked_for(folder):
-    profile = fit(vs.IterationProbe(steps=20, verbose=0), steps=5, partial=3)
+    profile = fit_directly(vs.IterationProbe(steps=20, verbose=0), steps=5, partial=3)
     assert [epoch.complete for epoch in profile.timeline.epochs] == [True, True]
     assert profile.timeline.steps.label[0] == "first"
     assert profile.timeline.steps.label[4] == profile.timeline.steps.label[9] == "partial"
@@ -179,7 +229,7 @@ def test_watching_changes_no_weight(folder):
 
 
 def test_watched_steps_and_partial_batches(folder):
-    profile = fit(vs.IterationProbe(stop=False, verbose=0), steps=12, partial=2, epochs=3)
+    profile = fit_directly(vs.IterationProbe(stop=False, verbose=0), steps=12, partial=2, epochs=3)
     labels = profile.timeline.steps.label
     assert [labels[i] for i in (0, 11, 12, 23, 24, 35)] == [
         "first",
@@ -216,7 +266,7 @@ def test_a_whole_generator_determines_steps_and_examples(folder):
     x, y = make_data(6, partial=3)
     batches = ((x[i : i + BATCH], y[i : i + BATCH]) for i in range(0, len(x), BATCH))
     with contextlib.suppress(ValueError):  # some backends refuse a second epoch of a spent generator
-        MODEL.fit(batches, epochs=1, verbose=0, callbacks=[probe], validation_data=make_data(2))
+        MODEL.fit(batches, epochs=1, verbose=0, callbacks=[probe, Direct()], validation_data=make_data(2))
     setup = probe.profile.setup
     assert (setup.steps_per_epoch, setup.examples, setup.batch_size, setup.partial_batch) == (6, 43, BATCH, 3)
     assert probe.profile.timeline.steps.label[-1] == "partial"
@@ -303,14 +353,14 @@ def test_several_steps_per_execution(folder):
     if BACKEND == "torch":
         pytest.skip("torch runs one step per execution")
     model = make_model(steps_per_execution=4)
-    profile = fit(vs.IterationProbe(steps=7, verbose=0), model=model, steps=40, validation=6)
+    profile = fit_directly(vs.IterationProbe(steps=7, verbose=0), model=model, steps=40, validation=6)
     assert profile.setup.steps_per_execution == 4
     assert profile.timeline.steps.covers == (4, 4, 4) * 2
     assert profile.timeline.steps.batch == (3, 7, 11) * 2
     assert [(v.batches, len(v.batch_seconds)) for v in profile.timeline.validations] == [(6, 2), (6, 2)]
     assert profile.setup.batch_size == BATCH
     check_conserved(profile)
-    profile = fit(vs.IterationProbe(stop=False, verbose=0), model=model, steps=10, epochs=2, validation=0)
+    profile = fit_directly(vs.IterationProbe(stop=False, verbose=0), model=model, steps=10, epochs=2, validation=0)
     assert profile.timeline.steps.covers == (4, 4, 2) * 2
     assert profile.timeline.steps.batch == (3, 7, 9) * 2
     assert profile.timeline.steps.steps == 20

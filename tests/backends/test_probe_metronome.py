@@ -17,6 +17,7 @@ from fits import BATCH, check_conserved, make_data
 from metronome import Metronome, make_sleeping_model
 
 import vmselect as vs
+from vmselect.probe.step_blocks import BLOCK_STEPS
 
 STEPS, VALIDATION_STEPS, EPOCHS, ATTEMPTS = 26, 6, 3, 6
 
@@ -47,16 +48,16 @@ def train(probe):
 def compare(timeline):
     """Each term as (name, what the probe read, what the metronome says, seconds slept in it)."""
     slept, ended, steps = METRONOME.slept, METRONOME.ended, timeline.steps
-    assert len(steps) == len(slept["train"])
+    assert sum(steps.covers) == len(slept["train"])
     yield "first", steps.seconds[0], slept["train"][0], slept["train"][0]
     for label in ("steady", "partial"):
-        seen = [i for i in range(1, len(steps)) if steps.label[i] == label]
+        seen = [i for i in range(1, len(steps)) if steps.label[i] == label and steps.label[i - 1] != "opening"]
         if seen:
             yield (
                 label,
-                statistics.median(steps.seconds[i] for i in seen),
-                statistics.median(ended["train"][i] - ended["train"][i - 1] for i in seen),
-                statistics.median(slept["train"][i] for i in seen),
+                statistics.median(steps.seconds[i] / steps.covers[i] for i in seen),
+                statistics.median(time_by_metronome(steps, i) / steps.covers[i] for i in seen),
+                statistics.median(slept["train"][last_beat(steps, i)] for i in seen),
             )
     batches = [validation.batches for validation in timeline.validations]
     assert batches == [VALIDATION_STEPS] * len(batches)
@@ -70,20 +71,38 @@ def compare(timeline):
         )
         assert validation.seconds >= sum(slept["test"][run])
     for number, opening in enumerate(i for i, label in enumerate(steps.label) if label == "opening"):
-        # From the last step of an epoch to the first of the next: nothing is lost and nothing counted twice.
+        # From the last step of an epoch to the first of the next: nothing is lost and nothing counted twice. If the
+        # device was not synchronized after that step, to the end of the block that follows.
+        until = opening + (steps.covers[opening + 1] > BLOCK_STEPS)
+        first, last = last_beat(steps, opening), last_beat(steps, until)
         yield (
             f"turn {number}",
-            timeline.validations[number].seconds + timeline.boundaries[number].seconds + steps.seconds[opening],
-            ended["train"][opening] - ended["train"][opening - 1],
-            sum(slept["test"][number * VALIDATION_STEPS :][:VALIDATION_STEPS]) + slept["train"][opening],
+            timeline.validations[number].seconds
+            + timeline.boundaries[number].seconds
+            + sum(steps.seconds[opening : until + 1]),
+            ended["train"][last] - ended["train"][first - 1],
+            sum(slept["test"][number * VALIDATION_STEPS :][:VALIDATION_STEPS]) + sum(slept["train"][first : last + 1]),
         )
+
+
+def last_beat(steps, i):
+    """Number of the last beat that reading ``i`` covers."""
+    return sum(steps.covers[: i + 1]) - 1
+
+
+def time_by_metronome(steps, i):
+    """What reading ``i`` should be."""
+    ended, last = METRONOME.ended["train"], last_beat(steps, i)
+    return ended[last] - ended[last - steps.covers[i]]
 
 
 def measure_noise(timeline):
     """By how much single steady steps differ from the metronome's clock, nine times out of ten."""
-    ended, steps = METRONOME.ended["train"], timeline.steps
+    steps = timeline.steps
     gaps = [
-        abs(steps.seconds[i] - (ended[i] - ended[i - 1])) for i in range(1, len(steps)) if steps.label[i] == "steady"
+        abs(steps.seconds[i] - time_by_metronome(steps, i))
+        for i in range(1, len(steps))
+        if steps.label[i] == "steady" and steps.label[i - 1] != "opening"
     ]
     return statistics.quantiles(gaps, n=10)[-1]
 
@@ -107,13 +126,13 @@ def attempt(make_probe, compare):
 def test_a_watched_fit_reads_what_was_slept(folder):
     timeline = attempt(lambda: vs.IterationProbe(stop=False, verbose=0), compare)
     assert timeline.steps.label.count("partial") == EPOCHS
-    assert len(timeline.steps) == STEPS * EPOCHS
+    assert timeline.steps.steps == STEPS * EPOCHS
     assert timeline.steps.label[0] == "first"
 
 
 def test_a_short_probe_reads_what_was_slept(folder):
     timeline = attempt(lambda: vs.IterationProbe(sample=None, verbose=0), compare)
-    assert len(timeline.steps) == 42
+    assert timeline.steps.steps == 42
 
 
 def test_whole_epochs_hold_what_was_slept(folder):

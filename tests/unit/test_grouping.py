@@ -94,6 +94,18 @@ def test_other_inputs_and_checkpoints_are_no_repetitions(name: str, first: Any, 
     grouping.check_repetitions([one, BASE])
 
 
+def test_trainings_that_wait_for_every_step_and_others_are_no_repetitions() -> None:
+    def dispatched(how: str, **fields: Any) -> Profile:
+        return changed(environment=Environment(dispatch=how, **fields))  # type: ignore[arg-type]
+
+    threaded = dispatched("threaded", step_timing="blocks")
+    with pytest.raises(vs.errors.EstimateError, match=r"\(direct, threaded\)"):
+        grouping.check_repetitions([threaded, dispatched("direct", step_timing="steps")])
+    assert grouping.check_comparable([threaded, dispatched("direct", step_timing="steps")]) == ()
+    grouping.check_repetitions([threaded, dispatched("direct")])  # an older probe made Keras wait
+    grouping.check_repetitions([threaded, BASE])
+
+
 def test_profiles_before_and_after_a_change_of_the_input_are_not_merged() -> None:
     before, after = changed("setup", self_tuning_input=True), changed("setup", self_tuning_input=False)
     with pytest.raises(vs.errors.RankingError, match=r"\(False, True\)"):

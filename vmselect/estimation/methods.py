@@ -156,10 +156,9 @@ def _check_usable(profiles: Sequence[Profile]) -> None:
             raise EstimateError(
                 f"{one.title}: the training ran out of memory. Remove the profile, or probe with a smaller batch size."
             )
-        if one.environment.dispatch == "threaded" and one.probe != "epoch":  # Keras waits for whole epochs
+        if one.timed_in_threads:
             raise EstimateError(
-                f"{one.title}: Keras called the probe from worker threads, so the step times are wrong. Probe again "
-                "with the probe in a list: callbacks=[probe]."
+                f"{one.title}: Keras called the probe from worker threads, so the step times are wrong. Probe again."
             )
 
 

@@ -1,9 +1,9 @@
 """Input wait: how long steps wait for their data, measured where each framework fetches it.
 
-On JAX and torch, Keras' loop fetches every batch from an iterator: the time of a fetch is the wait, because the
-previous step has finished. On TensorFlow the fetch is an operation inside the compiled step: a few steps run under
-TensorFlow's profiler, and the times of that operation are added up. Trainers of other libraries have methods that
-fetch a batch, or that are called before and after a fetch.
+On JAX and torch, Keras' loop fetches every batch from an iterator: the time of a fetch is the wait, if the previous
+step has finished. If a device still executes it, its remaining time is subtracted. On TensorFlow the fetch is an
+operation inside the compiled step: a few steps run under TensorFlow's profiler, and the times of that operation are
+added up. Trainers of other libraries have methods that fetch a batch, or that are called before and after a fetch.
 These functions are private. If such a function is missing, or another program uses the profiler, the wait is unknown,
 and the training continues unchanged.
 """
@@ -55,6 +55,7 @@ class FetchClock:
         self._fetch = 0
         self._opening = True
         self.waited = self.taken = self.steps = 0
+        self._waited_before = self._steps_before = 0
 
     def pause(self) -> None:
         """Exclude the time until the next fetch."""
@@ -95,6 +96,16 @@ class FetchClock:
         batch = next(batches)
         self._fetch = self._clock() - began
         return batch
+
+    def subtract(self, execution: int) -> None:
+        """Subtract the part of the last fetches during which a device executed earlier steps.
+
+        ``execution`` is the time in nanoseconds for which the device continues after the submission of a step. The
+        first fetch after the previous call, when the device had finished, is not affected.
+        """
+        fetched, steps = self.waited - self._waited_before, self.steps - self._steps_before
+        self.waited -= min(fetched, max(0, steps - 1) * execution)
+        self._waited_before, self._steps_before = self.waited, self.steps
 
     def result(self, method: str) -> InputWait | None:
         """Input wait, measured with ``method``; None after too few steps."""

@@ -24,13 +24,14 @@ from vmselect.probe.file_protection import Scratch, bind_elsewhere, describe_sav
 from vmselect.probe.input_wait import StepTrace
 from vmselect.probe.options import check_uncut
 from vmselect.probe.recording import CallbackProbe, Recording, StepProbe
+from vmselect.probe.step_blocks import StepBlocks
 from vmselect.probe.timer import StepTimer
 
 Logs = Mapping[str, Any] | None
 
 THREADED = (
-    "Keras would call this probe from worker threads, where it cannot measure step times. "
-    "Pass the probe in a list: model.fit(..., callbacks=[probe])."
+    "Keras called this probe from a worker thread, where it cannot measure step times. "
+    "Measure whole epochs with vmselect.EpochProbe instead."
 )
 
 EVENTS = ("train", "epoch", "train_batch", "test", "test_batch")
@@ -87,7 +88,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
 
     def _reset(self) -> None:
         super()._reset()
-        self._untime: Callable[[], None] | None = None
+        self._undo: list[Callable[[], None]] = []
         self._cut_short = self._validating = False
         self._epochs_seen = 0
 
@@ -136,6 +137,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
         recording = self._recording
         if recording is None or recording.timer.current is None:
             return
+        self._close_block()
         self._end_steps(recording)
         with recording.timer.leave_out():
             if self._watch is not None:
@@ -149,6 +151,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
         recording = self._recording
         if recording is None or not self._validating:
             return
+        self._close_block()
         batches, truncated = self._count_validation()
         recording.timer.end_validation(truncated=truncated, batches=batches)
         with recording.timer.leave_out():
@@ -166,8 +169,8 @@ class KerasProbe(CallbackProbe, PlainCallback):
     # -- for subclasses ----------------------------------------------------------------------------------------------
 
     # Called before the first step, to reject a training that cannot be measured and to set up, at the start of a
-    # validation, and once or twice per epoch after its last step.
-    _check_fit = _prepare = _prepare_validation = _end_steps = PlainCallback._ignore
+    # validation, once or twice per epoch after its last step, and before that if steps may not have ended yet.
+    _check_fit = _prepare = _prepare_validation = _end_steps = _close_block = PlainCallback._ignore
 
     def _count_validation(self) -> tuple[int | None, bool]:
         """Number of batches of the validation that has ended, and whether it was cut short."""
@@ -184,38 +187,51 @@ class KerasProbe(CallbackProbe, PlainCallback):
         watch = EndWatch(self._end_early, anchor=callback_list or self._model)
         watch.guard(self._model, "train_function")
         if callback_list is not None:
-            self._untime = _time_epoch_ends(callback_list, recording.timer)
+            self._undo.append(_time_epoch_ends(callback_list, recording.timer, self._close_block))
             recording.saving, recording.save_freq = describe_saving(callback_list.callbacks)
         return watch
 
     def _release(self) -> Recording | None:
         recording = super()._release()
-        if self._untime is not None:
-            self._untime()
+        while self._undo:
+            self._undo.pop()()
         self._reset()
         return recording
 
 
-def _time_epoch_ends(callback_list: Any, timer: StepTimer) -> Callable[[], None]:
+def _time_epoch_ends(callback_list: Any, timer: StepTimer, close_block: Callable[[], None]) -> Callable[[], None]:
     """Time ``on_epoch_end`` of all callbacks together, because callbacks may save the model.
 
     Returns a function that restores ``callback_list``.
     """
-    reference, before = weakref.ref(callback_list), vars(callback_list).get("on_epoch_end")
-    method: Callable[[], Any] = weakref.WeakMethod(callback_list.on_epoch_end) if before is None else lambda: before
 
-    def on_epoch_end(epoch: int, logs: Logs = None) -> None:
-        with timer.epoch_end():
-            method()(epoch, logs)
+    def wrap(call: Callable[..., None]) -> Callable[..., None]:
+        def on_epoch_end(epoch: int, logs: Logs = None) -> None:
+            close_block()
+            with timer.epoch_end():
+                call(epoch, logs)
+
+        return on_epoch_end
+
+    return _wrap_method(callback_list, "on_epoch_end", wrap)
+
+
+def _wrap_method(
+    callback_list: Any, name: str, wrap: Callable[[Callable[..., None]], Callable[..., None]]
+) -> Callable[[], None]:
+    """Replace the method ``name`` of ``callback_list`` by ``wrap(method)``; return a function that restores it."""
+    reference, before = weakref.ref(callback_list), vars(callback_list).get(name)
+    method: Callable[[], Any] = weakref.WeakMethod(getattr(callback_list, name)) if before is None else lambda: before
+    wrapped = wrap(lambda *arguments, **options: method()(*arguments, **options))
 
     def undo() -> None:
         here = reference()
-        if here is not None and vars(here).get("on_epoch_end") is on_epoch_end:
-            del here.on_epoch_end
+        if here is not None and vars(here).get(name) is wrapped:
+            delattr(here, name)
             if before is not None:
-                here.on_epoch_end = before
+                setattr(here, name, before)
 
-    callback_list.on_epoch_end = on_epoch_end
+    setattr(callback_list, name, wrapped)
     return undo
 
 
@@ -295,6 +311,9 @@ class IterationProbe(StepProbe, KerasProbe):
 
     _kind: ClassVar[Literal["iteration"]] = "iteration"
 
+    async_safe: ClassVar[bool] = True
+    """Lets Keras ignore the probe when it decides whether to call callbacks from worker threads."""
+
     validation_steps: int | None = None
 
     def __post_init__(self) -> None:
@@ -317,6 +336,9 @@ class IterationProbe(StepProbe, KerasProbe):
         self._trace = StepTrace()
         self._in_passing = False
         self._cut_at = math.inf
+        self._train_threaded = self._test_threaded = False
+        self._partial_after = math.inf
+        self._blocks: StepBlocks | None = None
 
     # -- hooks of every step, which must be fast ---------------------------------------------------------------------
 
@@ -328,8 +350,13 @@ class IterationProbe(StepProbe, KerasProbe):
             timer.open()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Record that a step has ended. Keras has fetched its loss, so the device has finished the step."""
+        """Record that a step has ended. Keras has fetched its loss, so the device has finished the step.
+
+        If Keras calls this method from a worker thread, it does nothing: ``_submit_step`` times the step instead.
+        """
         timer = self._timer
+        if self._train_threaded:
+            return
         if timer is None:
             if self._trace.running and self._trace.see(batch):  # after the timed steps
                 self._end_trace()
@@ -351,13 +378,57 @@ class IterationProbe(StepProbe, KerasProbe):
     def on_test_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Record that a validation batch has ended. Called by Keras."""
         timer = self._timer
-        if timer is None or not self._validating:
+        if timer is None or self._test_threaded or not self._validating:
             return
         if batch > self._last_test_batch:
             batch = int(self._last_test_batch)
         now = timer.end_validation_batch(batch - self._first_of_execution + 1)
         self._batches_in_validation = batch + 1
-        if self.stop and (batch + 1 >= self._enough_batches or now > self._deadline_ns):
+        if batch + 1 >= self._enough_batches or now > self._deadline_ns:
+            self._cut_test()
+
+    # -- the same if Keras calls hooks from worker threads: called on the thread of ``fit`` after a step's submission --
+
+    def _submit_step(self, batch: int, timer: StepTimer) -> None:
+        if batch > self._last_batch:
+            batch = int(self._last_batch)
+        covers = batch - self._first_of_execution + 1
+        late = timer.clock() > self._deadline_ns
+        if self._blocks is None:
+            timer.end_step(batch, covers)
+        else:
+            opening = timer.current is not None and timer.current.opening is None
+            if opening and not (self.stop or self._first_step):
+                self._blocks.pass_by(batch, covers)
+                return
+            last = late or batch >= min(self._stop_at, self._partial_after, self._last_batch)
+            if not self._blocks.end_step(batch, covers, last=last, alone=opening):
+                return
+            if not self.stop and timer.steps > self.steps:
+                self._blocks.length = math.inf  # from now on until the end of the epoch
+        if self._first_step:
+            self._check_first_step(batch)
+        if batch >= self._stop_at or late:
+            self._reach(batch, timer)
+
+    def _submit_test(self, batch: int, timer: StepTimer) -> None:
+        if not self._validating:
+            return
+        if batch > self._last_test_batch:
+            batch = int(self._last_test_batch)
+        covers, late = batch - self._first_of_execution + 1, timer.clock() > self._deadline_ns
+        cut = batch + 1 >= self._enough_batches or late
+        if self._blocks is None:
+            timer.end_validation_batch(covers)
+        else:
+            last, first = cut or batch >= self._last_test_batch, not self._batches_in_validation
+            self._blocks.end_step(batch, covers, last=last, alone=first)
+        self._batches_in_validation = batch + 1
+        if cut:
+            self._cut_test()
+
+    def _cut_test(self) -> None:
+        if self.stop:
             self._cut_validation = True
             self._model.stop_evaluating = True
 
@@ -395,8 +466,6 @@ class IterationProbe(StepProbe, KerasProbe):
             self._model.stop_training = False
 
     def _check_fit(self, recording: Recording) -> None:
-        if recording.fit.threaded:
-            raise ProbeError(THREADED)
         if self.seconds is not None and recording.workers > 1:
             raise ProbeError(
                 f"seconds= would stop the {recording.workers} workers at different steps, although they must stop "
@@ -411,8 +480,40 @@ class IterationProbe(StepProbe, KerasProbe):
             self._trace = StepTrace(recording.observation.trace, steps_per_execution=recording.steps_per_execution)
         if recording.steps is not None:
             self._last_batch = recording.steps - 1
+            if recording.partial_batch:
+                self._partial_after = self._last_batch - 1
         if self.seconds is not None:
             self._deadline_ns = recording.timer.mark + self.seconds * 1e9
+        callback_list: Any = recording.fit.callback_list and recording.fit.callback_list()
+        self._train_threaded, self._test_threaded = recording.fit.threaded, recording.fit.test_threaded
+        if self._train_threaded:
+            self._undo.append(_wrap_method(callback_list, "on_train_batch_end", self._call_after(self._submit_step)))
+        if self._test_threaded:
+            self._undo.append(_wrap_method(callback_list, "on_test_batch_end", self._call_after(self._submit_test)))
+        if recording.is_asynchronous and (self._train_threaded or self._test_threaded):
+            self._blocks = StepBlocks(
+                recording.timer,
+                functools.partial(synchronize_devices, self._model),
+                overlap=recording.has_gpu,
+                drained=recording.observation.drained,
+            )
+
+    def _call_after(
+        self, see: Callable[[int, StepTimer], None]
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        def wrap(call: Callable[..., None]) -> Callable[..., None]:
+            def on_batch_end(batch: int, logs: Logs = None) -> None:
+                call(batch, logs)
+                if self._timer is not None:
+                    see(batch, self._timer)
+
+            return on_batch_end
+
+        return wrap
+
+    def _close_block(self) -> None:
+        if self._blocks is not None:
+            self._blocks.close()
 
     def _prepare_validation(self) -> None:
         self._cut_validation = False
@@ -547,8 +648,8 @@ class IterationProbe(StepProbe, KerasProbe):
 class EpochProbe(KerasProbe):
     """A callback that measures whole epochs of a training, then ends it.
 
-    It has no batch-level callback, so Keras runs exactly as without the probe. Measuring whole epochs takes longer than
-    measuring a few steps. See :class:`~vmselect.IterationProbe` for arguments that are not listed here.
+    It has no batch-level method and never waits for the device. Measuring whole epochs takes longer than measuring a
+    few steps. See :class:`~vmselect.IterationProbe` for arguments that are not listed here.
 
     Args:
         epochs: number of whole epochs to measure.

@@ -25,7 +25,9 @@ class FitFacts:
     callback_list: weakref.ref[Any] | None = None
     """Keras' callback list; a weak reference, because the list lives exactly as long as the call of ``fit``."""
     threaded: bool = False
-    """Whether Keras will call batch-level callbacks from worker threads."""
+    """Whether Keras calls ``on_train_batch_end`` from worker threads."""
+    test_threaded: bool = False
+    """Whether Keras calls ``on_test_batch_end`` from worker threads."""
     batch_size: int | None = None
     partial_batch: int | None = None
     validation_steps: int | None = None
@@ -114,6 +116,7 @@ def _describe_list(callback_list: Any) -> FitFacts:
     return FitFacts(
         callback_list=None if callback_list is None else weakref.ref(callback_list),
         threaded=bool(getattr(callback_list, "_async_train", False)),
+        test_threaded=bool(getattr(callback_list, "_async_test", False)),
     )
 
 

@@ -129,6 +129,9 @@ class Recording:
             fit = read_fit(frame) if frame is not None else FitFacts()
             dispatch = None if model is None else "threaded" if fit.threaded else "direct"
             self._environment = read_environment(model, backend).model_copy(update={"dispatch": dispatch})
+            if kind == "iteration":
+                timing = "blocks" if fit.threaded and self.is_asynchronous else "steps"
+                self._environment = self._environment.model_copy(update={"step_timing": timing})
             self._placement = environment.locate(instance_type=options.instance_type, region=options.region)
             # If every worker reads its own data, a step processes as many batches as there are workers.
             feeders, self._counters = environment.count_feeders(self.workers, self._environment.backend)
@@ -149,6 +152,21 @@ class Recording:
     def workers(self) -> int:
         """Number of processes that train together."""
         return self._environment.workers
+
+    @property
+    def backend(self) -> str | None:
+        """Name of the framework that trains, or None if unknown."""
+        return self._environment.backend
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether the framework uses a GPU."""
+        return bool(self._environment.framework_gpus)
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether the framework returns from a step before a device has executed it."""
+        return self.backend == "jax" or self.has_gpu
 
     @property
     def saw_anything(self) -> bool:
@@ -214,11 +232,9 @@ class Recording:
 
         If ``frame`` is None, sampling continues until ``alive()`` returns False.
         """
-        backend = self._environment.backend
-        # Without a batch-level callback Keras does not wait for the end of a step, but on the CPU torch is synchronous.
-        synchronous = backend == "torch" and not self._environment.framework_gpus
-        waited_for = self.kind != "epoch" or synchronous
-        self.observation.begin(backend=backend, frame=frame, waited_for=waited_for, alive=alive)
+        # An epoch probe does not wait for the end of a step.
+        waited_for = self.kind != "epoch" or (self.backend == "torch" and not self.is_asynchronous)
+        self.observation.begin(backend=self.backend, frame=frame, waited_for=waited_for, alive=alive)
         self.timer.enter = self.observation.enter
 
     def note(self) -> None:
@@ -281,6 +297,7 @@ class Recording:
                 init=self.init,
                 partial_batch=self.partial_batch,
                 watched=outcome == "watched",
+                in_blocks=self._environment.step_timing == "blocks",
                 input_wait=self.observation.input_wait,
             ),
             environment=self._environment.model_copy(

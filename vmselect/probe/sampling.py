@@ -486,6 +486,11 @@ class Observation:
         if self._fetches is not None and phase not in ("first_step", "steady_steps"):
             self._fetches.pause()
 
+    def drained(self, nanoseconds: int) -> None:
+        """Record that the device executed submitted steps for ``nanoseconds`` more after their submission."""
+        if self._fetches is not None:
+            self._fetches.subtract(nanoseconds)
+
     def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Iterate over ``batches`` of a training loop, timing each fetch."""
         return iter(batches) if self._fetches is None else self._fetches.watch(batches)

@@ -228,12 +228,16 @@ class StepTimer:
         self._leave_steps(self.clock())
         self.enter("boundary")
 
-    def end_validation_batch(self, covers: int = 1) -> int:
-        """Record that ``covers`` batches of the running validation have ended; return the current time."""
+    def end_validation_batch(self, covers: int = 1, *, readings: int = 1) -> int:
+        """Record that ``covers`` batches of the running validation have ended; return the current time.
+
+        Batches that were timed together are recorded as this number of equal ``readings``.
+        """
         now = self.clock()
-        if len(self._batch_readings) < MAX_BATCHES_PER_VALIDATION and self._batch_budget > 0:
-            self._batch_readings.append(now - self._batch_mark)
-            self._batch_budget -= 1
+        room = min(MAX_BATCHES_PER_VALIDATION - len(self._batch_readings), self._batch_budget)
+        if room >= readings:
+            self._batch_readings += [(now - self._batch_mark) // readings] * readings
+            self._batch_budget -= readings
         self._batch_mark = now
         self._batch_count += covers
         return now
@@ -305,6 +309,14 @@ class StepTimer:
             self.previous.boundary = now - self.mark
         self.taken, self.cpu_taken = self._taken_until(now)
 
+    def skip(self, nanoseconds: int) -> None:
+        """Exclude this time, for which the probe has delayed the training, from the running reading."""
+        self.mark += nanoseconds
+        self._own += nanoseconds
+        if self._validating is not None:
+            self._validating += nanoseconds
+            self._batch_mark += nanoseconds
+
     @contextmanager
     def leave_out(self) -> Iterator[None]:
         """Exclude the time of this block, work of the probe, from all readings."""
@@ -314,13 +326,18 @@ class StepTimer:
             yield
         finally:
             self._leaving_out = within
-            taken = self.clock() - began
-            self.mark += taken
-            self._own += taken
+            self.skip(self.clock() - began)
             self._own_cpu += self._cpu_clock() - cpu_began
-            if self._validating is not None:
-                self._validating += taken
-                self._batch_mark += taken
+
+    @property
+    def validating(self) -> bool:
+        """Whether a validation is running."""
+        return self._validating is not None
+
+    @property
+    def reading_since(self) -> int:
+        """Time at which the reading of the running step or validation batch began."""
+        return self.mark if self._validating is None else self._batch_mark
 
     # -- results -----------------------------------------------------------------------------------------------------
 
@@ -397,12 +414,14 @@ def build_timeline(
     init: tuple[float, InitSource] | None = None,
     partial_batch: int | None = None,
     watched: bool = False,
+    in_blocks: bool = False,
     input_wait: InputWait | None = None,
 ) -> Timeline:
     """Times of ``timer`` as a profile stores them: in seconds, each step with its label.
 
     ``init`` is the initialization time with its source. ``partial_batch`` is the size of a smaller last batch: 0 if
-    there is none, None if unknown. ``watched`` states whether the whole training was timed.
+    there is none, None if unknown. ``watched`` states whether the whole training was timed, ``in_blocks`` whether
+    several steps were timed together.
     """
     from vmselect.records.training import Boundary, Epoch, Pause, Step, Steps, Timeline, Validation
 
@@ -412,7 +431,9 @@ def build_timeline(
         (
             Step(epoch, batch, _seconds(taken), covers, label)
             for (epoch, batch, taken, covers), label in zip(
-                readings, _label_steps(readings, tallies, has_partial_batch=bool(partial_batch)), strict=True
+                readings,
+                _label_steps(readings, tallies, has_partial_batch=bool(partial_batch), in_blocks=in_blocks),
+                strict=True,
             )
         ),
         readings=timer.readings,
@@ -469,10 +490,14 @@ def build_timeline(
     )
 
 
-def _label_steps(readings: list[Reading], tallies: list[EpochTally], *, has_partial_batch: bool) -> list[Label]:
+def _label_steps(
+    readings: list[Reading], tallies: list[EpochTally], *, has_partial_batch: bool, in_blocks: bool
+) -> list[Label]:
     """Label of each reading: 'first', 'opening', 'partial' or 'steady'. ``Steps.labels`` labels warm-up later."""
     openings = {tally.opening for tally in tallies if tally.opening}
     partials = {tally.closing for tally in tallies if tally.closing and tally.complete} if has_partial_batch else set()
+    if in_blocks:  # a block whose last batch was unexpectedly smaller
+        partials = {closing for closing in partials if closing[3] == 1}
     labels: list[Label] = [
         "partial" if reading in partials else "opening" if reading in openings else "steady" for reading in readings
     ]

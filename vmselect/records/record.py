@@ -64,6 +64,9 @@ class Environment(Facts):
     precision: Text | None = None
     jit: bool | None = None
     dispatch: Literal["direct", "threaded"] | None = None
+    """Whether Keras called ``on_train_batch_end`` directly or from worker threads."""
+    step_timing: Literal["steps", "blocks"] | None = None
+    """Whether single steps or blocks of steps were timed on the thread of ``fit``; None if the thread is unknown."""
     replicas: PositiveCount = 1
     worker_index: Count = 0
     workers: PositiveCount = 1

@@ -416,6 +416,12 @@ class Profile(Record):
         return None
 
     @property
+    def timed_in_threads(self) -> bool:
+        """Whether step times are wrong because Keras called the probe from worker threads."""
+        environment = self.environment
+        return environment.dispatch == "threaded" and environment.step_timing is None and self.probe != "epoch"
+
+    @property
     def title(self) -> str:
         """A short name for messages and tables: instance type and batch size."""
         batch = f"batch {self.batch_size}" if self.batch_size else "unknown batch size"

@@ -46,13 +46,15 @@ def _outcome(profile: Profile) -> Iterator[Finding]:
 
 def _dispatch(profile: Profile) -> Iterator[Finding]:
     environment, steady = profile.environment, profile.timeline.steps.steady_seconds
-    if environment.dispatch == "threaded" and profile.probe != "epoch":  # Keras waits for whole epochs
+    if profile.timed_in_threads:
         yield Finding(
             "threaded-dispatch",
             "Keras called the probe from worker threads, not between steps, so the step times are wrong.",
-            "Pass the probe in a list: model.fit(..., callbacks=[probe]).",
+            "Probe again with this version of vmselect.",
         )
     if profile.probe != "iteration" or environment.dispatch != "direct" or environment.backend not in ("jax", "torch"):
+        return
+    if environment.step_timing is not None:  # the user's own callbacks caused the direct calls
         return
     if steady and statistics.median(steady) < SHORT_STEP_SECONDS:
         yield Finding(

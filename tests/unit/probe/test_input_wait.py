@@ -48,6 +48,17 @@ def test_the_share_of_waiting():
     assert (wait.steps, wait.method) == (9, "test")
 
 
+@pytest.mark.parametrize(("execution", "waited"), [(0.0, 0.3), (0.1, 0.2), (0.3, 0.0), (7.0, 0.0)])
+def test_a_fetch_during_the_execution_of_earlier_steps_is_no_wait(execution, waited):
+    clock = Clock()
+    fetches = FetchClock(clock=clock)
+    fetch_all(clock, fetches, fetch=0.3, compute=0.0, count=1_001)
+    fetches.subtract(int(execution * 1e9))
+    fetches.subtract(int(execution * 1e9))
+    wait = fetches.result("test")
+    assert wait.seconds / wait.steps == pytest.approx(waited, abs=0.001)
+
+
 def test_time_between_epochs_does_not_count():
     clock = Clock()
     fetches = FetchClock(clock=clock)

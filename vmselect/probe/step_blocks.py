@@ -1,0 +1,87 @@
+"""Timing of steps that a device executes asynchronously, in blocks of several steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vmselect.probe.timer import StepTimer
+
+BLOCK_STEPS = 5
+"""Number of steps in a block."""
+
+
+class StepBlocks:
+    """Times blocks of steps. The device is synchronized at the end of each block, and not within it.
+
+    The host submits a step while the device executes earlier steps, so that a step takes as long as the slower of the
+    two. At the beginning of a block the device waits until the first step is submitted; at its end the host waits until
+    the device has finished. A training without the probe has no such gap. Its time is excluded: it is the shorter one
+    of the first submission and the last wait. On a CPU, host and device share the cores; with ``overlap`` False the
+    whole time of a block counts.
+
+    The steps are those of an epoch, or the batches of a validation. ``drained`` is called with the nanoseconds of every
+    last wait.
+
+    >>> now = iter([3, 3, 23, 23]).__next__  # a submission takes 3, the execution of a step takes 20
+    >>> timer = StepTimer(clock=now, cpu_clock=lambda: 0)
+    >>> blocks = StepBlocks(timer, lambda: None)
+    >>> blocks.end_step(0, 1, last=True), timer.last
+    (True, (0, 0, 20, 1))
+    """
+
+    def __init__(
+        self,
+        timer: StepTimer,
+        synchronize: Callable[[], object],
+        *,
+        overlap: bool = True,
+        drained: Callable[[int], object] = lambda _: None,
+    ) -> None:
+        self._timer = timer
+        self._synchronize = synchronize
+        self._overlap = overlap
+        self._drained = drained
+        self._submission = self._batch = self._calls = 0
+        self._was_idle = True  # the device, at the beginning of the block
+        self.steps = 0
+        """Number of steps in the running block."""
+        self.length: float = BLOCK_STEPS
+
+    def end_step(self, batch: int, covers: int, *, last: bool, alone: bool = False) -> bool:
+        """Record that ``covers`` steps up to ``batch`` were submitted; return whether they end a block.
+
+        ``last`` ends the block before its usual length. All time of a step that is timed ``alone`` counts, as the first
+        step of an epoch begins with an idle device in every training.
+        """
+        if not self.steps:
+            self._submission = self._timer.clock() - self._timer.reading_since
+        self.steps += covers
+        self._calls += 1
+        self._batch = batch
+        if not (last or alone) and self.steps < self.length:
+            return False
+        self.close(alone=alone)
+        return True
+
+    def pass_by(self, batch: int, covers: int) -> None:
+        """Record the submission of steps as a reading, without synchronizing; a block begins after it."""
+        self._timer.end_step(batch, covers)
+        self._was_idle = False
+
+    def close(self, *, alone: bool = False) -> None:
+        """End the running block, if there is one."""
+        if not self.steps:
+            return
+        timer = self._timer
+        began = timer.clock()
+        self._synchronize()
+        wait = timer.clock() - began
+        if self._overlap and self._was_idle and not alone:
+            timer.skip(min(self._submission, wait))
+        if timer.validating:
+            timer.end_validation_batch(self.steps, readings=self._calls)
+        else:
+            timer.end_step(self._batch, self.steps)
+        self.steps = self._calls = 0
+        self._was_idle = True
+        self._drained(wait)
