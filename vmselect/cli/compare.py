@@ -29,6 +29,9 @@ def compare(
     baseline: Annotated[
         str | None, typer.Option(help="Group with which the others are compared.", show_default="the first group")
     ] = None,
+    within: Annotated[
+        str | None, typer.Option(help="Factors whose combinations are scenarios; groups are compared within each.")
+    ] = None,
     factors: Annotated[
         str | None, typer.Option(help="Factors whose effects to estimate, such as machine,batch_size.")
     ] = None,
@@ -67,6 +70,8 @@ def compare(
 
       vmselect compare records/ --by provider --metric step_seconds,init_seconds --baseline aws --format csv
 
+      vmselect compare records/ --by provider --within framework,dataset --metric total_seconds
+
       vmselect compare records/ --factors machine,batch_size,backend --scale log
 
       vmselect compare records/ --by provider --metric step_seconds,cost -e 50 --needs needs.yaml --html page.html
@@ -100,9 +105,18 @@ def compare(
         _write_page(studies, html)
         return
     groups = _split(by, option="--by")
+    scenario = _split(within, option="--within") if within is not None else None
     compared = [
         comparison.compare(
-            records, by=groups, metric=name, baseline=baseline, unit=unit, alpha=alpha, better=better, **common
+            records,
+            by=groups,
+            metric=name,
+            baseline=baseline,
+            within=scenario,
+            unit=unit,
+            alpha=alpha,
+            better=better,
+            **common,
         )
         for name in names
     ]

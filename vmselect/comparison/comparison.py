@@ -7,20 +7,21 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
 
-from vmselect._checks import check_choice, check_indent, check_number, is_number, list_items
+from vmselect._checks import check_choice, check_indent, check_name, check_number, is_number, list_items, several
 from vmselect._defaults import MARKET
 from vmselect._hooks import hook
 from vmselect.catalog import Catalog
 from vmselect.comparison.level_shifts import MIN_BLOCKS, block_length, block_means, find_shifts
 from vmselect.comparison.metrics import Metric, Terms
-from vmselect.comparison.runs import Run, Runs, collect_runs, unwrap
+from vmselect.comparison.runs import Run, Runs, collect_runs, name_levels, sort_key, unwrap
+from vmselect.comparison.scenarios import find_incomplete, find_order, pairs_within, ratio_within, test_within
 from vmselect.comparison.significance import (
     MIN_FOR_INTERVAL,
     GroupTest,
@@ -47,6 +48,9 @@ GROUP_COLUMNS = (
 PAIR_COLUMNS = (
     "first", "second", "difference", "ratio", "ratio_low", "ratio_high", "percent",
     "statistic", "p_value", "p_adjusted", "effect_size", "significant",
+)  # fmt: skip
+SCENARIO_COLUMNS = (
+    "scenario", "group", "count", "mean", "ratio", "ratio_low", "ratio_high", "percent", "percent_low", "percent_high",
 )  # fmt: skip
 TEST_FIELDS = ("name", "statistic", "p_value", "exact_p_value", "alpha", "significant", "reason")
 SHIFT_COLUMNS = ("group", "run", "after", "before", "then", "percent", "p_value")
@@ -105,6 +109,8 @@ class Comparison(Result):
     confidence: float
     run_findings: tuple[Finding, ...]
     """Findings about the runs themselves; ``findings`` adds level shifts inside them."""
+    within: tuple[str, ...] = ()
+    """Names of the factors whose combinations are scenarios, within which the groups are compared."""
 
     @property
     def metric(self) -> Metric:
@@ -125,6 +131,9 @@ class Comparison(Result):
     def order(self) -> list[str]:
         """Names of the groups, best mean first (lowest mean first if it is unknown whether less or more is better)."""
         sign = -1 if self.metric.better == "more" else 1
+        if self.within:
+            level = {name: self.ratio(name, self.baseline).value for name in self.summaries}
+            return sorted(level, key=lambda name: (math.isnan(level[name]), sign * level[name]))
         return sorted(self.summaries, key=lambda name: sign * self.summaries[name].mean)
 
     @property
@@ -139,7 +148,11 @@ class Comparison(Result):
         """Mean of group ``one`` divided by the mean of group ``other``, with its interval."""
         key = (self._check_group(one), self._check_group(other))
         if key not in self._ratios:
-            self._ratios[key] = ratio_of_means(*(self.values[name] for name in key), confidence=self.confidence)
+            if self.within:
+                runs = [self.members[name] for name in key]
+                self._ratios[key] = ratio_within(*runs, confidence=self.confidence)
+            else:
+                self._ratios[key] = ratio_of_means(*(self.values[name] for name in key), confidence=self.confidence)
         return self._ratios[key]
 
     def differ(self, one: str, other: str) -> bool:
@@ -183,6 +196,24 @@ class Comparison(Result):
             for pair in self.tested_pairs
         ]
         return _to_frame(rows, PAIR_COLUMNS, other_types=("first", "second", "significant"))
+
+    @cached_property
+    def scenarios(self) -> pd.DataFrame:
+        """A row per scenario and group: mean, and the ratio to the baseline in this scenario with its interval."""
+        cells: dict[Any, dict[str, list[float]]] = {}
+        for name, runs in self.members.items():
+            for run in runs:
+                cells.setdefault(run.scenario, {}).setdefault(name, []).append(run.value)
+        rows = []
+        for scenario in sorted(cells, key=sort_key) if self.within else ():
+            base = cells[scenario].get(self.baseline)
+            for name, values in cells[scenario].items():
+                ratio = Interval(1.0 if name == self.baseline else math.nan, math.nan, math.nan)
+                if base and name != self.baseline:
+                    ratio = ratio_of_means(values, base, confidence=self.confidence)
+                about = {"scenario": name_levels(scenario), "group": name, "count": len(values)}
+                rows.append(about | {"mean": summarize(values).mean} | _ratio_columns(ratio))
+        return _to_frame(rows, SCENARIO_COLUMNS, other_types=("scenario", "group", "count"))
 
     @cached_property
     def shifts(self) -> pd.DataFrame:
@@ -253,6 +284,7 @@ class Comparison(Result):
         return {
             "metric": {"name": self.metric.name, "unit": self.metric.unit, "better": self.metric.better},
             "by": list(self.by),
+            "within": list(self.within),
             "unit": self.unit,
             "baseline": self.baseline,
             "confidence": self.confidence,
@@ -262,6 +294,7 @@ class Comparison(Result):
             "winner": self.winner,
             "verdict": self.verdict,
             "values": {name: list(values) for name, values in self.values.items()},
+            "scenarios": plain_rows(self.scenarios),
             "shifts": plain_rows(self.shifts),
             "findings": [vars(finding) for finding in self.findings],
         }
@@ -271,7 +304,9 @@ class Comparison(Result):
         return self.groups
 
     def chart(self, kind: str = "boxes", **options: Any) -> Any:
-        """An Altair chart: ``boxes`` (box plots), ``differences`` from the baseline, or ``series`` of readings."""
+        """An Altair chart: ``boxes`` (box plots), ``differences`` from the baseline, ``series`` of readings, or
+        ``scenarios`` (a bar per scenario and group; with ``cost``, another comparison, its means as a line).
+        """
         return hook("comparison_chart")(self, kind, **options)
 
 
@@ -281,6 +316,7 @@ def compare(
     by: str | Sequence[str] = "instance_type",
     metric: str | None = None,
     baseline: str | None = None,
+    within: str | Sequence[str] | None = None,
     unit: str = "runs",
     alpha: float = 0.05,
     confidence: float = 0.95,
@@ -295,7 +331,9 @@ def compare(
 
     ``records`` are records, rows (a DataFrame, or mappings), or a mapping of group names to numbers or records. ``by``
     names one or more factors that define the groups. ``metric`` is ``step_seconds`` by default. ``baseline`` is the
-    group with which the others are compared (default: the first). The test counts runs. With ``unit="blocks"``, for
+    group with which the others are compared (default: the first). ``within`` names factors whose combinations are
+    scenarios: groups are compared inside each of them, so that differences between scenarios do not hide a difference
+    between groups. The test counts runs. With ``unit="blocks"``, for
     groups of a single run each, it counts blocks of consecutive steps that are long enough to be independent.
     ``epochs`` and ``catalog`` are required for predicted total times and costs. ``better`` is ``less`` or ``more``, for
     a custom metric.
@@ -312,7 +350,14 @@ def compare(
     alpha = check_number("alpha", alpha, above=0, most=0.5)
     confidence = check_number("confidence", confidence, least=0.5, most=0.999)
     terms = Terms(epochs, catalog, market, region)
-    found = collect_runs(records, names=by, metric=metric, better=better, terms=terms, model=model)
+    scenario = several(check_name, "within", within) if within is not None else ()
+    if scenario and (unit != "runs" or isinstance(records, Mapping)):
+        raise ArgumentError("within= compares runs that have factors. Pass records or rows, and leave unit= out.")
+    found = collect_runs(
+        records, names=[*several(check_name, "by", by), *scenario], metric=metric, better=better, terms=terms,
+        model=model,
+    )  # fmt: skip
+    found = _split_levels(found, scenario)
     groups = found.by_group()
     if len(groups) > MAX_GROUPS:
         raise ComparisonError(
@@ -322,9 +367,16 @@ def compare(
     wanted = str(baseline) if is_number(baseline) else baseline
     base = next(iter(groups)) if wanted is None else check_choice("baseline", wanted, list(groups))
     values, used = _independent_values(groups, unit)
-    repeated = {name: some for name, some in values.items() if len(some) > 1}
-    test = compare_groups(repeated if len(repeated) > 1 else values, unit=used, alpha=alpha)
-    pairs = compare_pairs(values, alpha=alpha, testable=test.p_value is not None, unit=used)
+    order = find_order(groups, found.metric.noun)
+    if scenario:
+        test = test_within(groups, alpha=alpha)
+        pairs = pairs_within(groups, alpha=alpha, testable=test.p_value is not None)
+        few = find_incomplete(groups, ", ".join(scenario))
+    else:
+        repeated = {name: some for name, some in values.items() if len(some) > 1}
+        test = compare_groups(repeated if len(repeated) > 1 else values, unit=used, alpha=alpha)
+        pairs = compare_pairs(values, alpha=alpha, testable=test.p_value is not None, unit=used)
+        few = _find_few_runs(groups, unit)
     return Comparison(
         runs=found,
         members=groups,
@@ -334,8 +386,18 @@ def compare(
         test=test,
         tested_pairs=tuple(pairs),
         confidence=confidence,
-        run_findings=tuple(dict.fromkeys([*found.findings, *_find_few_runs(groups, unit)])),
+        run_findings=tuple(dict.fromkeys([*found.findings, *few, *order])),
+        within=scenario,
     )
+
+
+def _split_levels(found: Runs, scenario: tuple[str, ...]) -> Runs:
+    """``found`` with the levels of the factors ``scenario``, which are the last, as scenario of each run."""
+    if not scenario:
+        return found
+    at = len(found.names) - len(scenario)
+    runs = tuple(replace(run, levels=run.levels[:at], scenario=run.levels[at:]) for run in found.runs)
+    return replace(found, names=found.names[:at], runs=runs)
 
 
 def _independent_values(groups: Mapping[str, Sequence[Run]], unit: str) -> tuple[dict[str, list[float]], str]:
@@ -471,6 +533,9 @@ def _describe_p(test: GroupTest) -> str:
 
 def _describe_counts(comparison: Comparison) -> str:
     counts = [len(values) for values in comparison.values.values()]
+    if comparison.within:
+        scenarios = len({run.scenario for runs in comparison.members.values() for run in runs})
+        return f"{list_all(counts)} runs in {scenarios} scenarios"
     if len(set(counts)) == 1 and len(counts) > 2:
         return f"{counts[0]} {comparison.unit} each"
     return f"{list_all(counts)} {comparison.unit}"

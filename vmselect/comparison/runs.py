@@ -51,6 +51,10 @@ class Run:
     series: tuple[float, ...] = ()
     title: str = ""
     date: str | None = None
+    moment: float | None = None
+    """When the run began, in seconds since 1970; None if it was measured elsewhere."""
+    scenario: Levels = ()
+    """Levels of the factors within which groups are compared."""
 
 
 @dataclass(frozen=True)
@@ -219,12 +223,13 @@ def _from_records(
     for record in unique:
         title = str(getattr(record, "title", record.file_stem))
         date = record.created.date().isoformat()
+        moment = None if getattr(record, "outcome", "given") == "given" else record.created.timestamp()
         series = tuple(map(float, known.series(record))) if known.series else ()
         for value in known.read_runs(record, terms):
             if value is None or not math.isfinite(value):
                 missing.append(levels[record.id])
             else:
-                runs.append(Run(levels[record.id], value, series, title, date))
+                runs.append(Run(levels[record.id], value, series, title, date, moment))
     findings += _find_missing(missing, known)
     return Runs(names, known, tuple(runs), tuple(findings), tuple(unique))
 

@@ -278,6 +278,40 @@ def _draw_intervals(plot: Plot, *, title: str) -> Any:
     return themed(alt.layer(*layers), title=title, height=max(120, ROW_HEIGHT * len(data)))
 
 
+def scenario_points(comparison: Comparison, cost: Comparison | None = None) -> pd.DataFrame:
+    """A row per scenario and group: the mean, and the mean of ``cost`` (nan if it is not known)."""
+    if not comparison.within:
+        raise ComparisonError("The comparison has no scenarios. Compare with within=[factors].")
+    points = comparison.scenarios[["scenario", "group", "mean"]]
+    if cost is None:
+        return points.assign(cost=float("nan"))
+    money = cost.scenarios[["scenario", "group", "mean"]].rename(columns={"mean": "cost"})
+    return points.merge(money, on=["scenario", "group"], how="left")
+
+
+def _draw_scenarios(comparison: Comparison, cost: Comparison | None = None) -> Any:
+    alt = altair()
+    data = scenario_points(comparison, cost)
+    factor, unit = axis_unit(float(data["mean"].max()), comparison.metric.unit)
+    data["mean"] *= factor
+    groups = dict(zip(comparison.members, SERIES, strict=False))
+    scale = alt.Scale(domain=list(groups), range=list(groups.values()))
+    color = alt.Color("group:N", title=None, sort=None, scale=scale)
+    x = alt.X("scenario:N", title=", ".join(comparison.within), sort=None, axis=alt.Axis(labelAngle=-30))
+    axis = capitalize(comparison.metric.noun, unit)
+    bars = alt.Chart(data).mark_bar(opacity=0.75).encode(
+        x=x, xOffset=alt.XOffset("group:N", sort=None), y=alt.Y("mean:Q", title=axis), color=color,
+        tooltip=["scenario:N", "group:N", "mean:Q", "cost:Q"],
+    )  # fmt: skip
+    if cost is None:
+        return themed(bars, title=_title(comparison))
+    named = capitalize(cost.metric.noun, cost.metric.unit)
+    y = alt.Y("cost:Q", title=named, axis=alt.Axis(orient="right", grid=False))
+    lines = alt.Chart(data.dropna(subset=["cost"])).mark_line(point=True, strokeWidth=2)
+    layers = alt.layer(bars, lines.encode(x=x, y=y, color=color)).resolve_scale(y="independent")
+    return themed(layers, title=f"{_title(comparison)}: bars; {cost.metric.noun}: lines")
+
+
 def _draw_series(comparison: Comparison) -> Any:
     alt = altair()
     runs = [(group, i) for group, some in comparison.members.items() for i, run in enumerate(some, 1) if run.series]
@@ -317,7 +351,13 @@ def _title(comparison: Comparison) -> str:
     return capitalize(f"{comparison.metric.noun} by {', '.join(comparison.by).replace('_', ' ')}")
 
 
-comparison_chart = partial(draw, {"boxes": _draw_boxes, "differences": _draw_differences, "series": _draw_series})
-"""Draw a comparison as chart ``kind``: ``boxes``, ``differences`` or ``series``."""
+COMPARISON_CHARTS: Mapping[str, Callable[..., Any]] = {
+    "boxes": _draw_boxes,
+    "differences": _draw_differences,
+    "series": _draw_series,
+    "scenarios": _draw_scenarios,
+}
+comparison_chart = partial(draw, COMPARISON_CHARTS)
+"""Draw a comparison as chart ``kind``: ``boxes``, ``differences``, ``series`` or ``scenarios``."""
 effects_chart = partial(draw, {"main": _draw_main, "interactions": _draw_interactions})
 """Draw effects as chart ``kind``: ``main`` or ``interactions``."""

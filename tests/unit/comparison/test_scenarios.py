@@ -1,0 +1,141 @@
+"""Comparison within scenarios, and findings about the order of runs."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vmselect as vs
+from vmselect.errors import ArgumentError
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+
+from comparisons import profile
+
+
+def table(
+    ratio: float = 1.02, *, scenarios: int = 6, runs: int = 5, noise: float = 0.01, seed: int = 1
+) -> pd.DataFrame:
+    """Two clouds in scenarios that differ by 60 % each; the second cloud takes ``ratio`` times as long."""
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {"cloud": cloud, "data": f"s{number}", "seconds": 100 * 1.6**number * level * np.exp(noise * rng.normal())}
+        for number in range(scenarios)
+        for cloud, level in (("A", 1.0), ("B", ratio))
+        for _ in range(runs)
+    )
+
+
+def within(rows: Any, **options: Any) -> Any:
+    return vs.compare(rows, by="cloud", metric="seconds", **({"within": "data"} | options))
+
+
+def codes(comparison: Any) -> set[str]:
+    return {finding.code for finding in comparison.findings}
+
+
+def test_a_small_difference_shows_within_scenarios_only() -> None:
+    pooled, blocked = vs.compare(table(), by="cloud", metric="seconds"), within(table())
+    assert not pooled.test.significant
+    assert blocked.test.significant
+    assert blocked.winner == "A"
+    found = blocked.groups.set_index("group").loc["B"]
+    assert found["percent_low"] < 2 < found["percent_high"]
+    assert found["percent_high"] - found["percent_low"] < 2
+    assert (blocked.by, blocked.within) == (("cloud",), ("data",))
+
+
+def test_every_scenario_has_its_own_percentage() -> None:
+    shown = within(table(1.1)).scenarios
+    others = shown[shown["group"] == "B"]
+    assert others["scenario"].tolist() == [f"s{number}" for number in range(6)]
+    assert others["percent"].tolist() == pytest.approx([10.0] * 6, abs=2.5)
+    assert (others["percent_low"] < others["percent_high"]).all()
+    assert vs.compare(table(), by="cloud", metric="seconds").scenarios.empty
+
+
+def test_one_run_in_each_of_many_scenarios_is_enough() -> None:
+    assert within(table(1.05, scenarios=8, runs=1)).test.significant
+    few = within(table(2.0, scenarios=3, runs=1))
+    assert (few.test.p_value, few.test.reason is not None) == (None, True)
+
+
+def test_equal_groups_differ_no_more_often_than_by_chance() -> None:
+    found = [within(table(1.0, scenarios=3, runs=3, seed=seed)).test.significant for seed in range(40)]
+    assert sum(found) <= 6
+
+
+@settings(max_examples=15, deadline=None)
+@given(factor=st.floats(0.01, 100), ratio=st.floats(0.5, 2.0))
+def test_the_scale_of_a_scenario_does_not_matter(factor: float, ratio: float) -> None:
+    rows = table(ratio, scenarios=3, runs=3)
+    scaled = rows.assign(seconds=rows["seconds"].where(rows["data"] != "s1", rows["seconds"] * factor))
+    one, other = within(rows), within(scaled)
+    assert one.ratio("B", "A") == pytest.approx(other.ratio("B", "A"))
+    assert one.test.p_value == pytest.approx(other.test.p_value)
+
+
+def test_scenarios_without_all_groups_are_reported() -> None:
+    rows = table()
+    partial = rows[(rows["cloud"] == "A") | (rows["data"] != "s0")]
+    assert "incomplete-scenarios" in codes(within(partial))
+    assert "incomplete-scenarios" not in codes(within(rows))
+
+
+def test_numbers_without_factors_have_no_scenarios() -> None:
+    with pytest.raises(ArgumentError, match="within"):
+        vs.compare({"A": [1.0, 2.0], "B": [1.0, 2.0]}, within="data")
+    with pytest.raises(ArgumentError, match="within"):
+        within(table(), unit="blocks")
+
+
+def records(order: str, *, drift: float = 0.0) -> list[vs.Profile]:
+    """Runs of two machines in ``order``, an hour apart, each slower than the previous one by ``drift``."""
+    rng, start = np.random.default_rng(5), datetime(2026, 1, 1, tzinfo=UTC)
+    return [
+        profile(rng, instance_type=name, level=0.01 * (1 + drift) ** number, between=0.003).model_copy(
+            update={"created": start + timedelta(hours=number), "outcome": "stopped"}
+        )
+        for number, name in enumerate(order)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("order", "drift", "expected"),
+    [
+        ("aaaaabbbbb", 0.0, {"not-interleaved"}),
+        ("ababababab", 0.0, set()),
+        ("ababababab", 0.02, {"drift-over-time"}),
+        ("aabb", 0.0, set()),
+    ],
+)
+def test_the_order_of_runs_is_checked(order: str, drift: float, expected: set[str]) -> None:
+    found = codes(vs.compare(records(order, drift=drift)))
+    assert found & {"not-interleaved", "drift-over-time"} == expected
+
+
+def test_times_from_elsewhere_have_no_order() -> None:
+    given_times = [one.model_copy(update={"outcome": "given"}) for one in records("aaaaabbbbb")]
+    assert "not-interleaved" not in codes(vs.compare(given_times))
+
+
+def test_the_chart_has_bars_of_time_and_lines_of_cost() -> None:
+    pytest.importorskip("altair")
+    from vmselect.report.comparison_charts import scenario_points
+
+    rows = table().assign(usd=lambda rows: rows["seconds"] / 1000)
+    time, cost = within(rows), vs.compare(rows, by="cloud", metric="usd", within="data")
+    points = scenario_points(time, cost)
+    assert points["cost"].tolist() == pytest.approx((points["mean"] / 1000).tolist())
+    assert len(time.chart("scenarios", cost=cost).to_dict()["layer"]) == 2
+    assert time.chart("scenarios").to_dict()["mark"]
+    with pytest.raises(vs.errors.ComparisonError):
+        vs.compare(rows, by="cloud", metric="usd").chart("scenarios")
