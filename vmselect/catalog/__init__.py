@@ -1,20 +1,34 @@
 """Prices of VM types: dated prices that ship with vmselect, prices fetched on request, and the user's own prices."""
 
 from vmselect.catalog.catalog import Catalog, compare_prices
-from vmselect.catalog.offer import COLUMNS, KEY, MARKETS, STALE_AFTER_DAYS, Offer, describe_age
-from vmselect.catalog.snapshots import ProviderTerms, describe_unpriced, gpu_specs, provider_terms
+from vmselect.catalog.offer import (
+    COLUMNS,
+    KEY,
+    MARKETS,
+    SERVICES,
+    STALE_AFTER_DAYS,
+    Offer,
+    describe_age,
+    describe_nearest,
+    name_in_service,
+)
+from vmselect.catalog.snapshots import ProviderTerms, describe_unpriced, gpu_specs, last_sold, provider_terms
 
 __all__ = [
     "COLUMNS",
     "KEY",
     "MARKETS",
+    "SERVICES",
     "STALE_AFTER_DAYS",
     "Catalog",
     "Offer",
     "ProviderTerms",
     "compare_prices",
     "describe_age",
+    "describe_nearest",
     "describe_unpriced",
     "gpu_specs",
+    "last_sold",
+    "name_in_service",
     "provider_terms",
 ]

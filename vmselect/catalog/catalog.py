@@ -344,6 +344,8 @@ class Catalog:
         what = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
         remedy = f" {NO_REGION_REMEDY}" if column == "region" else ""
         hint = describe_nearest(name, known)
+        if column == "instance_type" and (date := snapshots.last_sold(name)):
+            hint = f"The snapshot of {date} has it: use Catalog.embedded({date!r}), or --date {date}."
         raise CatalogError(f"The catalog ({self.origin}) has no {what} {show(name)}. {hint}{remedy}")
 
     def _as_offer(self, label: Any, frame: pd.DataFrame) -> Offer:

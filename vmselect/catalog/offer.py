@@ -61,6 +61,20 @@ def default_service(provider: str, instance_type: str) -> str:
     return _DEFAULT_SERVICE.get(provider, "vm")
 
 
+SERVICES = ("ec2", "sagemaker")
+"""Services that rent the same machines; the second names them with the prefix ``ml.``."""
+
+
+def name_in_service(instance_type: str, service: str) -> str:
+    """The name that the machine ``instance_type`` of AWS has in ``service``, one of :data:`SERVICES`.
+
+    >>> name_in_service("p3.2xlarge", "sagemaker"), name_in_service("ml.p3.2xlarge", "ec2")
+    ('ml.p3.2xlarge', 'p3.2xlarge')
+    """
+    plain = instance_type.removeprefix("ml.")
+    return f"ml.{plain}" if service == "sagemaker" else plain
+
+
 def describe_bad_text(column: str, value: str) -> str | None:
     """The reason why ``value`` is invalid in the text ``column``, or None if it is valid."""
     shown = repr(value if len(value) <= 40 else value[:37] + "...")
@@ -97,9 +111,19 @@ def describe_bad_number(column: str, value: float) -> str | None:
     return None
 
 
+PREFIXES = ("standard_", "basic_", "ml.")
+"""Beginnings of names of instance types that publications often omit."""
+
+
 def describe_nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence with the ``known`` names most similar to ``name``, or with some known names if none is similar."""
+    """A sentence with the ``known`` names most similar to ``name``, or with some known names if none is similar.
+
+    >>> describe_nearest("NC6", ["Standard_NC6", "Standard_NC6s_v3", "p3.2xlarge"])
+    'Did you mean Standard_NC6?'
+    """
     by_lower = {k.lower(): k for k in known if k}
+    if meant := next((by_lower[p + name.lower()] for p in PREFIXES if p + name.lower() in by_lower), None):
+        return f"Did you mean {meant}?"
     near = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
     return f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(sorted(by_lower.values())[:12])}."
 

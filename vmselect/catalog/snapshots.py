@@ -112,6 +112,19 @@ def describe_unpriced(instance_type: str) -> str | None:
     return None
 
 
+def last_sold(instance_type: str) -> str | None:
+    """Date of the newest snapshot in which ``instance_type`` could be rented; None if there is none.
+
+    >>> last_sold("p2.xlarge")
+    '2021-02-01'
+    """
+    for snapshot in reversed(manifest().snapshots):
+        rows = read_snapshot(snapshot.file)
+        if ((rows["instance_type"] == instance_type) & ~rows["retired"].astype(bool)).any():
+            return snapshot.date
+    return None
+
+
 def unpriced_with(gpu: str) -> list[str]:
     """Names of the known machine types with this GPU and without a price."""
     models = [fold_gpu(str(model)) for model in unpriced()["gpu_model"]]

@@ -74,6 +74,9 @@ class RankingOptions:
         str | None,
         price_option(help="Market: on_demand, spot, reserved_1y, reserved_3y, or all.", show_default=_defaults.MARKET),
     ] = None
+    services: Annotated[
+        str | None, price_option(help="Also price the machines as this service: sagemaker, ec2, or all.")
+    ] = None
     catalog: CatalogOption = None
     own_prices: OwnPricesOption = None
     date: DateOption = None
@@ -129,6 +132,8 @@ class RankingOptions:
             given["fit"] = int(given["fit"])
         if given.get("market") not in (None, "all"):
             given["market"] = given["market"].split(",")
+        if given.get("services") not in (None, "all"):
+            given["services"] = given["services"].split(",")
         if given.get("region") == ["all"]:
             given["region"] = "all"
         per_hour = given.pop("interruptions_per_hour", None)

@@ -6,16 +6,17 @@ A candidate is the position of a machine estimate and that of an offer, so that 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from vmselect.catalog import Catalog, describe_unpriced, provider_terms
+from vmselect.catalog import Catalog, describe_nearest, describe_unpriced, last_sold, name_in_service, provider_terms
 from vmselect.estimation.runtime import ClosedForm
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
@@ -140,9 +141,11 @@ def match_offers(
         name = one.instance_type
         if len(here):
             reason = f"{name} can no longer be rented; pass include_retired=True to rank it at its last price"
+            if date := last_sold(name):
+                reason += f", or use the prices of {date} (Catalog.embedded({date!r}), --date {date})"
             excluded.append(Excluded(one.title, "retired", reason))
         else:
-            reason = _explain_no_price(name, one.provider, places, sold_in[mine])
+            reason = _explain_no_price(name, one.provider, places, sold_in[mine], catalog)
             excluded.append(Excluded(one.title, "no_price", reason))
     return offers, matched, excluded
 
@@ -196,6 +199,26 @@ def _drop_unused_gpus(
     return kept, excluded
 
 
+def add_services(
+    machine_estimates: Sequence[MachineEstimate], services: Sequence[str], catalog: Catalog
+) -> list[MachineEstimate]:
+    """``machine_estimates``, and each of them under its name in the ``services`` that rent the same machine."""
+    sellers = catalog.offers(market=None)[["provider", "instance_type"]].drop_duplicates()
+    of_aws = set(sellers.loc[sellers["provider"] == "aws", "instance_type"].astype(str))
+    found = list(machine_estimates)
+    for one, service in itertools.product(machine_estimates, services):
+        name = name_in_service(one.instance_type, service)
+        if name == one.instance_type or one.provider not in ("aws", None) or one.instance_type not in of_aws:
+            continue
+        message = f"{name}: the time is that of {one.instance_type}, which has the same hardware."
+        remedy = f"Probe {name} too if the service adds work, such as starting containers."
+        finding = Finding("same-hardware", message, remedy, "info")
+        twin = replace(one, instance_type=name, measured_as=one.instance_type, findings=(*one.findings, finding))
+        found.append(twin)
+    known = {(one.instance_type, str(one.factors)) for one in machine_estimates}
+    return [one for one in found if not one.measured_as or (one.instance_type, str(one.factors)) not in known]
+
+
 def exclude_unsold(one: MachineEstimate | Service, markets: Sequence[str] | None, sold_in: Iterable[str]) -> Excluded:
     """Exclude a machine that has no offer in the chosen markets; ``model.js`` of the page writes the same text."""
     others = ", ".join(sorted(set(sold_in)))
@@ -213,7 +236,9 @@ def _offers_of(names: set[str], catalog: Catalog) -> pd.DataFrame:
     return mine.iloc[np.lexsort([texts.cat.codes for texts in alphabetical])].reset_index(drop=True)
 
 
-def _explain_no_price(name: str, provider: str | None, places: Sequence[str], sold_in: Iterable[str]) -> str:
+def _explain_no_price(
+    name: str, provider: str | None, places: Sequence[str], sold_in: Iterable[str], catalog: Catalog
+) -> str:
     """Why ``name`` has no price in the regions ``places``, and what to do; ``sold_in`` are regions with a price."""
     others = sorted(set(map(str, sold_in)))
     if others:
@@ -225,6 +250,11 @@ def _explain_no_price(name: str, provider: str | None, places: Sequence[str], so
         remedy = "run `vmselect prices refresh`, or add a price with Catalog.with_offers or --own-prices"
         return f"no price of {name} is known ({machine}); {remedy}"
     owner = f" from {provider}" if provider else ""
+    hint = describe_nearest(name, catalog.offers(market=None)["instance_type"].cat.categories)
+    if hint.startswith("Did you mean"):
+        return f"the catalog has no price of {name}{owner}; d{hint.removesuffix('?')[1:]}"
+    if date := last_sold(name):
+        return f"the catalog has no price of {name}{owner}; the snapshot of {date} has it (--date {date})"
     return f"the catalog has no price of {name}{owner}; add one with Catalog.with_offers or --own-prices"
 
 

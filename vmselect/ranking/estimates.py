@@ -54,6 +54,8 @@ class MachineEstimate:
     records: tuple[Profile, ...] = field(default=(), repr=False)
     epochs: EpochsEstimate | None = None
     findings: tuple[Finding, ...] = ()
+    measured_as: str | None = None
+    """Instance type on which it was measured, if that is the same machine of another service."""
     moving_usd: float = 0.0
     """Cost in USD of moving the data from a store to the machine, paid once."""
 
@@ -81,11 +83,13 @@ class MachineEstimate:
     @property
     def repetitions(self) -> int:
         """Number of merged profiles; 0 if the runtime was not measured at this batch size."""
-        return len(self.records) if self.basis == "measured" else 0
+        return len(self.records) if self.basis == "measured" and not self.measured_as else 0
 
     @cached_property
     def probe_seconds(self) -> float | None:
         """Total duration of the probes of this machine estimate; None if it is not known."""
+        if self.measured_as:
+            return 0.0  # the probes are those of another machine estimate
         spent = [_probe_seconds(record) for record in self.records] if self.basis == "measured" else []
         return None if None in spent else sum(seconds or 0.0 for seconds in spent)
 

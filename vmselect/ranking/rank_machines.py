@@ -7,16 +7,26 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from vmselect import _defaults
-from vmselect._checks import check_count, check_dataclass, check_name, check_seconds, list_items, maybe, show
-from vmselect.catalog import Catalog
+from vmselect._checks import (
+    check_choice,
+    check_count,
+    check_dataclass,
+    check_name,
+    check_seconds,
+    list_items,
+    maybe,
+    several,
+    show,
+)
+from vmselect.catalog import SERVICES, Catalog
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
 from vmselect.estimation.programs import epochs_of
 from vmselect.grouping import check_comparable, list_values, read_records
-from vmselect.ranking.candidates import join_offers
+from vmselect.ranking.candidates import add_services, join_offers
 from vmselect.ranking.estimates import Measured, Studied
-from vmselect.ranking.measures import Objective, Settings, read_batch_sizes, read_catalog
+from vmselect.ranking.measures import ALL, Objective, Settings, read_batch_sizes, read_catalog
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.spot import Interruptions
 from vmselect.ranking.transfer_cost import Transfer
@@ -32,6 +42,7 @@ def rank(
     objective: Objective = _defaults.OBJECTIVE,
     region: str | Iterable[str] | None = None,
     market: str | Iterable[str] | None = _defaults.MARKET,
+    services: str | Iterable[str] | None = None,
     deadline_hours: float | None = None,
     budget_usd: float | None = None,
     batch_size: int | Iterable[int] | Literal["all"] | None = None,
@@ -75,6 +86,8 @@ def rank(
     ``billing="provider"`` applies the provider's billing increment and minimum. ``interruptions`` applies to spot
     offers only. ``model`` and ``fit`` (number or name of a training in a program) select profiles.
     A machine with GPUs whose training ran on none of them is excluded, unless ``include_unused_gpus`` is True.
+    ``services="sagemaker"`` prices each machine also as the managed service with the same hardware, ``p3.2xlarge`` as
+    ``ml.p3.2xlarge``.
     ``transfer`` (a :class:`~vmselect.Transfer`) adds time and cost of moving the data in and the model out.
     :func:`vmselect.rank_inference` ranks inference records.
     """
@@ -126,6 +139,10 @@ def rank(
     if transfer is not None:
         machine_estimates, unmoved = check_dataclass("transfer", transfer, Transfer).charge(machine_estimates)
         excluded = [*excluded, *unmoved]
+    if services is not None:
+        every = isinstance(services, str) and services == ALL
+        wanted_services = SERVICES if every else several(check_choice, "services", services, choices=SERVICES)
+        machine_estimates = add_services(machine_estimates, wanted_services, catalog)
     candidates, unpriced = join_offers(machine_estimates, catalog, settings)
     findings = tuple(dict.fromkeys((*findings, *catalog.findings)))
     return Ranking(candidates, settings, excluded=[*excluded, *unpriced], findings=findings, studied=studied)

@@ -189,3 +189,31 @@ def test_more_cores_than_the_priced_ones_are_a_finding(
     catalog = prices(("a", 1.0), **({} if sold is None else {"vcpus": sold}))
     codes = [finding.code for finding in rank_epochs([profile], catalog).best.findings]
     assert ("hardware-contradicts-price" in codes) is contradicts
+
+
+def test_machines_are_priced_as_the_service_with_the_same_hardware() -> None:
+    old = vs.Catalog.embedded("2021-02-28")
+    pair = [make_profile("p3.2xlarge", epochs=9), make_profile("ml.p2.xlarge", epochs=9)]
+    alone = vs.rank(pair, catalog=old)
+    ranking = vs.rank(pair, catalog=old, services=["ec2", "sagemaker"])
+    rows = {row.instance_type: row for row in ranking}
+    assert set(rows) == {"p3.2xlarge", "ml.p3.2xlarge", "p2.xlarge", "ml.p2.xlarge"}
+    assert (rows["ml.p3.2xlarge"].service, rows["ml.p3.2xlarge"].usd_per_hour) == ("sagemaker", 3.8)
+    assert rows["ml.p3.2xlarge"].seconds == rows["p3.2xlarge"].seconds
+    twins = {name for name, row in rows.items() if "same-hardware" in [finding.code for finding in row.findings]}
+    assert twins == {"ml.p3.2xlarge", "p2.xlarge"}
+    assert ranking.selection_cost() == alone.selection_cost()
+    assert {row.instance_type for row in vs.rank(pair, catalog=old, services="all")} == set(rows)
+    both = [*pair, make_profile("ml.p3.2xlarge", 0.2, epochs=9)]
+    measured = {row.instance_type: row for row in vs.rank(both, catalog=old, services="sagemaker")}
+    assert measured["ml.p3.2xlarge"].seconds > measured["p3.2xlarge"].seconds
+    with pytest.raises(vs.errors.ArgumentError, match="services"):
+        vs.rank(pair, catalog=old, services="vertex")
+    elsewhere = make_profile("Standard_NC6", epochs=9)
+    assert len(vs.rank(elsewhere, catalog=old, services="all")) == 1
+
+
+@pytest.mark.parametrize(("name", "named"), [("NC6", "Standard_NC6"), ("p2.xlarge", "2021-02-01")])
+def test_an_unpriced_type_is_explained(name: str, named: str) -> None:
+    (excluded,) = vs.rank(make_profile(name, epochs=9), catalog=vs.Catalog.embedded()).excluded
+    assert named in excluded.reason
