@@ -31,6 +31,10 @@ class Interval(NamedTuple, Generic[Value]):
         """The intervals at the positions ``rows`` of the arrays."""
         return Interval(*(part[rows] for part in self))  # type: ignore[index]
 
+    def column(self, column: int) -> Interval[Any]:
+        """The intervals in a column of the matrices."""
+        return Interval(*(part[:, column] for part in self))  # type: ignore[index]
+
     def where(self, chosen: npt.NDArray[np.bool_], other: Interval[Any]) -> Interval[Any]:
         """The intervals of this object where ``chosen`` is True, and those of ``other`` elsewhere."""
         import numpy as np

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from priced import sell
 from scripts import Scripts
 
-FIELDS = ("epochs", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "score")
+FIELDS = ("epochs", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "score", "chance")
 
 prices = st.one_of(st.sampled_from([0.5, 1.0]), st.floats(0.01, 50))
 machines = st.lists(
@@ -65,7 +65,9 @@ def agree(scripts: Scripts, expected: vs.Ranking, found: dict[str, Any]) -> None
     for there, here, terms in zip(found["rows"], rows, found["terms"], strict=True):
         assert [there[name] for name in FIELDS] == pytest.approx([getattr(here, name) for name in FIELDS], rel=1e-11)
         assert (there["tied"], there["pareto"], there["rank"]) == (here.tied_with_best, here.pareto, here.rank)
+        assert there["limit_chances"] == pytest.approx(dict(here.limit_chances), abs=1e-9)
         assert {name: seconds for name, seconds in terms.items() if seconds} == pytest.approx(here.terms, abs=1e-6)
+    assert found["regret"] == pytest.approx(expected.expected_regret, rel=1e-9, abs=1e-9)
     assert found["verdict"] == expected.verdict
     found_reasons = [(one["candidate"], one["reason_code"], one["reason"]) for one in found["left"]]
     assert found_reasons == [(one.candidate, one.reason_code, one.reason) for one in expected.deciding_excluded]

@@ -69,6 +69,14 @@ class RankingOptions:
     fit: Annotated[str | None, typer.Option(help="Number or name of the fit to rank, if a script has several.")] = None
     deadline_hours: Annotated[float | None, limit_option(help="Exclude candidates over this number of hours.")] = None
     budget_usd: Annotated[float | None, limit_option(help="Exclude candidates that cost more than this (USD).")] = None
+    deadline_chance: Annotated[
+        float | None,
+        limit_option(help="Exclude candidates that keep the deadline with a lower probability, such as 0.9."),
+    ] = None
+    budget_chance: Annotated[
+        float | None,
+        limit_option(help="Exclude candidates that keep the budget with a lower probability, such as 0.9."),
+    ] = None
     region: Annotated[list[str] | None, price_option(help="Region of the prices, or all; may be repeated.")] = None
     market: Annotated[
         str | None,

@@ -24,12 +24,25 @@ from vmselect.cli.output import Format, FormatOption, emit, frame_rows, print_er
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
 
-TABLE = ("rank", "instance_type", "provider", "region", "market", "batch", "epochs", "time", "cost", "score", "")
+TABLE = (
+    "rank",
+    "instance_type",
+    "provider",
+    "region",
+    "market",
+    "batch",
+    "epochs",
+    "time",
+    "cost",
+    "score",
+    "best",
+    "",
+)
 SPARE = ("provider", "region", "market", "batch", "epochs")
 COLUMNS = (
     "rank", "instance_type", "provider", "service", "region", "market", "batch_size", "epochs",
     "seconds", "seconds_low", "seconds_high", "usd_per_hour", "price_date", "cost_usd", "cost_low", "cost_high",
-    "score", "tied_with_best", "pareto", "gpu_model", "gpu_count", "vcpus", "memory_gib", "method",
+    "score", "chance", "tied_with_best", "pareto", "gpu_model", "gpu_count", "vcpus", "memory_gib", "method",
 )  # fmt: skip
 
 
@@ -176,25 +189,25 @@ def _print_ranking(
         print_out(ranking.verdict)
     if format is Format.table and ranking:
         best = ranking.deciding_rows[:top]
-        tie = sum(row.tied_with_best for row in best) > 1
         at = TABLE.index("epochs") + 1
-        shown = [_shown(row, tie=tie) | more(row) for row in best]
+        shown = [_shown(row) | more(row) for row in best]
         others = [name for name in MEASURES if name not in TABLE]
-        emit(shown, (*TABLE[:at], *names, *TABLE[at:-2], *others, *TABLE[-2:]), format=format, spare=SPARE)
+        emit(shown, (*TABLE[:at], *names, *TABLE[at:-3], *others, *TABLE[-3:]), format=format, spare=SPARE)
     print_err(_remarks(ranking, top) if format is Format.table else ranking.findings)
     if not ranking:
         raise typer.Exit(1)
 
 
-def _shown(row: Row, *, tie: bool) -> dict[str, Any]:
+def _shown(row: Row) -> dict[str, Any]:
     from vmselect.ranking.measures import MEASURES
     from vmselect.ranking.text import marks
+    from vmselect.units import format_chance
 
     texts: dict[str, Any] = {"batch": row.batch_size, "epochs": round(row.epochs, 1), "score": f"{row.score:.2f}"}
     for name, spread in row.measures.items():
         value, low, high = map(MEASURES[name].format, spread)
         texts[name] = f"{value} ({low} to {high})"
-    return vars(row) | texts | {"": marks(row, tie=tie)}
+    return vars(row) | texts | {"best": format_chance(row.chance), "": marks(row)}
 
 
 def _remarks(ranking: Ranking, top: int) -> list[str]:

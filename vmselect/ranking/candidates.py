@@ -50,6 +50,11 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.machine_estimate)
 
+    def take(self, rows: Ints) -> Candidates:
+        """The candidates at the positions ``rows``."""
+        names = ("machine_estimate", "offer", "increment_seconds", "minimum_seconds")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
     @cached_property
     def form(self) -> ClosedForm:
         """Seconds as a function of the number of epochs, with a row per machine estimate."""

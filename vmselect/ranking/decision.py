@@ -1,8 +1,8 @@
-"""Assessment of candidates under the settings: measures, feasibility, scores, order, ties, Pareto front."""
+"""Assessment of candidates: measures, feasibility, scores, order, probability of being best, Pareto front."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,15 +11,12 @@ import numpy.typing as npt
 from vmselect.intervals import Interval
 from vmselect.ranking.candidates import Candidates
 from vmselect.ranking.measures import LIMITED, MEASURES, Settings, score
+from vmselect.ranking.probability import estimate_chances, limit_chance
 from vmselect.ranking.rows import Bools, Floats, Ints
 
 Codes = npt.NDArray[np.int8]
 FEASIBLE, OTHER_MARKET, FIRST_LIMIT = range(3)
 """Codes of feasibility. The code of a broken limit is ``FIRST_LIMIT`` plus its position in ``LIMITED``."""
-
-MUCH_WORSE = 1.5
-"""Ratio above which a candidate is much worse than another in a measure. Chosen by judgement: 50 % more time or cost
-matters more than a difference within the intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +28,17 @@ class Assessment:
     """Time without interruptions, with a row per machine estimate."""
     measures: Mapping[str, Interval[Floats]]
     limits: Codes
+    limit_chances: Mapping[str, Floats]
+    """Probability of keeping the limit of a measure, by name of the measure."""
     score: Floats
     rank: Ints
+    chance: Floats
+    """Probability of being the best candidate."""
     tied: Bools
+    """Whether each candidate is in the smallest set that contains the best one at the confidence of the settings, or
+    is the recommended candidate."""
+    regret: tuple[Mapping[str, float], ...]
+    """Expected excess of the recommended candidate over the best one in each weighted measure, per epoch count."""
     pareto: Bools
     order: tuple[Ints, ...]
     """Positions of the feasible candidates, best first, for each epoch count."""
@@ -45,10 +50,14 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     work = candidates.work(epochs)
     measures = measure(candidates, settings, work)
     limits = np.zeros(measures["time"].value.shape, dtype=np.int8)
+    limit_chances = {}
     for position in reversed(range(len(LIMITED))):
-        most = LIMITED[position].limit_of(settings)
+        one = LIMITED[position]
+        most, least_chance = one.limit_of(settings), one.chance_of(settings)
         if most is not None:
-            limits[measures[LIMITED[position].name].value > most] = FIRST_LIMIT + position
+            kept = limit_chances[one.name] = limit_chance(measures[one.name], most, settings.confidence)
+            broken = measures[one.name].value > most if least_chance is None else kept < least_chance
+            limits[broken] = FIRST_LIMIT + position
     if settings.markets is not None:
         limits[~np.isin(candidates.column("market").astype(str), settings.markets)] = OTHER_MARKET
     feasible = limits == FEASIBLE
@@ -58,30 +67,37 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     # Equal scores are ordered by the sum of all ratios, then by the measures, so that rounding puts no candidate before
     # a better one, and last by the position of the candidates.
     whole = score(dict.fromkeys(MEASURES, 1 / len(MEASURES)), values, best)
-    near = _find_ties(candidates, settings, epochs, measures, best, value)
     rank = np.zeros(value.shape, dtype=np.intp)
     tied, pareto = np.zeros(value.shape, dtype=bool), np.zeros(value.shape, dtype=bool)
-    order = []
+    chance = np.zeros(value.shape)
+    mean_epochs = _mean_epochs(candidates, epochs)
+    expected = Interval(epochs.value, epochs.value, epochs.value)
+    times = work if settings.epochs else candidates.work(expected)
+    order, regret = [], []
     for column in range(value.shape[1]):
         rows = np.flatnonzero(feasible[:, column])
         keys = [*(values[name][rows, column] for name in reversed(MEASURES)), whole[rows, column], value[rows, column]]
         ordered = rows[np.lexsort(keys)]
-        if len(ordered):
-            tied[rows, column] = near(int(ordered[0]), rows, column)
-            pareto[rows, column] = pareto_front(values["time"][rows, column], values["cost"][rows, column])
-            equal = ordered[tied[ordered, column] & pareto[ordered, column]]
-            others = [values[name][equal, column] for name, weight in settings.objective.items() if not weight]
-            choice = ordered[0]
-            # Of the tied candidates, choose the first that is not much worse than another in a measure of weight 0.
-            if len(equal) and others:
-                choice = equal[np.argmax(np.all([one <= MUCH_WORSE * one.min() for one in others], axis=0))]
-            ordered = np.concatenate([[choice], ordered[ordered != choice]])
-            rank[ordered, column] = np.arange(1, len(ordered) + 1)
+        pareto[rows, column] = pareto_front(values["time"][rows, column], values["cost"][rows, column])
+        rank[ordered, column] = np.arange(1, len(ordered) + 1)
+        lowest = {name: float(least[column]) for name, least in best.items()}
+        found = estimate_chances(candidates, settings, times.column(column), mean_epochs, ordered, lowest)
+        chance[:, column], tied[:, column] = found.chance, found.likely
+        tied[ordered[:1], column] = True
         order.append(ordered)
+        regret.append(found.regret)
     return Assessment(
         epochs=np.broadcast_to(epochs.value, (len(candidates.machine_estimates), epochs.value.shape[1])), work=work,
-        measures=measures, limits=limits, score=value, rank=rank, tied=tied, pareto=pareto, order=tuple(order),
+        measures=measures, limits=limits, limit_chances=limit_chances, score=value, rank=rank, chance=chance, tied=tied,
+        regret=tuple(regret), pareto=pareto, order=tuple(order),
     )  # fmt: skip
+
+
+def _mean_epochs(candidates: Candidates, epochs: Interval[Floats]) -> Interval[Floats]:
+    """The mean number of epochs of each machine estimate, uncertain only if it comes from a study."""
+    count = np.broadcast_to(epochs.value[:, 0], (len(candidates.machine_estimates),))
+    half = np.array([one.epochs.mean_half_width if one.epochs else 0.0 for one in candidates.machine_estimates])
+    return Interval(count, count * np.exp(-half), count * np.exp(half))
 
 
 def _count_epochs(candidates: Candidates, settings: Settings) -> Interval[Floats]:
@@ -112,41 +128,3 @@ def pareto_front(seconds: Floats, cost: Floats) -> Bools:
     latest = np.maximum.accumulate(np.where(better, np.arange(len(order)), 0))
     front[order] = better | ((time == time[latest]) & (money == money[latest]))
     return front
-
-
-def _find_ties(
-    candidates: Candidates,
-    settings: Settings,
-    epochs: Interval[Floats],
-    measures: Mapping[str, Interval[Floats]],
-    best: Mapping[str, Floats],
-    value: Floats,
-) -> Callable[[int, Ints, int], Bools]:
-    """A function ``near(winner, rows, column)``: which of the candidates ``rows`` are tied with the winner.
-
-    Without a study, these are candidates whose lower bounds score no worse than the upper bounds of the winner. With a
-    study, epochs do not depend on the machine, so at equal batch sizes only the uncertainty of times counts. Between
-    batch sizes the uncertainty of the mean number of epochs counts too, not that of a single run.
-    """
-
-    def scored(spreads: Mapping[str, Interval[Floats]]) -> tuple[Floats, Floats]:
-        low = score(settings.objective, {name: s.low for name, s in spreads.items()}, best)
-        return low, score(settings.objective, {name: s.high for name, s in spreads.items()}, best)
-
-    if settings.epochs:
-        low, high = scored(measures)
-        return lambda winner, rows, column: np.asarray(low[rows, column] <= high[winner, column])
-    mean = Interval(epochs.value, epochs.value, epochs.value)
-    low, high = scored(measure(candidates, settings, candidates.work(mean)))
-    sizes = candidates.per_machine_estimate(lambda one: one.batch_size)
-    widths = candidates.per_machine_estimate(lambda one: one.epochs.mean_half_width if one.epochs else 0.0)
-    widths = widths.astype(float)
-
-    def near(winner: int, rows: Ints, column: int) -> Bools:
-        at = value[rows, column]
-        of_epochs = np.where(sizes[rows] == sizes[winner], 0.0, np.hypot(widths[rows], widths[winner]))
-        above = high[winner, column] / value[winner, column] - 1
-        apart = np.hypot(np.hypot(1 - low[rows, column] / at, above), of_epochs)
-        return np.asarray(np.log(at / value[winner, column]) <= apart)
-
-    return near

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+from scipy.special import ndtri
 
 from vmselect import _defaults
 from vmselect._checks import (
@@ -32,7 +33,7 @@ from vmselect.estimation import METHODS
 from vmselect.intervals import Interval
 from vmselect.ranking.rows import Floats
 from vmselect.ranking.spot import Interruptions
-from vmselect.units import SECONDS_PER_HOUR, count_epochs, format_seconds, format_usd
+from vmselect.units import SECONDS_PER_HOUR, count_epochs, format_chance, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.ranking.candidates import Candidates
@@ -48,6 +49,8 @@ class Limit:
     """An upper bound of a measure: the setting with its value, its unit, and words for messages."""
 
     setting: str
+    chance_setting: str
+    """Setting with the required probability of keeping the limit, also the name of that probability in tables."""
     unit: float
     """Factor from the unit of the setting to the unit of the measure."""
     verb: str
@@ -74,12 +77,21 @@ class Measure:
         given = getattr(settings, self.limit.setting) if self.limit else None
         return None if given is None or self.limit is None else given * self.limit.unit
 
-    def explain_excess(self, settings: Settings, value: float, epochs: float) -> str:
-        """Why a candidate whose value exceeds the limit is excluded; ``model.js`` of the page writes the same text."""
+    def chance_of(self, settings: Settings) -> float | None:
+        """The required probability of keeping the limit; None if the estimate itself has to keep it."""
+        required: float | None = getattr(settings, self.limit.chance_setting) if self.limit else None
+        return required
+
+    def explain_excess(self, settings: Settings, value: float, chance: float, epochs: float) -> str:
+        """Why a candidate that may exceed the limit is excluded; ``model.js`` of the page writes the same text."""
         assert self.limit is not None
         s, most = "s" if epochs == 1 else "", self.format(self.limit_of(settings) or 0.0)
         run = f"{count_epochs(epochs)} {self.limit.verb}{s} {self.format(value)}"
-        return f"{run}, over the {self.limit.noun} of {most}"
+        required = self.chance_of(settings)
+        if required is None:
+            return f"{run}, over the {self.limit.noun} of {most}"
+        kept = f"the probability of keeping the {self.limit.noun} of {most} is {format_chance(chance)}"
+        return f"{run}; {kept}, less than the required {required:.3g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +110,8 @@ class Settings:
     batch_sizes: tuple[int, ...] | None = None
     deadline_hours: float | None = None
     budget_usd: float | None = None
+    deadline_chance: float | None = None
+    budget_chance: float | None = None
     method: str = _defaults.METHOD
     confidence: float = _defaults.CONFIDENCE
     billing: Literal["exact", "provider"] = "exact"
@@ -126,6 +140,12 @@ class Settings:
         given["interruptions"] = maybe(check_dataclass, "interruptions", given["interruptions"], kind=Interruptions)
         for name in ("deadline_hours", "budget_usd"):
             given[name] = maybe(check_number, name, given[name], above=0)
+        for limited in LIMITED:
+            assert limited.limit is not None
+            name = limited.limit.chance_setting
+            given[name] = maybe(check_number, name, given[name], above=0, most=0.999)
+            if given[name] is not None and given[limited.limit.setting] is None:
+                raise ArgumentError(f"{name} needs a limit. Pass {limited.limit.setting} too.")
         check_choice("billing", given["billing"], ("exact", "provider"))
         check_choice("method", given["method"], tuple(METHODS))
         given["confidence"] = check_number("confidence", given["confidence"], least=0.5, most=0.999)
@@ -152,7 +172,8 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain values for JSON."""
         spot = self.interruptions.to_dict(confidence=self.confidence) if self.interruptions else None
-        return vars(self) | {"objective": dict(self.objective), "interruptions": spot}
+        quantile = float(ndtri(0.5 + self.confidence / 2))
+        return vars(self) | {"objective": dict(self.objective), "interruptions": spot, "quantile": quantile}
 
 
 def _cost_of(candidates: Candidates, settings: Settings, time: Interval[Floats]) -> Interval[Floats]:
@@ -182,8 +203,8 @@ MEASURES: dict[str, Measure] = {
             format=format_usd,
             aim="lowest cost",
             limit=Limit(
-                setting="budget_usd", unit=1.0, verb="cost", noun="budget", reason_code="over_budget",
-                warning_code="may-exceed-budget", better="cheaper",
+                setting="budget_usd", chance_setting="budget_chance", unit=1.0, verb="cost", noun="budget",
+                reason_code="over_budget", warning_code="may-exceed-budget", better="cheaper",
             ),
         ),
         Measure(
@@ -193,8 +214,8 @@ MEASURES: dict[str, Measure] = {
             format=format_seconds,
             aim="shortest time",
             limit=Limit(
-                setting="deadline_hours", unit=SECONDS_PER_HOUR, verb="take", noun="deadline",
-                reason_code="over_deadline", warning_code="may-miss-deadline", better="faster",
+                setting="deadline_hours", chance_setting="deadline_chance", unit=SECONDS_PER_HOUR, verb="take",
+                noun="deadline", reason_code="over_deadline", warning_code="may-miss-deadline", better="faster",
             ),
         ),
     )

@@ -45,6 +45,8 @@ def rank(
     services: str | Iterable[str] | None = None,
     deadline_hours: float | None = None,
     budget_usd: float | None = None,
+    deadline_chance: float | None = None,
+    budget_chance: float | None = None,
     batch_size: int | Iterable[int] | Literal["all"] | None = None,
     method: str = _defaults.METHOD,
     interruptions: Interruptions | Mapping[str, float] | None = None,
@@ -83,6 +85,8 @@ def rank(
     of epochs of each batch size; ``minimum_metric`` is then the final value that the monitored metric (or each named
     metric) must reach.
     ``workload``, or its fields as arguments, describes how the training differs from the probed training.
+    A candidate is excluded if its estimate exceeds ``deadline_hours`` or ``budget_usd``. With ``deadline_chance`` or
+    ``budget_chance``, such as 0.9, it is excluded if it keeps the limit with a lower probability.
     ``billing="provider"`` applies the provider's billing increment and minimum. ``interruptions`` applies to spot
     offers only. ``model`` and ``fit`` (number or name of a training in a program) select profiles.
     A machine with GPUs whose training ran on none of them is excluded, unless ``include_unused_gpus`` is True.
@@ -102,8 +106,9 @@ def rank(
     settings = Settings.read(
         epochs=epochs, studied=isinstance(epochs, ConvergenceStudy), decide_at=decide_at, objective=objective,
         markets=market, regions=region, batch_sizes=read_batch_sizes(batch_size), deadline_hours=deadline_hours,
-        budget_usd=budget_usd, method=method, confidence=confidence, billing=billing, interruptions=interruptions,
-        include_retired=include_retired, include_unused_gpus=include_unused_gpus,
+        budget_usd=budget_usd, deadline_chance=deadline_chance, budget_chance=budget_chance, method=method,
+        confidence=confidence, billing=billing, interruptions=interruptions, include_retired=include_retired,
+        include_unused_gpus=include_unused_gpus,
     )  # fmt: skip
     boot_seconds = check_seconds("boot_seconds", boot_seconds)
 

@@ -145,6 +145,26 @@ class Ranking:
         return self.deciding_rows[0]
 
     @property
+    def likely_best(self) -> tuple[Row, ...]:
+        """The smallest set of rows that contains the best at the deciding epoch count with the stated confidence.
+
+        The most probable row is first. The recommended row is not always among them.
+        """
+        column = self.deciding_column
+        order, chance = self.assessment.order[column], self.assessment.chance[:, column]
+        ranked = order[np.argsort(-chance[order], kind="stable")]
+        before = np.cumsum(chance[ranked]) - chance[ranked]
+        return tuple(self.row(int(i), column) for i in ranked[before < self.settings.confidence - 1e-9])
+
+    @property
+    def expected_regret(self) -> dict[str, float]:
+        """Expected excess of the recommended candidate over the best one in each measure of the objective.
+
+        Empty if no candidate is feasible.
+        """
+        return dict(self.assessment.regret[self.deciding_column])
+
+    @property
     def pareto(self) -> tuple[Row, ...]:
         """Rows of the Pareto front of time and cost at the deciding epoch count, in order of rank."""
         column = self.deciding_column
@@ -168,6 +188,7 @@ class Ranking:
             usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
             price_date=who["date"],
             score=float(result.score[at]),
+            chance=float(result.chance[at]),
             tied_with_best=bool(result.tied[at]),
             pareto=bool(result.pareto[at]),
             terms=self.terms_of(candidate, column),
@@ -177,6 +198,7 @@ class Ranking:
             factors=one.factors,
             basis=one.basis,
             measures=measures,
+            limit_chances={name: float(chance[at]) for name, chance in result.limit_chances.items()},
         )
 
     def epochs_of(self, candidate: int, column: int) -> float:
@@ -212,7 +234,8 @@ class Ranking:
             broken = LIMITED[int(self.assessment.limits[at]) - FIRST_LIMIT]
             value = float(self.assessment.measures[broken.name].value[at])
             assert broken.limit is not None
-            reason = broken.explain_excess(self.settings, value, epochs)
+            chance = float(self.assessment.limit_chances[broken.name][at])
+            reason = broken.explain_excess(self.settings, value, chance, epochs)
             return Excluded(self.candidates.title(at[0]), broken.limit.reason_code, reason, epochs)
 
         return Lazy(known + len(which), make)
@@ -315,8 +338,9 @@ class Ranking:
         result, candidates = self.assessment, self.candidates
         at = which, column
         columns: dict[str, Any] = {
-            "rank": result.rank[at], "score": result.score[at], "tied_with_best": result.tied[at],
-            "pareto": result.pareto[at], "epochs": result.epochs[candidates.machine_estimate[which], column],
+            "rank": result.rank[at], "score": result.score[at], "chance": result.chance[at],
+            "tied_with_best": result.tied[at], "pareto": result.pareto[at],
+            "epochs": result.epochs[candidates.machine_estimate[which], column],
             "price_date": candidates.column("date")[which], "usd_per_hour": candidates.usd_per_hour[which],
         }  # fmt: skip
         for name, one in MEASURES.items():
@@ -330,6 +354,9 @@ class Ranking:
         columns["findings"] = [self.findings_of(*place) for place in places]
         columns["title"] = [candidates.title(candidate) for candidate, _ in places]
         columns["measures"] = [self.measures_of(*place) for place in places]
+        chances = {name: chance[at] for name, chance in result.limit_chances.items()}
+        columns["limit_chances"] = [{name: float(chances[name][i]) for name in chances} for i in range(len(which))]
+        columns |= {MEASURES[name].limit.chance_setting: chance for name, chance in chances.items()}  # type: ignore[union-attr]
         names = dict.fromkeys([*(field.name for field in fields(Row)), *columns])
         frame = pd.DataFrame({name: columns[name] for name in names})
         if self.studied:
@@ -382,10 +409,12 @@ class Ranking:
             "excluded": [asdict(excluded) for excluded in (self.excluded if rows else self.always_excluded)],
         }
         if rows:
+            plain["expected_regret"] = self.expected_regret
             plain["rows"] = [
                 vars(row)
                 | {"candidate": int(candidate), "findings": number(row.findings), "factors": dict(row.factors)}
                 | {"measures": {name: value._asdict() for name, value in row.measures.items()}}
+                | {"limit_chances": dict(row.limit_chances)}
                 for row, candidate in zip(self.rows, self.positions[0], strict=True)
             ]
         plain["ranking_findings"] = whole

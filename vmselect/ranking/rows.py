@@ -46,7 +46,11 @@ class Row:
     cost_low: float
     cost_high: float
     score: float
+    chance: float
+    """Probability of being the best feasible candidate at the objective. Those of all candidates sum to 1."""
     tied_with_best: bool
+    """Whether the row is in the smallest set that contains the best candidate at the confidence of the ranking, or is
+    the recommended one."""
     pareto: bool
     gpu_model: str | None
     gpu_count: float | None
@@ -64,6 +68,8 @@ class Row:
     """Basis of ``seconds``: ``measured``, ``interpolated``, ``extrapolated`` or ``predicted``."""
     measures: Mapping[str, Interval[float]]
     """Intervals of all measures by name, including ``time`` and ``cost``."""
+    limit_chances: Mapping[str, float]
+    """Probability of keeping each limit that is set, by name of the measure: ``time`` for the deadline, ``cost``."""
 
     @property
     def bound(self) -> str:

@@ -7,56 +7,60 @@ from typing import TYPE_CHECKING
 
 from vmselect.findings import Finding, warnings_first
 from vmselect.ranking.measures import MEASURES, describe_objective
-from vmselect.units import format_seconds, format_usd
+from vmselect.units import format_chance, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
     from vmselect.ranking.rows import Row
 
 SHOWN = 3
+NEARLY_AS_GOOD, MUCH_LESS = 1.1, 0.8
+"""A candidate is an alternative if its score is at most 10 % worse and another measure at least 20 % lower. Chosen by
+judgement."""
 
 
 def verdict(ranking: Ranking) -> str:
-    """The verdict: the machine to rent with its time and cost, where another is better, and the tied candidates."""
+    """The verdict: the machine to rent with its time and cost, its probability of being best, and alternatives."""
     if not ranking:
         return nothing_feasible(ranking)
     column, result = ranking.deciding_column, ranking.assessment
     order = [int(i) for i in result.order[column]]
-    best = order[0]
-    # The first in order is the choice; the others are ordered by score.
-    leader = next((i for i in order[1:2] if result.score[i, column] < result.score[best, column]), best)
     objective = describe_objective(ranking.settings.objective)
     aim = MEASURES[objective].aim if objective in MEASURES else f"best {objective}"
     if len(order) == 1:
-        claim = "the only candidate left."
-    elif leader == best:
-        claim = f"the {aim} of {len(order):,} candidates."
-    else:
-        claim = f"tied for the {aim} of {len(order):,} candidates. {_given_up(ranking, best, leader, aim)}"
-    rivals = [i for i in order[1:] if result.tied[i, column] and i != leader]
-    tie = ""
+        return f"Rent {ranking.best}: the only candidate left."
+    chance = format_chance(float(result.chance[order[0], column]))
+    claim = f"the {aim} of {len(order):,} candidates, best with a probability of {chance}."
+    rivals = sorted((i for i in order[1:] if result.tied[i, column]), key=lambda i: -result.chance[i, column])
+    others = ""
     if rivals:
-        shown = [(ranking.candidates.title(i), ranking.measures_of(i, column)) for i in rivals[:SHOWN]]
-        names = [f"{n} ({format_usd(m['cost'].value)} in {format_seconds(m['time'].value)})" for n, m in shown]
+        names = [
+            f"{_brief(ranking, i)[:-1]}, {format_chance(float(result.chance[i, column]))})" for i in rivals[:SHOWN]
+        ]
         more = f" and {len(rivals) - SHOWN:,} more" if len(rivals) > SHOWN else ""
-        tie = f" Within the intervals it is a tie with {'; '.join(names)}{more}."
-    return f"Rent {ranking.best}: {claim}{tie}"
+        others = f" It may also be {'; '.join(names)}{more}."
+    return f"Rent {ranking.best}: {claim}{others}{_alternative(ranking, order)}"
 
 
-def _given_up(ranking: Ranking, best: int, leader: int, aim: str) -> str:
-    """Sentence: in which measures ``leader``, with the best score, is better than the choice ``best``, and worse."""
-    chosen, leading = (ranking.measures_of(i, ranking.deciding_column) for i in (best, leader))
-    better, worse = [], []
-    for name, measure in MEASURES.items():
-        mine, its = chosen[name].value, leading[name].value
-        if ranking.settings.objective[name]:
-            better.append(f"{measure.format(its)} instead of {measure.format(mine)}")
-        else:
-            ratio = its / mine if mine else 0.0
-            times = f"{ratio:.3g} times" if ratio < 999.5 else f"{ratio:,.0f} times"
-            worse.append(f"its {name} is {times if mine else 'more than'} that of the choice ({measure.format(its)})")
-    title = ranking.candidates.title(leader)
-    return f"By the estimates alone {title} has the {aim}, {', '.join(better)}, but {', '.join(worse)}."
+def _brief(ranking: Ranking, candidate: int) -> str:
+    """Title, cost and time of a candidate."""
+    measures = ranking.measures_of(candidate, ranking.deciding_column)
+    values = f"{format_usd(measures['cost'].value)} in {format_seconds(measures['time'].value)}"
+    return f"{ranking.candidates.title(candidate)} ({values})"
+
+
+def _alternative(ranking: Ranking, order: Sequence[int]) -> str:
+    """Sentence on the candidate that is nearly as good as the choice and much better in a measure without weight."""
+    column = ranking.deciding_column
+    for name in (name for name, weight in ranking.settings.objective.items() if not weight):
+        near = [i for i in order[1:] if ranking.assessment.score[i, column] <= NEARLY_AS_GOOD]
+        values = ranking.assessment.measures[name].value[:, column]
+        found = min(near, key=lambda i: values[i], default=order[0])
+        if values[found] <= MUCH_LESS * values[order[0]]:
+            less = " instead of ".join(MEASURES[name].format(float(values[i])) for i in (found, order[0]))
+            worse = float(ranking.assessment.score[found, column] / ranking.assessment.score[order[0], column] - 1)
+            return f" {_brief(ranking, found)} is nearly as good ({100 * worse:.0f} % worse) with a {name} of {less}."
+    return ""
 
 
 def as_text(ranking: Ranking, *, shown: int = 10) -> str:
@@ -64,12 +68,11 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
     if not ranking:
         return verdict(ranking)
     rows = ranking.deciding_rows[:shown]
-    table = [("", "instance type", "where", "market", "batch", "time", "cost", "score", "")]
-    tie = ranking.assessment.tied[:, ranking.deciding_column].sum() > 1
+    table = [("", "instance type", "where", "market", "batch", "time", "cost", "score", "best", "")]
     for row in rows:
         table.append(
             (str(row.rank), row.instance_type, f"{row.provider} {row.region}", row.market, str(row.batch_size or "?"),
-             row.time_text, row.cost_text, f"{row.score:.2f}", marks(row, tie=tie))
+             row.time_text, row.cost_text, f"{row.score:.2f}", format_chance(row.chance), marks(row))
         )  # fmt: skip
     widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
@@ -79,10 +82,9 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
     return "\n".join([verdict(ranking), "", *lines, *tail, *remarks(ranking, rows), *study])
 
 
-def marks(row: Row, *, tie: bool) -> str:
-    """Last cell of a row: ``tie`` (if several candidates are tied), ``pareto``, and the bound of a faster GPU."""
-    held = " ".join(mark for mark, holds in (("tie", tie and row.tied_with_best), ("pareto", row.pareto)) if holds)
-    return ", ".join(filter(None, (held, row.bound)))
+def marks(row: Row) -> str:
+    """Last cell of a row: ``pareto``, and the bound of a faster GPU."""
+    return ", ".join(filter(None, ("pareto" if row.pareto else "", row.bound)))
 
 
 def remarks(ranking: Ranking, rows: Sequence[Row]) -> list[str]:

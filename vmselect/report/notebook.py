@@ -11,7 +11,7 @@ from vmselect.comparison.comparison import format_percent, format_value, group_r
 from vmselect.comparison.significance import format_p
 from vmselect.ranking.text import remarks
 from vmselect.report.chart_style import deciding_rows
-from vmselect.units import format_seconds
+from vmselect.units import format_chance, format_seconds
 
 if TYPE_CHECKING:
     from vmselect.comparison import Comparison, Effects, Scaling, Scores
@@ -34,7 +34,7 @@ def to_html(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> str:
 def _row(label: str, row: Row) -> dict[str, Any]:
     gpus = f"{row.gpu_count:g} x " if row.gpu_count and row.gpu_count != 1 else ""
     remarks = {
-        "tied": row.tied_with_best and row.rank > 1,
+        "may be best": row.tied_with_best and row.rank > 1,
         "Pareto": row.pareto,
         "warnings": any(finding.severity == "warning" for finding in row.findings),
         row.bound: bool(row.bound),
@@ -47,6 +47,7 @@ def _row(label: str, row: Row) -> dict[str, Any]:
         "Cost": row.cost_text,
         "USD per hour": f"{row.usd_per_hour:.4g}",
         "Score": f"{row.score:.2f}",
+        "Best": format_chance(row.chance),
         "": ", ".join(remark for remark, applies in remarks.items() if applies),
     }
 

@@ -176,7 +176,7 @@ def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
     rows: list[tuple[int, str, float]] = []
     for change in ranking.crossovers(value, up_to=_counts(ranking)[-1]):
         wider = ranking.rerank(epochs=change.epochs, objective=value, deadline_hours=None, budget_usd=None)
-        there = min(wider.rows[:2], key=lambda row: row.score)  # the first row may be one that is tied with the leader
+        there = wider.best
         rows.append((change.epochs, there.instance_type, hours(there.seconds) if value == "time" else there.cost_usd))
     return pd.DataFrame(rows, columns=["epochs", "machine", "value"])
 

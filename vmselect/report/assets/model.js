@@ -72,19 +72,22 @@ const MEASURES = [
   {
     name: "cost", title: "Cost", fields: ["cost_usd", "cost_low", "cost_high"], aim: "lowest cost", format: formatUsd,
     of: (candidate, seconds, { billing }) => costOf(candidate, seconds, billing),
-    limit: { setting: "budget_usd", unit: 1, verb: "cost", noun: "budget", reason_code: "over_budget" },
+    limit: {
+      setting: "budget_usd", chance_setting: "budget_chance", unit: 1, verb: "cost", noun: "budget", reason_code: "over_budget",
+    },
   },
   {
     name: "time", title: "Time", fields: ["seconds", "seconds_low", "seconds_high"], aim: "shortest time",
     format: formatSeconds, of: (candidate, seconds) => seconds,
-    limit: { setting: "deadline_hours", unit: SECONDS_PER_HOUR, verb: "take", noun: "deadline", reason_code: "over_deadline" },
+    limit: {
+      setting: "deadline_hours", chance_setting: "deadline_chance", unit: SECONDS_PER_HOUR, verb: "take", noun: "deadline",
+      reason_code: "over_deadline",
+    },
   },
 ];
 const [COST, TIME] = MEASURES;
 /** Measures with limits. If a candidate exceeds several, the first is its reason of exclusion. */
 const LIMITED = MEASURES.filter(({ limit }) => limit).reverse();
-/** Ratio of a measure to that of another candidate from which it counts as much worse. */
-const MUCH = 1.5;
 
 /** The measures of a candidate at the number of epochs in the settings or, with a study, in the study. */
 function evaluate(candidate, settings, count = settings.epochs) {
@@ -141,11 +144,10 @@ function rank(candidates, settings, alwaysExcluded = []) {
   // candidate before one that is better, and last by the fixed order of the candidates.
   const keys = ["score", "whole", ...MEASURES.map(({ fields: [field] }) => field)];
   rows.sort((a, b) => keys.reduce((found, key) => found || compare(a[key], b[key]), 0));
-  markTies(rows, best, settings);
+  const regret = markChances(rows, best, settings);
   markFront(rows);
-  preferAmongTied(rows, settings);
   rows.forEach((row, i) => (row.rank = i + 1));
-  return { rows, everyone, excluded, unsold: findUnsold(candidates, everyone, settings), alwaysExcluded };
+  return { rows, everyone, excluded, regret, unsold: findUnsold(candidates, everyone, settings), alwaysExcluded };
 }
 
 /** Machine estimates that have prices, but none in the chosen markets. */
@@ -168,19 +170,6 @@ function compare(a, b) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-/**
- * Of the tied candidates on the Pareto front, the first that no other beats by much on a measure without weight comes
- * first.
- */
-function preferAmongTied(rows, { weights }) {
-  const others = MEASURES.filter(({ name }) => !weights[name]).map(({ fields: [field] }) => field);
-  const equal = rows.filter((row) => row.tied && row.pareto);
-  if (!equal.length || !others.length) return;
-  const fine = (row) => others.every((field) => row[field] <= MUCH * least(equal, field));
-  const choice = equal.find(fine) ?? equal[0];
-  rows.unshift(...rows.splice(rows.indexOf(choice), 1));
-}
-
 function least(rows, field) {
   return rows.reduce((smallest, row) => Math.min(smallest, row[field]), Infinity);
 }
@@ -195,39 +184,22 @@ function score(row, end, best, weights) {
   return total;
 }
 
+/** Set the probabilities of keeping the limits. Returns the reason why a row is excluded, or null. */
 function limitBroken(row, settings) {
-  for (const { fields: [field], format, limit } of LIMITED) {
+  row.limit_chances = {};
+  const reasons = LIMITED.map(({ name, fields, format, limit }) => {
     const most = (settings[limit.setting] ?? Infinity) * limit.unit;
-    if (!(row[field] > most)) continue;
-    const run = `${countEpochs(row.epochs)} ${limit.verb}${row.epochs === 1 ? "s" : ""} ${format(row[field])}`;
-    return { reason_code: limit.reason_code, reason: `${run}, over the ${limit.noun} of ${format(most)}` };
-  }
-  return null;
-}
-
-/** Mark the rows whose interval overlaps that of the row with the best score as tied. */
-function markTies(rows, best, settings) {
-  if (!rows.length) return;
-  if (rows[0].candidate.studied) return markStudiedTies(rows, best, settings);
-  const reach = score(rows[0], 2, best, settings.weights);
-  for (const row of rows) row.tied = score(row, 1, best, settings.weights) <= reach;
-}
-
-/** The same for a study: a batch size needs equal epochs on all machines, and batch sizes are compared by mean epochs. */
-function markStudiedTies(rows, best, settings) {
-  const spreads = rows.map((row) => {
-    const alone = evaluate({ ...row.candidate, studied: null }, settings, row.epochs);
-    return {
-      below: 1 - score(alone, 1, best, settings.weights) / row.score,
-      above: score(alone, 2, best, settings.weights) / row.score - 1,
-    };
+    if (most === Infinity) return null;
+    const [value, low, high] = fields.map((field) => row[field]);
+    const chance = (row.limit_chances[name] = limitChance({ value, low, high }, most, settings.quantile));
+    const required = settings[limit.chance_setting];
+    if (required === null ? value <= most : chance >= required) return null;
+    const run = `${countEpochs(row.epochs)} ${limit.verb}${row.epochs === 1 ? "s" : ""} ${format(value)}`;
+    if (required === null) return { reason_code: limit.reason_code, reason: `${run}, over the ${limit.noun} of ${format(most)}` };
+    const kept = `the probability of keeping the ${limit.noun} of ${format(most)} is ${formatChance(chance)}`;
+    return { reason_code: limit.reason_code, reason: `${run}; ${kept}, less than the required ${significant(required, 3)}` };
   });
-  const winner = rows[0];
-  rows.forEach((row, i) => {
-    const sameSize = row.candidate.batch_size === winner.candidate.batch_size;
-    const widths = sameSize ? [] : [row.candidate.studied.meanHalfWidth, winner.candidate.studied.meanHalfWidth];
-    row.tied = Math.log(row.score / winner.score) <= Math.hypot(spreads[i].below, spreads[0].above, ...widths);
-  });
+  return reasons.find(Boolean) ?? null;
 }
 
 /** Mark the Pareto front: rows that no other row beats in both time and cost. Equal rows are on it together. */

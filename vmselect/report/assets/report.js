@@ -40,7 +40,7 @@ function readCandidate(given, payload) {
     estimateTitle: machine.title,
     model: machine.runtime,
     studied: machine.epochs
-      ? { value, low, high, meanHalfWidth: sizeOf(payload.study, given.batch_size).mean_half_width }
+      ? { value, low, high, ...epochsOf(payload.study, given.batch_size) }
       : null,
     metric: metricText(payload.study, given.batch_size),
     minimum_seconds: given.billing_minimum_seconds,
@@ -50,6 +50,12 @@ function readCandidate(given, payload) {
     bound: given.findings.map((i) => payload.findings[i].bound).find(Boolean) ?? null,
     searchable: SEARCHED.map((field) => given[field] ?? "").concat(marketName(given.market)).join(" ").toLowerCase(),
   };
+}
+
+/** The relative half-width of the mean number of epochs of a batch size, and its position among all batch sizes. */
+function epochsOf({ sizes }, batchSize) {
+  const position = sizes.findIndex((size) => size.batch_size === batchSize);
+  return { meanHalfWidth: sizes[position].mean_half_width, position };
 }
 
 /** Epochs and metric of a batch size. */
@@ -113,6 +119,9 @@ function readSettings(given) {
     market: markets === null ? "any" : markets.join(","),
     deadline_hours: given.deadline_hours,
     budget_usd: given.budget_usd,
+    deadline_chance: given.deadline_chance,
+    budget_chance: given.budget_chance,
+    quantile: given.quantile,
     billing: given.billing,
     interruptions: given.interruptions,
     confidence: given.confidence,

@@ -208,8 +208,8 @@ function buildMethod(host, report) {
     h("dl", { class: "facts" }, facts),
     h("pre", { class: "formula", tabindex: 0, "aria-label": "Formulas" }, FORMULA),
     h("p", { class: "lede" },
-      "Each machine was measured for a short time; n is the number of epochs. A candidate is tied with the best when their " +
-      "intervals overlap. The page computes the ranking from the numbers embedded in it, with the same formulas as the " +
-      "Python library."),
+      "Each machine was measured for a short time; n is the number of epochs. The probability of being best comes from " +
+      `${formatCount(DRAWS)} random draws of all times. The page computes the ranking from the numbers embedded in it, with ` +
+      "the same formulas as the Python library."),
   );
 }

@@ -16,6 +16,7 @@ const COLUMNS = [
     cell: (row) => valueCell(row.cost_usd, row.cost_low, row.cost_high, formatUsd),
   },
   { id: "price", title: "USD per hour", wide: true, value: (row) => row.candidate.usd_per_hour, cell: priceCell },
+  { id: "chance", title: "Best", value: (row) => -row.chance, cell: (row) => formatChance(row.chance) },
   { id: "score", title: "Score", wide: true, value: (row) => row.score, cell: (row) => fixed(row.score, 2) },
 ];
 
@@ -28,7 +29,7 @@ function machineCell(row) {
     candidate.metric,
   ];
   const badges = [
-    row.tied && row.rank > 1 ? h("span", { class: "badge tie" }, "tied") : null,
+    row.tied && row.rank > 1 ? h("span", { class: "badge tie" }, "may be best") : null,
     row.pareto ? h("span", { class: "badge front" }, "Pareto") : null,
     candidate.warnings ? h("span", { class: "badge warning" }, "see findings") : null,
   ];

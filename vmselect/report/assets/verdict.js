@@ -23,7 +23,7 @@ const SPOT_UNINTERRUPTED =
 
 /** The HTML nodes below the verdict: notes, warnings and candidates to compare with. */
 function asideNodes(view) {
-  const { rows, settings } = view;
+  const { rows, settings, regret } = view;
   const old = ageWarning(rows.map((row) => row.candidate.price_date));
   const notes = old ? [h("p", { class: "warning", role: "note" }, old)] : [];
   const note = (content) => notes.push(h("p", { class: "note" }, content));
@@ -33,8 +33,10 @@ function asideNodes(view) {
   }
   const tied = rows.filter((row) => row.tied).length;
   if (tied > 1) {
-    const which = `the measurements do not distinguish these ${formatCount(tied)} candidates`;
-    note(`Tied means that the intervals overlap: ${which}. The first is chosen among them by the measures that have no weight in the objective.`);
+    const share = formatShare(settings.confidence);
+    const lost = MEASURES.filter(({ name }) => name in regret).map(({ name, format }) => `${format(regret[name])} of ${name}`);
+    note(`The best candidate is among the ${formatCount(tied)} marked ones with a probability of ${share}. ` +
+      `Choosing the first loses ${lost.join(" and ")} on average.`);
   }
   return [...notes, h("p", { class: "note print-only" }, settingsText(settings)), rows.length > 1 ? cards(rows) : null];
 }

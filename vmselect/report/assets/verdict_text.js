@@ -4,6 +4,7 @@ const MARKET_NAMES = {
   on_demand: "on demand", spot: "spot", reserved_1y: "reserved for 1 year", reserved_3y: "reserved for 3 years",
 };
 const RIVALS_SHOWN = 3;
+const [NEARLY_AS_GOOD, MUCH_LESS] = [1.1, 0.8];
 
 function marketName(market) {
   return MARKET_NAMES[market] ?? market;
@@ -37,37 +38,37 @@ function countEpochs(epochs) {
 function verdictParts(view) {
   const { rows, settings } = view;
   if (!rows.length) return nothingFeasible(view);
-  const [best, second] = rows;
-  // The first in order is the choice; all others stand by their score.
-  const leader = second && second.score < best.score ? second : best;
+  const [best] = rows;
+  const rent = ["Rent ", { name: best.candidate.title }, ":", ...runParts(best), ":"];
+  if (rows.length === 1) return [...rent, " the only candidate left."];
   const objective = objectiveName(settings.weights);
   const aim = MEASURES.find(({ name }) => name === objective)?.aim ?? `best ${objective}`;
-  const of = `the ${aim} of ${formatCount(rows.length)} candidates.`;
-  const claim = rows.length === 1 ? [" the only candidate left."]
-    : leader === best ? [` ${of}`] : [` tied for ${of} `, ...givenUp(best, leader, aim, settings)];
-  const rivals = rows.filter((row) => row.tied && row !== best && row !== leader);
+  const claim = ` the ${aim} of ${formatCount(rows.length)} candidates, best with a probability of ${formatChance(best.chance)}.`;
+  const rivals = rows.slice(1).filter((row) => row.tied).sort((a, b) => b.chance - a.chance);
   const named = rivals.slice(0, RIVALS_SHOWN).flatMap((row, i) => [
-    i ? "; " : "", { name: row.candidate.title }, ` (${formatUsd(row.cost_usd)} in ${formatSeconds(row.seconds)})`,
+    i ? "; " : "", { name: row.candidate.title }, ` (${briefText(row)}, ${formatChance(row.chance)})`,
   ]);
   const more = rivals.length > RIVALS_SHOWN ? ` and ${formatCount(rivals.length - RIVALS_SHOWN)} more` : "";
-  const tie = rivals.length ? [" Within the intervals it is a tie with ", ...named, `${more}.`] : [];
-  return ["Rent ", { name: best.candidate.title }, ":", ...runParts(best), ":", ...claim, ...tie];
+  const others = rivals.length ? [" It may also be ", ...named, `${more}.`] : [];
+  return [...rent, claim, ...others, ...alternativeParts(rows, settings)];
 }
 
-function ratioText(ratio) {
-  return ratio < 999.5 ? significant(ratio, 3) : grouped(fixed(ratio, 0));
+function briefText(row) {
+  return `${formatUsd(row.cost_usd)} in ${formatSeconds(row.seconds)}`;
 }
 
-/** Advantages and disadvantages of the candidate with the best score against the preferred one. */
-function givenUp(best, leader, aim, { weights }) {
-  const [over, against] = [[], []];
-  for (const { name, fields: [field], format } of MEASURES) {
-    const [mine, its] = [best[field], leader[field]];
-    if (weights[name]) over.push(`${format(its)} instead of ${format(mine)}`);
-    else against.push(`its ${name} is ${mine ? `${ratioText(its / mine)} times` : "more than"} that of the choice (${format(its)})`);
+/** The candidate that is nearly as good as the choice and much better in a measure without weight. */
+function alternativeParts(rows, { weights }) {
+  const [best] = rows;
+  const near = rows.slice(1).filter((row) => row.score <= NEARLY_AS_GOOD);
+  for (const { name, fields: [field], format } of MEASURES.filter((measure) => !weights[measure.name])) {
+    const found = near.reduce((a, b) => (b[field] < a[field] ? b : a), near[0] ?? best);
+    if (found[field] > MUCH_LESS * best[field]) continue;
+    const worse = `${fixed(100 * (found.score / best.score - 1), 0)} % worse`;
+    const less = `with a ${name} of ${format(found[field])} instead of ${format(best[field])}`;
+    return [" ", { name: found.candidate.title }, ` (${briefText(found)}) is nearly as good (${worse}) ${less}.`];
   }
-  const claim = ` has the ${aim}, ${over.join(", ")}, but ${against.join(", ")}.`;
-  return ["By the estimates alone ", { name: leader.candidate.title }, claim];
+  return [];
 }
 
 /** Reason codes with their counts, most frequent first; the order in which they came decides between equals. */

@@ -1,0 +1,128 @@
+"""Probability of being best, of keeping limits, and the expected regret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmselect as vs
+from tests.support.priced import prices
+from tests.support.profiles import make_profile
+from tests.support.rankings import LAB, probe, rank
+from vmselect.errors import ArgumentError
+from vmselect.intervals import Interval
+from vmselect.ranking.probability import DRAWS, LARGEST_NORMAL, limit_chance, standard_normals
+
+
+def pair(*seconds: float, noise: float = 0.05) -> list[vs.Profile]:
+    """Noisy probes of the machines m0, m1, ..."""
+    wave = [1 - noise, 1 + noise, 1.0, 1 - noise / 2, 1 + noise / 2]
+    return [
+        vs.Profile.from_times(
+            instance_type=f"m{i}", batch_size=64, steps_per_epoch=1000, iteration_seconds=[one * w for w in wave]
+        )
+        for i, one in enumerate(seconds)
+    ]
+
+
+CATALOG = prices(("m0", 1.0), ("m1", 1.0), ("m2", 1.0))
+
+
+def chances(ranking: vs.Ranking) -> dict[str, float]:
+    return {row.instance_type: row.chance for row in ranking.deciding_rows}
+
+
+def test_the_random_numbers_are_standard_normal_and_differ_between_streams() -> None:
+    found = standard_normals(np.arange(50))
+    assert found.shape == (50, DRAWS)
+    assert abs(found.mean()) < 0.01
+    assert found.std() == pytest.approx(1.0, abs=0.01)
+    assert np.abs(found).max() < LARGEST_NORMAL
+    assert np.abs(np.corrcoef(found) - np.eye(50)).max() < 0.1
+    assert np.array_equal(found[7:9], standard_normals(np.array([7, 8])))
+
+
+@pytest.mark.parametrize(("second", "low", "high"), [(0.1, 0.4, 0.6), (0.101, 0.5, 0.95), (0.2, 1.0, 1.0)])
+def test_equal_estimates_have_equal_chances_and_distant_ones_none(second: float, low: float, high: float) -> None:
+    found = chances(rank(pair(0.1, second), catalog=CATALOG))
+    assert low <= found["m0"] <= high
+    assert sum(found.values()) == pytest.approx(1.0)
+
+
+def test_offers_of_one_machine_share_its_timing_error() -> None:
+    ranking = rank([probe("small", 0.1), probe("big", 0.05)], market="all", objective="cost")
+    by_market = {(row.instance_type, row.market): row.chance for row in ranking}
+    assert by_market["small", "on_demand"] == by_market["big", "on_demand"] == 0.0
+    assert sum(by_market.values()) == pytest.approx(1.0)
+
+
+def test_equal_offers_share_the_probability() -> None:
+    offers = [
+        {"provider": "lab", "instance_type": "m0", "region": region, "usd_per_hour": 1.0}
+        for region in ("here", "there")
+    ]
+    ranking = rank(pair(0.1), catalog=LAB.with_offers(offers), region="all")
+    assert [row.chance for row in ranking] == [0.5, 0.5]
+
+
+def test_the_likely_set_is_the_smallest_one_and_holds_the_recommendation() -> None:
+    ranking = rank(pair(0.1, 0.1005, 0.3), catalog=CATALOG)
+    assert {row.instance_type for row in ranking.likely_best} == {"m0", "m1"}
+    assert [row.tied_with_best for row in ranking] == [True, True, False]
+    assert sum(row.chance for row in ranking.likely_best) >= ranking.settings.confidence
+
+
+def test_epochs_of_a_study_are_common_to_the_machines_of_a_batch_size() -> None:
+    study = vs.ConvergenceStudy.from_epochs({64: [5, 30]})
+    first, second = rank([probe("small", 0.1), probe("big", 0.05)], epochs=study, objective="time").rows
+    assert second.seconds_low < first.seconds_high
+    assert (first.chance, second.chance) == (1.0, 0.0)
+
+
+def test_batch_sizes_whose_mean_epochs_may_be_alike_are_tied() -> None:
+    study = vs.ConvergenceStudy.from_epochs({256: 10, 512: 11})
+    sizes = [probe(step_seconds=0.001 * size, batch_size=size, steps_per_epoch=40_960 // size) for size in (256, 512)]
+    ranking = rank(sizes, epochs=study)
+    assert [row.tied_with_best for row in ranking] == [True, True]
+    assert sum(row.chance for row in ranking) == pytest.approx(1.0)
+
+
+def test_the_regret_is_the_expected_excess_over_the_best() -> None:
+    sure = rank(pair(0.1, 0.3), catalog=CATALOG)
+    assert sure.expected_regret == {"cost": 0.0}
+    unsure = rank(pair(0.1, 0.1001), catalog=CATALOG, objective={"cost": 0.5, "time": 0.5})
+    assert set(unsure.expected_regret) == {"cost", "time"}
+    assert 0 < unsure.expected_regret["time"] < 0.1 * unsure.best.seconds
+    nothing = rank(pair(0.1), catalog=CATALOG, budget_usd=1e-6)
+    assert nothing.expected_regret == {}
+
+
+@pytest.mark.parametrize(("most", "expected"), [(100.0, 0.5), (200.0, 0.95), (50.0, 0.05), (1e9, 1.0), (1e-9, 0.0)])
+def test_a_limit_is_kept_with_the_probability_that_the_interval_implies(most: float, expected: float) -> None:
+    found = limit_chance(Interval(np.array([100.0]), np.array([50.0]), np.array([200.0])), most, 0.9)
+    assert found[0] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(("most", "expected"), [(100.0, 1.0), (99.0, 0.0)])
+def test_a_certain_value_keeps_a_limit_or_does_not(most: float, expected: float) -> None:
+    certain = np.array([100.0])
+    assert limit_chance(Interval(certain, certain, certain), most, 0.9)[0] == expected
+
+
+def test_a_required_probability_excludes_what_may_exceed_the_limit() -> None:
+    ranking = rank(pair(0.1), catalog=CATALOG)
+    hours = ranking.best.seconds / 3600 * 1.001
+    kept = ranking.rerank(deadline_hours=hours)
+    assert kept.best.limit_chances["time"] == pytest.approx(0.5, abs=0.1)
+    assert kept.to_frame()["deadline_chance"].tolist() == [kept.best.limit_chances["time"]]
+    strict = ranking.rerank(deadline_hours=hours, deadline_chance=0.9)
+    assert [one.reason_code for one in strict.excluded] == ["over_deadline"]
+    assert ranking.rerank(deadline_hours=2 * hours, deadline_chance=0.9)
+
+
+@pytest.mark.parametrize("wrong", [{"deadline_chance": 0.9}, {"deadline_hours": 1, "deadline_chance": 1.0}])
+def test_a_required_probability_needs_a_limit_and_is_below_one(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        rank([make_profile("small")], **wrong)

@@ -1,0 +1,206 @@
+"""Probability that each candidate is the best one, from joint draws of the times of all machine estimates.
+
+A time has a log-normal distribution on each side of its estimate, with the bounds of its interval as quantiles. Offers
+of the same machine estimate share their timing error, so a cheaper offer always beats a more expensive one. Pairs at
+the same batch size share the epochs of a convergence study. Random numbers are the same in every ranking, and
+``probability.js`` of the page computes the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from vmselect.intervals import Interval
+from vmselect.ranking.measures import MEASURES, Settings, score
+from vmselect.ranking.rows import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from vmselect.ranking.candidates import Candidates
+    from vmselect.ranking.estimates import MachineEstimate
+
+DRAWS = 2000
+LARGEST_NORMAL = 6.77
+"""No number of :func:`standard_normals` is larger: the square root of ``2 log(2**33)``."""
+EPOCHS_STREAM = 1 << 20
+"""Number of the first stream of random numbers for the epochs of a study; those of machine estimates start at 0."""
+MAX_RATIO = 1000.0
+"""Largest ratio of an estimate to a bound of its interval that is used, as the lower bound may be 0."""
+
+
+@dataclass(frozen=True)
+class Chances:
+    """Probability of being best of each candidate, and the smallest set that contains the best one, at one epoch count.
+
+    ``regret`` is the expected amount by which each weighted measure of the choice exceeds that of the best candidate.
+    """
+
+    chance: Floats
+    likely: Bools
+    regret: Mapping[str, float]
+
+
+def standard_normals(streams: Ints, draws: int = DRAWS) -> Floats:
+    """Standard normal random numbers: a row per number of a stream, always the same ones for the same stream."""
+    count = np.arange(draws, dtype=np.uint32)
+    first = np.asarray(streams, dtype=np.uint32)[:, None] * np.uint32(2 * draws)
+    radius, angle = (_uniforms(first + np.uint32(offset) + count) for offset in (0, draws))
+    return np.asarray(np.sqrt(-2.0 * np.log(radius)) * np.cos(2.0 * np.pi * angle))
+
+
+def _uniforms(counters: Any) -> Floats:
+    """Hash 32-bit counters to numbers between 0 and 1, both excluded."""
+    x = (counters + np.uint32(1)) * np.uint32(0x9E3779B9)
+    x ^= x >> np.uint32(16)
+    x *= np.uint32(0x21F0AAAD)
+    x ^= x >> np.uint32(15)
+    x *= np.uint32(0x735A2D97)
+    x ^= x >> np.uint32(15)
+    return np.asarray((x + 0.5) / 2.0**32)
+
+
+def log_deviations(time: Interval[Floats], confidence: float) -> tuple[Floats, Floats]:
+    """Standard deviations of the logarithm of ``time`` below and above its value, from its interval."""
+    quantile = float(ndtri(0.5 + confidence / 2))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        below, above = np.log(time.value / time.low), np.log(time.high / time.value)
+    most = np.log(MAX_RATIO)
+    below, above = (np.clip(np.nan_to_num(side, nan=0.0, posinf=most), 0.0, most) for side in (below, above))
+    return below / quantile, above / quantile
+
+
+def limit_chance(measure: Interval[Floats], most: float, confidence: float) -> Floats:
+    """Probability that each value of ``measure`` is at most ``most``."""
+    below, above = log_deviations(measure, confidence)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.log(most / measure.value)
+        deviations = distance / np.where(distance < 0, below, above)
+    certain = np.where(measure.value <= most, 1.0, 0.0)
+    return np.asarray(np.where(np.isnan(deviations), certain, ndtr(deviations)))
+
+
+def estimate_chances(
+    candidates: Candidates,
+    settings: Settings,
+    times: Interval[Floats],
+    epochs: Interval[Floats],
+    order: Ints,
+    best: Mapping[str, float],
+) -> Chances:
+    """Chances of the feasible candidates ``order`` (best first) at one epoch count.
+
+    ``times`` has a value per machine estimate: the time without interruptions at the expected number of epochs, with
+    the interval of its measurement only. ``epochs`` has a value per machine estimate; its bounds are those of the mean
+    number of epochs of a study. ``best`` contains the best value of each measure.
+    """
+    chance, likely = np.zeros(len(candidates)), np.zeros(len(candidates), dtype=bool)
+    if not len(order):
+        return Chances(chance, likely, {})
+    group = _group_offers(candidates, settings)[order]
+    leaders, of_leader = _first_of_each(group)
+    first = order[leaders]  # the best offer of each machine estimate, best first
+    possible = _can_win(candidates, settings, times, epochs, first, best)
+    rivals = first[possible]
+    values = _draw_measures(candidates.take(rivals), settings, times, epochs)
+    scores = score(settings.objective, values, {name: np.asarray(best[name]) for name in MEASURES})
+    winner = np.argmin(scores, axis=0)
+    equal = scores == scores[winner, np.arange(DRAWS)]
+    wins = np.zeros(len(first))
+    wins[possible] = (equal / equal.sum(axis=0)).sum(axis=1)
+    # Offers that equal the best offer of their machine estimate in every measure share its probability.
+    same = candidates.usd_per_hour[order] == candidates.usd_per_hour[first][of_leader]
+    shared = np.bincount(of_leader[same], minlength=len(first))
+    chance[order[same]] = (wins / shared)[of_leader[same]] / DRAWS
+    ranked = order[np.argsort(-chance[order], kind="stable")]
+    before = np.cumsum(chance[ranked]) - chance[ranked]
+    likely[ranked[(before < settings.confidence - 1e-9) & (chance[ranked] > 0)]] = True
+    draws = np.arange(DRAWS)
+    regret = {
+        name: float(np.mean(values[name][0] - values[name][winner, draws]))
+        for name, weight in settings.objective.items()
+        if weight
+    }
+    return Chances(chance, likely, regret)
+
+
+def _group_offers(candidates: Candidates, settings: Settings) -> Ints:
+    """A number per candidate, equal for offers of the same machine estimate that take and are billed the same time."""
+    group = candidates.machine_estimate.astype(np.intp)
+    if settings.interruptions:
+        group = 2 * group + candidates.is_spot
+    if settings.billing == "provider":
+        terms = np.stack([candidates.increment_seconds, candidates.minimum_seconds], axis=1)
+        group = group * (len(terms) + 1) + np.unique(terms, axis=0, return_inverse=True)[1].reshape(-1)
+    return np.asarray(group)
+
+
+def _first_of_each(group: Ints) -> tuple[Ints, Ints]:
+    """Positions of the first member of each group, in order; and for each member the index of its group there."""
+    _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(order), dtype=np.intp)
+    place[order] = np.arange(len(order))
+    return first[order], place[inverse.reshape(-1)]
+
+
+def _can_win(
+    candidates: Candidates,
+    settings: Settings,
+    times: Interval[Floats],
+    epochs: Interval[Floats],
+    first: Ints,
+    best: Mapping[str, float],
+) -> Bools:
+    """Which candidates ``first`` are better than the leader in at least one possible draw."""
+    estimate = candidates.machine_estimate[first]
+    below, above = log_deviations(times, settings.confidence)
+    few, many = log_deviations(epochs, settings.confidence)
+    spread = _largest_deviation(candidates.machine_estimates)[estimate]
+    quickest = times.value[estimate] * np.exp(-spread * below[estimate] - LARGEST_NORMAL * few[estimate])
+    slowest = times.value[estimate] * np.exp(spread * above[estimate] + LARGEST_NORMAL * many[estimate])
+    rows = candidates.take(first)
+    ends = []
+    for end in (quickest, slowest):
+        time = _interrupt(rows, settings, end[:, None])
+        values = {name: one.of(rows, settings, Interval(time, time, time)).value for name, one in MEASURES.items()}
+        ends.append(score(settings.objective, values, {name: np.asarray(best[name]) for name in MEASURES})[:, 0])
+    return np.asarray(ends[0] <= ends[1][0])
+
+
+def _draw_measures(
+    rows: Candidates, settings: Settings, times: Interval[Floats], epochs: Interval[Floats]
+) -> dict[str, Floats]:
+    """Values of all measures, with a row per candidate and a column per draw."""
+    estimate = rows.machine_estimate
+    deviation = draw_deviations(rows.machine_estimates, estimate)
+    below, above = (side[estimate, None] for side in log_deviations(times, settings.confidence))
+    seconds = times.value[estimate, None] * np.exp(deviation * np.where(deviation < 0, below, above))
+    few, many = log_deviations(epochs, settings.confidence)
+    if np.any(many > 0):
+        sizes = [one.batch_size or 0 for one in rows.machine_estimates]
+        stream = np.unique(np.array(sizes), return_inverse=True)[1].reshape(-1)[estimate]
+        common = standard_normals(EPOCHS_STREAM + stream)
+        seconds = seconds * np.exp(common * np.where(common < 0, few[estimate, None], many[estimate, None]))
+    time = _interrupt(rows, settings, seconds)
+    return {name: one.of(rows, settings, Interval(time, time, time)).value for name, one in MEASURES.items()}
+
+
+def _interrupt(rows: Candidates, settings: Settings, seconds: Floats) -> Floats:
+    """The expected time of spot candidates with interruptions; that of others is ``seconds``."""
+    if settings.interruptions is None:
+        return seconds
+    return np.where(rows.is_spot[:, None], seconds * settings.interruptions.factor, seconds)
+
+
+def draw_deviations(machine_estimates: Sequence[MachineEstimate], which: Ints) -> Floats:
+    """Deviations in standard deviations, with a row per machine estimate at the positions ``which``."""
+    return standard_normals(which)
+
+
+def _largest_deviation(machine_estimates: Sequence[MachineEstimate]) -> Floats:
+    """Upper bound of the absolute deviations of each machine estimate."""
+    return np.full(len(machine_estimates), LARGEST_NORMAL)
