@@ -68,11 +68,11 @@ def format_chance(chance: float) -> str:
     """A probability as text.
 
     >>> [format_chance(p) for p in (0.0, 0.004, 0.125, 0.83, 0.999, 1.0)]
-    ['0 %', '<1 %', '12 %', '83 %', '>99 %', '100 %']
+    ['0%', '<1%', '12%', '83%', '>99%', '100%']
     """
     if 0 < chance < 0.01:
-        return "<1 %"
-    return ">99 %" if 0.99 < chance < 1 else f"{100 * chance:.0f} %"
+        return "<1%"
+    return ">99%" if 0.99 < chance < 1 else f"{chance:.0%}"
 
 
 def format_epochs(epochs: float) -> str:

@@ -65,7 +65,7 @@ def agree(scripts: Scripts, expected: vs.Ranking, found: dict[str, Any]) -> None
     for there, here, terms in zip(found["rows"], rows, found["terms"], strict=True):
         assert [there[name] for name in FIELDS] == pytest.approx([getattr(here, name) for name in FIELDS], rel=1e-11)
         assert (there["tied"], there["pareto"], there["rank"]) == (here.tied_with_best, here.pareto, here.rank)
-        assert there["limit_chances"] == pytest.approx(dict(here.limit_chances), abs=1e-9)
+        assert there["limit_chances"] == pytest.approx(dict(here.limit_chances), abs=1e-6)
         assert {name: seconds for name, seconds in terms.items() if seconds} == pytest.approx(here.terms, abs=1e-6)
     assert found["regret"] == pytest.approx(expected.expected_regret, rel=1e-9, abs=1e-9)
     assert found["verdict"] == expected.verdict

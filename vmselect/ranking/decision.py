@@ -56,6 +56,10 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
         most, least_chance = one.limit_of(settings), one.chance_of(settings)
         if most is not None:
             kept = limit_chances[one.name] = limit_chance(measures[one.name], most, settings.confidence)
+            if one.name == "time" and settings.interruptions:
+                kept[candidates.is_spot] = _spot_chances(settings, work, most)[
+                    candidates.machine_estimate[candidates.is_spot]
+                ]
             broken = measures[one.name].value > most if least_chance is None else kept < least_chance
             limits[broken] = FIRST_LIMIT + position
     if settings.markets is not None:
@@ -91,6 +95,16 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
         measures=measures, limits=limits, limit_chances=limit_chances, score=value, rank=rank, chance=chance, tied=tied,
         regret=tuple(regret), pareto=pareto, order=tuple(order),
     )  # fmt: skip
+
+
+def _spot_chances(settings: Settings, work: Interval[Floats], most: float) -> Floats:
+    """Probability that each machine estimate ends within ``most`` seconds despite interruptions."""
+    assert settings.interruptions is not None
+    chances = np.empty_like(work.value)
+    for at in np.ndindex(work.value.shape):
+        alone = Interval(*(float(part[at]) for part in work))
+        chances[at] = settings.interruptions.chance_within(alone, most, confidence=settings.confidence)
+    return chances
 
 
 def _mean_epochs(candidates: Candidates, epochs: Interval[Floats]) -> Interval[Floats]:

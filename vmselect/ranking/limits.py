@@ -7,7 +7,7 @@ spot machine meets a deadline, and :func:`explain_excess` what narrows an interv
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.ranking.decision import FIRST_LIMIT, measure
 from vmselect.ranking.measures import LIMITED, Measure, score
-from vmselect.units import count_epochs, format_seconds, format_usd, printable
+from vmselect.units import count_epochs, format_chance, format_seconds, format_usd, printable
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
@@ -72,7 +72,12 @@ def find_shortfall(ranking: Ranking) -> Shortfall | None:
     epochs = ranking.epochs_of(nearest, column)
     return Shortfall(
         candidate=ranking.candidates.title(nearest),
-        reason=first.explain_excess(settings, float(result.measures[first.name].value[nearest, column]), epochs),
+        reason=first.explain_excess(
+            settings,
+            float(result.measures[first.name].value[nearest, column]),
+            float(result.limit_chances[first.name][nearest, column]),
+            epochs,
+        ),
         epochs=epochs,
         epochs_that_fit=_count_fitting(ranking, nearest, limits) if settings.epochs else None,
         speed_up=over.get("time"),
@@ -83,10 +88,7 @@ def find_shortfall(ranking: Ranking) -> Shortfall | None:
 def _count_fitting(ranking: Ranking, candidate: int, limits: dict[str, float]) -> int:
     """Largest number of epochs at which ``candidate`` is within ``limits``. Time and cost grow with the epochs."""
     every, at = ranking.candidates, np.array([candidate])
-    alone = replace(
-        every, machine_estimate=every.machine_estimate[at], offer=every.offer[at],
-        increment_seconds=every.increment_seconds[at], minimum_seconds=every.minimum_seconds[at],
-    )  # fmt: skip
+    alone = every.take(at)
     fits, too_many = 0, int(ranking.epochs_of(candidate, ranking.deciding_column))
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
@@ -102,15 +104,12 @@ def _count_fitting(ranking: Ranking, candidate: int, limits: dict[str, float]) -
 def judge_spot_deadline(ranking: Ranking, candidate: int, column: int) -> Finding:
     """Finding about a spot machine under a deadline: the probability of meeting it, and a safe alternative."""
     settings = ranking.settings
-    limit = LIMITED[0].limit_of(settings) or 0.0
     severity: Literal["warning", "info"] = "warning"
     message = "How probable it is that this spot machine meets the deadline is unknown without an interruption rate."
     if settings.interruptions:
-        work = ranking.assessment.work.take(ranking.candidates.machine_estimate[[candidate]])
-        alone = Interval(*(float(part[0, column]) for part in work))
-        chance = settings.interruptions.chance_within(alone, limit, confidence=settings.confidence)
+        chance = float(ranking.assessment.limit_chances["time"][candidate, column])
         severity = "info" if chance >= 0.5 + settings.confidence / 2 else "warning"
-        message = f"The probability that this spot machine meets the deadline is {describe_chance(chance)}."
+        message = f"The probability that this spot machine meets the deadline is {format_chance(chance)}."
     safe = find_safe_alternative(ranking, column)
     if safe is None:
         remedy = (
@@ -121,11 +120,6 @@ def judge_spot_deadline(ranking: Ranking, candidate: int, column: int) -> Findin
         ends = f"ends within {format_seconds(measures['time'].high)} for at most {format_usd(measures['cost'].high)}"
         remedy = f"A safe alternative is {ranking.candidates.title(safe)}: it {ends}."
     return Finding("spot-deadline", message, remedy, severity)
-
-
-def describe_chance(chance: float) -> str:
-    """Text of a probability in whole percent, without claiming certainty."""
-    return "over 99%" if chance > 0.99 else "under 1%" if chance < 0.01 else f"{100 * chance:.0f}%"
 
 
 def find_safe_alternative(ranking: Ranking, column: int) -> int | None:

@@ -59,7 +59,7 @@ def _alternative(ranking: Ranking, order: Sequence[int]) -> str:
         if values[found] <= MUCH_LESS * values[order[0]]:
             less = " instead of ".join(MEASURES[name].format(float(values[i])) for i in (found, order[0]))
             worse = float(ranking.assessment.score[found, column] / ranking.assessment.score[order[0], column] - 1)
-            return f" {_brief(ranking, found)} is nearly as good ({100 * worse:.0f} % worse) with a {name} of {less}."
+            return f" {_brief(ranking, found)} is nearly as good ({worse:.0%} worse) with a {name} of {less}."
     return ""
 
 

@@ -44,22 +44,10 @@ function chanceWithin(work, limit, spot) {
     const spare = limit - work.value - count * spot.lost_seconds;
     const side = (spare < 0 ? work.value - work.low : work.high - work.value) / spot.deviations;
     const spread = Math.hypot(side, Math.sqrt(count) * spot.loss_deviation_seconds);
-    const within = spread > 0 ? normalShare(spare / spread) : Number(spare >= 0);
+    const within = spread > 0 ? normalCdf(spare / spread) : Number(spare >= 0);
     total += within * (mean > 0 ? Math.exp(count * Math.log(mean) - mean - logFactorial(count)) : Number(count === 0));
   }
   return Math.min(1, total);
-}
-
-/** The share of a normal distribution below `z` deviations (Abramowitz and Stegun, formula 26.2.17). */
-function normalShare(z) {
-  const t = 1 / (1 + 0.2316419 * Math.abs(z));
-  const series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))));
-  const tail = (Math.exp((-z * z) / 2) / Math.sqrt(2 * Math.PI)) * series;
-  return z < 0 ? tail : 1 - tail;
-}
-
-function chanceText(chance) {
-  return chance > 0.99 ? "over 99%" : chance < 0.01 ? "under 1%" : `${fixed(100 * chance, 0)}%`;
 }
 
 /** The best candidate, in any market but spot, whose intervals are within all limits; undefined if there is none. */
@@ -75,11 +63,8 @@ function safeAlternative(candidates, settings) {
 
 /** Sentences about a spot row under a deadline: the probability of meeting it, and a safe alternative. */
 function spotDeadlineParts(row, candidates, settings) {
-  const { interruptions, deadline_hours } = settings;
-  const epochs = row.candidate.studied ?? { value: row.epochs, low: row.epochs, high: row.epochs };
-  const chance = interruptions
-    ? `The probability that this spot machine meets the deadline is ${chanceText(chanceWithin(
-      workSpread(row.candidate.model, epochs), deadline_hours * SECONDS_PER_HOUR, interruptions))}.`
+  const chance = settings.interruptions
+    ? `The probability that this spot machine meets the deadline is ${formatChance(row.limit_chances.time)}.`
     : "How probable it is that this spot machine meets the deadline is unknown without an interruption rate.";
   const safe = safeAlternative(candidates, settings);
   if (!safe) return [chance, " No machine outside the spot market certainly meets it: save checkpoints more often, or allow more time."];

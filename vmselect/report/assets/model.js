@@ -95,7 +95,7 @@ function evaluate(candidate, settings, count = settings.epochs) {
   const work = workSpread(candidate.model, epochs);
   const interrupted = settings.interruptions && candidate.market === "spot";
   const time = interrupted ? stretch(work, settings.interruptions, settings.confidence) : work;
-  const row = { candidate, epochs: epochs.value, work_seconds: work.value };
+  const row = { candidate, epochs: epochs.value, work_seconds: work.value, work };
   for (const { fields, of } of MEASURES) {
     [time.value, time.low, time.high].forEach((seconds, i) => (row[fields[i]] = of(candidate, seconds, settings)));
   }
@@ -191,7 +191,10 @@ function limitBroken(row, settings) {
     const most = (settings[limit.setting] ?? Infinity) * limit.unit;
     if (most === Infinity) return null;
     const [value, low, high] = fields.map((field) => row[field]);
-    const chance = (row.limit_chances[name] = limitChance({ value, low, high }, most, settings.quantile));
+    const interrupted = name === "time" && settings.interruptions && row.candidate.market === "spot";
+    const chance = (row.limit_chances[name] = interrupted
+      ? chanceWithin(row.work, most, settings.interruptions)
+      : limitChance({ value, low, high }, most, settings.quantile));
     const required = settings[limit.chance_setting];
     if (required === null ? value <= most : chance >= required) return null;
     const run = `${countEpochs(row.epochs)} ${limit.verb}${row.epochs === 1 ? "s" : ""} ${format(value)}`;

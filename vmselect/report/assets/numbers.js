@@ -81,8 +81,8 @@ function formatShare(share) {
 }
 
 function formatChance(chance) {
-  if (chance > 0 && chance < 0.01) return "<1 %";
-  return chance > 0.99 && chance < 1 ? ">99 %" : `${fixed(100 * chance, 0)} %`;
+  if (chance > 0 && chance < 0.01) return "<1%";
+  return chance > 0.99 && chance < 1 ? ">99%" : `${fixed(100 * chance, 0)}%`;
 }
 
 /** `text` in at most `most` characters. The middle is dropped, because names often differ at their end. */

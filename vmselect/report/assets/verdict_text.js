@@ -64,7 +64,7 @@ function alternativeParts(rows, { weights }) {
   for (const { name, fields: [field], format } of MEASURES.filter((measure) => !weights[measure.name])) {
     const found = near.reduce((a, b) => (b[field] < a[field] ? b : a), near[0] ?? best);
     if (found[field] > MUCH_LESS * best[field]) continue;
-    const worse = `${fixed(100 * (found.score / best.score - 1), 0)} % worse`;
+    const worse = `${fixed(100 * (found.score / best.score - 1), 0)}% worse`;
     const less = `with a ${name} of ${format(found[field])} instead of ${format(best[field])}`;
     return [" ", { name: found.candidate.title }, ` (${briefText(found)}) is nearly as good (${worse}) ${less}.`];
   }
