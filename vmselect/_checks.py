@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Real
@@ -23,6 +24,12 @@ MAX_NAME = 200
 MAX_TEXT = 1_000
 MAX_FILE_NAME_BYTES = 255
 """Length of one name in a path, on common file systems."""
+
+_HOST = re.compile(
+    r"(?:[a-z0-9_][a-z0-9_.+-]*@)?"  # user
+    r"(?:[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?\.?|[0-9a-f:]*:[0-9a-f:.]*(?:%[a-z0-9_.-]+)?)",  # name, or IPv6 address
+    re.ASCII | re.IGNORECASE,
+)
 
 Value = TypeVar("Value")
 
@@ -90,6 +97,14 @@ def check_name(name: str, value: Any, *, longest: int = MAX_NAME) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > longest or not _is_encodable(value):
         raise ArgumentError(f"{name} must be a name of 1 to {longest} characters, not {show(value)}.")
     return value.strip()
+
+
+def check_host(name: str, value: Any) -> str:
+    """``value`` as an ssh host: a name, an alias or an address, optionally after ``user@``; never an option of ssh."""
+    text = check_name(name, value)
+    if not _HOST.fullmatch(text):
+        raise ArgumentError(f"{name} must be a host name, an alias, an address or user@host, not {show(value)}.")
+    return text
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:

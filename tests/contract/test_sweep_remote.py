@@ -19,7 +19,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.sweeps import clean, read_state
-from vmselect.sweeps.journal import read_journal
+from vmselect.sweeps.journal import Event, State, read_journal
 from vmselect.sweeps.runners import skypilot as skypilot_runner
 from vmselect.sweeps.runners import slurm as slurm_runner
 from vmselect.sweeps.runners import ssh as ssh_runner
@@ -56,7 +56,33 @@ def test_ssh_sends_the_folder_and_fetches_the_records(work: Path, tmp_path: Path
         assert clean(work / "out") == []
     assert [dict(r.factors) for r in result.records] == [{"machine": "remote", "word": value}], result.failed
     assert result.records[0].instance_type == "remote"
+    assert not list((tmp_path / "sshd" / "home").iterdir())
     assert str(["train.py", value]) in (work / "out" / "trials" / "001" / "1" / "output.txt").read_text()
+
+
+@needs_sshd
+def test_edited_journal_removes_no_other_folder_of_a_host(work: Path, tmp_path: Path) -> None:
+    (work / "train.py").write_text("import time\ntime.sleep(600)\n")
+    plan = vs.Plan("python3 train.py", runner="ssh", factors={"machine": ["remote"]}, minutes=2)
+    home, journal = tmp_path / "sshd" / "home", work / "out" / "journal.jsonl"
+
+    def kill(state: State, event: Event) -> None:
+        if event["event"] == "started":
+            os._exit(0)
+
+    with sshd(tmp_path / "sshd") as config, ssh_config(config):
+        (home / "thesis").mkdir()
+        if not (pid := os.fork()):
+            vs.sweep(plan, work / "out", yes=True, listener=kill)
+        os.waitpid(pid, 0)
+        token = read_state(work / "out").all_attempts[0].token
+        remote = read_state(work / "out").all_attempts[0].handle["far"]
+        journal.write_text(journal.read_text().replace(remote, "thesis"))
+        assert [one.gone for one in clean(work / "out")] == [True]
+        assert not find_processes([token], supervisors=True)
+    assert (home / "thesis").is_dir()
+    assert (home / remote).is_dir()
+    assert "thesis" in read_state(work / "out").all_attempts[0].error
 
 
 @needs_sshd

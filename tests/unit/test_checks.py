@@ -102,3 +102,16 @@ def test_values_in_messages_are_short_and_printable() -> None:
     assert _checks.show("\x1b[31mred\n") == r"'\x1b[31mred\n'"
     assert len(_checks.show("a" * 10_000)) < 70
     assert _checks.show(Hostile()) == "<Hostile>"
+
+
+@pytest.mark.parametrize("value", ["gpu1", "me@gpu1.lab.org", "a_b", "10.0.0.1", "::1", "fe80::1%eth0", "me@::1", "a."])
+def test_hosts(value: str) -> None:
+    assert _checks.check_host("host", value) == value
+
+
+@pytest.mark.parametrize(
+    "value", ["-oProxyCommand=x", "me@-oX=y", "-", "", "a b", "a;b", "a\nb", "a$(b)", "@a", "a@", "a@b@c", "é", "%"]
+)
+def test_invalid_hosts(value: str) -> None:
+    with pytest.raises(ArgumentError):
+        _checks.check_host("host", value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import signal
 import sys
 import time
@@ -91,8 +92,8 @@ def run(
 ) -> None:
     """Run a plan: show its cost, ask for confirmation, run its trials and fetch their records to FOLDER.
 
-    All machines and processes that the sweep starts are stopped at the end. Exit code 1 when a trial left no
-    record or may still run, 2 when the sweep was not confirmed or could exceed the budget.
+    All machines and processes that the sweep starts are stopped at the end. Exit code 1 when a trial left no usable
+    record, did not start or may still run, 2 when the sweep was not confirmed or could exceed the budget.
 
     Examples:
 
@@ -149,7 +150,7 @@ def status(
     spent = f"{format_usd(state.spent_usd)} spent (including the worst case of trials that may still run)"
     print_err([f"{counts}; {spent}{f'; {saving(state)}' if state.sure else ''}."])
     for attempt in state.open_attempts:
-        print_err([f"Trial {attempt.trial} may still run. To stop it: vmselect sweep clean {folder}"])
+        print_err([f"Trial {attempt.trial} may still run. To stop it: vmselect sweep clean {shlex.quote(str(folder))}"])
 
 
 @app.command()
@@ -196,7 +197,7 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
             "unproved": [one.id for one in result.unproved], "spent_usd": result.spent_usd,
             "worst_usd": result.worst_usd, "sure": [one.id for one in result.skipped if one.sure],
             "added": [one.id for one in result.added], "saved_usd": result.saved_usd,
-            "saved_worst_usd": result.saved_worst_usd,
+            "saved_worst_usd": result.saved_worst_usd, "not_started": [one.id for one in result.not_started],
         }  # fmt: skip
         print_out(json.dumps(summary))
     else:
@@ -206,7 +207,7 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
         print_err([f"Next: vmselect rank {result.folder} --epochs 50"])
         if len({record.factors.get("nodes", 1) for record in result.records}) > 1:
             print_err([f"To compare several nodes with one: vmselect compare {result.folder} --scaling --epochs 50"])
-    if result.failed or result.unproved or not all(one.sure for one in result.skipped):
+    if result.failed or result.unproved or result.not_started or not all(one.sure for one in result.skipped):
         raise typer.Exit(1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import secrets
 import threading
 import time
@@ -13,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vmselect._checks import show
 from vmselect._files import write_text
-from vmselect.errors import ProfileError, SweepError, VmselectError
-from vmselect.records import Record
+from vmselect.errors import EstimateError, ProfileError, SweepError, VmselectError
+from vmselect.records import Profile, Record
 from vmselect.records.record import Fact
 from vmselect.records.store import load_record, recover
 from vmselect.sweeps.journal import Attempt, Event, Journal, State, trials_of
@@ -35,6 +37,9 @@ MIN_FETCH_SECONDS = 30.0
 
 LATE_SECONDS = 20.0
 """Time after a trial's time limit in which its supervisor can end it. After that the engine ends it."""
+
+MAX_NAME_BYTES = 200
+"""Length of the name of a record; a longer name is replaced. While a file is written, its name is longer."""
 
 TICK_SECONDS = 0.25
 Listener = Callable[[State, Event], None]
@@ -77,22 +82,48 @@ class Budget:
 
 
 def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path], list[str]]:
-    """Copy the valid records of an attempt into ``folder``; returns the files, and an error for each invalid record.
+    """Copy the usable records of an attempt into ``folder``; returns the files, and an error for each other record.
 
     Idempotent: if a crash interrupts it before the journal entry, repeating it gives the same files.
     """
-    recover(attempt_folder / "records")  # drafts of a killed trial
+    records = attempt_folder / "records"
+    if records.is_symlink():
+        return [], ["the folder of its records is a symbolic link"]
+    recover(records)  # drafts of a killed trial
     files: list[Path] = []
     faults: list[str] = []
-    for source in sorted((attempt_folder / "records").glob("[!.]*.json")):
+    for source in sorted(records.glob("[!.]*.json")):
         try:
+            if source.is_symlink():
+                raise ProfileError(f"{source.name} is a symbolic link.")
             record = load_record(source)
-        except ProfileError as broken:
+            check_record(record, trial)
+        except (ProfileError, EstimateError) as broken:
             faults.append(str(broken))
             continue
-        target = folder / f"{trial.id}-{source.name}"
-        files.append(write_text(target, _complete(record, trial).to_json(), error=SweepError))
+        name = f"{trial.id}-{source.name}"
+        if len(os.fsencode(name)) > MAX_NAME_BYTES or not name.isprintable():
+            name = f"{trial.id}-{hashlib.sha256(os.fsencode(source.name)).hexdigest()}.json"
+        files.append(write_text(folder / name, _complete(record, trial).to_json(), error=SweepError))
     return files, faults
+
+
+def check_record(record: Record, trial: Trial) -> None:
+    """Raise if ``record`` is of another trial, or if no time can be estimated from it.
+
+    The record of a training that ran out of memory is usable: rankings exclude its machine.
+    """
+    for name, level in trial.factors.items():
+        found = record.factors.get(name, level)
+        if found != level and str(found) != str(level):
+            raise ProfileError(f"The record has {name} {show(found)}, and its trial has {show(level)}.")
+    if isinstance(record, Profile) and record.outcome != "out_of_memory":
+        from vmselect.estimation import fit_runtime
+
+        try:
+            fit_runtime([record])
+        except EstimateError:
+            fit_runtime([record], steps_per_epoch=1)  # users can give the number of steps later
 
 
 def _complete(record: Record, trial: Trial) -> Record:

@@ -56,6 +56,8 @@ class Journal:
                 raise SweepError(
                     f"A sweep is running in {self.path.parent}. Wait until it ends, or press Ctrl-C in its terminal."
                 ) from None
+            if not _is_same_file(self._file, self.path):
+                raise SweepError(f"{self.path} was just removed by another process. Start the sweep again.")
             size = os.fstat(self._file).st_size
             if size and os.pread(self._file, 1, size - 1) != b"\n":
                 os.write(self._file, b"\n")  # a killed writer left its line incomplete
@@ -67,7 +69,7 @@ class Journal:
     def write(self, event: str, **facts: Any) -> Event:
         """Append one event and flush it to disk; once this returns, a crash cannot lose the event."""
         line = {"event": event, "at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **facts}
-        data = json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        data = json.dumps(line, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace") + b"\n"
         try:
             if os.write(self._file, data) != len(data):
                 raise OSError(28, "No space left on device")
@@ -77,6 +79,13 @@ class Journal:
                 f"Cannot write {self.path}: {cannot.strerror}. Running trials are stopped; free disk space and resume."
             ) from cannot
         return line
+
+
+def _is_same_file(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except OSError:
+        return False
 
 
 def read_journal(folder: Path) -> list[Event]:
@@ -149,6 +158,8 @@ class State:
     added: dict[str, Event] = field(default_factory=dict)
     """Event of each repetition that was added to the plan, by trial."""
     budget_usd: float | None = None
+    confirmed: bool = False
+    """Whether the cost of the sweep was confirmed, so that trials may have started."""
     stop_when_sure: bool = False
     epochs: int | None = None
 
@@ -223,6 +234,7 @@ class State:
         elif kind == "record":
             self.records.setdefault(event["trial"], []).append(event["file"])
         elif kind == "session":
+            self.confirmed = True
             self.stop_when_sure, self.epochs = event.get("stop_when_sure", False), event.get("epochs")
             self.skipped = self.sure if self.stop_when_sure else {}  # the others are decided anew
             self.budget_usd = event.get("budget_usd", self.budget_usd)

@@ -29,6 +29,7 @@ from vmselect._checks import (
     check_choice,
     check_count,
     check_flag,
+    check_host,
     check_mapping,
     check_name,
     check_number,
@@ -70,7 +71,6 @@ _OPERATORS = "|&;<>`"
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 _FACTOR = re.compile(r"[A-Za-z_]\w{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:\[\]-]*")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|PRIVATE|ACCESS_?KEY", re.IGNORECASE)
 
 
@@ -335,9 +335,9 @@ class Plan:
                 f"The factors have {size:,} combinations, over {MAX_TRIALS:,}. Remove levels.", ("factors",)
             )
         combined = [dict(zip(self.factors, chosen, strict=True)) for chosen in itertools.product(*levels)]
+        excluded, included = _matcher(self.exclude, self.factors), _matcher(self.include, self.factors)
         kept = [
-            factors for factors in combined
-            if not _fits_any(factors, self.exclude) and (not self.include or _fits_any(factors, self.include))
+            factors for factors in combined if not excluded(factors) and (not self.include or included(factors))
         ]  # fmt: skip
         if not kept:
             raise PlanError("'exclude' and 'include' leave no trial to run. Exclude less.", ("exclude",))
@@ -371,11 +371,13 @@ class Plan:
         levels = [str(level) for level in self.factors.get("machine", ())]
         for level in levels:
             if machines and level not in machines:
-                known = ", ".join(machines)
-                raise PlanError(f"'machines' has no {level!r}, only {known}. Add it.", ("factors", "machine"))
-        if unused := [name for name in machines if name not in levels]:
+                raise PlanError(
+                    f"'machines' has no {show(level)}, only {_shorten(machines)}. Add it.", ("factors", "machine")
+                )
+        used = frozenset(levels)
+        if unused := [name for name in machines if name not in used]:
             raise PlanError(
-                f"No trial uses {', '.join(unused)} of 'machines'. Add it to the levels of the factor 'machine'.",
+                f"No trial uses {_shorten(unused)} of 'machines'. Add it to the levels of the factor 'machine'.",
                 ("machines", unused[0]),
             )
         return machines
@@ -413,6 +415,8 @@ class Plan:
             raise PlanError("The runner skypilot needs the factor 'instance_type': the types to rent.", ("factors",))
         if self.runner == "ssh" and "machine" not in self.factors:
             raise PlanError("The runner ssh needs the factor 'machine': the names of the hosts.", ("factors",))
+        for level in self.factors["machine"] if self.runner == "ssh" and not self.machines else ():
+            _checked(check_host, "factor machine: level", str(level), where=("factors", "machine"))
 
     def _quotes(self, catalog: Catalog | None, *ignored: type[Exception]) -> dict[str, tuple[float, str]]:
         from vmselect.catalog import Catalog
@@ -522,10 +526,16 @@ def _read_factors(given: Any) -> dict[str, tuple[Level, ...]]:
     if not isinstance(given, Mapping):
         raise PlanError(f"'factors' must map names to lists of levels, not {show(given)}.", ("factors",))
     factors: dict[str, tuple[Level, ...]] = {}
+    variables: dict[str, str] = {}
     for name, levels in given.items():
         where = ("factors", str(name))
         if not isinstance(name, str) or not _FACTOR.fullmatch(name) or name == REPETITION:
             raise PlanError(f"{show(name)} cannot name a factor. Use letters, digits and _, such as batch_size.", where)
+        if (other := variables.setdefault(name.upper(), name)) != name:
+            raise PlanError(
+                f"The factors {other} and {name} would share the variable VMSELECT_FACTOR_{name.upper()}. Rename one.",
+                where,
+            )
         levels = [levels] if isinstance(levels, (str, bytes, Mapping)) else list_items(levels)
         factors[name] = tuple(_read_level(f"factor {name}: level", level, where) for level in levels)
         if not levels:
@@ -563,6 +573,7 @@ def _read_rules(name: str, given: Any, factors: Mapping[str, tuple[Level, ...]])
     if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
         raise PlanError(f"'{name}' must be a list of rules, not {show(given)}.", (name,))
     rules: list[dict[str, Any]] = []
+    known = {factor: frozenset(levels) for factor, levels in factors.items()}
     for position, rule in enumerate(given):
         where: Where = (name, position)
         if not isinstance(rule, Mapping) or not rule:
@@ -573,12 +584,20 @@ def _read_rules(name: str, given: Any, factors: Mapping[str, tuple[Level, ...]])
             listed = isinstance(levels, Sequence) and not isinstance(levels, str)
             plain = [_read_level(f"{name}: {factor}", level, where) for level in (levels if listed else [levels])]
             for level in plain:
-                if level not in factors[factor]:
-                    known = ", ".join(map(str, factors[factor]))
-                    raise PlanError(f"A rule in '{name}' has {factor} {level!r}. Choose one of: {known}.", where)
+                if level not in known[factor]:
+                    listed_levels = _shorten(factors[factor])
+                    raise PlanError(
+                        f"A rule in '{name}' has {factor} {show(level)}. Choose one of: {listed_levels}.", where
+                    )
             read[factor] = plain if listed else plain[0]
         rules.append(read)
     return tuple(rules)
+
+
+def _shorten(names: Iterable[Any]) -> str:
+    """``names`` as text; the first ten if there are more."""
+    listed = [str(name) for name in names]
+    return ", ".join(listed[:10]) + (f" and {len(listed) - 10} more" if len(listed) > 10 else "")
 
 
 def _check_factor(name: Any, factors: Mapping[str, Any], who: str, where: Where) -> None:
@@ -587,21 +606,33 @@ def _check_factor(name: Any, factors: Mapping[str, Any], who: str, where: Where)
         raise PlanError(f"{who} names {show(name)}, which is not a factor. The factors are: {known}.", where)
 
 
-def _fits_any(factors: Factors, rules: Sequence[Mapping[str, Any]]) -> bool:
-    return any(
-        all(factors[name] in (levels if isinstance(levels, list) else [levels]) for name, levels in rule.items())
-        for rule in rules
-    )
+def _matcher(rules: Sequence[Mapping[str, Any]], factors: Mapping[str, tuple[Level, ...]]) -> Callable[[Factors], bool]:
+    """A function that tells whether a combination matches one of ``rules``; fast also with thousands of rules."""
+    index: dict[str, dict[Level, list[dict[str, frozenset[Level]]]]] = {}
+    for rule in rules:
+        sets = {name: frozenset(levels if isinstance(levels, list) else [levels]) for name, levels in rule.items()}
+        key = max(sets, key=lambda name: len(factors[name]))
+        for level in sets[key]:
+            index.setdefault(key, {}).setdefault(level, []).append(sets)
+
+    def matches(chosen: Factors) -> bool:
+        return any(
+            all(chosen[name] in levels for name, levels in rule.items())
+            for key, by_level in index.items()
+            for rule in by_level.get(chosen[key], ())
+        )
+
+    return matches
 
 
 def _read_text(name: str, value: Any) -> str:
     return _check_text(name, check_name(name, value))
 
 
-def _read_host(name: str, value: Any) -> str:
-    text = check_name(name, value)
-    if not _HOST.fullmatch(text):  # ssh would take a leading dash for an option
-        raise PlanError(f"{name} {show(value)} is not a valid ssh host. Write a host name, user@host or an alias.")
+def _read_program(name: str, value: Any) -> str:
+    text = _read_text(name, value)
+    if text.startswith("-"):  # srun would take it for an option
+        raise PlanError(f"{name} {show(text)} is not a program. Write its name or its path.")
     return text
 
 
@@ -614,9 +645,9 @@ _PROPERTIES: dict[str, Callable[[str, Any], Any]] = {
     "usd_per_hour": lambda name, value: check_number(name, value, least=0, most=100_000),
 }
 _SSH_PROPERTIES: dict[str, Callable[[str, Any], Any]] = {
-    "hosts": lambda name, value: several(_read_host, name, value),
-    "host": lambda name, value: (_read_host(name, value),),
-    "python": _read_text,
+    "hosts": lambda name, value: several(check_host, name, value),
+    "host": lambda name, value: (check_host(name, value),),
+    "python": _read_program,
 }
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "slurm": ("partition", "account", "qos", "constraint", "gres", "gpus", "mem", "nodelist", "exclusive"),
@@ -630,7 +661,9 @@ def _read_machine(name: str, properties: Any, runner: str) -> Machine:
         raise PlanError(f"machines: {name} must map properties to values, not {show(properties)}.", where)
     _checked(_check_text, "machine", name, where=where)
     options = _OPTIONS.get(runner, ())
-    checks = _PROPERTIES | (_SSH_PROPERTIES if runner == "ssh" else {"python": _read_text} if runner == "slurm" else {})
+    checks = _PROPERTIES | (
+        _SSH_PROPERTIES if runner == "ssh" else {"python": _read_program} if runner == "slurm" else {}
+    )
     checks |= {option: lambda name, value: _read_text(name, str(value)) for option in options}
     checks |= {"exclusive": check_flag} if "exclusive" in options else {}
     given: dict[str, Any] = {}
@@ -639,8 +672,8 @@ def _read_machine(name: str, properties: Any, runner: str) -> Machine:
         if key not in checks:
             raise PlanError(f"{label} is an unknown property. {_suggest(key, checks)}", (*where, str(key)))
         given["hosts" if key == "host" else key] = _checked(checks[key], label, value, where=where)
-    if runner == "ssh":
-        given.setdefault("hosts", (name,))
+    if runner == "ssh" and "hosts" not in given:
+        given["hosts"] = (_checked(check_host, f"machines: {name}: its name", name, where=where),)
     chosen = {key: given.pop(key) for key in list(given) if key in options}
     return Machine(name=name, options=chosen, **given)
 

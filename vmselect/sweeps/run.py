@@ -6,9 +6,10 @@ import itertools
 import math
 import os
 import secrets
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,8 @@ class SweepResult:
 
     ``spent_usd`` includes the worst-case cost of trials that may still run (``unproved``); ``worst_usd`` is the
     worst-case cost of the whole sweep. Skipping trials saved an estimated ``saved_usd``, at most ``saved_worst_usd``.
-    ``added`` are repetitions of tied trials. ``findings`` are for ``Ranking.with_findings``.
+    ``added`` are repetitions of tied trials. ``not_started`` are trials of an interrupted sweep that ``resume`` starts.
+    ``findings`` are for ``Ranking.with_findings``.
     """
 
     folder: Path
@@ -72,6 +74,7 @@ class SweepResult:
     saved_usd: float = 0.0
     saved_worst_usd: float = 0.0
     findings: tuple[Finding, ...] = ()
+    not_started: tuple[Missing, ...] = ()
 
     def scaling(self, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
         """Speed-up by the number of nodes: :func:`vmselect.scaling` of the profiles among the records."""
@@ -81,12 +84,14 @@ class SweepResult:
         return scaling(trainings, epochs=epochs, confidence=confidence, model=model)
 
     def __str__(self) -> str:
+        shown = shlex.quote(str(self.folder))
         parts = [
             f"{len(self.records)} records in {self.folder}",
             f"{len(self.failed)} trials failed" if self.failed else "",
             f"{len(self.skipped)} skipped" if self.skipped else "",
+            f"{len(self.not_started)} not started: vmselect sweep resume {shown}" if self.not_started else "",
             f"{len(self.added)} repetitions added for ties" if self.added else "",
-            f"{len(self.unproved)} may still run: vmselect sweep clean {self.folder}" if self.unproved else "",
+            f"{len(self.unproved)} may still run: vmselect sweep clean {shown}" if self.unproved else "",
             f"{format_usd(self.spent_usd)} spent of at most {format_usd(self.worst_usd)}",
             f"skipping saved about {format_usd(self.saved_usd)}" if any(one.sure for one in self.skipped) else "",
         ]
@@ -109,7 +114,8 @@ def skipped_findings(state: State) -> tuple[Finding, ...]:
     shown = "; ".join(f"{who}: {why}" for who, why in list(whys.items())[:5])
     more = f"; and {len(whys) - 5} more" if len(whys) > 5 else ""
     message = f"The sweep skipped {len(sure)} trials that could not win ({shown}{more}); {saving(state)}."
-    return (Finding("not-probed", message, f"To run them too: vmselect sweep resume {state.folder} --run-all", "info"),)
+    remedy = f"To run them too: vmselect sweep resume {shlex.quote(str(state.folder))} --run-all"
+    return (Finding("not-probed", message, remedy, "info"),)
 
 
 def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
@@ -126,7 +132,7 @@ def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
         unproved=(*missing["starting"], *missing["running"]), spent_usd=state.spent_usd,
         worst_usd=max(worst_usd, state.spent_usd), added=trials[len(plan.trials) :],
         saved_usd=sum(skip.estimated_usd for skip in skips), saved_worst_usd=sum(skip.worst_usd for skip in skips),
-        findings=skipped_findings(state),
+        findings=skipped_findings(state), not_started=tuple(missing["queued"]),
     )  # fmt: skip
 
 
@@ -217,7 +223,7 @@ def sweep(
         engine.reconcile(adopt=True)  # repeating what a crash interrupted belongs to the confirmed cost
         to_run = tuple(trial.id for trial in engine.unfinished)
         if engine.runner.rents and budget.limit_usd is None and to_run:
-            raise SweepError("This plan rents machines. Set their maximum cost with budget_usd= or --budget-usd.")
+            raise SweepError("This plan rents machines. Set their maximum cost with budget_usd=.")
         worst_usd = budget.worst_usd(state, to_run)
         proposal = Proposal(
             plan=plan, folder=where, to_run=to_run, trials=engine.trials, prices=dict(budget.prices),
@@ -227,7 +233,7 @@ def sweep(
         )  # fmt: skip
         budget.check(state, to_run)
         if to_run and not agreed and not (confirm is not None and confirm(proposal)):
-            raise SweepError("The cost was not confirmed, so no trial started. Confirm it, or pass yes=True or --yes.")
+            raise SweepError("The cost was not confirmed, so no trial started. Confirm it, or pass yes=True.")
         engine.write("session", budget_usd=budget.limit_usd, worst_usd=proposal.worst_usd, parallel=parallel,
                      stop_when_sure=sure, epochs=count, pid=os.getpid(), **this_machine())  # fmt: skip
         if sure:
@@ -286,6 +292,7 @@ def opened(
         make_runner(plan, "new", folder, locations).check(plan.trials)
         Budget(plan, prices, limit).check(State(folder), [trial.id for trial in plan.trials])
     journal = Journal(folder)
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
     with journal.opened():
         state = read_state(folder)
         if not state.about:
@@ -299,7 +306,7 @@ def opened(
         elif state.about["plan"] != plan.fingerprint and not changed:
             raise SweepError(
                 f"{folder} contains a sweep of another plan ({show(state.about['plan'])}). Choose another folder, or "
-                f"resume that sweep: vmselect sweep resume {folder}"
+                f"resume that sweep: vmselect sweep resume {shlex.quote(str(folder))}"
             )
         if catalog is None:  # a catalog's prices hold in its locations
             prices, locations = dict(state.about["prices"]), state.about.get("places", {})
@@ -315,7 +322,20 @@ def opened(
         )  # fmt: skip
         try:
             yield engine
+        except BaseException:
+            if fresh and not state.confirmed:  # nothing has started: leave no folder behind
+                _discard(folder, missing)
+            raise
         finally:
             runner.close()
         if engine.listener_error is not None and not isinstance(engine.listener_error, KeyboardInterrupt):
             raise engine.listener_error
+
+
+def _discard(folder: Path, made: list[Path]) -> None:
+    """Remove plan and journal of a sweep that started nothing, and the folders ``made`` for it, innermost first."""
+    for file in (folder / PLAN, folder / NAME):
+        file.unlink(missing_ok=True)
+    with suppress(OSError):  # somebody put a file there
+        for one in made:
+            one.rmdir()

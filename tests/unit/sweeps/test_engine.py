@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 import vmselect as vs
+from vmselect.records.registry import parse_record
 from vmselect.records.store import Draft
 from vmselect.sweeps import clean, read_state, run
 from vmselect.sweeps import engine as engine_module
-from vmselect.sweeps.engine import collect
+from vmselect.sweeps.engine import MAX_NAME_BYTES, collect
 from vmselect.sweeps.journal import Event, Journal, State
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.runner import Job, Seen
@@ -216,3 +217,69 @@ def test_clean_reads_the_journal_even_if_the_plan_changed(rent, tmp_path) -> Non
     vs.Plan("python -c pass", factors={"n": [1.0, 2.5]}, seed=None).save(tmp_path / "out" / "plan.yaml")
     assert [one.gone for one in clean(tmp_path / "out")] == [True]
     assert not read_state(tmp_path / "out").open_attempts
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_unconfirmed_sweep_leaves_nothing_behind(exists, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "results" / "first"
+    if exists:
+        folder.mkdir(parents=True)
+        (folder / "notes.txt").write_text("mine")
+    with pytest.raises(vs.errors.SweepError):
+        vs.sweep(vs.Plan("python -c pass"), folder, confirm=lambda proposal: False)
+    assert [path.name for path in (tmp_path / "results").rglob("*")] == (["first", "notes.txt"] if exists else [])
+
+
+def test_interrupted_sweep_counts_the_trials_that_never_started(rent, tmp_path) -> None:
+    def interrupt(state: State, event: Event) -> None:
+        if event["event"] == "record":
+            raise KeyboardInterrupt
+
+    rent(RentedRunner())
+    result = vs.sweep(plan_of(3), tmp_path / "out", budget_usd=100, yes=True, listener=interrupt)
+    assert (len(result.records), len(result.failed), len(result.not_started)) == (1, 0, 2)
+    assert "vmselect sweep resume" in str(result)
+    assert not vs.sweep(plan_of(3), tmp_path / "out", yes=True).not_started
+
+
+def without_steady_step() -> vs.Profile:
+    profile = vs.Profile.from_times(batch_size=8, first_iteration_seconds=0.3, iteration_seconds=0.1)
+    changed = parse_record(profile.to_json().replace('"steady"', '"first"').encode(), source="test")
+    assert isinstance(changed, vs.Profile)
+    return changed
+
+
+def test_record_is_collected_only_if_it_is_of_the_trial_and_usable(tmp_path) -> None:
+    trial = plan_of().trials[0]
+    records = tmp_path / "attempt" / "records"
+    records.mkdir(parents=True)
+    good = vs.Profile.from_times(batch_size=8, iteration_seconds=0.1)
+    good.save(tmp_path / "good.json")
+    other = good.model_copy(update={"factors": {"machine": "another"}})
+    (records / "link.json").symlink_to(tmp_path / "good.json")
+    other.save(records / "other.json")
+    without_steady_step().save(records / "no-step.json")
+    files, faults = collect(trial, tmp_path / "attempt", tmp_path)
+    assert not files
+    assert len(faults) == 3
+    names = ("a" * 250 + ".json", "line\nbreak.json", os.fsdecode(b"\xff.json"))
+    for name in names:
+        (records / name).write_text(good.to_json())
+    files, _ = collect(trial, tmp_path / "attempt", tmp_path)
+    assert len(set(files)) == len(names)
+    assert all(len(os.fsencode(file.name)) <= MAX_NAME_BYTES and file.name.isprintable() for file in files)
+    assert files == collect(trial, tmp_path / "attempt", tmp_path)[0]
+    moved = tmp_path / "moved"
+    records.rename(moved)
+    records.symlink_to(moved)
+    assert collect(trial, tmp_path / "attempt", tmp_path)[0] == []
+
+
+def test_trial_with_an_unusable_record_failed_and_is_repeated(rent, tmp_path) -> None:
+    runner = rent(RentedRunner())
+    runner.measure = lambda trial: without_steady_step()
+    result = vs.sweep(plan_of(), tmp_path / "out", budget_usd=100, yes=True)
+    assert [one.id for one in result.failed] == ["001"]
+    runner.measure = lambda trial: vs.Profile.from_times(batch_size=8, iteration_seconds=0.1)
+    assert len(vs.sweep(plan_of(), tmp_path / "out", yes=True).records) == 1

@@ -76,6 +76,10 @@ BAD: list[tuple[dict[str, object], tuple[str | int, ...]]] = [
     ({"factors": {"machine": ["m"]}, "machines": {"m": {"croes": 1}}}, ("machines", "m", "croes")),
     ({"runner": "ssh", "factors": {"machine": ["a"]}, "machines": {"a": {"host": "-oProxyCommand=x"}}},
      ("machines", "a")),
+    ({"runner": "ssh", "factors": {"machine": ["-oProxyCommand=x"]}}, ("factors", "machine")),
+    ({"runner": "ssh", "factors": {"machine": ["-oX=y"]}, "machines": {"-oX=y": {}}}, ("machines", "-oX=y")),
+    ({"runner": "slurm", "factors": {"machine": ["a"]}, "machines": {"a": {"python": "--bcast"}}}, ("machines", "a")),
+    ({"factors": {"lr": [1], "LR": [2]}}, ("factors", "LR")),
     ({"environment": {"MY_API_KEY": "123"}}, ("environment", "MY_API_KEY")),
 ]  # fmt: skip
 
@@ -194,3 +198,10 @@ def test_machines_are_rented_in_the_location_of_their_price(tmp_path) -> None:
         assert fields["infra"] == locations[trial.offer]
         assert not {"region", "cloud"} & fields.keys()
     assert "infra: aws/us-east-1" in write_tasks(plan, tmp_path)[0].read_text()
+
+
+def test_rules_take_no_time_for_every_pair_of_levels() -> None:
+    levels = list(range(30_000))  # with all pairs, minutes
+    exclude = [{"a": levels[:15_000]}, *({"a": level} for level in levels[:9])]
+    plan = vs.Plan("python t.py", factors={"a": levels}, exclude=exclude, include=[{"a": levels[10_000:20_000]}])
+    assert len(plan.trials) == 5_000

@@ -20,7 +20,7 @@ from vmselect.sweeps.runners.supervisor import worker_environments
 
 
 def job_of(trial: Trial, folder: Path) -> Job:
-    return Job(trial, f"t-{trial.id}", folder, folder, cap_seconds=60.0)
+    return Job(trial, f"vmselect-id-{trial.id}-1-0a1b2c3d", folder, folder, cap_seconds=60.0)
 
 
 @pytest.mark.parametrize("name", ["local", "ssh"])

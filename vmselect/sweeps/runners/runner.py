@@ -21,6 +21,9 @@ Handle = dict[str, Any]
 """Stored reference to a started trial, by which any process can find it. It is in the journal, without secrets."""
 
 SUPERVISOR = Path(supervisor.__file__)
+OLD_SUPERVISOR = "guard.py"
+"""Name of the supervisor in earlier versions."""
+
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 GRACE_SECONDS = 5.0
@@ -237,7 +240,7 @@ def make_handle(runner: str, job: Job, **more: Any) -> Handle:
 
 def supervisor_name(handle: Handle) -> str:
     """File name of the supervisor on the host; ``guard.py`` if an earlier version wrote the handle."""
-    return str(handle.get("program", "guard.py"))
+    return SUPERVISOR.name if handle.get("program") == SUPERVISOR.name else OLD_SUPERVISOR
 
 
 def identifiers_of(handle: Handle) -> list[str]:

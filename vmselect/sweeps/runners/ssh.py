@@ -10,14 +10,16 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vmselect.errors import PlanError, SweepError
+from vmselect._checks import check_host, show
+from vmselect.errors import ArgumentError, PlanError, SweepError
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.runner import (
+    OLD_SUPERVISOR,
     SUPERVISOR,
     ConnectedRunner,
     Connection,
@@ -45,6 +47,7 @@ SILENCE_SECONDS = 20.0
 
 CALL_SECONDS, COPY_SECONDS = 120.0, 1200.0
 MAX_TRIES = 3
+SWEEPS = ".vmselect-sweeps"
 SILENT = "no answer from the host"
 
 
@@ -53,10 +56,12 @@ class SshRunner(ConnectedRunner):
 
     poll_seconds = 0.2
 
-    def __init__(self, sweep_id: str, folder: Path) -> None:
+    def __init__(self, sweep_id: str, folder: Path, pythons: Collection[str] = ()) -> None:
         super().__init__()
-        self._base = f".vmselect-sweeps/{sweep_id}"  # below the home folder of the host
+        self._base = f"{SWEEPS}/{sweep_id}"  # below the home folder of the host
         self._folder = folder
+        self._pythons = pythons
+        self._contacted: set[str] = set()
         self._locks: dict[str, threading.Lock] = {}
         self._homes: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -81,8 +86,9 @@ class SshRunner(ConnectedRunner):
     def announce(self, job: Job) -> Handle:
         """Reserve hosts for the trial; its handle has the hosts, its folder there and the token of its processes."""
         hosts = self.reserved[job.token] = list(job.trial.machine.hosts[: job.trial.nodes])
-        remote = f"{self._base}/{job.trial.id}-{job.token.rsplit('-', 1)[1]}"
-        return make_handle("ssh", job, hosts=hosts, far=remote, base=self._base, python=job.trial.machine.python)
+        return make_handle(
+            "ssh", job, hosts=hosts, far=self._remote(job.token), base=self._base, python=job.trial.machine.python
+        )
 
     def start(self, job: Job, handle: Handle) -> Handle:
         """Send the bundle to each host, and start a supervisor there over a connection that stays open."""
@@ -101,7 +107,7 @@ class SshRunner(ConnectedRunner):
                 if value is None and name in os.environ:
                     request["workers"][0]["env"][name] = os.environ[name]  # over the connection only: never on a disk
             command = shlex.join([python, f"{base}/{SUPERVISOR.name}", "run", own, job.token])
-            connections.append(Connection(["ssh", "-T", *OPTIONS, host, command], request))
+            connections.append(Connection(ssh_command(host, command), request))
         pipes = [pipe for connection in connections for pipe in connection.wait_started().get("pipes", [])]
         return {"homes": homes, "pipes": pipes}
 
@@ -121,10 +127,17 @@ class SshRunner(ConnectedRunner):
 
     def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
         """Copy the folders of all workers, the chief's completely, and remove them on the hosts."""
-        fetch_all(handle["hosts"], handle["far"], into, seconds=seconds)
+        remote = self._remote(handle["token"])
+        if handle.get("far", remote) != remote:  # an edited journal could name any folder
+            raise SweepError(
+                f"The journal names {show(handle['far'])} as the folder of this trial, which the sweep did not create. "
+                "Nothing was copied or removed."
+            )
+        self._contacted.update(handle["hosts"])
+        fetch_all(handle["hosts"], remote, into, seconds=seconds)
         for host in handle["hosts"]:
             with suppress(SweepError):
-                call(host, f"rm -rf {shlex.quote(handle['far'])}")
+                call(host, f"rm -rf {shlex.quote(remote)}")
 
     def stop(self, handle: Handle) -> str:
         """End the processes of the trial on all hosts; returns "" if every host confirms it, else the problem."""
@@ -132,10 +145,12 @@ class SshRunner(ConnectedRunner):
             connection.stop()
         self.disconnect(handle["token"])
         problems = []
-        program = f"{handle['base']}/{supervisor_name(handle)}"
+        program = f"{self._base}/{supervisor_name(handle)}"
+        python = handle["python"] if handle["python"] in self._pythons else "python3"
+        self._contacted.update(handle["hosts"])
         for host in handle["hosts"]:
             for _ in range(MAX_TRIES):
-                problem = end_remote(host, program, handle["python"], identifiers_of(handle))
+                problem = end_remote(host, program, python, identifiers_of(handle))
                 if not problem.startswith(SILENT):
                     break
             problems += [f"{host}: {problem}"] if problem else []
@@ -143,13 +158,21 @@ class SshRunner(ConnectedRunner):
         return "; ".join(problems)
 
     def close(self) -> None:
-        """Close all connections, which ends running trials, and remove the copies of the work folder on the hosts."""
+        """Close all connections, which ends running trials, and remove the files of the sweep on the hosts.
+
+        Folders of trials that may still run, or whose records were not fetched, are kept with the supervisor.
+        """
         super().close()
-        for host in self._homes:
+        for host in self._contacted:
             with suppress(SweepError):
-                call(host, f"rm -rf {shlex.quote(self._base)}/work")
+                call(host, remove_command(self._base))
         if self._bundle:
             self._bundle.unlink(missing_ok=True)
+
+    def _remote(self, token: str) -> str:
+        """Folder of a trial on its hosts."""
+        *_, trial, _, unique = token.split("-")
+        return f"{self._base}/{trial}-{unique}"
 
     def _send(self, host: str, work: Path) -> str:
         """Send the bundle to ``host`` unless it was sent before; returns the home folder on ``host``."""
@@ -159,6 +182,7 @@ class SshRunner(ConnectedRunner):
                 self._bundle = pack(work, exclude=self._folder)
         with lock:
             if host not in self._homes:
+                self._contacted.add(host)
                 base = shlex.quote(self._base)
                 with self._bundle.open("rb") as file:
                     answer = call(host, f"mkdir -p -m 700 {base} && tar -xzf - -C {base} && pwd", stdin=file,
@@ -261,13 +285,31 @@ def find_address(host: str, python: str, base: str) -> dict[str, Any]:
     """Address of ``host`` for the workers on other hosts, as ssh resolves it, with free ports."""
     try:
         address = read_json(call(host, shlex.join([python, f"{base}/{SUPERVISOR.name}", "address"])))
-        config = run_program(["ssh", "-G", host], label=f"ssh -G {host}", seconds=CALL_SECONDS)
+        config = run_program(["ssh", "-G", "--", host], label=f"ssh -G {host}", seconds=CALL_SECONDS)
         found = re.search(r"^hostname (\S+)$", config, re.MULTILINE)  # resolves an alias
         return {**address, "host": found[1] if found else host.rpartition("@")[2]}
     except (ValueError, TypeError) as cannot:
         raise SweepError(f"{host} did not report its address: {cannot}. Check that {python} runs there.") from cannot
 
 
+def remove_command(base: str) -> str:
+    """Shell command that removes the files of the sweep in ``base``; with folders of trials, only the work folder."""
+    programs = f"{SUPERVISOR.name} {OLD_SUPERVISOR}"
+    script = (
+        f'cd {shlex.quote(base)} 2>/dev/null || exit 0; rm -rf work; set -- [0-9]*-*; [ -e "$1" ] && exit 0; '
+        f"rm -f {programs}; cd ../..; rmdir {shlex.quote(base)} {SWEEPS} 2>/dev/null; exit 0"
+    )
+    return f"sh -c {shlex.quote(script)}"
+
+
+def ssh_command(host: str, command: str) -> list[str]:
+    """Arguments that run a shell command on ``host``; raise if ``host`` is not a host name, whatever its source."""
+    try:
+        return ["ssh", "-T", *OPTIONS, "--", check_host("host", host), command]
+    except ArgumentError as bad:
+        raise SweepError(str(bad)) from None
+
+
 def call(host: str, command: str, *, seconds: float = CALL_SECONDS, **options: Any) -> str:
     """Run a shell command on ``host`` and return its output; ``options`` are those of :func:`run_program`."""
-    return run_program(["ssh", "-T", *OPTIONS, host, command], label=f"ssh {host}", seconds=seconds, **options)
+    return run_program(ssh_command(host, command), label=f"ssh {host}", seconds=seconds, **options)
