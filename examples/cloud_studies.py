@@ -1,10 +1,11 @@
-"""Three published comparisons of clouds, made again from what they print, and where their sums do not hold.
+"""Four published comparisons of clouds, made again from what they print, and where their sums do not hold.
 
     python examples/cloud_studies.py
 
 * endpoints: the same object detection served from AWS and from Azure, in 116 batches of images (Applied Sciences).
 * frameworks: 48 combinations of machine, framework, data, image size and network, five times each (Moura Filho).
 * x-rays: one training on a machine of each cloud (Sunil).
+* workers: one training on three machines of Azure against separate trainings (multi-worker study).
 
 They print summaries, not readings (tests/data/studies/published.csv). Where a test needs readings, this script lays out
 a series with the printed count, mean, spread and change of level; what comes out of it is marked as such.
@@ -106,6 +107,11 @@ def print_endpoints() -> None:
                 print(f"erratum: H = {statistic} of {item} is that of {count} + {count} values that do not overlap")
 
 
+def retrieve_and_infer(download_seconds_per_mb: float, inference_seconds_per_mb: float) -> float:
+    """Megabytes per second if each batch is retrieved and then put through the model."""
+    return 1 / (download_seconds_per_mb + inference_seconds_per_mb)
+
+
 def score_endpoints() -> Scores:
     """The study's table 8: who is better at what, scored with equal weights."""
     facts: dict[str, dict[str, object]] = {}
@@ -143,6 +149,22 @@ def print_requirements() -> None:
     print(
         f"erratum: Azure with ten instances is printed as 1.955 USD an hour and 46.92 a day; its parts sum to "
         f"{sum(parts):.4f} and {24 * sum(parts):.3f}"
+    )
+    for provider in ("AWS", "Azure"):
+        each = [number("endpoints", provider=provider, item=item, metric="mean")
+                for item in ("download_latency", "inference_time", "throughput")]  # fmt: skip
+        print(
+            f"erratum: {provider} retrieves and infers {retrieve_and_infer(*each[:2]):.2f} MB/s by its own times a "
+            f"megabyte; {each[2]:.0f} MB/s is printed"
+        )
+    listed = vs.Catalog.embedded("2026-08-22")
+    printed = number("endpoints", item="SageMaker endpoint ml.g4dn.xlarge", metric="price")
+    print(
+        f"erratum: the endpoint ml.g4dn.xlarge is printed at {printed} USD an hour, the price of the EC2 machine "
+        f"({listed.price('g4dn.xlarge')}); SageMaker's is {listed.price('ml.g4dn.xlarge'):.4f}"
+    )
+    print(
+        f"note: a mebibyte is {100 * (2**20 / 1e6 - 1):.1f} % more than 10^6 bytes; which a megabyte is, is not stated"
     )
     one, aws = (number("endpoints", item=item, metric="hourly") for item in ("total x1", "total"))
     print(f"erratum: AWS is the cheaper one only against ten instances; with one, Azure costs {one} against {aws}")
@@ -239,10 +261,52 @@ def print_x_rays() -> None:
             print(
                 f"F1 of {provider}, {label}: {ours:.3f} from its precision and recall, {f1:.2f} printed: their rounding"
             )
+    print_x_ray_costs()
     print(
         "erratum: recall weighted by class size is the accuracy; AWS prints "
         f"{number('x-rays', provider='AWS', metric='recall_weighted')} and "
         f"{number('x-rays', provider='AWS', metric='accuracy') / 100}"
+    )
+
+
+def print_x_ray_costs() -> None:
+    """Time x price against the printed costs: the other cloud is cheaper."""
+    machines = {"AWS": "t3.2xlarge", "Azure": "Standard_D8_v3"}
+    runs = [
+        vs.Profile.from_times(
+            instance_type=name, batch_size=16, epochs=80, model="GoogleNet",
+            total_seconds=number("x-rays", provider=provider, metric="training_time_s"),
+        )
+        for provider, name in machines.items()
+    ]  # fmt: skip
+    rows = {row.instance_type: row for row in vs.rank(runs, catalog=vs.Catalog.embedded("2026-08-22"))}
+    printed = {provider: number("x-rays", provider=provider, metric="cost_total") for provider in machines}
+    ours = {provider: rows[name].cost_usd for provider, name in machines.items()}
+    hours = {provider: rows[name].seconds / 3600 for provider, name in machines.items()}
+    print(
+        "erratum: time x list price (Linux) is "
+        + " and ".join(f"{ours[provider]:.2f} USD on {provider}" for provider in machines)
+        + f", so {min(ours, key=lambda one: ours[one])} is cheaper; "
+        + " and ".join(f"{printed[provider]:.2f} EUR on {provider}" for provider in machines)
+        + f" are printed, so {min(printed, key=lambda one: printed[one])}: "
+        + " and ".join(f"{printed[provider] / hours[provider]:.2f}" for provider in machines)
+        + " EUR an hour"
+    )
+
+
+# -- workers: three machines together ---------------------------------------------------------------------------------
+
+
+def print_workers() -> None:
+    """The time of five epochs by the study's own log, and the speed-up that follows."""
+    print("\n== workers: one training on three machines ==")
+    first, later, epochs = (number("workers", metric=name) for name in ("epoch1_s", "epoch2_s", "epochs"))
+    together = vs.equations.epoch_runtime(first, later, int(epochs)) / 60
+    alone, printed = number("workers", metric="separate_training_time"), number("workers", metric="speedup_implied")
+    print(
+        f"erratum: {epochs:.0f} epochs of {later:.0f} to {first:.0f} s take {together:.1f} minutes; about "
+        f"{number('workers', metric='distributed_training_time'):.0f} is printed. Against {alone:.0f} minutes, three "
+        f"workers are {alone / together:.1f} times as fast, not {printed:.0f} times"
     )
 
 
@@ -251,3 +315,4 @@ if __name__ == "__main__":
     print_requirements()
     print_frameworks()
     print_x_rays()
+    print_workers()

@@ -318,12 +318,75 @@ def real_against_estimated() -> None:
         print(f"Table {number}, validation {validation}: mean error {accuracy.mean_error_percent:.2f} %\n")
 
 
+def errata() -> None:
+    """Printed numbers that contradict others, each computed from those others."""
+    print("\nERRATA\n")
+    for row in read("epochs", table="4.3"):
+        count = float(row["iterations"]) / (int(row["train_size_printed"]) / int(row["batch_size"]))
+        if abs(count - float(row["epochs"])) > 1:
+            what = f"{row['application']}, batch {row['batch_size']}"
+            print(f"{what}: {row['iterations']} iterations are {count:.0f} epochs; {row['epochs']} are printed")
+    same = ("application", "batch_size", "with_validation", "column_per_text")
+    for row in read("rankings"):
+        if "erratum" in row["note"]:  # relative cost from the relative times of the same column
+            times = read("rankings", objective="time", **{key: row[key] for key in same})
+            cost = {r["instance_type"]: float(r["value"]) * PRICES.price(r["instance_type"]) for r in times}
+            ratio = cost[row["instance_type"]] / min(cost.values())
+            where = f"Table {row['table']}, {row['instance_type']}, {row['column_per_text']} epochs"
+            print(f"{where}: time x price gives {ratio:.1f}; {row['value']} is printed")
+    rows = read("estimates")
+    cells = {(row["table"], row["with_validation"], row["batch_size"]): row for row in rows}
+    for number in dict.fromkeys(row["table"] for row in rows):
+        apart = {"estimate": 0.0, "real": 0.0}
+        for row in rows:
+            if row["table"] == number:
+                real, estimate = (
+                    CORRECTED_REAL.get((number, row["batch_size"]), float(row["real_s"])),
+                    row["estimated_s"],
+                )
+                for name, divisor in (("estimate", float(estimate)), ("real", real)):
+                    apart[name] += abs(100 * abs(real - float(estimate)) / divisor - float(row["error_pct"]))
+        print(f"Table {number}: errors are shares of the {min(apart, key=lambda name: apart[name])} time")
+    epochs = {row["batch_size"]: float(row["epochs"]) for row in read("epochs", table="4.3")
+              if row["application"] == "seismic/FCN"}  # fmt: skip
+    for size, count in epochs.items():
+        with_, without = (cells[table, validation, size] for table, validation in (("5.3", "yes"), ("5.4", "no")))
+        difference = float(with_["estimated_s"]) - float(without["estimated_s"]) - float(with_["val1_s"])
+        print(f"Table 5.3, batch {size}: the estimate fits a second validation of {difference / (count - 1):.3f} s; "
+              f"{with_['val2_s']} is printed")  # fmt: skip
+    first = cells["5.9", "yes", "256"]
+    real = float(first["estimated_s"]) * (1 + float(first["error_pct"]) / 100)
+    print(f"Table 5.9, batch 256: estimate and error give a real time of {real:.2f} s; {first['real_s']} is printed")
+    print(f"Table 5.4, batch 2048: real {cells['5.4', 'no', '2048']['real_s']} s is printed, "
+          f"{cells['5.3', 'yes', '2048']['real_s']} s in Tables 5.3 and 5.5")  # fmt: skip
+    mnist = [row for row in read("epochs", table="5.1") if row["application"] == "MNIST/Simple-CNN"]
+    for images in (50_000, 60_000):
+        fits = 0
+        for row in mnist:
+            cell = cells["5.9", "no", row["batch_size"]]
+            rest = float(cell["estimated_s"]) - float(cell["init_s"]) - float(cell["first_iteration_s"])
+            each = rest / (images / int(row["batch_size"]) * float(row["epochs"]) - 1)
+            fits += f"{each:.2f}" == cell["iteration_s"]
+        print(f"Table 5.9: with {images:,} images, {fits} of {len(mnist)} iterations come out as printed")
+    for table, application in (("4.4", "seismic/FCN"), ("4.5", "MNIST/Simple-CNN"), ("5.14", "MNIST/Simple-CNN")):
+        total = read("method-costs", table=table, instance_type="TOTAL")[0]
+        full, *methods = (float(total[f"cost_{name}_usd"] or "nan") for name in ("no_method", "method1", "method2"))
+        for number, usd in enumerate(methods, start=1):
+            if usd == usd:
+                print(f"Table {table}, {application}: methodology {number} costs {usd / full:.1%} of {full} USD, "
+                      f"a saving of {1 - usd / full:.1%}")  # fmt: skip
+    parts = [
+        float(row["cost_method2_usd"]) for row in read("method-costs", table="5.14") if row["instance_type"] in VMS
+    ]
+    print(f"Table 5.14: the costs of methodology 2 sum to {sum(parts):.2f} USD; 2.62 is printed")
+
+
 def _short(candidate: str) -> str:
     return candidate.partition(" ")[0]
 
 
 SECTIONS: tuple[Callable[[], None], ...] = (
-    ranking_scores, single_iterations, real_against_estimated, measured_runtimes, methodology_1,
+    ranking_scores, single_iterations, real_against_estimated, measured_runtimes, methodology_1, errata,
 )  # fmt: skip
 
 
