@@ -149,7 +149,7 @@ def has_folder(path: Path) -> bool:
 
 def safe_name(text: str) -> str:
     """``text`` with characters that are special to file systems or shells replaced, for use in a file name."""
-    return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("._")[:100] or "unnamed"
+    return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).lstrip("._-")[:100].rstrip("._") or "unnamed"
 
 
 def pricing_folder() -> Path:

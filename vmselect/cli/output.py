@@ -58,7 +58,7 @@ def emit(
         sys.stdout.write(json.dumps(plain, indent=2) + "\n")
     elif format is Format.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(columns)
+        writer.writerow([_safe(column) for column in columns])
         for row in rows:
             writer.writerow([_safe(_cell(row.get(c))) for c in columns])
     else:
@@ -90,10 +90,10 @@ def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], titl
     widths = [max(map(cell_len, (column, *(_shown(row.get(column)) for row in rows)))) + 2 for column in columns]
     if sum(widths) - 2 > console.width:
         columns = [c for c in columns if c not in spare or len({_shown(row.get(c)) for row in rows}) > 1]
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=Text(printable(title)) if title else None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         numeric = any(isinstance(v := row.get(column), int | float) and not isinstance(v, bool) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(Text(printable(column)), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_shown(row.get(c))) for c in columns))
     console.print(table)

@@ -33,7 +33,9 @@ S3_PROTOCOLS = ("s3", "s3a")
 MAX_URL_LENGTH = 2_000
 MIN_SECRET_LENGTH = 4
 
-_SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|_KEY|_SAS|CONNECTION_STRING", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"SECRET|TOKEN|PASS(?!I)|CREDENTIAL|_KEY|_SAS|CONNECTION_STRING|_PAT(_|$)|(^|_)AUTH(?!OR(_|$))", re.IGNORECASE
+)
 _PUBLIC_NAMES = ("host", "hostname", "username", "region_name")
 """Names of options that are not secret, so that messages may show their values."""
 
@@ -152,10 +154,11 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
     except ValueError:
         raise ArgumentError("url is not a valid URL. Write it as protocol://host/folder.") from None
     login, _, host = parts.netloc.rpartition("@")
-    user, _, password = login.partition(":")
+    user, *password = re.split("(?:%(?:25)*3A|:)", login, maxsplit=1, flags=re.IGNORECASE)
     shown = f"{parts.scheme}://{user + '@' if user else ''}{host}{parts.path}"
-    hidden = [password, unquote(password), parts.query, *(pair.partition("=")[2] for pair in parts.query.split("&"))]
-    return Address(text, shown, parts.scheme, given, _as_shown({*_find_secrets(given), *hidden}))
+    values = (pair.partition("=")[2] for pair in parts.query.split("&"))
+    hidden = {*password, *map(unquote, password), parts.query, *values}
+    return Address(text, shown, parts.scheme, given, _as_shown(_find_secrets(given) | hidden))
 
 
 def is_secret_name(name: str) -> bool:

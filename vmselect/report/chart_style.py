@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sized
 from pathlib import Path
@@ -32,6 +34,8 @@ FILE_STARTS = (b"<!doctype html", b"<html", b"<svg", b"\x89png")
 """First bytes of page and chart files, in lower case. A chart as JSON contains ``VEGA_SCHEMA`` instead."""
 VEGA_SCHEMA = b"vega.github.io/schema"
 MAX_FILE_BYTES = 64 * 2**20
+_MARKUP = re.compile("<(?=[!/]|script)", re.IGNORECASE)
+"""Beginning of a tag or comment that a browser recognizes inside a script element."""
 
 
 def altair() -> Any:
@@ -70,14 +74,27 @@ def themed(chart: Any, *, title: str, height: int = HEIGHT) -> Any:
 
 
 def styled(chart: Any) -> Any:
-    """``chart`` in the common style."""
+    """``chart`` in the common style, and safe in a page whatever its names contain. Every chart passes through here."""
     style = {"labelColor": "#5b6470", "titleColor": "#5b6470", "titleFontWeight": "normal", "gridColor": "#e2e3df"}
-    return (
+    return _disarm(
         chart.configure_view(stroke=None)
         .configure_axis(domainColor="#8b939d", tickColor="#8b939d", **style)
         .configure_title(anchor="start", fontSize=14, color="#1b1f24", offset=12)
         .configure_legend(labelColor="#1b1f24", titleColor="#5b6470", titleFontWeight="normal")
     )
+
+
+def _disarm(chart: Any) -> Any:
+    """``chart``, or if a text could begin or end a script element, a copy with an invisible mark in this text.
+
+    Altair writes the chart as unescaped JSON into a script element, in HTML files and in notebooks.
+    """
+    alt = altair()
+    with alt.data_transformers.enable("default", max_rows=None):
+        spec = chart.to_dict(context={"pre_transform": False})
+    text = json.dumps(spec)
+    safe = _MARKUP.sub(r"<\\u2060", text)
+    return chart if safe == text else alt.Chart.from_dict(json.loads(safe))
 
 
 def draw(

@@ -17,7 +17,7 @@ import pandas as pd
 from vmselect.comparison.comparison import format_percent, format_value
 from vmselect.comparison.significance import summarize
 from vmselect.errors import ComparisonError
-from vmselect.report.chart_style import ACCENT, PLAIN, SERIES, altair, axis_unit, capitalize, draw, themed
+from vmselect.report.chart_style import ACCENT, PLAIN, SERIES, altair, axis_unit, capitalize, draw, styled, themed
 
 if TYPE_CHECKING:
     from vmselect.comparison import Comparison, Effects
@@ -325,7 +325,7 @@ def _draw_series(comparison: Comparison) -> Any:
         dots = base.mark_circle(size=14, opacity=0.45, color=PLAIN).encode(y=y)
         level = base.mark_line(color=ACCENT, strokeWidth=2, interpolate="step").encode(y="level:Q")
         charts.append(alt.layer(dots, level).properties(width=560, height=110, title=plot["title"]))
-    return alt.vconcat(*charts, title=_title(comparison)).configure_view(stroke=None)
+    return styled(alt.vconcat(*charts, title=_title(comparison)))
 
 
 def _draw_interactions(effects: Effects) -> Any:
@@ -344,7 +344,7 @@ def _draw_interactions(effects: Effects) -> Any:
         lines = alt.layer(base.mark_line(strokeWidth=2), base.mark_circle(size=60, opacity=1))
         charts.append(lines.properties(width=200, height=180, title=plot["title"]))
     joined = alt.concat(*charts, columns=3).resolve_scale(color="independent", x="independent")
-    return joined.configure_view(stroke=None).configure_title(anchor="start", color=ACCENT)
+    return styled(joined)
 
 
 def _title(comparison: Comparison) -> str:

@@ -28,6 +28,8 @@ pytest.importorskip("fsspec", reason="transfers need the extra 'transfer', which
         ("gs://bucket", "gs://bucket", "gs", "gcp"),
         ("az://container/x", "az://container/x", "az", "azure"),
         ("sftp://me:pass%20word@host:22/x", "sftp://me@host:22/x", "sftp", None),
+        ("sftp://me%3apass%20word@host/x", "sftp://me@host/x", "sftp", None),
+        ("sftp://me%253Apass%20word@host/x", "sftp://me@host/x", "sftp", None),
         ("sftp://host/x?key=abcd", "sftp://host/x", "sftp", None),
     ],
 )
@@ -47,6 +49,11 @@ def test_secrets_of_options_and_environment_are_hidden(monkeypatch: pytest.Monke
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
     address = read_address("s3://b", {"secret": "given", "client_kwargs": {"aws_session_token": "nested"}})
     assert address.hide("from-the-environment given nested") == "*** *** ***"
+    names = ("GITHUB_PAT", "DB_PASS", "WANDB_API_KEY", "AUTHORIZATION", "AUTH_HEADER", "REGISTRY_AUTH", "PYTEST_PATH")
+    for name in names:
+        monkeypatch.setenv(name, f"value-of-{name}")
+    hidden = read_address("s3://b").hide(" ".join(f"value-of-{name}" for name in names))
+    assert hidden == "*** *** *** *** *** *** value-of-PYTEST_PATH"
     number = read_address("sftp://h/x", {"password": 12345678, "port": 2222})
     assert number.hide("12345678 at 2222") == "*** at 2222"
     assert read_address("sftp://h/x", {"password": " \n \n "}).hide("no such host") == "no such host"
