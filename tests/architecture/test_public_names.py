@@ -42,6 +42,7 @@ NAMES = [
     "load_profiles",
     "load_records",
     "mark_start",
+    "predict",
     "probe_inference",
     "probe_loop",
     "probe_transfer",
@@ -67,7 +68,8 @@ SIGNATURES = {
     "diagnose": "cpu_threshold",
     "estimate": "epochs method batch_size examples validation_examples confidence",
     "rank": "epochs catalog objective region market deadline_hours budget_usd batch_size method interruptions "
-    "decide_at transfer",
+    "decide_at transfer machines history provider gpu gpu_memory_gib max_usd_per_hour",
+    "predict": "machines history batch_size catalog confidence",
     "select": "catalog objective minimum_metric",
     "compare": "by metric baseline",
     "effects": "factors metric",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 limit_option = functools.partial(typer.Option, rich_help_panel="Limits")
 price_option = functools.partial(typer.Option, rich_help_panel="Prices")
 estimate_option = functools.partial(typer.Option, rich_help_panel="Estimate")
+machine_option = functools.partial(typer.Option, rich_help_panel="Machines that were never probed")
 spot_option = functools.partial(typer.Option, rich_help_panel="Spot interruptions")
 
 ProfilesArgument = Annotated[list[Path], typer.Argument(help="Profile files, or folders of them.", show_default=False)]
@@ -98,6 +99,20 @@ class RankingOptions:
     include_unused_gpus: Annotated[
         bool, price_option("--include-unused-gpus", help="Also rank GPU machines that trained on no GPU.", metavar="")
     ] = False
+    machines: Annotated[
+        str | None,
+        machine_option(help="Also rank machines that were never probed: all, or names such as g5.xlarge,g6.xlarge."),
+    ] = None
+    history: Annotated[
+        list[Path] | None,
+        machine_option(help="Records of other trainings, which improve predictions; may be repeated."),
+    ] = None
+    provider: Annotated[str | None, machine_option(help="Only machines of these providers: aws,gcp.")] = None
+    gpu: Annotated[str | None, machine_option(help="Only machines with these GPUs: T4,L4.")] = None
+    gpu_memory_gib: Annotated[float | None, machine_option(help="Least memory of a GPU in GiB.")] = None
+    max_usd_per_hour: Annotated[
+        float | None, machine_option(help="Only machines with an offer up to this price per hour (USD).")
+    ] = None
     method: MethodOption = None
     confidence: ConfidenceOption = None
     examples: ExamplesOption = None
@@ -129,6 +144,8 @@ class RankingOptions:
 
     def _arguments(self) -> dict[str, Any]:
         """The given options as arguments of :func:`vmselect.rank`."""
+        from vmselect.records import load_profiles
+
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
         date, own_prices = given.pop("date", None), given.pop("own_prices", None)
         given["catalog"] = open_catalog(given.get("catalog"), date=date, own_prices=own_prices)
@@ -144,6 +161,13 @@ class RankingOptions:
             given["services"] = given["services"].split(",")
         if given.get("region") == ["all"]:
             given["region"] = "all"
+        for name in ("provider", "gpu"):
+            if name in given:
+                given[name] = given[name].split(",")
+        if given.get("machines") not in (None, "all", "catalog"):
+            given["machines"] = given["machines"].split(",")
+        if "history" in given:
+            given["history"] = load_profiles(given["history"])
         per_hour = given.pop("interruptions_per_hour", None)
         minutes = {name: given.pop(name) for name in ("checkpoint_minutes", "restart_minutes") if name in given}
         if per_hour is not None:

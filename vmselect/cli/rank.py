@@ -72,6 +72,8 @@ def rank(
 
       vmselect rank profiles/ -e 50 --market all --interruptions-per-hour 0.05 --checkpoint-minutes 30
 
+      vmselect rank profiles/ -e 50 --machines all --history team/ --max-usd-per-hour 4
+
       vmselect rank profiles/ -e 50 --relative-to g4dn.xlarge
 
       vmselect rank profiles/ -e 50 --against watched/

@@ -1,6 +1,10 @@
 """Predicted step times of machines that were never probed."""
 
-from vmselect.prediction.figures import GpuFigures, figures_of
+from vmselect.prediction.machines import Machine, MachineTypes, Prediction, Predictor, Probe, Refusal
 from vmselect.prediction.posterior import Point, Posterior, Target, predict_log_times
+from vmselect.prediction.step_times import predict
 
-__all__ = ["GpuFigures", "Point", "Posterior", "Target", "figures_of", "predict_log_times"]
+__all__ = [
+    "Machine", "MachineTypes", "Point", "Posterior", "Prediction", "Predictor", "Probe", "Refusal", "Target", "predict",
+    "predict_log_times",
+]  # fmt: skip

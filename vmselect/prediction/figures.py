@@ -80,3 +80,23 @@ def read_precision(name: str | None) -> Precision:
     if name is not None and "strict" in name:
         return "strict"
     return "half" if name is not None and re.search(r"16", name) else "single"
+
+
+def identify_gpu(name: str) -> str | None:
+    """Model in ``gpu-specs.csv`` of a GPU whose driver calls it ``name``; None if there is none.
+
+    >>> identify_gpu("NVIDIA A100-SXM4-80GB"), identify_gpu("Tesla T4"), identify_gpu("NVIDIA GeForce GTX 1080 Ti")
+    ('A100-80GB', 'T4', 'GTX-1080Ti')
+    """
+    words = _words(name)
+    known = [model for model, parts in _words_of_models().items() if parts <= words]
+    return max(known, key=lambda model: (len(_words_of_models()[model]), len(model)), default=None)
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z0-9]+", re.sub(r"(\d) ?ti\b", r"\1ti", name.lower())))
+
+
+@functools.cache
+def _words_of_models() -> dict[str, frozenset[str]]:
+    return {str(model): _words(str(model)) for model in gpu_specs().index}

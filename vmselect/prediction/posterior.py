@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from vmselect.prediction.figures import GpuFigures, Precision
 
@@ -65,6 +66,7 @@ class Constants:
 CONSTANTS = Constants()
 MAX_WORKS = 3
 """Works of one model that the history uses. More would only add readings that resemble each other."""
+_NEW = "a machine that was not probed"
 PASSES = 2
 """Passes that reduce the weight of models which fit badly."""
 
@@ -88,36 +90,63 @@ class Point(NamedTuple):
     """Standard deviation of ``log_seconds`` from the measurement alone."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Posterior:
     """Log step times of the targets: a multivariate Student t distribution.
 
-    ``mean`` and ``covariance`` are those of log seconds; ``scale`` multiplies the covariance, and ``freedom`` are the
-    degrees of freedom of the distribution.
+    Targets with the same GPU share its error. ``group`` is the position of the hardware of each target in the
+    ``shared_mean`` and ``shared_covariance`` of log seconds, and ``own_variance`` is that of the target alone, so that
+    thousands of machine types take little memory. ``scale`` multiplies all variances, and ``freedom`` are the degrees
+    of freedom of the distribution.
     """
 
-    mean: Floats
-    covariance: Floats
+    shared_mean: Floats
+    shared_covariance: Floats
+    group: npt.NDArray[np.intp]
+    own_variance: Floats
     scale: float
     freedom: float
 
     @property
+    def mean(self) -> Floats:
+        """Mean log seconds of each target."""
+        return np.asarray(self.shared_mean[self.group])
+
+    @property
+    def covariance(self) -> Floats:
+        """Covariance of the log seconds of all targets, before ``scale``."""
+        return np.asarray(self.shared_covariance[np.ix_(self.group, self.group)] + np.diag(self.own_variance))
+
+    @property
     def sd(self) -> Floats:
         """Scale of each log time: the half-width of an interval is this times a quantile of Student's t."""
-        return np.asarray(np.sqrt(self.scale * np.maximum(0.0, np.diag(self.covariance))))
+        variance = np.diag(self.shared_covariance)[self.group] + self.own_variance
+        return np.asarray(np.sqrt(self.scale * np.maximum(0.0, variance)))
 
     def interval(self, confidence: float) -> tuple[Floats, Floats]:
         """Lower and upper bounds of the log times."""
-        half = student.ppf((1 + confidence) / 2, self.freedom) * self.sd
+        half = stdtrit(self.freedom, (1 + confidence) / 2) * self.sd
         return self.mean - half, self.mean + half
 
     def draws(self, count: int, *, seed: int = 0) -> Floats:
-        """Joint draws of log time minus its mean, with a row per draw and a column per target."""
+        """Joint draws of log time minus its mean, with a row per draw and a column per target; not to be changed."""
+        return _draw(self, count, seed)
+
+    def _draw(self, count: int, seed: int) -> Floats:
         random = np.random.default_rng(seed)
-        values, vectors = np.linalg.eigh(self.covariance)  # unlike Cholesky, accepts targets that are equal
-        normal = random.standard_normal((count, len(self.mean)))
         radius = np.sqrt(self.scale * self.freedom / random.chisquare(self.freedom, size=(count, 1)))
-        return np.asarray((normal * np.sqrt(np.maximum(0.0, values))) @ vectors.T * radius)
+        values, vectors = np.linalg.eigh(self.shared_covariance)  # unlike Cholesky, accepts a variance of 0
+        normal = random.standard_normal((count, len(values)))
+        shared = (normal * np.sqrt(np.maximum(0.0, values))) @ vectors.T
+        own = random.standard_normal((count, len(self.group))) * np.sqrt(self.own_variance)
+        drawn = np.asarray((shared[:, self.group] + own) * radius)
+        drawn.flags.writeable = False
+        return drawn
+
+
+@lru_cache(maxsize=2)  # all machines of a ranking use the same draws
+def _draw(posterior: Posterior, count: int, seed: int) -> Floats:
+    return posterior._draw(count, seed)
 
 
 class _Rows:
@@ -297,31 +326,41 @@ def predict_log_times(
     given = list(history)
     others = _choose(point for point in given if point.model != model)
     seen = [*_choose(p for p in given if p.model == model and p.work != work), *sorted(probes, key=_order)]
-    used = {t._replace(machine=None) for t in [*(p.target for p in [*others, *seen]), *targets]}
+    probed = {p.target for p in probes if p.target.machine is not None}
+    # Machines with the same GPU that were not probed differ by their hosts only, so one row represents all of them.
+    keys = [target if target in probed else target._replace(machine=_NEW) for target in targets]
+    wanted = sorted(set(keys), key=str)
+    used = {t._replace(machine=None) for t in [*(p.target for p in [*others, *seen]), *wanted]}
     hardware = {_hardware(target): target for target in sorted(used, key=str)}
     shared = _learn(others, hardware, c)
 
-    rows = _Rows.of(seen, targets, c)
+    rows = _Rows.of(seen, wanted, c)
     place = {key: at for at, key in enumerate(hardware)}
-    at = np.array([place[_hardware(t)] for t in [*(p.target for p in seen), *targets]])
+    at = np.array([place[_hardware(t)] for t in [*(p.target for p in seen), *wanted]])
     prior = rows.features @ np.array(c.slopes) + shared.mean[at]
-    known, wanted = slice(0, len(seen)), slice(len(seen), None)
+    known, rest = slice(0, len(seen)), slice(len(seen), None)
     residual, offsets = _center(rows, _log_seconds(seen) - prior[known])
-    of_work = rows.shortness[wanted]
+    of_work = rows.shortness[rest].copy()
     for _ in range(2):  # whether the steps of a target are short is known after a first prediction
         own, unknown = _own_covariance(rows, c)
+        hosts = c.host**2 + (c.short_host * rows.shortness[rest]) ** 2
         joint = shared.covariance[np.ix_(at, at)] + own + unknown
         factor = cho_factor(joint[known, known] + _noise(seen))
-        cross = joint[wanted, known]
-        mean = prior[wanted] + offsets[work] + cross @ cho_solve(factor, residual)
-        rows.shortness[wanted] = np.maximum(of_work, _shortness(mean, c))
-    covariance = joint[wanted, wanted] - cross @ cho_solve(factor, cross.T)
+        cross = joint[rest, known]
+        mean = prior[rest] + offsets[work] + cross @ cho_solve(factor, residual)
+        rows.shortness[rest] = np.maximum(of_work, _shortness(mean, c))
+    covariance = joint[rest, rest] - cross @ cho_solve(factor, cross.T)
+    own_variance = np.where([target.machine == _NEW for target in wanted], hosts, 0.0)
 
     count = len(seen) - len({p.work for p in seen})
     misfit = shared.misfit + float(residual @ cho_solve(factor, residual))
+    position = {key: number for number, key in enumerate(wanted)}
+    group = np.array([position[key] for key in keys], dtype=np.intp)
     return Posterior(
-        mean=np.asarray(mean),
-        covariance=np.asarray((covariance + covariance.T) / 2),
+        shared_mean=np.asarray(mean),
+        shared_covariance=np.asarray((covariance + covariance.T) / 2 - np.diag(own_variance)),
+        group=group,
+        own_variance=np.asarray(own_variance[group], dtype=float),
         scale=(c.freedom + misfit) / (c.freedom + shared.weight + count),
         freedom=c.freedom + count,
     )

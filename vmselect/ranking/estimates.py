@@ -23,6 +23,7 @@ from vmselect.errors import EstimateError, RankingError
 from vmselect.estimation import RuntimeModel
 from vmselect.findings import Finding
 from vmselect.grouping import Identity, check_repetitions, group_repetitions, list_values
+from vmselect.prediction.machines import Prediction
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
 
@@ -32,6 +33,9 @@ smaller or only at larger ones, or a prediction for a machine that was not probe
 
 Fit = Callable[[Sequence[Profile], int | None], RuntimeModel]
 """A function of the profiles of one machine and a batch size (None: as probed) that returns the runtime model."""
+
+STEP_TERMS = ("steady_iterations", "partial_batch")
+"""Terms of a runtime model whose time is proportional to the step time."""
 
 BELOW_MINIMUM, UNKNOWN_METRIC, UNKNOWN_EPOCHS = "below_minimum_metric", "metric_unknown", "epochs_unknown"
 FALLING = (
@@ -56,6 +60,10 @@ class MachineEstimate:
     findings: tuple[Finding, ...] = ()
     measured_as: str | None = None
     """Instance type on which it was measured, if that is the same machine of another service."""
+    prediction: Prediction | None = field(default=None, repr=False)
+    """Predicted step time, if the machine was never probed; its draws are joint over all machines of a ranking."""
+    priced_in: tuple[str, ...] = ()
+    """Regions in which a machine that was never probed is priced, if none is given."""
     moving_usd: float = 0.0
     """Cost in USD of moving the data from a store to the machine, paid once."""
 
@@ -78,7 +86,17 @@ class MachineEstimate:
     @cached_property
     def regions(self) -> tuple[str, ...]:
         """Regions in which the machine was measured."""
-        return tuple(sorted({record.region for record in self.records if record.region}))
+        return tuple(sorted({record.region for record in self.records if record.region})) or self.priced_in
+
+    @property
+    def step_seconds(self) -> tuple[float, float]:
+        """Seconds of all steps that occur once, and per epoch: the part of the time that ``prediction`` multiplies.
+
+        A draw of the time of ``n`` epochs is ``runtime.seconds(n) + (factor - 1) * (once + each * n)``, where
+        ``factor`` is a draw of ``prediction.factors``.
+        """
+        once, each = zip(*(self.runtime.terms.get(name, (0.0, 0.0)) for name in STEP_TERMS), strict=True)
+        return sum(once), sum(each)
 
     @property
     def repetitions(self) -> int:

@@ -27,6 +27,7 @@ from vmselect.grouping import check_comparable, list_values, read_records
 from vmselect.ranking.candidates import add_services, join_offers
 from vmselect.ranking.estimates import Measured, Studied
 from vmselect.ranking.measures import ALL, Objective, Settings, read_batch_sizes, read_catalog
+from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.spot import Interruptions
 from vmselect.ranking.transfer_cost import Transfer
@@ -64,6 +65,12 @@ def rank(
     steps_per_epoch: float | None = None,
     boot_seconds: float = 0.0,
     transfer: Transfer | Mapping[str, Any] | None = None,
+    machines: Machines = None,
+    history: Iterable[Record] = (),
+    provider: str | Iterable[str] | None = None,
+    gpu: str | Iterable[str] | None = None,
+    gpu_memory_gib: float | None = None,
+    max_usd_per_hour: float | None = None,
 ) -> Ranking:
     """Rank all measured machines, each with all offers of its instance type.
 
@@ -93,8 +100,15 @@ def rank(
     ``services="sagemaker"`` prices each machine also as the managed service with the same hardware, ``p3.2xlarge`` as
     ``ml.p3.2xlarge``.
     ``transfer`` (a :class:`~vmselect.Transfer`) adds time and cost of moving the data in and the model out.
+    ``machines`` adds machines that were never probed: ``"all"`` (or ``"catalog"``) for all GPU machines of the catalog,
+    or names of instance types. Their step times are predicted from the probes, from ``history`` (records of other
+    trainings on several GPUs) and from published figures of GPUs. ``provider``, ``gpu``, ``gpu_memory_gib`` (least
+    memory of a GPU) and ``max_usd_per_hour`` select among them.
     :func:`vmselect.rank_inference` ranks inference records.
     """
+    added = MachineFilter.read(
+        machines, provider=provider, gpu=gpu, gpu_memory_gib=gpu_memory_gib, max_usd_per_hour=max_usd_per_hour
+    )
     fields = {
         "examples": examples, "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch,
     }  # fmt: skip
@@ -141,6 +155,11 @@ def rank(
     elif settings.batch_sizes is not None:
         machine_estimates, others = measured.at_sizes(settings.batch_sizes, name_others=True)
         excluded = [*excluded, *others]
+    if added is not None:
+        machine_estimates, refused = add_predicted(
+            machine_estimates, chosen, catalog, settings, chosen=added, history=history
+        )
+        excluded = [*excluded, *refused]
     if transfer is not None:
         machine_estimates, unmoved = check_dataclass("transfer", transfer, Transfer).charge(machine_estimates)
         excluded = [*excluded, *unmoved]

@@ -83,8 +83,9 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
 
 
 def marks(row: Row) -> str:
-    """Last cell of a row: ``pareto``, and the bound of a faster GPU."""
-    return ", ".join(filter(None, ("pareto" if row.pareto else "", row.bound)))
+    """Last cell of a row: ``pareto``, ``never probed``, and the bound of a faster GPU."""
+    never = "never probed" if row.basis == "predicted" else ""
+    return ", ".join(filter(None, ("pareto" if row.pareto else "", never, row.bound)))
 
 
 def remarks(ranking: Ranking, rows: Sequence[Row]) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmselect.prediction import Point, Posterior, Target, figures_of, predict_log_times
-from vmselect.prediction.figures import read_precision
+from vmselect.prediction import Point, Posterior, Target, predict_log_times
+from vmselect.prediction.figures import figures_of, identify_gpu, read_precision
 
 GPUS = ("K80", "P100", "V100", "T4", "A10G", "A100", "L4", "H100")
 
@@ -98,7 +98,10 @@ def test_draws_have_the_covariance_and_are_repeatable(machines) -> None:
 
 
 def test_a_fixed_posterior_without_variance_draws_zeros() -> None:
-    fixed = Posterior(mean=np.zeros(2), covariance=np.zeros((2, 2)), scale=1.0, freedom=4.0)
+    fixed = Posterior(
+        shared_mean=np.zeros(1), shared_covariance=np.zeros((1, 1)), group=np.array([0, 0]), own_variance=np.zeros(2),
+        scale=1.0, freedom=4.0,
+    )  # fmt: skip
     assert not fixed.draws(5).any()
 
 
@@ -118,3 +121,15 @@ def test_gpus_without_figures_have_none() -> None:
     assert figures_of("a100").model == "A100"
     assert read_precision("mixed_float16") == "half"
     assert read_precision("float32") == "single"
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("Tesla T4", "T4"), ("NVIDIA A10G", "A10G"), ("Tesla V100-SXM2-16GB", "V100"),
+     ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+     ("NVIDIA A100 80GB PCIe", "A100-80GB-PCIe"), ("NVIDIA GeForce RTX 2080 Ti", "RTX-2080Ti"), ("NVIDIA L4", "L4"),
+     ("NVIDIA RTX 6000 Ada Generation", "RTX-6000-Ada"), ("NVIDIA RTX A6000", "A6000"), ("llvmpipe", None),
+     ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000"), ("NVIDIA H100 80GB HBM3", "H100")],
+)  # fmt: skip
+def test_names_of_drivers_are_recognized(name, model) -> None:
+    assert identify_gpu(name) == model

@@ -1,0 +1,125 @@
+"""Which probes and machines a prediction can use, and the reasons where it cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+import vmselect as vs
+from vmselect.prediction import Machine, MachineTypes, Prediction, Predictor, Probe, Refusal
+from vmselect.prediction import machines as m
+from vmselect.records.record import Environment, Gpu
+from vmselect.records.training import InputWait
+
+CATALOG = vs.Catalog.embedded("2026-08-22")
+TYPES = MachineTypes(CATALOG)
+A10G = TYPES.find("g5.xlarge", None)
+
+
+def profile(instance_type="g4dn.xlarge", seconds=0.2, *, environment=None, wait=None, **given) -> vs.Profile:
+    made = vs.Profile.from_times(
+        instance_type=instance_type, batch_size=64, steps_per_epoch=100, iteration_seconds=[seconds] * 10,
+        **{"model": "net", **given},
+    )  # fmt: skip
+    changes = {"environment": environment} if environment else {}
+    if wait is not None:
+        waited = InputWait(seconds=wait * seconds * 10, wall_seconds=seconds * 10, steps=10, method="test")
+        changes["timeline"] = made.timeline.model_copy(update={"input_wait": waited})
+    return made.model_copy(update=changes)
+
+
+def probe(*profiles: vs.Profile) -> Probe:
+    seconds = m.step_seconds(profiles[0])
+    return Probe(profiles[0].instance_type or "", profiles[0].provider, seconds, profiles, 64)
+
+
+def refused(*probes: Probe, machine: Machine | None = None) -> Refusal:
+    (result,) = Predictor(probes, TYPES).predict([machine or A10G])
+    assert isinstance(result, Refusal)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("made", "code", "named"),
+    [
+        ([profile("c5.large")], m.NO_GPU, "g4dn.xlarge"),
+        ([profile(environment=Environment(gpus=(Gpu(name="Tesla T4"),), framework_gpus=0))], m.NO_GPU, "g4dn.xlarge"),
+        ([profile("p3.8xlarge")], m.SEVERAL_GPUS, "p3.8xlarge"),
+        ([profile("dl1.24xlarge", environment=Environment(gpus=(Gpu(name="HL-205"),)))], m.SEVERAL_GPUS, "one GPU"),
+        ([profile("lab", environment=Environment(gpus=(Gpu(name="Voodoo 2"),)))], m.NO_FIGURES, "Voodoo 2"),
+        ([profile(environment=Environment(gpus=(Gpu(name="NVIDIA H100"),)))], m.CONTRADICTORY, "H100"),
+        ([profile(), profile(seconds=0.5)], m.CONTRADICTORY, "g4dn.xlarge"),
+        ([profile(wait=0.6)], m.INPUT_BOUND, "vCPUs"),
+    ],
+)
+def test_probes_that_cannot_be_used_give_a_reason_and_a_remedy(made, code, named) -> None:
+    found = refused(probe(*made))
+    assert found.code == code
+    assert named in found.reason
+    assert "probe" in found.reason or "remove" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("c5.large", m.NO_GPU_SOLD), ("g4ad.xlarge", m.OTHER_VENDOR), ("dl1.24xlarge", m.OTHER_VENDOR),
+     ("Standard_NV12ads_A10_v5", m.SHARED_GPU), ("g7.2xlarge", m.NO_FIGURES)],
+)  # fmt: skip
+def test_machines_that_cannot_be_predicted_name_the_probe_that_helps(name, code) -> None:
+    machine = TYPES.find(name, None) or Machine(name, "aws", "RTX-PRO-4500", 1)
+    found = refused(probe(profile()), machine=machine)
+    assert found.code == code
+    assert f"probe {name}" in found.reason
+
+
+def test_a_bad_probe_does_not_spoil_a_good_one() -> None:
+    predictor = Predictor([probe(profile("c5.large", 5.0)), probe(profile())], TYPES)
+    (alone,) = Predictor([probe(profile())], TYPES).predict([A10G])
+    (result,) = predictor.predict([A10G])
+    assert isinstance(result, Prediction)
+    assert isinstance(alone, Prediction)
+    assert result.seconds == alone.seconds
+    assert result.nearest == 1
+    assert set(predictor.refused) == {0}
+
+
+def test_history_of_other_models_narrows_the_prediction() -> None:
+    history = [
+        profile(name, seconds * size, model=f"other {size}")
+        for size in (1, 2, 3)
+        for name, seconds in (("g4dn.xlarge", 0.2), ("g5.xlarge", 0.09), ("p3.2xlarge", 0.1))
+    ]
+    points = m.read_history(history, TYPES)
+    assert len(points) == len(history)
+    (alone,) = Predictor([probe(profile())], TYPES).predict([A10G])
+    (informed,) = Predictor([probe(profile())], TYPES, points).predict([A10G])
+    assert isinstance(alone, Prediction)
+    assert isinstance(informed, Prediction)
+    widths = [high / low for low, high in (alone.interval(0.9), informed.interval(0.9))]
+    assert widths[1] < widths[0]
+
+
+def test_records_that_say_nothing_about_gpus_are_no_history() -> None:
+    useless = [profile("c5.large"), profile(model=None), profile(wait=0.6), profile("p3.8xlarge")]
+    assert m.read_history(useless, TYPES) == []
+
+
+def test_draws_of_machines_with_one_gpu_are_joint() -> None:
+    names = ("g5.xlarge", "g5.2xlarge", "g4ad.xlarge", "p3.2xlarge")
+    found = Predictor([probe(profile())], TYPES).predict([TYPES.find(name, None) for name in names])
+    one, same, _, other = found
+    assert isinstance(one, Prediction)
+    assert one.seconds == same.seconds
+    first, second, third = (x.factors(500, seed=1) for x in (one, same, other))
+    assert ((first > 1) == (second > 1)).mean() > 0.9 > ((first > 1) == (third > 1)).mean()
+
+
+@pytest.mark.parametrize(
+    ("filters", "kept", "dropped"),
+    [({"gpu": ["t4"]}, "g4dn.xlarge", "g5.xlarge"), ({"gpu_memory_gib": 20}, "g5.xlarge", "g4dn.xlarge"),
+     ({"max_usd_per_hour": 0.6, "markets": ["on_demand"]}, "g4dn.xlarge", "g5.xlarge"),
+     ({"provider": ["gcp"]}, "g2-standard-4", "g5.xlarge"),
+     ({"names": ["c5.large"]}, "c5.large", "g5.xlarge"), ({}, "g5.xlarge", "c5.large")],
+)  # fmt: skip
+def test_filters_of_machines(filters, kept, dropped) -> None:
+    names = {one.instance_type for one in m.choose_machines(TYPES, **filters)}
+    assert kept in names
+    assert dropped not in names

@@ -1,0 +1,318 @@
+"""From profiles to predicted step times of machine types: which GPU was probed, what can be predicted, what not."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from vmselect.catalog import Catalog
+from vmselect.diagnosis import diagnose
+from vmselect.grouping import count_nodes
+from vmselect.prediction.figures import GpuFigures, figures_of, gpu_vendor, identify_gpu, read_precision
+from vmselect.prediction.posterior import CONSTANTS, Floats, Point, Posterior, Target, predict_log_times
+from vmselect.records import Profile
+from vmselect.units import list_some
+
+RUN_SPREAD = 0.03
+"""Standard deviation of log step time between two runs on machines of one type, as for total times of trainings."""
+CONTRADICTION = 2.0
+"""Ratio between two step times of one machine and one work above which the records contradict each other."""
+HOST_BOUND = ("input-bound", "cpu-saturated")
+"""Diagnoses of steps whose time depends on the host, so that it says nothing about GPUs."""
+SHORT_SECONDS = CONSTANTS.short_seconds
+NEVER_PROBED, NO_GPU, OTHER_VENDOR, NO_FIGURES = "never_probed", "no_gpu_probed", "other_vendor", "no_gpu_figures"
+INPUT_BOUND, CONTRADICTORY, SEVERAL_GPUS, NO_STEPS = "input_bound", "contradictory_records", "several_gpus", "no_steps"
+SHARED_GPU, NO_GPU_SOLD = "share_of_gpu", "no_gpu"
+
+
+class Machine(NamedTuple):
+    """A machine type of the catalog."""
+
+    instance_type: str
+    provider: str
+    gpu_model: str
+    gpu_count: float
+
+
+class Refusal(NamedTuple):
+    """Why a time is not predicted, and which probe would help."""
+
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prediction:
+    """Predicted step time of one machine type: a column of the posterior that all predicted machines share."""
+
+    machine: Machine
+    posterior: Posterior = field(repr=False)
+    column: int
+    nearest: int
+    """Position of the usable probe whose step time is nearest to the predicted one."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds per step."""
+        return float(np.exp(self.posterior.mean[self.column]))
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Low and high end of the seconds per step."""
+        low, high = self.posterior.interval(confidence)
+        return float(np.exp(low[self.column])), float(np.exp(high[self.column]))
+
+    def factors(self, count: int, *, seed: int = 0) -> Floats:
+        """Draws of the step time relative to ``seconds``; draws with the same seed are joint over all machines."""
+        return np.asarray(np.exp(self.posterior.draws(count, seed=seed)[:, self.column]))
+
+
+class Probe(NamedTuple):
+    """Profiles of one machine and one work, and its time per step; ``seconds`` is None if it has no steps."""
+
+    instance_type: str
+    provider: str | None
+    seconds: float | None
+    profiles: tuple[Profile, ...]
+    batch_size: int | None
+
+
+@dataclass(frozen=True)
+class MachineTypes:
+    """The machine types of a catalog, by instance type."""
+
+    catalog: Catalog
+
+    @cached_property
+    def by_name(self) -> Mapping[str, tuple[Machine, ...]]:
+        """Machine types by instance type; two providers may use the same name."""
+        columns = ["instance_type", "provider", "gpu_model", "gpu_count"]
+        rows = self.catalog.offers(market=None)[columns].drop_duplicates(["instance_type", "provider"])
+        found: dict[str, list[Machine]] = {}
+        for name, provider, gpu, count in rows.itertuples(index=False):
+            many = 0.0 if count is None or math.isnan(count) else float(count)
+            found.setdefault(str(name), []).append(Machine(str(name), str(provider), str(gpu or ""), many))
+        return {name: tuple(machines) for name, machines in found.items()}
+
+    def find(self, instance_type: str | None, provider: str | None) -> Machine | None:
+        """The machine type of a record; None if the catalog does not contain it."""
+        known = self.by_name.get(instance_type or "", ())
+        return next((one for one in known if provider in (None, one.provider)), None)
+
+
+def step_seconds(profile: Profile) -> float | None:
+    """Median seconds per steady step of a profile; None if it has none."""
+    steady = profile.timeline.steps.steady_seconds
+    if steady:
+        return statistics.median(steady) or None
+    later = [epoch.seconds for epoch in profile.timeline.epochs[1:] if epoch.complete]
+    steps = profile.steps_per_epoch
+    return statistics.median(later) / steps if later and steps else None
+
+
+def read_gpu(profile: Profile, types: MachineTypes) -> GpuFigures | Refusal:
+    """Figures of the one GPU on which the profile trained, or why it has none."""
+    seen, machine = profile.environment, types.find(profile.instance_type, profile.provider)
+    name = profile.instance_type or "this machine"
+    sold = machine.gpu_model if machine and machine.gpu_count > 0 else None
+    recorded = identify_gpu(seen.gpus[0].name) if seen.gpus else None
+    if seen.framework_gpus == 0 or not (seen.gpus or sold):
+        what = f"{name} trained without a GPU"
+        return Refusal(NO_GPU, f"{what}; probe a machine with one NVIDIA GPU, such as g4dn.xlarge")
+    if recorded and sold and not _same_gpu(recorded, sold):
+        what = f"the record of {name} names the GPU {recorded}, but {name} has {sold}"
+        return Refusal(CONTRADICTORY, f"{what}; probe again with the actual instance_type=")
+    used = max(seen.replicas, seen.workers, count_nodes(profile))
+    unknown = profile.outcome == "given" and machine is not None and machine.gpu_count > 1
+    if used > 1 or unknown:
+        many = "an unknown number of GPUs" if unknown else f"{used} GPUs"
+        return Refusal(SEVERAL_GPUS, f"{name} trained on {many}; probe a machine with one GPU, such as g4dn.xlarge")
+    gpu = recorded or sold or seen.gpus[0].name
+    figures = figures_of(gpu)
+    if figures is None:
+        what = f"the GPU of {name} ({gpu}) has no published figures"
+        return Refusal(NO_FIGURES, f"{what}; probe a machine with a GPU of pricing/gpu-specs.csv, such as T4")
+    return figures
+
+
+def _same_gpu(recorded: str, sold: str) -> bool:
+    """Whether two names are of one GPU. Records do not always tell variants apart (memory size, SXM or PCIe)."""
+    return recorded == sold or recorded.split("-")[0] == sold.split("-")[0]
+
+
+def _model_key(profile: Profile) -> tuple[Hashable, ...]:
+    return profile.model, profile.setup.parameters
+
+
+def _work_key(profile: Profile, batch_size: int | None) -> Hashable:
+    seen, setup = profile.environment, profile.setup
+    varied = tuple(sorted((k, str(v)) for k, v in profile.factors.items() if k not in ("instance_type", "machine")))
+    kept = tuple(pair for pair in varied if pair[0] not in ("provider", "region", "market", "batch_size", "nodes"))
+    return (*_model_key(profile), batch_size, seen.precision, seen.backend, seen.jit, setup.structure, kept)
+
+
+def _host_bound(profiles: Iterable[Profile]) -> str | None:
+    for profile in profiles:
+        for found in diagnose(profile):
+            if found.code in HOST_BOUND:
+                return found.code
+    return None
+
+
+def read_history(records: Iterable[Profile], types: MachineTypes) -> list[Point]:
+    """Points of the usable records; records of unnamed models, several GPUs or host-bound steps are left out.
+
+    Repetitions become one point, their median.
+    """
+    grouped: dict[tuple[Hashable, Hashable, Target], list[float]] = {}
+    for profile in records:
+        seconds, gpu = step_seconds(profile), read_gpu(profile, types)
+        named = profile.model is not None or profile.setup.parameters is not None
+        if not seconds or not named or not isinstance(gpu, GpuFigures) or _host_bound([profile]):
+            continue
+        target = Target(gpu, read_precision(profile.environment.precision), profile.instance_type)
+        key = (_model_key(profile), _work_key(profile, profile.batch_size), target)
+        grouped.setdefault(key, []).append(math.log(seconds))
+    return [
+        Point(model, work, target, statistics.median(times), RUN_SPREAD)
+        for (model, work, target), times in grouped.items()
+    ]
+
+
+class Predictor:
+    """Predicts step times of machine types for the work of some probes."""
+
+    def __init__(self, probes: Sequence[Probe], types: MachineTypes, history: Sequence[Point] = ()) -> None:
+        self.types, self.history = types, history
+        self.refused: dict[int, Refusal] = {}
+        """Probes that cannot be used, by position."""
+        self._points: dict[int, Point] = {}
+        for number, probe in enumerate(probes):
+            point = _read_probe(probe, types)
+            if isinstance(point, Point):
+                self._points[number] = point
+            else:
+                self.refused[number] = point
+        self.probes = probes
+
+    @property
+    def short(self) -> bool:
+        """Whether a usable probe has steps so short that their time depends on the host."""
+        return any(math.exp(point.log_seconds) < SHORT_SECONDS for point in self._points.values())
+
+    def predict(self, machines: Sequence[Machine]) -> list[Prediction | Refusal]:
+        """Prediction of each machine type, or why there is none."""
+        found: dict[int, Prediction | Refusal] = {}
+        wanted: dict[str, list[tuple[int, GpuFigures]]] = {}
+        for position, machine in enumerate(machines):
+            gpu = self._check(machine)
+            if isinstance(gpu, Refusal):
+                found[position] = gpu
+            else:
+                wanted.setdefault(gpu.vendor, []).append((position, gpu))
+        for vendor, targets in wanted.items():
+            mine = {number: p for number, p in self._points.items() if p.target.figures.vendor == vendor}
+            points = [p for p in self.history if p.target.figures.vendor == vendor]
+            # All probes of one work have one precision, apart from software that differs, which is a finding.
+            precision = next(iter(mine.values())).target.precision
+            hardware = [Target(gpu, precision, machines[position].instance_type) for position, gpu in targets]
+            first = next(iter(mine.values()))
+            same_work = [p._replace(model=first.model, work=first.work) for p in mine.values()]
+            posterior = predict_log_times(same_work, hardware, history=points)
+            numbers, times = list(mine), np.array([p.log_seconds for p in mine.values()])
+            nearest = np.abs(posterior.mean[:, None] - times[None, :]).argmin(axis=1)
+            for column, (position, _) in enumerate(targets):
+                found[position] = Prediction(
+                    machine=machines[position], posterior=posterior, column=column, nearest=numbers[nearest[column]]
+                )
+        return [found[position] for position in range(len(machines))]
+
+    def _check(self, machine: Machine) -> GpuFigures | Refusal:
+        name, gpu = machine.instance_type, machine.gpu_model
+        if machine.gpu_count <= 0 or not gpu:
+            return Refusal(NO_GPU_SOLD, f"{name} has no GPU, so nothing is known of its speed; probe {name} itself")
+        if machine.gpu_count < 1:
+            what = f"{name} has only a share of a GPU ({machine.gpu_count:.2g} x {gpu})"
+            return Refusal(SHARED_GPU, f"{what}, which has no published figures; probe {name} itself")
+        if not self._points:
+            return self._why_none(machine)
+        figures, vendor = figures_of(gpu), gpu_vendor(gpu)
+        vendors = sorted({point.target.figures.vendor for point in self._points.values()})
+        if vendor is not None and vendor not in vendors:
+            what = f"the probed GPUs are of {list_some(vendors, 3)}, but {gpu} is of {vendor}"
+            return Refusal(OTHER_VENDOR, f"{what}; probe {name} or another machine with a GPU of {vendor}")
+        if figures is None:
+            return Refusal(NO_FIGURES, f"the GPU {gpu} has no published figures; probe {name} itself")
+        return figures
+
+    def _why_none(self, machine: Machine) -> Refusal:
+        """Why no probe can be used: the reason of the first one, in the order of instance types."""
+        if not self.refused:
+            return Refusal(NEVER_PROBED, f"no machine was probed at this batch size; probe {machine.instance_type}")
+        first = min(self.refused, key=lambda number: (self.probes[number].instance_type, self.refused[number]))
+        return self.refused[first]
+
+
+def _read_probe(probe: Probe, types: MachineTypes) -> Point | Refusal:
+    """The point of a probe, or why it cannot be used."""
+    name = probe.instance_type
+    for profile in probe.profiles:
+        gpu = read_gpu(profile, types)
+        if isinstance(gpu, Refusal):
+            return gpu
+    bound = _host_bound(probe.profiles)
+    if bound is not None:
+        what = f"the steps on {name} are limited by its host ({bound}), not by its GPU"
+        return Refusal(INPUT_BOUND, f"{what}; speed up the input, or probe a machine with more vCPUs")
+    times = [seconds for profile in probe.profiles if (seconds := step_seconds(profile))]
+    if times and max(times) > CONTRADICTION * min(times):
+        what = f"the records of {name} contradict each other ({max(times) / min(times):.2g} times the step time)"
+        return Refusal(CONTRADICTORY, f"{what}; remove the wrong ones, or probe {name} again")
+    if not probe.seconds:
+        return Refusal(NO_STEPS, f"the records of {name} have no time per step; probe {name} with IterationProbe")
+    first = probe.profiles[0]
+    figures = read_gpu(first, types)
+    assert isinstance(figures, GpuFigures)
+    target = Target(figures, read_precision(first.environment.precision), name)
+    key = _work_key(first, probe.batch_size)
+    return Point(_model_key(first), key, target, math.log(probe.seconds), RUN_SPREAD)
+
+
+def choose_machines(
+    types: MachineTypes,
+    *,
+    names: Sequence[str] | None = None,
+    regions: Sequence[str] = (),
+    markets: Sequence[str] | None = None,
+    include_retired: bool = False,
+    provider: Sequence[str] | None = None,
+    gpu: Sequence[str] | None = None,
+    gpu_memory_gib: float | None = None,
+    max_usd_per_hour: float | None = None,
+) -> list[Machine]:
+    """Machine types with a GPU and an offer that fits all filters; with ``names``, only these, GPU or not.
+
+    An empty ``regions`` and None for the others mean any. ``gpu_memory_gib`` is the least memory of one GPU.
+    """
+    offers = types.catalog.offers(
+        market=list(markets) if markets is not None else None, region=list(regions) or None,
+        provider=list(provider) if provider else None, gpu=list(gpu) if gpu else None,
+        retired=None if include_retired else False,
+    )  # fmt: skip
+    fits = np.ones(len(offers), dtype=bool)
+    if names is None:
+        fits &= offers["gpu_count"].to_numpy(dtype=float) > 0
+    else:
+        fits &= offers["instance_type"].isin(names).to_numpy()
+    if gpu_memory_gib is not None:
+        fits &= offers["gpu_memory_gib"].to_numpy(dtype=float) >= gpu_memory_gib
+    if max_usd_per_hour is not None:
+        fits &= offers["usd_per_hour"].to_numpy(dtype=float) <= max_usd_per_hour
+    sold = offers.loc[fits, ["instance_type", "provider"]].drop_duplicates()
+    pairs = {(str(name), str(seller)) for name, seller in sold.itertuples(index=False)}
+    return [one for name in sorted(types.by_name) for one in types.by_name[name] if (name, one.provider) in pairs]
