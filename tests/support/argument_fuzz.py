@@ -94,6 +94,8 @@ def targets() -> list[Target]:
         Target("estimate between sizes", vs.estimate, {"profile": stepped, "epochs": 10, "batch_size": 96}),
         Target("rank", vs.rank, {"profiles": more, "epochs": 10, "catalog": catalog, "batch_size": 64}),
         Target("rank steps", vs.rank, {"profiles": stepped, "epochs": 10, "catalog": catalog, "batch_size": 96}),
+        Target("rank all", vs.rank, {"profiles": stepped[:1], "epochs": 10, "catalog": catalog, "machines": "all"}),
+        Target("predict", vs.predict, {"profiles": stepped[:1], "catalog": catalog}),
         Target("select", vs.select, {"profiles": more, "study": study, "catalog": catalog}),
         Target("Workload", vs.Workload),
         Target("RuntimeEstimate.to_dict", estimate.to_dict),

@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vmselect.prediction import Point, Posterior, Target, predict_log_times
@@ -67,6 +67,7 @@ def test_short_steps_depend_less_on_the_gpu_and_are_less_certain() -> None:
     assert short.sd[0] > long.sd[0]
 
 
+@settings(max_examples=20, deadline=None)
 @given(st.floats(0.05, 50.0), st.floats(1.0, 1000.0), st.permutations(range(24)))
 def test_results_do_not_depend_on_the_unit_or_the_order(seconds, unit, order) -> None:
     history, wanted = make_history(), [target(gpu) for gpu in ("V100", "A100", "H100")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
@@ -95,6 +95,7 @@ def test_draws_of_times_agree_with_the_estimate() -> None:
     assert draws.min() > 0
 
 
+@settings(max_examples=20, deadline=None)
 @given(
     st.floats(0.05, 5.0), st.floats(0.5, 0.99), st.floats(1.01, 3.0), st.integers(1, 500)
 )  # fmt: skip
