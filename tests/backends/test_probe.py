@@ -84,6 +84,8 @@ def test_keras_calls_callbacks_as_without_the_probe(folder):
 
 def test_a_watched_fit_with_threads_is_synchronized_only_between_epochs_later(folder):
     profile = fit(vs.IterationProbe(stop=False, verbose=0), steps=40, partial=2, epochs=3)
+    assert profile.logs.epoch == (0, 1, 2)
+    assert {"loss", "val_loss"} <= set(profile.logs.values)
     labels = profile.timeline.steps.label
     assert [labels.count(label) for label in ("first", "opening", "partial")] == [1, 2, 3]
     assert profile.timeline.steps.steps == 120
@@ -198,6 +200,7 @@ def test_epochs_of_a_single_step(folder):
 def test_a_fit_that_ends_by_itself_was_watched(folder):
     profile = fit(vs.IterationProbe(verbose=0), steps=5, epochs=1)
     assert profile.outcome == "watched"
+    assert profile.logs is None
     assert profile.total_seconds >= profile.timeline.fit_seconds > 0
 
 

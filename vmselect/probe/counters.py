@@ -88,7 +88,8 @@ class MachineReader:
         if disk is not None:
             totals["disk_read_bytes_per_second"] = disk.read_bytes
             totals["disk_write_bytes_per_second"] = disk.write_bytes
-            totals["disk_operations_per_second"] = disk.read_count + disk.write_count
+            totals["disk_read_operations_per_second"] = disk.read_count
+            totals["disk_write_operations_per_second"] = disk.write_count
         network = self._query("net_io_counters")
         if network is not None:
             totals["network_received_bytes_per_second"] = network.bytes_recv
@@ -385,9 +386,15 @@ def _temperature(nvml: Any, gpu: Any) -> Any:
     return _query_either(nvml, gpu, function, f"{function}V", nvml.NVML_TEMPERATURE_GPU)
 
 
+def _memory_share(nvml: Any, gpu: Any) -> float | None:
+    memory = nvml.nvmlDeviceGetMemoryInfo(gpu)
+    return memory.used / memory.total if memory.total else None
+
+
 _GPU_QUERIES: dict[str, Callable[[Any, Any], Any]] = {
     "busy_share": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
     "memory_used_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
+    "memory_used_share": _memory_share,
     "power_watts": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
     "temperature_celsius": _temperature,
     "clock_megahertz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),

@@ -456,6 +456,8 @@ class IterationProbe(StepProbe, KerasProbe):
         recording.timer.leave_steps()
         self._end_steps(recording)
         recording.timer.end_epoch(complete=bool(self._whole_epoch))
+        if not self.stop:
+            recording.add_logs(epoch, logs)
         recording.note()
         if not self.stop:
             return
@@ -690,6 +692,8 @@ class EpochProbe(KerasProbe):
             return
         self._end_steps(recording)
         recording.timer.end_epoch(complete=True)
+        if not self.stop:
+            recording.add_logs(epoch, logs)
         recording.note()
         self._epochs_seen += 1
         if self.stop and self._epochs_seen >= self.epochs:

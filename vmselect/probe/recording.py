@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
+from numbers import Real
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vmselect.records.record import Environment, Placement
-    from vmselect.records.training import Outcome, Profile, Saving, Setup
+    from vmselect.records.training import EpochLogs, Outcome, Profile, Saving, Setup
 
 Kind = Literal["iteration", "epoch", "loop"]
 
@@ -123,6 +124,8 @@ class Recording:
             self.validations_per_epoch: float | None = None
             self.saving: Saving | None = None
             self.save_freq: int | None = None
+            self.logs: list[tuple[int, Mapping[str, float | None]]] = []
+            """Number and metrics of each epoch, if the training is watched to its end."""
             self.redirected: list[str] = []
             """Names of files that other callbacks wrote to a scratch folder, for the printed line."""
             self._id, self._created, self._number = uuid.uuid4().hex, datetime.now(UTC), environment.number_fit()
@@ -237,6 +240,23 @@ class Recording:
         self.observation.begin(backend=self.backend, frame=frame, waited_for=waited_for, alive=alive)
         self.timer.enter = self.observation.enter
 
+    def add_logs(self, epoch: int, logs: Mapping[str, Any] | None) -> None:
+        """Keep the numbers in the ``logs`` of an epoch. Values that are not plain numbers could be on a device."""
+        with self.timer.leave_out():
+            plain = {str(name): value for name, value in (logs or {}).items() if isinstance(value, Real)}
+            found = {name: float(value) if math.isfinite(value) else None for name, value in plain.items()}
+            self.logs.append((epoch, found))
+
+    def _build_logs(self) -> EpochLogs | None:
+        from vmselect.records.training import MAX_EPOCHS, EpochLogs
+
+        rows = self.logs[:: -(-len(self.logs) // MAX_EPOCHS)] if self.logs else []
+        names = list(dict.fromkeys(name[:1000] for _, values in rows for name in values))[:200]
+        if not names:
+            return None
+        columns = {name: tuple(values.get(name) for _, values in rows) for name in names}
+        return EpochLogs(epoch=tuple(epoch for epoch, _ in rows), values=columns)
+
     def note(self) -> None:
         """Write a draft after a timed event, unless a draft was written recently."""
         with self.timer.leave_out():
@@ -311,6 +331,7 @@ class Recording:
             factors=self._factors,
             usage=self.observation.usage,
             metrics=dict(metrics or {}),
+            logs=self._build_logs(),
         )
 
     def _build_setup(self) -> Setup:

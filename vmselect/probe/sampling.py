@@ -1,4 +1,4 @@
-"""Observation of a measurement: usage samples, the CPU alarm, and for trainings the input wait.
+"""Observation of a measurement: usage samples, the alarm, and for trainings the input wait.
 
 A probe starts and stops the :class:`Sampler` and reports every change of phase to it. The sampler's thread takes a
 sample once per interval, and at the first changes of each phase, so that short phases get samples of their own. The
@@ -8,6 +8,7 @@ thread ends before the process is forked and restarts in the parent process: a t
 from __future__ import annotations
 
 import faulthandler
+import fnmatch
 import math
 import os
 import shlex
@@ -23,7 +24,7 @@ from dataclasses import KW_ONLY, dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_number, check_seconds, check_share, maybe, show
+from vmselect._checks import check_name, check_number, check_seconds, check_share, maybe, show
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.probe.counters import ContainerReader, GpuReader, MachineReader
@@ -51,7 +52,7 @@ JOIN_SECONDS = 2.0
 
 
 class Alarm:
-    """Calls ``notify`` when CPU utilization stays above ``cpu`` for ``seconds``; again only after it fell below.
+    """Calls ``notify`` when a sampled quantity stays beyond a threshold for ``seconds``; again only after it returned.
 
     Args:
         notify: a function that takes the :class:`~vmselect.Finding`, or a command as a list of words or as one line,
@@ -59,52 +60,84 @@ class Alarm:
             ``VMSELECT_ALARM``. It runs in the background: the training does not wait for it and does not fail if the
             command fails.
         cpu: threshold from 0 to 1, for the utilization of the CPU cores that the process may use, or of its
-            container's CPU quota if that is lower.
-        seconds: how long the utilization must stay above ``cpu``.
+            container's CPU quota if that is lower. Used if there is no ``quantity``.
+        seconds: how long the quantity must stay beyond the threshold.
+        quantity: name of another sampled quantity, such as ``disk_read_bytes_per_second``. An asterisk stands for any
+            text: ``gpu*_memory_used_share`` is that of any GPU.
+        above, below: threshold of ``quantity``, one of the two.
 
     >>> import vmselect as vs
     >>> probe = vs.IterationProbe("records/", stop=False, alarm=vs.Alarm(print, cpu=0.95, seconds=60))
+    >>> idle = vs.Alarm(print, quantity="gpu*_busy_share", below=0.2, seconds=60)
     """
 
     def __init__(
-        self, notify: Callable[[Finding], object] | str | Sequence[str], *, cpu: float = 0.9, seconds: float = 10.0
+        self,
+        notify: Callable[[Finding], object] | str | Sequence[str],
+        *,
+        cpu: float = 0.9,
+        seconds: float = 10.0,
+        quantity: str | None = None,
+        above: float | None = None,
+        below: float | None = None,
     ) -> None:
         self.cpu = check_share("cpu", cpu)
         self.seconds = check_seconds("seconds", seconds)
         self.notify = _check_notify(notify)
+        self.quantity = maybe(check_name, "quantity", quantity)
+        self.above, self.below = maybe(check_number, "above", above), maybe(check_number, "below", below)
+        if (self.above is None) == (self.below is None) if self.quantity else (self.above, self.below) != (None, None):
+            raise ArgumentError("above= or below= is the threshold of quantity=. Pass quantity= and one of the two.")
         self.reset()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_above_since": None, "_raised": False}
+        return self.__dict__ | {"_beyond_since": None, "_raised": False}
 
     def reset(self) -> None:
         """Forget earlier samples, at the start of a training."""
-        self._above_since: float | None = None
+        self._beyond_since: float | None = None
         self._raised = False
 
     def check(self, now: float, values: Mapping[str, float], limits: Limits | None) -> None:
         """Check the sample ``values``, taken ``now`` seconds after the start, and call ``notify`` if necessary."""
+        found = self._check_quantity(values) if self.quantity else self._check_cpu(values, limits)
+        if found is None:
+            return
+        beyond, finding = found
+        if not beyond:
+            self.reset()
+            return
+        if self._beyond_since is None:
+            self._beyond_since = now
+        if not self._raised and now - self._beyond_since >= self.seconds:
+            self._raised = True
+            threading.Thread(target=_notify, args=(self.notify, finding), name="vmselect-alarm", daemon=True).start()
+
+    def _check_quantity(self, values: Mapping[str, float]) -> tuple[bool, Finding] | None:
+        """Whether the quantity is beyond its threshold, and the finding; None if it was not sampled."""
+        seen = {name: value for name, value in values.items() if fnmatch.fnmatchcase(name, self.quantity or "")}
+        if not seen:
+            return None
+        extreme, threshold = (min, self.below) if self.above is None else (max, self.above)
+        assert threshold is not None
+        name = extreme(seen, key=lambda one: seen[one])
+        side, beyond = ("below", seen[name] < threshold) if self.above is None else ("above", seen[name] > threshold)
+        message = f"{name} has been {side} {threshold:g} for {format_seconds(self.seconds)}, now {seen[name]:.4g}."
+        remedy = "Check the machine while it trains: vmselect.diagnose explains the finished record."
+        return beyond, Finding("quantity-alarm", message, remedy, "info")
+
+    def _check_cpu(self, values: Mapping[str, float], limits: Limits | None) -> tuple[bool, Finding] | None:
+        """Whether the CPU is busier than the threshold, and the finding; None if it was not sampled."""
         share, who = values.get("usable_cpu_share"), "The CPU has"
         allowed = None if limits is None else limits.container_cores
         if limits is not None and allowed is not None and (limits.cores is None or allowed < limits.cores):
             who = f"The container's {allowed:g} CPU core{' has' if allowed == 1 else 's have'}"
             share = min(1.0, values["process_cores"] / allowed) if "process_cores" in values else None
         if share is None:
-            return
-        if share <= self.cpu:
-            self.reset()
-            return
-        if self._above_since is None:
-            self._above_since = now
-        if not self._raised and now - self._above_since >= self.seconds:
-            self._raised = True
-            finding = Finding(
-                "cpu-saturated",
-                f"{who} been more than {self.cpu:.0%} busy for {format_seconds(self.seconds)}, now {share:.0%}.",
-                "Use a machine with more CPU cores, end other programs, or simplify the preprocessing.",
-                "info",
-            )
-            threading.Thread(target=_notify, args=(self.notify, finding), name="vmselect-alarm", daemon=True).start()
+            return None
+        message = f"{who} been more than {self.cpu:.0%} busy for {format_seconds(self.seconds)}, now {share:.0%}."
+        remedy = "Use a machine with more CPU cores, end other programs, or simplify the preprocessing."
+        return share > self.cpu, Finding("cpu-saturated", message, remedy, "info")
 
 
 def _notify(notify: Callable[[Finding], object] | tuple[str, ...], finding: Finding) -> None:

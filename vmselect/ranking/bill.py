@@ -10,6 +10,7 @@ import pandas as pd
 
 from vmselect._checks import check_mapping, check_number, is_number, maybe, show
 from vmselect.errors import ArgumentError
+from vmselect.intervals import Interval
 from vmselect.units import format_usd, printable
 
 
@@ -41,8 +42,9 @@ class Bill:
     def of(cls, parts: Mapping[str, Any] | None = None, **named: Any) -> Bill:
         """Make a bill of named parts.
 
-        A part is a cost in USD, three costs (lower bound, estimate, upper bound), a row of a ranking (cost of the
-        training), a row of a serving ranking (cost of one hour), a transfer record (its cost), or another bill.
+        A part is a cost in USD, three costs (lower bound, estimate, upper bound), an interval, a row of a ranking (cost
+        of the training), a row of a serving ranking (cost of one hour; ``row.cost_usd(items)`` for the cost of a number
+        of items), a transfer record (its cost), or another bill.
         """
         found: list[BillPart] = []
         for title, value in {**(maybe(check_mapping, "parts", parts) or {}), **check_mapping("parts", named)}.items():
@@ -86,6 +88,8 @@ class Bill:
 
 
 def _read(name: str, value: Any) -> tuple[float, float, float, str]:
+    if isinstance(value, Interval):
+        value = (value.low, value.value, value.high)
     if is_number(value):
         usd = check_number(name, value, least=0)
         return usd, usd, usd, ""
@@ -94,7 +98,11 @@ def _read(name: str, value: Any) -> tuple[float, float, float, str]:
         if not low <= usd <= high:
             raise ArgumentError(f"{name} is {show(value)}, not ascending. Pass (lower bound, estimate, upper bound).")
         return usd, low, high, ""
-    for names in (("hourly_usd",) * 3, ("cost_usd", "cost_low", "cost_high"), ("cost_usd",) * 3):
+    for names in (
+        ("hourly_usd", "hourly_low", "hourly_high"),
+        ("cost_usd", "cost_low", "cost_high"),
+        ("cost_usd",) * 3,
+    ):
         numbers = [getattr(value, field, None) for field in names]
         if all(map(is_number, numbers)):
             usd, low, high = (float(number) for number in numbers)  # type: ignore[arg-type]

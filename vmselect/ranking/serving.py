@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -139,7 +139,9 @@ def _draws(count: int) -> tuple[Any, Any]:
 class ServingRow:
     """A machine at one price under one load. ``latency_seconds`` is the chosen percentile of latency at that load.
 
-    Without a load, it is the latency measured with all clients busy, and ``instances`` is the minimum number.
+    ``usd_per_million_items`` is what the rented instances cost while they answer a million items at that load; the
+    interval contains the numbers of instances at the bounds of the capacity. Without a load, it is the cost on machines
+    that are always busy, the latency is that measured with all clients busy, and ``instances`` is the minimum number.
     """
 
     rank: int
@@ -160,6 +162,8 @@ class ServingRow:
     load: float | None
     instances: int
     hourly_usd: float
+    hourly_low: float
+    hourly_high: float
     latency_seconds: float
     score: float
     tied_with_best: bool
@@ -171,9 +175,11 @@ class ServingRow:
         """Instance type, provider, region, market, batch size and number of clients."""
         return self.instance_type, self.provider, self.region, self.market, self.batch_size, self.clients
 
-    def cost_usd(self, items: float) -> float:
-        """Cost of answering ``items`` on machines that are always busy, in USD."""
-        return self.usd_per_million_items * check_number("items", items, least=0) / 1e6
+    def cost_usd(self, items: float) -> Interval[float]:
+        """Cost of answering ``items`` at the load (on machines that are always busy, without one), in USD."""
+        millions = check_number("items", items, least=0) / 1e6
+        per_million = (self.usd_per_million_items, self.usd_per_million_low, self.usd_per_million_high)
+        return Interval(*(usd * millions for usd in per_million))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -308,7 +314,7 @@ def rank_inference(
     excluded += unpriced
     rows: list[ServingRow] = []
     for one in reversed(loads):
-        needs = [(*pair, _count_instances(pair[0], one, limit, share, (fewest, most))) for pair in priced]
+        needs = [(*pair, _count_with_bounds(pair[0], one, limit, share, (fewest, most))) for pair in priced]
         excluded += dict.fromkeys(need for *_, need in needs if isinstance(need, Excluded))
         found = [
             _make_row(service, offer, one, *need)
@@ -344,22 +350,69 @@ def _price(
     return found, excluded
 
 
-def _make_row(service: Service, offer: Any, load: float | None, instances: int, latency: float) -> ServingRow:
+Need: TypeAlias = tuple[Interval[int], float]
+"""Number of instances with its bounds, and their latency."""
+
+
+def _make_row(service: Service, offer: Any, load: float | None, count: Interval[int], latency: float) -> ServingRow:
     price, capacity = float(offer["usd_per_hour"]), service.items_per_second
-    million, low, high = (
-        price / SECONDS_PER_HOUR / rate * 1e6 if rate else float("inf")
-        for rate in (capacity.value, capacity.high, capacity.low)
-    )
+    hourly = Interval(*(instances * price for instances in count))
+    if load is not None:
+        rates = Interval(*(usd / SECONDS_PER_HOUR / load * 1e6 for usd in hourly))
+    else:
+        rates = Interval(*(
+            price / SECONDS_PER_HOUR / rate * 1e6 if rate else float("inf")
+            for rate in (capacity.value, capacity.high, capacity.low)
+        ))  # fmt: skip
+    findings = [f for record in service.records for f in record.findings if f.severity == "warning"]
+    if load is not None and load >= count.high * capacity.low:
+        most = f"{count.high} instance{'s' * (count.high > 1)}"
+        message = (
+            f"{service.title}: at the lower bound of the capacity, {most}, the most allowed, cannot serve the load."
+        )
+        remedy = "Allow more instances with instances=, or measure more calls to narrow the interval."
+        findings.append(Finding("may-exceed-capacity", message, remedy))
+    elif count.high > count.low:
+        findings.append(
+            Finding(
+                "uncertain-instances",
+                f"{service.title}: the load may require {count.low} to {count.high} instances.",
+                "Measure more calls, so that the interval of the capacity becomes narrower.",
+                "info",
+            )
+        )
     return ServingRow(
         rank=0, instance_type=service.instance_type, provider=offer["provider"], region=offer["region"],
         market=offer["market"], batch_size=service.batch_size, clients=service.clients,
         items_per_second=capacity.value, items_per_second_low=capacity.low, items_per_second_high=capacity.high,
-        usd_per_hour=price, usd_per_million_items=million, usd_per_million_low=low, usd_per_million_high=high,
-        items_per_usd=1e6 / million if million else float("inf"), load=load, instances=instances,
-        hourly_usd=instances * price, latency_seconds=latency, score=0.0, tied_with_best=False,
-        price_date=offer["date"],
-        findings=tuple(f for record in service.records for f in record.findings if f.severity == "warning"),
+        usd_per_hour=price, usd_per_million_items=rates.value, usd_per_million_low=rates.low,
+        usd_per_million_high=rates.high, items_per_usd=1e6 / rates.value if rates.value else float("inf"), load=load,
+        instances=count.value, hourly_usd=hourly.value, hourly_low=hourly.low, hourly_high=hourly.high,
+        latency_seconds=latency, score=0.0, tied_with_best=False, price_date=offer["date"], findings=tuple(findings),
     )  # fmt: skip
+
+
+def _count_with_bounds(
+    service: Service, load: float | None, limit: float | None, percentile: float, bounds: tuple[int, int]
+) -> Need | Excluded:
+    """Number of instances that the load needs at the capacity and at its bounds, and their latency; or why none."""
+    need = _count_instances(service, load, limit, percentile, bounds)
+    if isinstance(need, Excluded) or load is None:
+        return need if isinstance(need, Excluded) else (Interval(need[0], need[0], need[0]), need[1])
+    counts = []
+    for capacity in (service.items_per_second.high, service.items_per_second.low):
+        factor = service.items_per_second.value / capacity if capacity else float("inf")
+        if math.isinf(factor):
+            counts.append(bounds[1])
+            continue
+        scaled = replace(
+            service,
+            items_per_second=Interval(capacity, capacity, capacity),
+            service_seconds=tuple(seconds * factor for seconds in service.service_seconds),
+        )
+        found = _count_instances(scaled, load, limit, percentile, bounds)
+        counts.append(bounds[1] if isinstance(found, Excluded) else found[0])
+    return Interval(need[0], min(need[0], counts[0]), max(need[0], counts[1])), need[1]
 
 
 def _count_instances(
@@ -407,8 +460,9 @@ def _order(rows: list[ServingRow], objective: str) -> list[ServingRow]:
             return Interval(1 / row.items_per_second, 1 / row.items_per_second_high, slowest)
         if objective == "cost" and row.load is None:
             return Interval(row.usd_per_million_items, row.usd_per_million_low, row.usd_per_million_high)
-        value = row.latency_seconds if objective == "latency" else row.hourly_usd
-        return Interval(value, value, value)
+        if objective == "cost":
+            return Interval(row.hourly_usd, row.hourly_low, row.hourly_high)
+        return Interval(row.latency_seconds, row.latency_seconds, row.latency_seconds)
 
     ordered = sorted(rows, key=lambda row: (span(row).value, row.usd_per_million_items, row.latency_seconds, row.key))
     if not ordered:

@@ -10,6 +10,7 @@ from vmselect.records.store import load_profiles as load_profiles
 from vmselect.records.store import load_records as load_records
 from vmselect.records.training import Boundary as Boundary
 from vmselect.records.training import Epoch as Epoch
+from vmselect.records.training import EpochLogs as EpochLogs
 from vmselect.records.training import Fit as Fit
 from vmselect.records.training import InputWait as InputWait
 from vmselect.records.training import Pause as Pause

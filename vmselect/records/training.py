@@ -278,6 +278,21 @@ class Setup(Part):
     """Whether one iterator over endless data is used for all epochs, as with ``steps_per_epoch``."""
 
 
+class EpochLogs(Part):
+    """Metrics after each epoch of a training that was watched to its end; None where one was not reported."""
+
+    epoch: tuple[Count, ...] = Field(default=(), max_length=MAX_EPOCHS)
+    values: Mapping[Text, Annotated[tuple[Number | None, ...], Field(max_length=MAX_EPOCHS)]] = Field(
+        default_factory=dict, max_length=200
+    )
+
+    @model_validator(mode="after")
+    def _columns_agree(self) -> EpochLogs:
+        if any(len(column) != len(self.epoch) for column in self.values.values()):
+            raise ValueError("the columns epoch and values differ in length")
+        return self
+
+
 class Fit(Part):
     """Position of this training in its program: ``number`` counts the ``fit`` calls of the process from 1."""
 
@@ -306,6 +321,7 @@ class Profile(Record):
     fit: Fit | None = None
     usage: Usage | None = None
     metrics: Mapping[Text, Number] = Field(default_factory=dict, max_length=1_000)
+    logs: EpochLogs | None = None
 
     @property
     def model(self) -> str | None:

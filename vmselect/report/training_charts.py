@@ -244,29 +244,43 @@ def usage_chart(
 # -- epoch curves ------------------------------------------------------------------------------------------------------
 
 
-def epoch_curve_points(records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = ()) -> dict[str, Any]:
+def epoch_curve_points(
+    records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = (), metric: str | None = None
+) -> dict[str, Any]:
     """Lines of machines: ``times`` with points ``[epoch, seconds]``, ``metrics`` with points ``[epoch, value]``.
 
-    Times come from complete epochs of profiles, metrics from convergence records and ``runs``. A line is the median of
-    the repetitions on a machine. If there are several metrics, only the first one found is used: ``metric``.
+    Times come from complete epochs of profiles, metrics from convergence records and ``runs``, else from the logs of
+    watched profiles. A line is the median of the repetitions on a machine. ``metric`` is by default the first metric
+    found, in logs preferably one of the validation that is not a loss.
     """
     from vmselect.records import Profile
     from vmselect.records.convergence import ConvergenceRecord
 
     times: list[tuple[str, int, float]] = []
-    observed = list(runs)
+    observed, logged = list(runs), []
     for record in records:
         if isinstance(record, Profile):
+            logged += [record] if record.logs is not None else []
             times += [(record.title, one.epoch + 1, one.seconds) for one in record.timeline.epochs if one.complete]
         elif isinstance(record, ConvergenceRecord):
             observed += record.runs
-    metric = next((run.rule.monitor for run in observed for _, v in run.curve.points if math.isfinite(v)), None)
+    monitored = [run.rule.monitor for run in observed for _, v in run.curve.points if math.isfinite(v)]
+    names = dict.fromkeys(name for one in logged for name in (one.logs.values if one.logs else ()))
+    preferred = sorted(names, key=lambda name: (not name.startswith("val_"), "loss" in name))
+    metric = metric or next(iter([*monitored, *preferred]), None)
     metrics = [
         (f"{run.instance_type or 'unknown machine'}, batch {run.batch_size}", epoch, value)
         for run in observed
         if run.rule.monitor == metric
         for epoch, value in run.curve.points
         if math.isfinite(value)
+    ]
+    metrics += [
+        (one.title, epoch + 1, value)
+        for one in logged
+        if one.logs and metric and metric in one.logs.values and not any(run.rule.monitor == metric for run in observed)
+        for epoch, value in zip(one.logs.epoch, one.logs.values[metric], strict=True)
+        if value is not None
     ]
     return {"times": _lines(times), "metric": metric if metrics else None, "metrics": _lines(metrics)}
 
@@ -283,10 +297,10 @@ def _lines(points: list[tuple[str, int, float]]) -> list[dict[str, Any]]:
     return lines
 
 
-def epoch_curves_chart(records: Iterable[Record]) -> Any:
-    """Draw the time of each epoch on the left, and the metric after each epoch on the right."""
+def epoch_curves_chart(records: Iterable[Record], *, metric: str | None = None) -> Any:
+    """Draw the time of each epoch on the left, and ``metric`` after each epoch on the right."""
     alt = altair()
-    points = epoch_curve_points(records)
+    points = epoch_curve_points(records, metric=metric)
     if not points["times"] and not points["metrics"]:
         raise RankingError("The records contain no complete epoch to draw. Probe with EpochProbe, or with stop=False.")
     machines = list(dict.fromkeys(line["name"] for name in ("times", "metrics") for line in points[name]))

@@ -487,6 +487,7 @@ def test_two_gpus(driver: Driver) -> None:
     first, *_, after_close, gpus = read_driver(driver)
     assert (first["gpu0_busy_share"], first["gpu1_busy_share"]) == (0.8, 0.2)
     assert (first["gpu0_memory_used_bytes"], first["gpu0_power_watts"]) == (4 * 2**30, 60)
+    assert 0 < first["gpu0_memory_used_share"] < 1
     assert (first["gpu0_temperature_celsius"], first["gpu1_temperature_celsius"]) == (55, 70)
     assert (first["gpu0_clock_megahertz"], first["gpu0_memory_clock_megahertz"]) == (1500, 5000)
     assert after_close == {}

@@ -357,6 +357,34 @@ def test_an_alarm_can_be_a_command(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("options", "samples", "expected"),
+    [
+        ({"quantity": "disk_read_bytes_per_second", "above": 5.0}, {"disk_read_bytes_per_second": 6.0}, 1),
+        ({"quantity": "disk_read_bytes_per_second", "above": 7.0}, {"disk_read_bytes_per_second": 6.0}, 0),
+        ({"quantity": "gpu*_busy_share", "below": 0.2}, {"gpu0_busy_share": 0.9, "gpu1_busy_share": 0.1}, 1),
+        ({"quantity": "gpu*_busy_share", "above": 0.95}, {"gpu0_busy_share": 0.9, "gpu1_busy_share": 0.1}, 0),
+        ({"quantity": "missing", "below": 1.0}, {"usable_cpu_share": 1.0}, 0),
+    ],
+)
+def test_an_alarm_watches_any_quantity(options, samples, expected):
+    heard = []
+    alarm = Alarm(heard.append, seconds=2, **options)
+    for second in range(5):
+        alarm.check(float(second), samples, NO_LIMITS)
+    feed(alarm, [])
+    assert [finding.code for finding in heard] == ["quantity-alarm"] * expected
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"above": 1.0}, {"quantity": "x"}, {"quantity": "x", "above": 1.0, "below": 2.0}, {"quantity": "x", "above": "y"}],
+)
+def test_a_quantity_has_one_threshold(bad):
+    with pytest.raises(ArgumentError):
+        Alarm(print, **bad)
+
+
+@pytest.mark.parametrize(
     "bad",
     [*({"notify": notify} for notify in (None, 3, "", [], [1], "unclosed 'quote")),
      {"cpu": 1.5}, {"cpu": "high"}, {"seconds": -1}, {"seconds": float("nan")}],

@@ -24,8 +24,9 @@ def test_a_part_may_be_a_row_of_a_ranking() -> None:
     row = rank().best
     (part,) = vs.Bill.of(training=row).parts
     assert (part.usd, part.low, part.high, part.detail) == (row.cost_usd, row.cost_low, row.cost_high, "small")
-    (hour,) = vs.Bill.of(endpoint=SimpleNamespace(hourly_usd=0.5, instance_type="b")).parts
-    assert (hour.usd, hour.low, hour.high, hour.detail) == (0.5, 0.5, 0.5, "b")
+    serving = SimpleNamespace(hourly_usd=0.5, hourly_low=0.4, hourly_high=0.7, instance_type="b")
+    (hour,) = vs.Bill.of(endpoint=serving).parts
+    assert (hour.usd, hour.low, hour.high, hour.detail) == (0.5, 0.4, 0.7, "b")
 
 
 @pytest.mark.parametrize(

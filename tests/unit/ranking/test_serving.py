@@ -40,7 +40,8 @@ def test_the_cost_of_a_million_items_and_its_interval() -> None:
     assert row.usd_per_million_items == pytest.approx(million)
     assert (row.items_per_second_low, row.items_per_second_high) == pytest.approx((99, 101))  # one percent at least
     assert (row.usd_per_million_low, row.usd_per_million_high) == pytest.approx((million / 1.01, million / 0.99))
-    assert (row.items_per_usd, row.cost_usd(5e5)) == pytest.approx((1e6 / million, million / 2))
+    assert (row.items_per_usd, row.cost_usd(5e5).value) == pytest.approx((1e6 / million, million / 2))
+    assert row.cost_usd(5e5).high == pytest.approx(row.usd_per_million_high / 2)
 
 
 def test_an_unbounded_cost_is_null_in_json() -> None:
@@ -172,7 +173,7 @@ def test_the_cost_range_spans_the_fewest_and_the_most_instances() -> None:
 
 
 def test_the_verdict() -> None:
-    for text in ("2 x a", "150 items/s", "$10.00", "$7.20", "p99"):
+    for text in ("2 x a", "150 items/s", "$13.33", "$7.20", "p99"):
         assert text in rank(load=150).verdict
     assert all(text in rank().verdict for text in ("$3.60", "100 ms"))
     assert not rank(load=1e5)
@@ -282,3 +283,28 @@ def test_a_higher_load_never_costs_less_and_order_changes_nothing(
     by = {(row.instance_type, row.clients): row.hourly_usd for row in lower}
     assert all(row.hourly_usd >= by[row.instance_type, row.clients] for row in higher)
     assert lower.best.cost_usd(items * factor) >= lower.best.cost_usd(items)
+
+
+@settings(max_examples=25, deadline=None)
+@given(load=st.floats(0.5, 900))
+def test_the_cost_at_a_load_is_that_of_the_rented_instances(load: float) -> None:
+    ranking = rank(load=load, instances=(1, 100))
+    row = ranking.best
+    assert row.usd_per_million_items == pytest.approx(row.instances * row.usd_per_hour / 3600 / load * 1e6)
+    assert row.usd_per_million_items >= rank().best.usd_per_million_items * (1 - 1e-9)  # never cheaper than saturated
+    assert row.usd_per_million_low <= row.usd_per_million_items <= row.usd_per_million_high
+    assert row.hourly_low <= row.hourly_usd <= row.hourly_high
+
+
+def test_an_uncertain_capacity_is_an_uncertain_bill() -> None:
+    noisy = [calls(seconds=seconds) for seconds in (0.08, 0.1, 0.12)]
+    row = rank(*noisy, load=95, instances=(1, 10)).best
+    assert row.hourly_low < row.hourly_high
+    assert "uncertain-instances" in [finding.code for finding in row.findings]
+    (part,) = vs.Bill.of(endpoint=row).parts
+    assert (part.low, part.usd, part.high) == (row.hourly_low, row.hourly_usd, row.hourly_high)
+    month = vs.Bill.of(items=row.cost_usd(3e6))
+    assert month.low < month.high
+    tight = rank(*noisy, load=95, instances=(1, 1))
+    codes = [finding.code for row in tight for finding in row.findings]
+    assert "may-exceed-capacity" in codes or not len(tight)

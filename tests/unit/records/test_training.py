@@ -16,6 +16,7 @@ from vmselect.records import (
     Boundary,
     Environment,
     Epoch,
+    EpochLogs,
     Gpu,
     InputWait,
     Pause,
@@ -254,3 +255,12 @@ def test_a_time_without_a_zone_is_utc() -> None:
     east = datetime(2026, 1, 2, 3, tzinfo=timezone(timedelta(hours=2)))
     assert created(datetime(2026, 1, 2, 3)) == datetime(2026, 1, 2, 3, tzinfo=UTC)
     assert created(east) == datetime(2026, 1, 2, 1, tzinfo=UTC)
+
+
+def test_logs_of_epochs_are_kept_and_checked(tmp_path: Path) -> None:
+    logs = EpochLogs(epoch=(0, 1), values={"val_accuracy": (0.5, None)})
+    made = make_profile(logs=logs)
+    made.save(tmp_path / "a.json")
+    assert Profile.load(tmp_path / "a.json").logs == logs
+    with pytest.raises(pydantic.ValidationError):
+        EpochLogs(epoch=(0, 1), values={"loss": (0.5,)})

@@ -12,7 +12,7 @@ import pytest
 import vmselect as vs
 from vmselect.errors import RankingError
 from vmselect.probe.sampling import Tally
-from vmselect.records import InputWait
+from vmselect.records import EpochLogs, InputWait
 from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve, StoppingRule
 from vmselect.records.usage import Limits, Usage
 from vmselect.report import save_chart, to_html
@@ -178,3 +178,11 @@ def test_a_machine_that_waits_for_data_shows_the_bound() -> None:
     data = page_data(ranking)
     assert bound in {data["findings"][number].get("bound") for number in data["candidates"][0]["findings"]}
     assert vs.rank([PROFILE], epochs=10).best.bound == ""
+
+
+def test_logs_of_watched_trainings_are_epoch_curves() -> None:
+    logs = EpochLogs(epoch=(0, 1, 2), values={"loss": (3.0, 2.0, 1.0), "val_accuracy": (0.5, None, 0.8)})
+    watched = make_profile(logs=logs, outcome="watched")
+    points = epoch_curve_points([watched])
+    assert (points["metric"], points["metrics"][0]["points"]) == ("val_accuracy", [[1, 0.5], [3, 0.8]])
+    assert epoch_curve_points([watched], metric="loss")["metrics"][0]["points"][-1] == [3, 1.0]
