@@ -162,13 +162,32 @@ def test_numbers_are_printed_alike(scripts: Scripts, value: float, eighths: int)
         assert found == [format_seconds(x), format_usd(x), format_epochs(x)]
 
 
-def test_a_label_keeps_the_machine_and_the_market(scripts: Scripts) -> None:
-    one = {"instance_type": "Standard_NC24ads_A100_v4", "market": "spot", "region": "westeurope", "batch_size": 64}
-    label = "((c) => (nameCandidates(c), c.map((one) => shortLabel(one, 36))))([one, { ...one, region: 'x' }])"
-    assert scripts.call(label, one=one)[0] == "Standard_NC24ads_A100_v4 · spot"
-    tight = "shortLabel({ ...one, label: `${one.instance_type} · ${market}` }, most)"
-    assert scripts.call(tight, one=one, market="spot", most=24) == "Standard_…A100_v4 · spot"
-    assert scripts.call(tight, one=one, market="on demand", most=12) == "Stand…_v4 · on demand"
+def name_all(scripts: Scripts, *given: dict[str, Any]) -> list[str]:
+    blank = {"instance_type": "m", "market": "spot", "region": "x", "service": "vm", "provider": "p", "batch_size": 8}
+    candidates = [blank | {"varied": None} | one for one in given]
+    return list(
+        scripts.call("(nameCandidates(candidates), candidates.map(({ label }) => label))", candidates=candidates)
+    )
+
+
+def test_a_label_leaves_out_what_candidates_share(scripts: Scripts) -> None:
+    assert name_all(scripts, {}, {"instance_type": "n", "region": "y", "provider": "q"}) == ["m", "n"]
+    assert name_all(scripts, {}, {"instance_type": "n", "market": "on_demand"}) == ["m · spot", "n · on demand"]
+    sizes = name_all(scripts, {}, {"batch_size": 32}, {"instance_type": "n", "batch_size": 32})
+    assert sizes == ["m · batch 8", "m · batch 32", "n"]
+    both = name_all(scripts, {}, {"region": "y", "market": "on_demand"}, {"region": "y"})
+    assert both == ["m · spot · x", "m · on demand · y", "m · spot · y"]
+
+
+def test_a_short_label_keeps_the_machine_and_what_follows(scripts: Scripts) -> None:
+    def shorten(most: int, *parts: str) -> str:
+        parts = ("Standard_NC24ads_A100_v4", *parts)
+        return str(scripts.call("shortLabel({ labelParts }, most)", labelParts=parts, most=most))
+
+    assert shorten(36, "spot", "westeurope") == "Standard_NC24ads_A100_v4 · spot"
+    assert shorten(24, "spot") == "Standard_…A100_v4 · spot"
+    assert shorten(12, "on demand") == "Stand…_v4 · on demand"
+    assert shorten(36) == "Standard_NC24ads_A100_v4"
 
 
 def test_a_finding_of_the_best_candidate_is_shown_once(scripts: Scripts) -> None:
@@ -180,20 +199,22 @@ def test_a_finding_of_the_best_candidate_is_shown_once(scripts: Scripts) -> None
     ]
     findings = [{"code": code, "message": message, "severity": "warning"} for code, message in messages]
     payload = {"findings": findings, "ranking_findings": [0]}
-    found = scripts.call("readFindings(payload, []).map((one) => one.number)", payload=payload)
-    assert found == [0, 2, 3]
+    found = scripts.call(
+        "readFindings(payload, []).map((kind) => kind.messages.map((one) => one.number))", payload=payload
+    )
+    assert found == [[0, 2], [3]]  # by kind
 
 
-def test_a_label_of_two_lines_keeps_the_differing_fields(scripts: Scripts) -> None:
+def test_a_label_has_at_most_two_lines(scripts: Scripts) -> None:
     def lines(most: int, *fields: str) -> list[str]:
-        label = " · ".join(("Standard_NC24ads_A100_v4", *fields))
-        return list(scripts.call("labelLines({ label }, most)", label=label, most=most))
+        parts = ("Standard_NC24ads_A100_v4", *fields)
+        one = {"label": " · ".join(parts), "labelParts": parts}
+        return list(scripts.call("labelLines(one, most)", one=one, most=most))
 
-    assert lines(24, "on demand", "batch 128") == ["Standard_NC24ads_A100_v4", "on demand · batch 128"]
-    assert lines(21, "on demand", "batch 128") == ["Standard_NC…s_A100_v4", "on demand · batch 128"]
     name = "Standard_NC24ads_A100_v4"
-    assert lines(24, "on demand", "batch 128", "westeurope") == [name, "on demand", "batch 128 · westeurope"]
-    assert lines(24, "reserved for 1 year", "batch 128") == [name, "reserved for 1 year", "batch 128"]
-    assert lines(24, "spot", "batch 128", "westeurope", "another") == [name, "spot", "batch 128 · westeurope"]
-    assert lines(60, "spot") == ["Standard_NC24ads_A100_v4 · spot"]
-    assert lines(24) == ["Standard_NC24ads_A100_v4"]
+    assert lines(24, "on demand", "batch 128") == [name, "on demand · batch 128"]
+    assert lines(21, "on demand", "batch 128") == ["Standard_NC…s_A100_v4", "on demand · batch 128"]
+    assert lines(24, "on demand", "batch 128", "westeurope") == [name, "on demand · … westeurope"]
+    assert lines(60, "spot") == [f"{name} · spot"]
+    assert lines(24) == [name]
+    assert lines(12) == ["Standa…00_v4"]

@@ -36,7 +36,7 @@ class Scripts:
                 const settings = { ...report.initial, ...changes };
                 const view = { ...rank(report.candidates, settings, report.excluded), settings };
                 const leaders = Object.fromEntries(report.studied ? [] : MEASURES.map(({ name, fields: [field] }) =>
-                    [name, findLeaders(view.everyone.map((row) => row.candidate), settings, field, 500)
+                    [name, findLeaders(feasibleOf(view), settings, field, 500)
                         .map(({ candidate, from }) => [from, candidate.title])]));
                 const left = [...view.alwaysExcluded, ...view.unsold, ...view.excluded];
                 const terms = view.rows.map((row) => Object.fromEntries(termSeconds(row)));

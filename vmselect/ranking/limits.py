@@ -7,7 +7,7 @@ spot machine meets a deadline, and :func:`explain_excess` what narrows an interv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from vmselect.estimation.autotune_wait import WAITS
 from vmselect.estimation.runtime import half_width
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.ranking.decision import FIRST_LIMIT, measure
+from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, assess
 from vmselect.ranking.measures import LIMITED, Measure, score
 from vmselect.units import count_epochs, format_chance, format_seconds, format_usd, printable
 
@@ -48,13 +48,21 @@ class Shortfall:
     """Share of its cost that is over the budget; None if it meets the budget."""
 
     def __str__(self) -> str:
-        needs = [f"{self.speed_up:.3g} times the speed"] if self.speed_up else []
+        needs = []
+        if self.speed_up:
+            times = f"{self.speed_up:.3g}" if self.speed_up < 999.5 else f"{self.speed_up:,.0f}"
+            needs.append(f"{times} times the speed")
         needs += [f"{100 * self.saving:.3g}% less cost"] if self.saving else []
-        short = f"{count_epochs(self.epochs)} need{'s' if self.epochs == 1 else ''} {' and '.join(needs)}"
+        texts = (
+            [f"{count_epochs(self.epochs)} need{'s' if self.epochs == 1 else ''} {' and '.join(needs)}"]
+            if needs
+            else []
+        )
         if self.epochs_that_fit is not None:
             fitting = count_epochs(self.epochs_that_fit) if self.epochs_that_fit else "Not even one epoch"
-            short = f"{fitting} would fit; {short}"
-        return printable(f"Nearest is {self.candidate}: {self.reason}. {short[0].upper()}{short[1:]}.")
+            texts.insert(0, f"{fitting} would fit")
+        lacking = f" {'; '.join(texts)}." if texts else ""
+        return printable(f"Nearest is {self.candidate}: {self.reason}.{lacking}")
 
 
 def find_shortfall(ranking: Ranking) -> Shortfall | None:
@@ -68,7 +76,7 @@ def find_shortfall(ranking: Ranking) -> Shortfall | None:
     place = int(np.argmin(np.max(list(excess.values()), axis=0)))
     nearest = int(broken[place])
     over = {name: float(ratios[place]) for name, ratios in excess.items() if ratios[place] > 1}
-    first = next(one for one in LIMITED if one.name in over)
+    first = LIMITED[int(result.limits[nearest, column]) - FIRST_LIMIT]
     epochs = ranking.epochs_of(nearest, column)
     return Shortfall(
         candidate=ranking.candidates.title(nearest),
@@ -79,22 +87,19 @@ def find_shortfall(ranking: Ranking) -> Shortfall | None:
             epochs,
         ),
         epochs=epochs,
-        epochs_that_fit=_count_fitting(ranking, nearest, limits) if settings.epochs else None,
+        epochs_that_fit=_count_fitting(ranking, nearest) if settings.epochs else None,
         speed_up=over.get("time"),
         saving=1 - 1 / over["cost"] if "cost" in over else None,
     )
 
 
-def _count_fitting(ranking: Ranking, candidate: int, limits: dict[str, float]) -> int:
-    """Largest number of epochs at which ``candidate`` is within ``limits``. Time and cost grow with the epochs."""
-    every, at = ranking.candidates, np.array([candidate])
-    alone = every.take(at)
+def _count_fitting(ranking: Ranking, candidate: int) -> int:
+    """Largest number of epochs at which ``candidate`` is feasible. Time and cost grow with the epochs."""
+    alone = ranking.candidates.take(np.array([candidate]))
     fits, too_many = 0, int(ranking.epochs_of(candidate, ranking.deciding_column))
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
-        count = np.array([[float(middle)]])
-        found = measure(alone, ranking.settings, alone.work(Interval(count, count, count)))
-        if all(found[name].value[0, 0] <= most for name, most in limits.items()):
+        if assess(alone, replace(ranking.settings, epochs=(middle,), decide_at=middle)).limits[0, 0] == FEASIBLE:
             fits = middle
         else:
             too_many = middle

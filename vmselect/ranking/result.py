@@ -466,7 +466,10 @@ class Ranking:
         return table / table.min()
 
     def crossovers(self, objective: str = "cost", *, up_to: int = HORIZON) -> tuple[Crossover, ...]:
-        """Epoch counts from 1 to ``up_to`` at which the best candidate changes."""
+        """Epoch counts from 1 to ``up_to`` at which the best candidate changes.
+
+        Only candidates that are feasible at the deciding epoch count are compared.
+        """
         # If runtimes are linear in the number of epochs, the best value is a concave envelope: a candidate that is best
         # at two epoch counts is best between them. So bisecting intervals with different ends finds all changes.
         wanted, early = self._search_range(up_to)
@@ -564,7 +567,7 @@ class Ranking:
         return measure(self.candidates, self.settings, work)[name].value
 
     def _search_range(self, up_to: int) -> tuple[Ints, Ints]:
-        """Positions of the candidates in the chosen markets, and the epoch counts to compute one by one.
+        """Positions of the candidates feasible at the deciding epoch count, and the counts to compute one by one.
 
         If all runtimes and bills are linear, the first epoch count is enough. Validation every few epochs and rounded
         bills make steps, so that the best candidate may change several times.
@@ -572,7 +575,7 @@ class Ranking:
         if not self.settings.epochs:
             raise RankingError("The epochs of this ranking come from a study. Call vmselect.rank to vary them.")
         check_count("up_to", up_to)
-        wanted = self._in_market
+        wanted = np.flatnonzero(self.assessment.limits[:, self.deciding_column] == FEASIBLE)
         every = self.candidates.form.validation_freq[self.candidates.machine_estimate[wanted]]
         if self.settings.billing == "exact" and (every == 1).all():
             return wanted, np.array([1])

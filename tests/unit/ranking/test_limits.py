@@ -139,3 +139,16 @@ def test_the_cause_of_a_wide_cost_may_be_interruptions() -> None:
     free = rank([hours], market="spot", interruptions=rate)
     capped = free.rerank(budget_usd=1.001 * free.best.cost_usd)
     assert "Interruptions" in remedy(capped, "may-exceed-budget")
+
+
+def test_a_required_probability_may_be_the_only_limit_that_is_broken() -> None:
+    hours = 1.001 * rank([probe(steps=2)]).best.seconds / 3600
+    ranking = rank([probe(steps=2)], deadline_hours=hours, deadline_chance=0.95)
+    short = ranking.shortfall
+    assert short is not None
+    assert (short.speed_up, short.saving) == (None, None)
+    assert short.epochs_that_fit is not None
+    assert 0 < short.epochs_that_fit < 10
+    assert ranking.rerank(epochs=short.epochs_that_fit)
+    assert not ranking.rerank(epochs=short.epochs_that_fit + 1)
+    assert str(short) in ranking.verdict

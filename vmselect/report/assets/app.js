@@ -60,7 +60,7 @@ window.vmselect = {
     update();
   },
   rank: (changes) => rank(report.candidates, { ...report.initial, ...changes }, report.excluded),
-  leaders: (field, most) => findLeaders(state.view.everyone.map((row) => row.candidate), state.settings, field, most),
+  leaders: (field, most) => findLeaders(feasibleOf(state.view), state.settings, field, most),
   format: { seconds: formatSeconds, usd: formatUsd },
   readyMilliseconds: performance.now(),
 };

@@ -114,11 +114,20 @@ function withScale(title, axis) {
   return axis.log ? `${title} (log scale)` : title;
 }
 
-/** Places text beside points, on the first side where it overlaps no earlier label. */
+const LABEL_PLACES = [
+  // Positions above and below the point first, because its interval is drawn beside it.
+  { dx: 8, dy: -8, anchor: "start" }, { dx: 8, dy: 16, anchor: "start" }, { dx: -8, dy: -8, anchor: "end" },
+  { dx: -8, dy: 16, anchor: "end" }, { dx: 10, dy: 4, anchor: "start" }, { dx: -10, dy: 4, anchor: "end" },
+  { dx: 8, dy: -22, anchor: "start" }, { dx: 8, dy: 30, anchor: "start" }, { dx: -8, dy: -22, anchor: "end" },
+  { dx: -8, dy: 30, anchor: "end" }, { dx: 0, dy: -12, anchor: "middle" }, { dx: 0, dy: 22, anchor: "middle" },
+];
+
+/** Places text beside points, where it overlaps no earlier label and no point, and if possible no line. */
 class Labels {
   constructor(frame) {
     this.frame = frame;
     this.taken = [];
+    this.lines = [];
   }
 
   /** Let no label overlap the mark at this position. */
@@ -126,25 +135,36 @@ class Labels {
     this.taken.push({ x1: x - radius, x2: x + radius, y1: y - radius, y2: y + radius });
   }
 
-  place(x, y, text, attributes) {
+  /** Let labels overlap this vertical or horizontal line only if they are needed and have no other place. */
+  spare(x1, x2, y1, y2) {
+    this.lines.push({ x1, x2, y1, y2 });
+  }
+
+  /** The same for a line in any direction. */
+  spareLine([x1, y1], [x2, y2]) {
+    const pieces = Math.max(1, Math.ceil(Math.hypot(x2 - x1, y2 - y1) / 8));
+    for (let i = 0; i <= pieces; i += 1) {
+      const [x, y] = [x1 + ((x2 - x1) * i) / pieces, y1 + ((y2 - y1) * i) / pieces];
+      this.spare(x, x, y, y);
+    }
+  }
+
+  /** Write `text` near a point. A label that is `needed` may cross lines. Returns whether there was a place. */
+  place(x, y, text, attributes, { needed = true } = {}) {
     const width = text.length * 6.9 + 4;
     const { left, right, top, bottom } = this.frame.box;
-    const places = [
-      // Positions above and below the point first, because its interval is drawn beside it.
-      { dx: 8, dy: -8, anchor: "start" }, { dx: 8, dy: 16, anchor: "start" }, { dx: -8, dy: -8, anchor: "end" },
-      { dx: -8, dy: 16, anchor: "end" }, { dx: 10, dy: 4, anchor: "start" }, { dx: -10, dy: 4, anchor: "end" },
-    ];
-    for (const { dx, dy, anchor } of places) {
-      const x1 = x + dx - (anchor === "end" ? width : anchor === "middle" ? width / 2 : 0);
-      const area = { x1, x2: x1 + width, y1: y + dy - 11, y2: y + dy + 3 };
-      const inside = area.x1 >= left - 2 && area.x2 <= right + 6 && area.y1 >= top - 12 && area.y2 <= bottom;
-      const free = this.taken.every((b) => area.x2 < b.x1 || area.x1 > b.x2 || area.y2 < b.y1 || area.y1 > b.y2);
-      if (!inside || !free) continue;
-      this.taken.push(area);
-      this.frame.svg.append(s("text", { x: x + dx, y: y + dy, "text-anchor": anchor, ...attributes }, text));
-      return true;
-    }
-    return false;
+    const apart = (a) => (b) => a.x2 < b.x1 || a.x1 > b.x2 || a.y2 < b.y1 || a.y1 > b.y2;
+    const places = LABEL_PLACES.map(({ dx, dy, anchor }) => {
+      const x1 = x + dx - { start: 0, middle: width / 2, end: width }[anchor];
+      return { at: { x: x + dx, y: y + dy, "text-anchor": anchor }, area: { x1, x2: x1 + width, y1: y + dy - 11, y2: y + dy + 3 } };
+    }).filter(({ area }) => (
+      area.x1 >= left - 2 && area.x2 <= right + 6 && area.y1 >= top - 12 && area.y2 <= bottom && this.taken.every(apart(area))
+    ));
+    const found = places.find(({ area }) => this.lines.every(apart(area))) ?? (needed ? places[0] : undefined);
+    if (!found) return false;
+    this.taken.push(found.area);
+    this.frame.svg.append(s("text", { ...found.at, ...attributes }, text));
+    return true;
   }
 }
 

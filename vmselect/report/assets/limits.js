@@ -13,15 +13,17 @@ function shortfallParts({ rows, everyone, settings }) {
   const worst = everyone.map((row) => Math.max(...excesses(row, settings).map(({ ratio }) => ratio)));
   const row = everyone[worst.indexOf(Math.min(...worst))];
   const over = excesses(row, settings).filter(({ ratio }) => ratio > 1);
-  const needs = over.map(({ measure, ratio }) => (
-    measure === TIME ? `${significant(ratio, 3)} times the speed` : `${significant(100 * (1 - 1 / ratio), 3)}% less cost`
-  ));
-  let text = `${countEpochs(row.epochs)} need${row.epochs === 1 ? "s" : ""} ${needs.join(" and ")}`;
+  const needs = over.map(({ measure, ratio }) => {
+    if (measure !== TIME) return `${significant(100 * (1 - 1 / ratio), 3)}% less cost`;
+    return `${ratio < 999.5 ? significant(ratio, 3) : grouped(fixed(ratio, 0))} times the speed`;
+  });
+  const texts = needs.length ? [`${countEpochs(row.epochs)} need${row.epochs === 1 ? "s" : ""} ${needs.join(" and ")}`] : [];
   if (!row.candidate.studied) {
     const fitting = epochsThatFit(row.candidate, settings);
-    text = `${fitting ? countEpochs(fitting) : "Not even one epoch"} would fit; ${text}`;
+    texts.unshift(`${fitting ? countEpochs(fitting) : "Not even one epoch"} would fit`);
   }
-  return ["Nearest is ", { name: row.candidate.title }, `: ${limitBroken(row, settings).reason}. ${text}.`];
+  const lacking = texts.length ? ` ${texts.join("; ")}.` : "";
+  return ["Nearest is ", { name: row.candidate.title }, `: ${limitBroken(row, settings).reason}.${lacking}`];
 }
 
 /** The largest number of epochs within all limits. Time and cost grow with the epochs. */

@@ -215,6 +215,12 @@ function markFront(rows) {
   }
 }
 
+/** The candidates that are feasible at the chosen number of epochs, in their fixed order. */
+function feasibleOf({ everyone, rows }) {
+  const feasible = new Set(rows);
+  return everyone.filter((row) => feasible.has(row)).map(({ candidate }) => candidate);
+}
+
 const MAX_EVALUATIONS = 200_000;
 
 /**

@@ -36,7 +36,7 @@ function drawTimeCost(host, rows, settings) {
   const times = shown.flatMap((row) => [row.seconds, row.seconds_high]);
   const costs = shown.flatMap((row) => [row.cost_usd, row.cost_high]);
   const logBeyond = Math.max(spanOf(times), spanOf(costs)) > 12 ? 1.5 : Infinity;
-  const x = makeAxis(times, [box.left, box.right], { unit: "seconds", count: frame.narrow ? 3 : 6, logBeyond });
+  const x = makeAxis(times, [box.left, box.right], { unit: "seconds", count: frame.narrow ? 2 : 6, logBeyond });
   const y = makeAxis(costs, [box.bottom, box.top], { unit: "usd", logBeyond });
   drawBottomAxis(frame, x, "Training time");
   drawLeftAxis(frame, y, "Cost");
@@ -60,11 +60,18 @@ function drawTimeCost(host, rows, settings) {
     const mark = s("g", { class: `point ${kind}` }, whiskers, s("circle", { cx, cy, r: radius }), reach);
     svg.append(tooltip.attach(mark, () => describe(row)));
     labels.avoid(cx, cy, radius);
+    labels.spare(x.scale(row.seconds_low), x.scale(row.seconds_high), cy, cy);
+    labels.spare(cx, cx, y.scale(row.cost_high), y.scale(row.cost_low));
   }
+  const places = front.map((row) => [x.scale(row.seconds), y.scale(row.cost_usd)]);
+  places.slice(1).forEach(([x2, y2], i) => labels.spareLine(places[i], [x2, y2]));
   const named = [rows[0], ...front, ...rows.slice(1, 12)].filter(Boolean);
   for (const row of new Set(named)) {
     const style = { class: row.rank === 1 ? "label strong" : "label" };
-    labels.place(x.scale(row.seconds), y.scale(row.cost_usd), machine(row), style);
+    const needed = row.pareto || row.rank === 1;
+    // Where the whole label has no place, a shorter one may have.
+    const texts = [machine(row), ...(needed ? [shortLabel(row.candidate, 26), shortLabel(row.candidate, 18)] : [])];
+    texts.some((text) => labels.place(x.scale(row.seconds), y.scale(row.cost_usd), text, style, { needed }));
   }
   return shown.length;
 }
@@ -124,7 +131,8 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
   );
   const names = lines.map(({ candidate }) => labelLines(candidate, narrow ? 21 : 24));
   const gap = Math.max(...names.map((name) => name.length)) * LINE + 2;
-  const ends = spreadApart(lines.map(({ points }) => y.scale(points.at(-1)[field])), gap, [box.top + 4, box.bottom - 2]);
+  const wanted = lines.map(({ points }) => y.scale(points.at(-1)[field]));
+  const ends = spreadApart(wanted, gap, [box.top + 4, box.bottom + LINE - gap / 2]);
   lines.forEach(({ candidate, points }, i) => {
     const at = (point, key) => `${x.scale(point.epochs)},${y.scale(point[key])}`;
     const group = s("g", { class: `line c${slotOf(candidate)}${candidate === best ? " best" : ""}` });

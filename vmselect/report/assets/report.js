@@ -73,42 +73,40 @@ const NAMING_FIELDS = {
   batch_size: (value) => `batch ${value}`, varied: String, region: String, service: String, provider: String,
 };
 
-/** Set the labels: instance type, market, and the other fields in which the candidates differ. */
+/** Set the labels: instance type, market if several are sold, and the fields in which offers of this type differ. */
 function nameCandidates(candidates) {
-  const varying = Object.entries(NAMING_FIELDS).filter(([field]) => new Set(candidates.map((one) => one[field])).size > 1);
-  const counts = new Map();
-  candidates.forEach(({ instance_type }) => counts.set(instance_type, (counts.get(instance_type) ?? 0) + 1));
-  for (const candidate of candidates) {
-    const needed = counts.get(candidate.instance_type) > 1 ? varying : [];
-    const others = needed.filter(([field]) => candidate[field] !== null).map(([field, format]) => format(candidate[field]));
-    candidate.label = [candidate.instance_type, marketName(candidate.market), ...others].join(" · ");
+  const severalMarkets = new Set(candidates.map(({ market }) => market)).size > 1;
+  const types = new Map();
+  for (const one of candidates) {
+    if (!types.has(one.instance_type)) types.set(one.instance_type, []);
+    types.get(one.instance_type).push(one);
+  }
+  for (const alike of types.values()) {
+    const needed = Object.entries(NAMING_FIELDS).filter(([field]) => new Set(alike.map((one) => one[field])).size > 1);
+    for (const candidate of alike) {
+      const others = needed.filter(([field]) => candidate[field] !== null).map(([field, format]) => format(candidate[field]));
+      candidate.labelParts = [candidate.instance_type, ...(severalMarkets ? [marketName(candidate.market)] : []), ...others];
+      candidate.label = candidate.labelParts.join(" · ");
+    }
   }
 }
 
 /**
- * The label of a candidate in about `most` characters: first its end is dropped, then the middle of the instance type. The
- * market and nine characters of the instance type are kept.
+ * The label of a candidate in about `most` characters: first its end is dropped, then the middle of the instance type, of
+ * which nine characters are kept.
  */
-function shortLabel(candidate, most) {
-  const parts = candidate.label.split(" · ");
+function shortLabel({ labelParts }, most) {
+  const parts = [...labelParts];
   while (parts.length > 2 && [...parts.join(" · ")].length > most) parts.pop();
-  const market = parts.length > 1 ? ` · ${parts[1]}` : "";
-  const whole = parts.join(" · ");
-  return [...whole].length <= most ? whole : shorten(parts[0], Math.max(9, most - market.length)) + market;
+  const [name, ...rest] = parts;
+  const end = rest.map((part) => ` · ${part}`).join("");
+  return shorten(name, Math.max(9, most - [...end].length)) + end;
 }
 
-/**
- * The label of a candidate in one to three lines of `most` characters: instance type, market, other fields. The last line is
- * shortened.
- */
-function labelLines(candidate, most) {
-  const fits = (text) => [...text].length <= most;
-  if (fits(candidate.label)) return [candidate.label];
-  const [name, ...rest] = candidate.label.split(" · ");
-  if (rest.length < 2 || fits(rest.join(" · "))) return [shorten(name, most), rest.join(" · ")].filter(Boolean);
-  const [market, ...others] = rest;
-  while (others.length > 1 && !fits(others.join(" · "))) others.pop();
-  return [shorten(name, most), market, shorten(others.join(" · "), most)];
+/** The label of a candidate in one line or two of `most` characters: instance type, other parts. */
+function labelLines({ label, labelParts: [name, ...rest] }, most) {
+  if ([...label].length <= most || !rest.length) return [shorten(label, most)];
+  return [shorten(name, most), shorten(rest.join(" · "), most)];
 }
 
 function readSettings(given) {
@@ -134,7 +132,10 @@ function readMarkets(given, candidates) {
   return [...new Set([asked, ...sold, ...(sold.length > 1 ? ["any"] : [])])];
 }
 
-/** Each finding once with its machines, warnings first, except the age of prices, which is shown at the top of the page. */
+/**
+ * The findings by kind, warnings first: {code, remedy, severity, messages}. A message is {text, number, whole, about}, with
+ * the machines that it does not name. The age of prices is shown at the top of the page.
+ */
 function readFindings(payload, candidates) {
   const about = payload.findings.map(() => new Set());
   const several = new Set(candidates.map((candidate) => candidate.batch_size)).size > 1;
@@ -144,11 +145,15 @@ function readFindings(payload, candidates) {
   // For the best candidate, the ranking repeats a finding with an addition.
   const more = [...whole].map((number) => payload.findings[number]);
   const goesOn = ({ code, message }) => more.some((one) => one.code === code && one.message.startsWith(message));
-  return payload.findings
-    .map((finding, number) => {
-      const others = [...about[number]].filter((who) => !finding.message.includes(who));
-      return { ...finding, number, about: others, whole: whole.has(number) };
-    })
-    .filter((finding) => finding.code !== "old-prices" && (finding.whole || !goesOn(finding)))
-    .sort((a, b) => (a.severity === b.severity ? 0 : a.severity === "warning" ? -1 : 1));
+  const kinds = new Map();
+  payload.findings.forEach((finding, number) => {
+    const { code, message, remedy, severity } = finding;
+    // The page itself states what depends on its settings.
+    if (code === "old-prices" || code === "spot-deadline" || (!whole.has(number) && goesOn(finding))) return;
+    const key = JSON.stringify([code, remedy]);
+    if (!kinds.has(key)) kinds.set(key, { code, remedy, severity, messages: [] });
+    const others = [...about[number]].filter((who) => !message.includes(who));
+    kinds.get(key).messages.push({ text: message, number, whole: whole.has(number), about: others });
+  });
+  return [...kinds.values()].sort((a, b) => (a.severity === b.severity ? 0 : a.severity === "warning" ? -1 : 1));
 }

@@ -8,7 +8,13 @@ const SECTIONS = [
     lede: "Best candidate first, with the interval below each time and cost. The best possible score is 1.00.",
     build(host) {
       const show = buildTable(host);
-      return (view) => show(view.rows);
+      const note = h("p", { class: "lede" });
+      host.append(note);
+      return (view) => {
+        if (!someOf(host, view.rows)) return;
+        show(view.rows);
+        note.textContent = scoreNote(view.rows);
+      };
     },
   },
   {
@@ -34,17 +40,16 @@ const SECTIONS = [
     title: "Time and cost by number of epochs",
     lede:
       "Start-up takes the same time for any number of epochs, so the best candidate can change with the number of epochs. " +
-      "Rings mark these changes. Deadline and budget are ignored here.",
+      "Rings mark these changes. Shown are candidates that are feasible at the chosen number of epochs.",
     shown: (report) => !report.studied,
     build(host, report) {
       const [time, money] = [panel(), panel()];
       host.append(h("div", { class: "pairs" }, time.box, money.box));
       return (view) => {
-        if (!someOf(host, view.everyone)) return;
+        if (!someOf(host, view.rows)) return;
         const panels = [[time, "seconds", "Training time"], [money, "cost_usd", "Cost"]];
         const most = Math.max(10, 2 * view.settings.epochs, report.mostEpochs);
-        const everyone = view.everyone.map((row) => row.candidate);
-        const leaders = panels.map(([, field]) => findLeaders(everyone, view.settings, field, most));
+        const leaders = panels.map(([, field]) => findLeaders(feasibleOf(view), view.settings, field, most));
         const first = [...leaders.flat(), ...view.rows].map(({ candidate }) => candidate);
         const drawn = [...new Set(first)].slice(0, MAX_LINES);
         panels.forEach(([panel, field, caption], i) => {
@@ -92,9 +97,12 @@ const SECTIONS = [
       host.append(list);
       return (view) => {
         const concerned = new Set(view.everyone.flatMap((row) => row.candidate.findings));
-        const apply = report.findings.filter((finding) => finding.whole || concerned.has(finding.number));
-        host.hidden = apply.length === 0;
-        replace(list, apply.map(findingItem));
+        const applies = ({ whole, number }) => whole || concerned.has(number);
+        const kinds = report.findings
+          .map((kind) => ({ ...kind, messages: kind.messages.filter(applies) }))
+          .filter(({ messages }) => messages.length);
+        host.hidden = kinds.length === 0;
+        replace(list, kinds.map(findingItem));
       };
     },
   },
@@ -120,6 +128,12 @@ const SECTIONS = [
   },
   { id: "method", title: "How this was computed", build: buildMethod },
 ];
+
+/** Why the score of the first row is not 1.00; an empty text if it is. */
+function scoreNote([first]) {
+  if (fixed(first.score, 2) === "1.00") return "";
+  return `The first row has the score ${fixed(first.score, 2)}, because no candidate has both the lowest cost and the shortest time.`;
+}
 
 /** Whether there are rows to draw. Hides the section `host` if not. */
 function someOf(host, rows) {
@@ -186,10 +200,19 @@ function buildSteps(host, report) {
   return show;
 }
 
-function findingItem({ message, remedy, severity, about }) {
-  const who = about.length ? h("p", { class: "who" }, ...listNames(about, 6)) : null;
+const MESSAGES_SHOWN = 3;
+
+/** Findings of one kind: the first messages, the remedy once, and the machines that no message names. */
+function findingItem({ messages, remedy, severity }) {
   const paragraph = (text, style) => h("p", { dir: "auto", class: style }, text);
-  return h("li", { class: severity }, paragraph(message), paragraph(remedy, "remedy"), who);
+  const shown = messages.length > MESSAGES_SHOWN + 1 ? messages.slice(0, MESSAGES_SHOWN) : messages;
+  const rest = messages.length - shown.length;
+  const about = [...new Set(messages.flatMap((message) => message.about))];
+  return h("li", { class: severity },
+    shown.map(({ text }) => paragraph(text)),
+    rest ? paragraph(`The same holds for ${formatCount(rest)} more.`) : null,
+    paragraph(remedy, "remedy"),
+    about.length ? h("p", { class: "who" }, ...listNames(about, 6)) : null);
 }
 
 const FORMULA = `time(n)   = once + per epoch × n + first validation + later validation × (validations - 1)

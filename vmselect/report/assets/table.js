@@ -61,7 +61,7 @@ function buildTable(host) {
   const body = h("tbody");
   const count = h("span", { class: "count", role: "status" });
   const more = h("div", { class: "more" });
-  const hint = { placeholder: "Filter by machine, GPU, region…", "aria-label": "Filter the table" };
+  const hint = { placeholder: "Filter: machine, GPU, region", "aria-label": "Filter the table" };
   const filter = h("input", { type: "search", id: "filter", ...hint });
   const front = h("input", { type: "checkbox", id: "front" });
   filter.addEventListener("input", () => refresh({ filter: filter.value, most: PAGE_ROWS }));

@@ -11,7 +11,7 @@ function verdictNodes(view) {
 function toNodes(parts) {
   return parts.map((part) => {
     if (part.strong) return h("b", null, part.strong);
-    return part.name ? name(part.name, { class: "choice" }) : part;
+    return part.name ? name(part.name, { class: part.choice ? "choice" : null }) : part;
   });
 }
 

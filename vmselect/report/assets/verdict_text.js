@@ -34,12 +34,12 @@ function countEpochs(epochs) {
   return `${formatEpochs(epochs)} epoch${epochs === 1 ? "" : "s"}`;
 }
 
-/** The verdict as parts: text, or {strong: text}, or {name: text} for what came from outside. */
+/** The verdict as parts: text, {strong: text}, or {name: text} for what came from outside; the machine to rent is the `choice`. */
 function verdictParts(view) {
   const { rows, settings } = view;
   if (!rows.length) return nothingFeasible(view);
   const [best] = rows;
-  const rent = ["Rent ", { name: best.candidate.title }, ":", ...runParts(best), ":"];
+  const rent = ["Rent ", { name: best.candidate.title, choice: true }, ":", ...runParts(best), ":"];
   if (rows.length === 1) return [...rent, " the only candidate left."];
   const objective = objectiveName(settings.weights);
   const aim = MEASURES.find(({ name }) => name === objective)?.aim ?? `best ${objective}`;
