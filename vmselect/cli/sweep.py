@@ -126,7 +126,7 @@ def resume(
     from vmselect.sweeps import Plan, read_state
     from vmselect.sweeps.run import PLAN
 
-    read_state(folder)
+    print_err(read_state(folder).damaged)
     _run(
         Plan.load(folder / PLAN), folder, format, budget_usd=budget_usd, parallel=parallel, yes=yes,
         stop_when_sure=stop_when_sure, epochs=epochs,
@@ -146,6 +146,7 @@ def status(
     rows = status_rows(state)
     names = dict.fromkeys(name for row in rows for name in row)
     emit(rows, tuple(names), format=format)
+    print_err(state.damaged)
     counts = ", ".join(f"{count} {status}" for status, count in state.count_statuses().items() if count)
     spent = f"{format_usd(state.spent_usd)} spent (including the worst case of trials that may still run)"
     print_err([f"{counts}; {spent}{f'; {saving(state)}' if state.sure else ''}."])
@@ -167,6 +168,7 @@ def clean(
     from vmselect.sweeps import read_state
 
     state = read_state(folder)
+    print_err(state.damaged)
     if not yes and state.open_attempts and not _ask(f"Stop {len(state.open_attempts)} trials that may still run?"):
         raise typer.Exit(2)
     done = clean_up(folder)

@@ -22,7 +22,7 @@ from vmselect.records.record import Fact
 from vmselect.records.store import load_record, recover
 from vmselect.sweeps.journal import Attempt, Event, Journal, State, trials_of
 from vmselect.sweeps.plan import Plan, Trial
-from vmselect.sweeps.runners.runner import Job, Runner, Seen, count_supervisors, read_status
+from vmselect.sweeps.runners.runner import Job, Runner, Seen, count_supervisors, read_status, seen_from
 from vmselect.units import format_usd
 
 if TYPE_CHECKING:
@@ -193,14 +193,14 @@ class Engine:
         trials = {trial.id: trial for trial in self.trials}
         ended: list[tuple[Attempt, str]] = []
         for attempt in self.state.all_attempts:
-            trial = trials.get(attempt.trial)
+            trial = trials.get(attempt.trial)  # None if a damaged line added it
             recorded = bool(self.state.records.get(attempt.trial))
-            if trial is None or (not attempt.open and (recorded or attempt.fetched)):
+            if not attempt.open and (recorded or attempt.fetched or trial is None):
                 continue
-            if not attempt.open:
+            if not attempt.open and trial is not None:
                 self._take_in(trial, attempt, self._fetch(attempt))
                 continue
-            adoptable = adopt and self.runner.survives and not recorded
+            adoptable = adopt and self.runner.survives and not recorded and trial is not None
             seen = self.runner.watch(attempt.handle) if adoptable or self.runner.rents else Seen("lost")
             if adoptable and seen.state in ("starting", "running", "unknown"):
                 self._adopted.append(attempt)
@@ -254,7 +254,7 @@ class Engine:
                 for attempt in self.state.open_attempts:  # may occupy the machine; tried once each
                     if attempt.token not in self._retried:
                         self._retried.add(attempt.token)
-                        self._end(trials[attempt.trial], attempt, Seen("lost"))
+                        self._end(trials.get(attempt.trial), attempt, Seen("lost"))
                 if not self.runner.has_room(queue[0]):
                     self.write("skip", trial=queue.pop(0).id, why="another trial may still run on its machine")
                     continue
@@ -333,8 +333,8 @@ class Engine:
             self.stopping.wait(self.runner.poll_seconds)
         return Seen("lost", why="stop")
 
-    def _end(self, trial: Trial, attempt: Attempt, seen: Seen) -> str:
-        """End an attempt, prove that nothing of it runs, and fetch its records; returns the problem, or ""."""
+    def _end(self, trial: Trial | None, attempt: Attempt, seen: Seen) -> str:
+        """End an attempt, prove that nothing of it runs, and fetch the records of its trial; returns the problem."""
         fetched = problem = ""
         if self.runner.rents and seen.state != "gone":  # a rented machine's records are lost with it
             fetched = self._fetch(attempt)
@@ -344,17 +344,18 @@ class Engine:
             except VmselectError as cannot:
                 problem = str(cannot)
         if problem:
-            self.write("unproved", trial=trial.id, attempt=attempt.number, why=problem)
+            self.write("unproved", trial=attempt.trial, attempt=attempt.number, why=problem)
             return problem
         if not self.runner.rents:
             fetched = self._fetch(attempt)
         status = read_status(self._folder(attempt), count_supervisors(attempt.handle))
         self.write(
-            "gone", trial=trial.id, attempt=attempt.number, seconds=self._seconds(attempt, status, seen),
-            exit=seen.exit if seen.exit is not None else status.get("exit"),
+            "gone", trial=attempt.trial, attempt=attempt.number, seconds=self._seconds(attempt, status, seen),
+            exit=seen.exit if seen.exit is not None else seen_from(status).exit, token=attempt.token,
             why=seen.why or str(status.get("why", "")), error=(seen.error or str(status.get("error", "")))[:500],
         )  # fmt: skip
-        self._take_in(trial, attempt, fetched)
+        if trial is not None:
+            self._take_in(trial, attempt, fetched)
         return ""
 
     def _seconds(self, attempt: Attempt, status: dict[str, Any], seen: Seen) -> float:

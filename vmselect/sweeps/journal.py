@@ -6,14 +6,17 @@ import datetime as dt
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from vmselect._checks import check_host, is_number
 from vmselect._files import has_file, read_bytes
-from vmselect.errors import SweepError
+from vmselect.errors import ArgumentError, SweepError
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.units import cost_usd
 
@@ -89,21 +92,156 @@ def _is_same_file(file: int, path: Path) -> bool:
 
 
 def read_journal(folder: Path) -> list[Event]:
-    """Read all events of the journal in ``folder``; lines that a crash left incomplete are ignored."""
+    """Read all events of the journal in ``folder``; damaged lines are left out."""
+    return [event for _, event, problem in read_lines(folder) if not problem]
+
+
+def read_lines(folder: Path) -> list[tuple[int, Event, str]]:
+    """Number, event and problem ("" if there is none) of each line of the journal in ``folder``."""
     path = folder / NAME
     if not has_file(path):
         raise SweepError(f"No sweep was started in {folder}: {NAME} is missing or not readable. Check the folder.")
-    events = []
-    for line in read_bytes(path, noun="journal", limit=LIMIT_BYTES, error=SweepError).split(b"\n"):
+    lines = []
+    for number, line in enumerate(
+        read_bytes(path, noun="journal", limit=LIMIT_BYTES, error=SweepError).split(b"\n"), 1
+    ):
+        if not line.strip():
+            continue
         try:
             event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and isinstance(event.get("event"), str):
-            events.append(event)
-    if events and events[0].get("format", FORMAT) > FORMAT:
-        raise SweepError(f"{path} was written by a newer version of vmselect. Upgrade: pip install --upgrade vmselect")
-    return events
+        except (ValueError, RecursionError):
+            event = None
+        lines.append((number, event if isinstance(event, dict) else {}, find_problem(event)))
+    return lines
+
+
+def find_problem(event: object) -> str:
+    """Why ``event`` cannot be an event of a journal; "" if it can, also if its kind is of a later version."""
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+        return "it is incomplete"
+    for name, (check, required) in FIELDS.get(event["event"], {}).items():
+        if name not in event:
+            if required:
+                return f"{name} is missing"
+        elif not check(event[name]):
+            return f"{name} is invalid"
+    if event["event"] == "start" and event.get("handle", event).get("token", event["token"]) != event["token"]:
+        return "its tokens differ"
+    return ""
+
+
+Check = Callable[[Any], bool]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31
+
+
+def _is_amount(value: Any) -> bool:
+    return is_number(value) and bool(0 <= value < 1e12)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        return abs(dt.datetime.fromisoformat(value).timestamp()) < 1e12
+    except (TypeError, ValueError, OverflowError, OSError):
+        return False
+
+
+def _is_host(value: Any) -> bool:
+    try:
+        return bool(check_host("host", value) == value)
+    except ArgumentError:
+        return False
+
+
+def _matches(pattern: str) -> Check:
+    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII) is not None
+
+
+def _or_none(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _list_of(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+def _map_of(check: Check) -> Check:
+    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
+
+
+def _is_level(value: Any) -> bool:
+    return isinstance(value, (str, bool)) or is_number(value)
+
+
+def _is_planned(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and _is_trial(value[0]) and _map_of(_is_level)(value[1])
+
+
+_is_trial = _matches(r"\d{1,9}")
+_is_handle_number = _or_none(lambda value: isinstance(value, int) and 0 <= value < 1 << 62)
+HANDLE: dict[str, Check] = {
+    "runner": _is_text, "token": _is_text, "guards": lambda value: _is_count(value) and value <= 1024,
+    "program": _is_text, "hosts": _list_of(_is_host), "far": _is_text, "base": _is_text, "python": _is_text,
+    "homes": _list_of(_is_text), "pipes": _list_of(_is_text), "folder": _is_text, "host": _is_text, "boot": _is_text,
+    "cores": _list_of(_list_of(_is_handle_number)), "pids": _list_of(_is_handle_number),
+    "cluster": _matches(r"[a-z0-9-]{1,63}"), "job": _is_handle_number,
+}  # fmt: skip
+"""Check of each field of a handle, also of those that only earlier versions wrote."""
+
+NEEDED = {
+    "local": ("token", "host", "boot", "cores"), "ssh": ("token", "hosts", "python"), "slurm": ("token", "folder"),
+    "skypilot": ("token", "cluster", "far"),
+}  # fmt: skip
+"""Fields without which the runner cannot find a trial."""
+
+
+def _is_handle(value: Any) -> bool:
+    return isinstance(value, dict) and all(check(value[name]) for name, check in HANDLE.items() if name in value)
+
+
+def _is_new_handle(value: Any) -> bool:
+    return _is_handle(value) and all(name in value for name in NEEDED.get(str(value.get("runner")), ()))
+
+
+_TRIAL = {"trial": (_is_trial, True), "attempt": (_is_count, True)}
+FIELDS: dict[str, dict[str, tuple[Check, bool]]] = {
+    "sweep": {
+        "format": (_is_count, False), "id": (_matches(r"[0-9A-Za-z]{1,64}"), True), "plan": (_is_text, True),
+        "work": (_is_text, True), "budget_usd": (_or_none(_is_amount), False), "prices": (_map_of(_is_amount), True),
+        "places": (_map_of(_is_text), False), "trials": (_list_of(_is_planned), True),
+    },
+    "session": {
+        "budget_usd": (_or_none(_is_amount), False), "stop_when_sure": (_is_flag, False),
+        "epochs": (_or_none(_is_count), False),
+    },
+    "start": {
+        **_TRIAL, "at": (_is_time, True), "token": (_matches(r"[A-Za-z0-9-]{1,200}"), True),
+        "usd_per_hour": (_is_amount, True), "worst_usd": (_is_amount, True), "handle": (_is_new_handle, False),
+    },
+    "started": {**_TRIAL, "handle": (_is_handle, False)},
+    "gone": {
+        **_TRIAL, "seconds": (_is_amount, True), "why": (_is_text, False), "error": (_is_text, False),
+        "exit": (_or_none(lambda value: isinstance(value, int)), False), "token": (_is_text, False),
+    },
+    **{kind: {**_TRIAL, "why": (_is_text, False)} for kind in ("fetched", "unfetched", "unproved", "empty")},
+    "record": {"trial": (_is_trial, True), "file": (_matches(r"[^/\0\n]{1,250}\.json"), True)},
+    "skip": {
+        "trial": (_is_trial, True), "why": (_is_text, True), "sure": (_is_flag, False),
+        "worst_usd": (_is_amount, False), "estimated_usd": (_is_amount, False),
+    },
+    "add": {"trial": (_is_trial, True), "like": (_is_trial, True), "repetition": (_is_count, True)},
+}  # fmt: skip
+"""Fields of each kind of event: the check of its value, and whether an event without it is damaged."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +293,8 @@ class State:
     attempts: dict[str, list[Attempt]] = field(default_factory=dict)
     records: dict[str, list[str]] = field(default_factory=dict)
     skipped: dict[str, Skip] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+    """Lines of the journal that were left out, each with its problem."""
     added: dict[str, Event] = field(default_factory=dict)
     """Event of each repetition that was added to the plan, by trial."""
     budget_usd: float | None = None
@@ -166,8 +306,14 @@ class State:
     @property
     def trials(self) -> list[tuple[str, dict[str, Any]]]:
         """ID and factors of each trial: trials of the plan, then added repetitions."""
-        planned = dict(self.about.get("trials", []))
+        planned = dict(self.about.get("trials", [])) or {trial: {} for trial in self.attempts}
         return [*planned.items(), *((trial, planned.get(event["like"], {})) for trial, event in self.added.items())]
+
+    @property
+    def id(self) -> str:
+        """ID of the sweep, which is part of every token; for a damaged journal, that of most tokens."""
+        ids = Counter(parts[1] for a in self.all_attempts if len(parts := a.token.split("-")) == 5)
+        return ids.most_common(1)[0][0] if ids else str(self.about.get("id", ""))
 
     @property
     def all_attempts(self) -> list[Attempt]:
@@ -239,7 +385,7 @@ class State:
             self.skipped = self.sure if self.stop_when_sure else {}  # the others are decided anew
             self.budget_usd = event.get("budget_usd", self.budget_usd)
         for found in self.attempts.get(event.get("trial", ""), ()):
-            if found.number != event.get("attempt"):
+            if found.number != event.get("attempt") or event.get("token", found.token) != found.token:
                 continue
             if kind == "started":
                 found.started = True

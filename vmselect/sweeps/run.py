@@ -21,7 +21,7 @@ from vmselect.errors import ArgumentError, SweepError
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record, load_records
 from vmselect.sweeps.engine import Budget, Engine, Listener
-from vmselect.sweeps.journal import FORMAT, NAME, Journal, State, read_journal, trials_of
+from vmselect.sweeps.journal import FORMAT, NAME, Journal, State, read_journal, read_lines, trials_of
 from vmselect.sweeps.plan import Plan, Trial, check_scripts
 from vmselect.sweeps.runners import make_runner
 from vmselect.sweeps.runners.runner import this_machine
@@ -257,18 +257,25 @@ def resume(folder: str | os.PathLike[str], **options: object) -> SweepResult:
 
 
 def read_state(folder: str | os.PathLike[str]) -> State:
-    """Read the state of the sweep in ``folder`` from its journal, without contacting any machine."""
+    """Read the state of the sweep in ``folder`` from its journal, without contacting any machine.
+
+    Damaged lines are left out and listed in ``damaged``.
+    """
     where = check_path("folder", folder).absolute()
     state = State(where)
-    for event in read_journal(where):
-        state.apply(event)
+    for number, event, problem in read_lines(where):
+        if problem:
+            state.damaged.append(f"{NAME} line {number} is damaged ({problem}) and was left out")
+        else:
+            state.apply(event)
     return state
 
 
 def clean(folder: str | os.PathLike[str], *, listener: Listener = lambda state, event: None) -> list[Cleaned]:
     """End all attempts of the sweep in ``folder`` that may still run; returns for each whether it is gone."""
     where = check_path("folder", folder).absolute()
-    if not read_state(where).about:
+    state = read_state(where)
+    if not state.about and not state.attempts:
         return []  # killed before it could start anything
     plan = Plan.load(where / PLAN)
     with opened(plan, where, limit=None, catalog=None, listener=listener, changed=True) as engine:
@@ -283,7 +290,10 @@ def opened(
     plan: Plan, folder: Path, *, limit: float | None, catalog: Catalog | None, listener: Listener, changed: bool = False
 ) -> Iterator[Engine]:
     """An engine that has locked the journal of ``folder``, which must be new or of this plan, unless ``changed``."""
-    fresh = not (has_file(folder / NAME) and read_state(folder).about)
+    before = read_state(folder) if has_file(folder / NAME) else State(folder)
+    if not changed:
+        _check_readable(before, plan)
+    fresh = not before.about and not before.attempts
     prices, locations = {}, {}
     if fresh or catalog is not None:
         prices, locations = plan.prices(catalog), plan.locations(catalog)
@@ -295,6 +305,8 @@ def opened(
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     with journal.opened():
         state = read_state(folder)
+        if not state.about and state.attempts:  # its line is damaged, and its trials can still be stopped
+            state.about = {"id": state.id, "plan": plan.fingerprint, "work": str(Path.cwd()), "prices": {}}
         if not state.about:
             plan.save(folder / PLAN)
             event = journal.write(
@@ -310,8 +322,10 @@ def opened(
             )
         if catalog is None:  # a catalog's prices hold in its locations
             prices, locations = dict(state.about["prices"]), state.about.get("places", {})
-        prices |= {name: prices[event["like"]] for name, event in state.added.items()}
-        runner = make_runner(plan, state.about["id"], folder, locations)
+        if changed:
+            prices = dict.fromkeys((trial.id for trial in plan.trials), 0.0) | prices
+        prices |= {name: prices.get(event["like"], 0.0) for name, event in state.added.items()}
+        runner = make_runner(plan, state.id, folder, locations)
         work = Path(state.about["work"])
         if not fresh and not changed:
             check_scripts(plan.trials, work)
@@ -330,6 +344,21 @@ def opened(
             runner.close()
         if engine.listener_error is not None and not isinstance(engine.listener_error, KeyboardInterrupt):
             raise engine.listener_error
+
+
+def _check_readable(state: State, plan: Plan) -> None:
+    """Raise if the sweep of ``state`` cannot be continued, because its first line is damaged or of a newer version."""
+    if state.about.get("format", FORMAT) > FORMAT:
+        raise SweepError(
+            f"{state.folder / NAME} was written by a newer version of vmselect. Upgrade: pip install --upgrade vmselect"
+        )
+    started = bool(state.attempts) or len(state.damaged) > 1  # one line may be what a killed process began to write
+    planned = {trial.id for trial in plan.trials} if state.about.get("plan") == plan.fingerprint else set()
+    if not planned <= set(state.about.get("prices", ())) if state.about else started:
+        raise SweepError(
+            f"The first line of {state.folder / NAME} is damaged, so the sweep cannot continue. Stop its trials with "
+            f"`vmselect sweep clean {shlex.quote(str(state.folder))}`, and start it again in another folder."
+        )
 
 
 def _discard(folder: Path, made: list[Path]) -> None:

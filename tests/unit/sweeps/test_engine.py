@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -283,3 +284,22 @@ def test_trial_with_an_unusable_record_failed_and_is_repeated(rent, tmp_path) ->
     assert [one.id for one in result.failed] == ["001"]
     runner.measure = lambda trial: vs.Profile.from_times(batch_size=8, iteration_seconds=0.1)
     assert len(vs.sweep(plan_of(), tmp_path / "out", yes=True).records) == 1
+
+
+def test_damaged_lines_are_reported_and_the_others_count(rent, tmp_path) -> None:
+    rent(RentedRunner())
+    folder = tmp_path / "out"
+    vs.sweep(plan_of(2), folder, budget_usd=100, yes=True)
+    lines = (folder / "journal.jsonl").read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if json.loads(line)["event"] == "gone")
+    lines[at] = json.dumps({**json.loads(lines[at]), "seconds": "long"})
+    (folder / "journal.jsonl").write_text("\n".join(lines) + "\n")
+    state = read_state(folder)
+    assert len(state.damaged) == 1
+    assert f"line {at + 1} " in state.damaged[0]
+    assert list(state.count_statuses().values()).count(2) == 1
+    assert [one.gone for one in clean(folder)] == [True]
+    (folder / "journal.jsonl").write_text("\n".join(["{}", *lines[1:]]) + "\n")
+    assert [one.gone for one in clean(folder)] == [True]
+    with pytest.raises(vs.errors.SweepError):
+        vs.sweep(plan_of(2), folder, yes=True)
