@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vmselect.comparison import Requirements as Requirements
     from vmselect.comparison import compare as compare
     from vmselect.comparison import effects as effects
+    from vmselect.comparison import retrieve_and_infer as retrieve_and_infer
     from vmselect.comparison import scaling as scaling
     from vmselect.convergence import ConvergenceStudy as ConvergenceStudy
     from vmselect.diagnosis import Diagnosis as Diagnosis
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "vmselect.catalog": ("Catalog", "Offer",),
-    "vmselect.comparison": ("Requirements", "compare", "effects", "scaling",),
+    "vmselect.comparison": ("Requirements", "compare", "effects", "retrieve_and_infer", "scaling",),
     "vmselect.convergence": ("ConvergenceStudy",),
     "vmselect.diagnosis": ("Diagnosis", "diagnose",),
     "vmselect.estimation": ("RuntimeEstimate", "Workload", "equations", "estimate",),

@@ -48,6 +48,7 @@ NAMES = [
     "probe_transfer",
     "rank",
     "rank_inference",
+    "retrieve_and_infer",
     "scaling",
     "select",
     "skypilot_estimator",

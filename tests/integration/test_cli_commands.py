@@ -172,6 +172,7 @@ def test_check_exits_1_with_a_warning_and_2_with_an_unreadable_file(folder: Path
     fine = runner.invoke(app, ["check", str(folder), "--format", "json"])
     assert fine.exit_code == 0
     assert [row["severity"] for row in json.loads(fine.stdout)] == ["fine"] * 3
+    assert all(row["second_iteration_seconds"] > 0 for row in json.loads(fine.stdout))
     odd = profile("g4dn.xlarge", 0.1).model_copy(update={"environment": Environment(dispatch="threaded")})
     odd.save(folder / "odd.json")
     warned = runner.invoke(app, ["check", str(folder), "--format", "json"])

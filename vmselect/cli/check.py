@@ -14,7 +14,7 @@ import typer
 from vmselect.cli.options import ProfilesArgument
 from vmselect.cli.output import Format, FormatOption, emit, print_err, print_out
 from vmselect.errors import VmselectError
-from vmselect.units import printable
+from vmselect.units import format_seconds, printable
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
@@ -44,6 +44,7 @@ def check(
     """
     from vmselect.records import Profile
     from vmselect.records.store import walk_records
+    from vmselect.records.training import METHOD_TIMES
 
     rows: list[dict[str, Any]] = []
     unreadable: list[str] = []
@@ -52,13 +53,13 @@ def check(
             unreadable.append(str(profile))
             continue
         facts = {name: getattr(profile, name) for name in ("instance_type", "batch_size", "model", "outcome")}
-        about = {"file": str(file), **facts}
+        about = {"file": str(file), **facts, **profile.method_seconds}
         findings = (*_unused_gpu(profile), *profile.findings, *_training_findings(profile))
         rows += [about | vars(finding) for finding in findings] or [about | {"severity": "fine"}]
     if format is Format.table:
         print_out("\n".join(_describe(rows)), raw=True)
     else:
-        emit(rows, COLUMNS, format=format)
+        emit(rows, (*COLUMNS, *METHOD_TIMES), format=format)
     print_err(unreadable)
     if unreadable:
         raise typer.Exit(2)
@@ -67,7 +68,9 @@ def check(
 
 
 def _describe(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Lines with a block per profile: what it is of, its file, and each finding with its remedy indented."""
+    """Lines with a block per profile: what it is of, its file, its times, and each finding with its remedy indented."""
+    from vmselect.records.training import METHOD_TIMES
+
     width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
     for number, (file, group) in enumerate(groupby(rows, key=lambda row: row["file"])):
         findings = list(group)
@@ -77,6 +80,8 @@ def _describe(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
         yield from [""] if number else []
         yield from _wrap(f"{title} ({first['outcome'].replace('_', ' ')})", width, indent=0)
         yield from _wrap(file, width, indent=2)
+        known = [(label, first[name]) for name, label in METHOD_TIMES.items() if first[name] is not None]
+        yield from _wrap(", ".join(f"{label} {format_seconds(seconds)}" for label, seconds in known), width, indent=2)
         for row in findings:
             if "code" in row:
                 yield from _wrap(f"{row['severity']} {row['code']}: {row['message']}", width, indent=2)

@@ -3,6 +3,18 @@
 from vmselect.comparison.comparison import Comparison, compare
 from vmselect.comparison.factorial_effects import Effects, effects
 from vmselect.comparison.requirements import Need, Requirements, Scores
+from vmselect.comparison.retrieval import retrieve_and_infer
 from vmselect.comparison.speedup import Scaling, scaling
 
-__all__ = ["Comparison", "Effects", "Need", "Requirements", "Scaling", "Scores", "compare", "effects", "scaling"]
+__all__ = [
+    "Comparison",
+    "Effects",
+    "Need",
+    "Requirements",
+    "Scaling",
+    "Scores",
+    "compare",
+    "effects",
+    "retrieve_and_infer",
+    "scaling",
+]

@@ -181,7 +181,7 @@ class Comparison(Result):
         for name, summary in self.summaries.items():
             ratio = self.ratio(name, self.baseline) if name != self.baseline else Interval(1.0, math.nan, math.nan)
             rows.append({"group": name, **vars(summary), **_ratio_columns(ratio), "baseline": name == self.baseline})
-        return _to_frame(rows, GROUP_COLUMNS, other_types=("group", "count", "baseline"))
+        return to_frame(rows, GROUP_COLUMNS, other_types=("group", "count", "baseline"))
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
@@ -195,7 +195,7 @@ class Comparison(Result):
             }
             for pair in self.tested_pairs
         ]
-        return _to_frame(rows, PAIR_COLUMNS, other_types=("first", "second", "significant"))
+        return to_frame(rows, PAIR_COLUMNS, other_types=("first", "second", "significant"))
 
     @cached_property
     def scenarios(self) -> pd.DataFrame:
@@ -213,7 +213,7 @@ class Comparison(Result):
                     ratio = ratio_of_means(values, base, confidence=self.confidence)
                 about = {"scenario": name_levels(scenario), "group": name, "count": len(values)}
                 rows.append(about | {"mean": summarize(values).mean} | _ratio_columns(ratio))
-        return _to_frame(rows, SCENARIO_COLUMNS, other_types=("scenario", "group", "count"))
+        return to_frame(rows, SCENARIO_COLUMNS, other_types=("scenario", "group", "count"))
 
     @cached_property
     def shifts(self) -> pd.DataFrame:
@@ -443,7 +443,7 @@ def _ratio_columns(ratio: Interval[float]) -> dict[str, float]:
     return ratios | {f"percent{side}": 100 * (value - 1) for side, value in zip(sides, ratio, strict=True)}
 
 
-def _to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, other_types: Sequence[str]) -> pd.DataFrame:
+def to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, other_types: Sequence[str]) -> pd.DataFrame:
     """``rows`` as a DataFrame. Columns not in ``other_types`` are floats, even if all their values are missing."""
     frame = pd.DataFrame(rows, columns=list(columns))
     return frame.astype({name: float for name in columns if name not in other_types})

@@ -44,6 +44,18 @@ MAX_EPOCHS = 20_000
 MAX_BATCH_READINGS = 4_000
 MAX_RUNS = 10_000
 
+METHOD_TIMES = {
+    "init_seconds": "initialization",
+    "first_iteration_seconds": "first step",
+    "second_iteration_seconds": "second step",
+    "mean_2_10_seconds": "mean of steps 2-10",
+    "first_validation_seconds": "first validation",
+    "second_validation_seconds": "second validation",
+    "first_epoch_seconds": "first epoch",
+    "second_epoch_seconds": "second epoch",
+}
+"""Properties of a profile with the quantities of the dissertation's equations, and their printed names."""
+
 Label = Literal["first", "warmup", "opening", "steady", "partial"]
 """Class of a step reading: the very first step (tracing and compilation), a later warm-up step, the first step of a
 later epoch, an ordinary step, or the smaller last batch of an epoch."""
@@ -404,6 +416,11 @@ class Profile(Record):
         return self._epoch_seconds(1)
 
     @property
+    def method_seconds(self) -> dict[str, float | None]:
+        """The times above by the names of their properties, in the order in which the equations use them."""
+        return {name: getattr(self, name) for name in METHOD_TIMES}
+
+    @property
     def _later_steps(self) -> tuple[Step, ...]:
         """Readings of steps 2 to 10."""
         rows = self.timeline.steps.rows[:10]
@@ -560,7 +577,7 @@ class Profile(Record):
         """Names and printable values of the main fields, without unknown values."""
         setup, timeline, environment, usage = self.setup, self.timeline, self.environment, self.usage
         backend, wait = environment.backend, timeline.input_wait
-        steady, runs = timeline.steps.steady_seconds, len(timeline.run_seconds)
+        steady, runs, times = timeline.steps.steady_seconds, len(timeline.run_seconds), self.method_seconds
         busy = None if usage is None else usage.mean("usable_cpu_share")
         rows: dict[str, object] = {
             "machine": self.instance_type or "unknown",
@@ -572,15 +589,9 @@ class Profile(Record):
             "backend": f"{backend} {environment.versions.get(backend, '')}".strip() if backend else backend,
             "cores": environment.usable_cores or environment.cpu_cores,
             "GPUs": f"{len(environment.gpus)} x {environment.gpus[0].name}" if environment.gpus else None,
-            "initialization": _format(self.init_seconds),
-            "first step": _format(self.first_iteration_seconds),
-            "second step": _format(self.second_iteration_seconds),
-            "mean of steps 2-10": _format(self.mean_2_10_seconds),
+            **{METHOD_TIMES[name]: _format(times[name]) for name in [*METHOD_TIMES][:4]},
             "steady step": f"{format_seconds(statistics.median(steady))} (median of {len(steady)})" if steady else None,
-            "first validation": _format(self.first_validation_seconds),
-            "second validation": _format(self.second_validation_seconds),
-            "first epoch": _format(self.first_epoch_seconds),
-            "second epoch": _format(self.second_epoch_seconds),
+            **{METHOD_TIMES[name]: _format(times[name]) for name in [*METHOD_TIMES][4:]},
             "waits for data": None if wait is None else f"{wait.share:.0%} of the steps' time",
             "processors": None if busy is None else f"{busy:.0%} busy in steady steps",
             "probe took": _format(timeline.wall_seconds),

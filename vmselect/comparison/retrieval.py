@@ -1,0 +1,91 @@
+"""``retrieve_and_infer``: throughput if data are downloaded and then put through a model, from two kinds of records."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from vmselect._checks import check_name, check_number, several
+from vmselect.comparison.comparison import to_frame
+from vmselect.comparison.runs import name_levels, read_level, sort_key
+from vmselect.errors import ComparisonError
+from vmselect.grouping import read_records
+from vmselect.intervals import Interval
+from vmselect.records import InferenceRecord, TransferRecord
+
+COLUMNS = (
+    "group", "downloads", "inferences", "download_seconds_per_mb", "inference_seconds_per_mb",
+    "mb_per_second", "mb_per_second_low", "mb_per_second_high", "overlapped_mb_per_second",
+)  # fmt: skip
+
+
+def retrieve_and_infer(
+    transfers: Any, inferences: Any, *, by: str | Sequence[str] = "provider", confidence: float = 0.95
+) -> pd.DataFrame:
+    """Megabytes per second if each batch is downloaded and then put through the model, a row per group.
+
+    ``mb_per_second`` is the inverse of the two times per megabyte together, with an interval from the spread of the
+    records (nan for single records). ``overlapped_mb_per_second`` is the rate of the slower part, which is reached if
+    the next batch is downloaded meanwhile. ``by`` names factors that both kinds of records have. The inference records
+    need ``bytes_per_item``.
+
+    >>> import vmselect as vs
+    >>> moved = vs.TransferRecord.from_times(instance_type="g5.xlarge", provider="aws", url="s3://data", megabytes=100,
+    ...                                      download_seconds=78)
+    >>> calls = vs.InferenceRecord.from_times(instance_type="g5.xlarge", provider="aws", batch_size=10,
+    ...                                       bytes_per_item=1e6, call_seconds=[6.3] * 9)
+    >>> retrieve_and_infer(moved, calls)["mb_per_second"].round(2).tolist()
+    [0.71]
+    """
+    names = several(check_name, "by", by)
+    confidence = check_number("confidence", confidence, least=0.5, most=0.999)
+    downloads: dict[tuple[Any, ...], list[float]] = {}
+    calls: dict[tuple[Any, ...], list[float]] = {}
+    for transfer in read_records(transfers, TransferRecord):
+        if transfer.download_seconds_per_mb is not None:
+            levels = tuple(read_level(transfer, name) for name in names)
+            downloads.setdefault(levels, []).append(transfer.download_seconds_per_mb)
+    for call in read_records(inferences, InferenceRecord):
+        if call.seconds_per_mb is not None:
+            calls.setdefault(tuple(read_level(call, name) for name in names), []).append(call.seconds_per_mb)
+    both = sorted(downloads.keys() & calls.keys(), key=sort_key)
+    if not both:
+        raise ComparisonError(
+            f"No {', '.join(names)} has both a download and an inference with a known size of its items. Pass "
+            "bytes_per_item= to the inference probe, or group by another factor."
+        )
+    rows = []
+    for levels in both:
+        download, inference = (statistics.fmean(times) for times in (downloads[levels], calls[levels]))
+        rate = _invert(downloads[levels], calls[levels], confidence)
+        slowest = max(download, inference)
+        rows.append(
+            (
+                name_levels(levels), len(downloads[levels]), len(calls[levels]), download, inference, *rate,
+                1 / slowest if slowest else math.inf,
+            )
+        )  # fmt: skip
+    found = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    return to_frame(found, COLUMNS, other_types=("group", "downloads", "inferences"))
+
+
+def _invert(one: Sequence[float], other: Sequence[float], confidence: float) -> Interval[float]:
+    """Inverse of the sum of the means of two samples, with Welch's interval."""
+    total = statistics.fmean(one) + statistics.fmean(other)
+    if not total:
+        return Interval(math.inf, math.nan, math.nan)
+    if min(len(one), len(other)) < 2:
+        return Interval(1 / total, math.nan, math.nan)
+    parts = [statistics.variance(values) / len(values) for values in (one, other)]
+    spread = math.fsum(parts)
+    if not spread:
+        return Interval(1 / total, 1 / total, 1 / total)
+    from scipy.special import stdtrit
+
+    freedom = spread**2 / math.fsum(p * p / (len(v) - 1) for p, v in zip(parts, (one, other), strict=True))
+    width = float(stdtrit(freedom, 0.5 + confidence / 2)) * math.sqrt(spread)
+    return Interval(1 / total, 1 / (total + width), 1 / (total - width) if total > width else math.inf)
