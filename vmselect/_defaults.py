@@ -10,3 +10,5 @@ METHOD = "robust"
 CONFIDENCE = 0.9
 CHECKPOINT_MINUTES = 60.0
 RESTART_MINUTES = 5.0
+ENOUGH_REGRET, ENOUGH_REGRET_WITHOUT_HISTORY = 0.02, 0.05
+"""Expected regret of a choice, relative to the objective, below which no further probe is recommended."""

@@ -155,6 +155,29 @@ def test_the_note_about_a_spot_machine_is_pythons(
     assert text == next(str(finding) for finding in ranking.best.findings if finding.code == "spot-deadline")
 
 
+@settings(max_examples=15, deadline=None)
+@given(
+    st.floats(0.05, 2.0), st.lists(st.sampled_from(["g5.xlarge", "g6.xlarge", "p3.2xlarge", "g5.8xlarge"]), min_size=1),
+    st.sampled_from([1, 50, 5000]), weights, limits,
+)  # fmt: skip
+def test_predicted_machines_and_the_next_probe_too(
+    scripts: Scripts, step: float, names: list[str], epochs: int, time: float, deadline: float | None
+) -> None:
+    profile = vs.Profile.from_times(
+        instance_type="g4dn.xlarge", batch_size=64, steps_per_epoch=1000, iteration_seconds=[step] * 6, model="net"
+    )
+    ranking = vs.rank([profile], epochs=10, machines=names, catalog=vs.Catalog.embedded("2026-08-22"))
+    weighed = {"cost": 1 - time, "time": time}
+    found = scripts.rank(ranking, {"weights": weighed, "epochs": epochs, "deadline_hours": deadline})
+    expected = ranking.rerank(objective=weighed, epochs=epochs, deadline_hours=deadline)
+    agree(scripts, expected, found)
+    there, here = found["probe"], expected.next_probe
+    assert (there is None) == (here is None)
+    if here is not None:
+        assert there["row"]["candidate"]["instance_type"] == here.instance_type
+        assert [there["cost"], there["saving"]] == pytest.approx([here.probe_usd, here.expected_saving_usd], rel=1e-6)
+
+
 @given(st.just(0.0) | st.floats(1e-12, 1e7), st.integers(1, 10**6))
 def test_numbers_are_printed_alike(scripts: Scripts, value: float, eighths: int) -> None:
     for x in (value, eighths / 8):

@@ -40,7 +40,18 @@ def three_machines(folder: Path) -> None:
         ).save(folder / "profiles" / f"{name}.json")  # fmt: skip
 
 
+def one_machine(folder: Path) -> None:
+    """A profile of a g4dn.xlarge in ``profiles/``."""
+    import vmselect as vs
+
+    vs.Profile.from_times(
+        instance_type="g4dn.xlarge", batch_size=64, steps_per_epoch=1000, init_seconds=20.0, first_iteration_seconds=4,
+        iteration_seconds=[0.41, 0.4, 0.4, 0.39, 0.4] * 4, model="resnet",
+    ).save(folder / "profiles" / "g4dn.xlarge.json")  # fmt: skip
+
+
 PAGES: dict[str, Callable[[Path], None]] = {
+    "docs/how-to/decide-after-one-probe.md": one_machine,
     "docs/how-to/prepare-a-cloud-account.md": three_machines,
     "docs/how-to/rank-under-a-deadline.md": three_machines,
     "docs/how-to/use-spot.md": three_machines,

@@ -11,7 +11,7 @@ import vmselect as vs
 from vmselect.report.page import embed_json, read_asset
 from vmselect.report.page_data import page_data
 
-COMPUTING = ("numbers", "probability", "model", "limits", "verdict_text", "report")
+COMPUTING = ("numbers", "probability", "model", "limits", "next_probe", "verdict_text", "report")
 
 
 class Scripts:
@@ -40,7 +40,8 @@ class Scripts:
                         .map(({ candidate, from }) => [from, candidate.title])]));
                 const left = [...view.alwaysExcluded, ...view.unsold, ...view.excluded];
                 const terms = view.rows.map((row) => Object.fromEntries(termSeconds(row)));
-                return { rows: view.rows, verdict: verdictText(view), left, leaders, terms, regret: view.regret };
+                return { rows: view.rows, verdict: verdictText(view), left, leaders, terms, regret: view.regret,
+                    probe: findNextProbe(view, report.payload.page.probe) };
             })()""",
             payload=page_data(ranking),
             changes=changes,

@@ -14,7 +14,7 @@ from vmselect.cli.compare import compare
 from vmselect.cli.estimate import estimate
 from vmselect.cli.output import flag, print_err
 from vmselect.cli.probe import CONTEXT, probe
-from vmselect.cli.rank import rank, report, select
+from vmselect.cli.rank import next_probe, rank, report, select
 from vmselect.cli.transfer import transfer
 from vmselect.errors import VmselectError
 from vmselect.probe.script import Interrupted
@@ -36,6 +36,7 @@ app.command(context_settings=CONTEXT)(probe)
 app.command()(check)
 app.command()(estimate)
 app.command()(rank)
+app.command("next")(next_probe)
 app.command()(report)
 app.command()(select)
 app.command()(compare)

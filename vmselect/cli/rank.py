@@ -1,9 +1,10 @@
-"""The commands ``vmselect rank``, ``report`` and ``select``, which rank candidates by the profiles of machines."""
+"""The commands ``rank``, ``next``, ``report`` and ``select``, which rank candidates by the profiles of machines."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,6 +94,41 @@ def rank(
             print_err([f"{name}: {ratios} and {ratio.cost_ratio:.3g} times the cost of {relative_to}."])
     if accuracy is not None:
         print_err([*str(accuracy).splitlines(), *(f"Not compared: {one}." for one in accuracy.excluded)])
+
+
+@with_ranking_options
+def next_probe(
+    profiles: ProfilesArgument,
+    *,
+    epochs: EpochsOption = None,
+    decide_at: DecideAtOption = None,
+    format: FormatOption = Format.table,  # noqa: A002
+    options: RankingOptions,
+) -> None:
+    """Recommend the machine to probe next: the one whose probe improves the choice most per dollar.
+
+    All GPU machines of the catalog are considered, unless --machines names others. Exit code 1 when no probe is worth
+    its price for this training.
+
+    Examples:
+
+      vmselect next profiles/ --epochs 50
+
+      vmselect next profiles/ --epochs 50 --history team/ --objective time --format json
+    """
+    from vmselect.ranking.next_probe import NextProbe
+
+    options.machines = options.machines or "all"
+    ranking = options.rank(profiles, **_read_epochs(epochs), decide_at=decide_at)
+    probe = ranking.next_probe
+    if format is Format.table:
+        print_out(str(probe) if probe else "No probe is worth its price for this training.")
+        print_err([ranking.verdict])
+    else:
+        names = [field.name for field in fields(NextProbe)]
+        emit([asdict(probe)] if probe else [], names, format=format)
+    if probe is None:
+        raise typer.Exit(1)
 
 
 @with_ranking_options
@@ -217,7 +253,7 @@ def _remarks(ranking: Ranking, top: int) -> list[str]:
     from vmselect.ranking.measures import MEASURES
     from vmselect.ranking.text import describe_findings
 
-    lines: list[str] = []
+    lines = [f"Next: {ranking.next_probe}"] if ranking.next_probe else []
     for name in MEASURES if len(ranking.settings.epochs) > 1 and ranking else ():
         lines += [f"By {name}: {change}." for change in ranking.crossovers(name)[:5]]
     lines += [f"Excluded: {excluded}." for excluded in ranking.deciding_excluded[:top]]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vmselect.intervals import Interval
 from vmselect.ranking.candidates import Candidates
 from vmselect.ranking.measures import LIMITED, MEASURES, Settings, score
-from vmselect.ranking.probability import estimate_chances, limit_chance
+from vmselect.ranking.probability import ErrorModel, estimate_chances, limit_chance
 from vmselect.ranking.rows import Bools, Floats, Ints
 
 Codes = npt.NDArray[np.int8]
@@ -75,6 +75,7 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     tied, pareto = np.zeros(value.shape, dtype=bool), np.zeros(value.shape, dtype=bool)
     chance = np.zeros(value.shape)
     mean_epochs = _mean_epochs(candidates, epochs)
+    errors = ErrorModel.of(candidates.machine_estimates, settings.confidence)
     expected = Interval(epochs.value, epochs.value, epochs.value)
     times = work if settings.epochs else candidates.work(expected)
     order, regret = [], []
@@ -85,7 +86,10 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
         pareto[rows, column] = pareto_front(values["time"][rows, column], values["cost"][rows, column])
         rank[ordered, column] = np.arange(1, len(ordered) + 1)
         lowest = {name: float(least[column]) for name, least in best.items()}
-        found = estimate_chances(candidates, settings, times.column(column), mean_epochs, ordered, lowest)
+        first = {name: float(v[ordered[0], column]) if len(ordered) else 0.0 for name, v in values.items()}
+        found = estimate_chances(
+            candidates, settings, times.column(column), mean_epochs, errors, ordered, lowest, first
+        )
         chance[:, column], tied[:, column] = found.chance, found.likely
         tied[ordered[:1], column] = True
         order.append(ordered)

@@ -117,6 +117,7 @@ class Settings:
     billing: Literal["exact", "provider"] = "exact"
     interruptions: Interruptions | None = None
     include_retired: bool = False
+    enough_regret: float = _defaults.ENOUGH_REGRET
     include_unused_gpus: bool = False
 
     @classmethod
@@ -146,6 +147,7 @@ class Settings:
             given[name] = maybe(check_number, name, given[name], above=0, most=0.999)
             if given[name] is not None and given[limited.limit.setting] is None:
                 raise ArgumentError(f"{name} needs a limit. Pass {limited.limit.setting} too.")
+        given["enough_regret"] = check_number("enough_regret", given["enough_regret"], least=0)
         check_choice("billing", given["billing"], ("exact", "provider"))
         check_choice("method", given["method"], tuple(METHODS))
         given["confidence"] = check_number("confidence", given["confidence"], least=0.5, most=0.999)

@@ -1,9 +1,9 @@
 """Probability that each candidate is the best one, from joint draws of the times of all machine estimates.
 
 A time has a log-normal distribution on each side of its estimate, with the bounds of its interval as quantiles. Offers
-of the same machine estimate share their timing error, so a cheaper offer always beats a more expensive one. Pairs at
-the same batch size share the epochs of a convergence study. Random numbers are the same in every ranking, and
-``probability.js`` of the page computes the same ones.
+of the same machine estimate share their timing error, so a cheaper offer always beats a more expensive one. Predicted
+machines with the same GPU share the error of that GPU. Pairs at the same batch size share the epochs of a study. Random
+numbers are the same in every ranking, and ``probability.js`` of the page computes the same ones.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
 from vmselect.intervals import Interval
 from vmselect.ranking.measures import MEASURES, Settings, score
 from vmselect.ranking.rows import Bools, Floats, Ints
 
 if TYPE_CHECKING:
+    from vmselect.prediction.posterior import Posterior
     from vmselect.ranking.candidates import Candidates
     from vmselect.ranking.estimates import MachineEstimate
 
 DRAWS = 2000
 LARGEST_NORMAL = 6.77
 """No number of :func:`standard_normals` is larger: the square root of ``2 log(2**33)``."""
+SHARED_STREAM, SHARED_STREAMS = 1 << 19, 1 << 10
+"""Number of the first stream of random numbers for errors that machines share, and number of these per posterior."""
 EPOCHS_STREAM = 1 << 20
 """Number of the first stream of random numbers for the epochs of a study; those of machine estimates start at 0."""
 MAX_RATIO = 1000.0
@@ -88,14 +91,17 @@ def estimate_chances(
     settings: Settings,
     times: Interval[Floats],
     epochs: Interval[Floats],
+    errors: ErrorModel,
     order: Ints,
     best: Mapping[str, float],
+    estimated: Mapping[str, float],
 ) -> Chances:
     """Chances of the feasible candidates ``order`` (best first) at one epoch count.
 
     ``times`` has a value per machine estimate: the time without interruptions at the expected number of epochs, with
     the interval of its measurement only. ``epochs`` has a value per machine estimate; its bounds are those of the mean
-    number of epochs of a study. ``best`` contains the best value of each measure.
+    number of epochs of a study. ``best`` contains the best value of each measure, ``estimated`` that of the first of
+    ``order``.
     """
     chance, likely = np.zeros(len(candidates)), np.zeros(len(candidates), dtype=bool)
     if not len(order):
@@ -103,9 +109,9 @@ def estimate_chances(
     group = _group_offers(candidates, settings)[order]
     leaders, of_leader = _first_of_each(group)
     first = order[leaders]  # the best offer of each machine estimate, best first
-    possible = _can_win(candidates, settings, times, epochs, first, best)
+    possible = _can_win(candidates, settings, times, epochs, errors, first, best)
     rivals = first[possible]
-    values = _draw_measures(candidates.take(rivals), settings, times, epochs)
+    values = _draw_measures(candidates.take(rivals), settings, times, epochs, errors)
     scores = score(settings.objective, values, {name: np.asarray(best[name]) for name in MEASURES})
     winner = np.argmin(scores, axis=0)
     equal = scores == scores[winner, np.arange(DRAWS)]
@@ -120,11 +126,21 @@ def estimate_chances(
     likely[ranked[(before < settings.confidence - 1e-9) & (chance[ranked] > 0)]] = True
     draws = np.arange(DRAWS)
     regret = {
-        name: float(np.mean(values[name][0] - values[name][winner, draws]))
+        name: _regret(values[name][0], values[name][winner, draws], estimated[name])
         for name, weight in settings.objective.items()
         if weight
     }
     return Chances(chance, likely, regret)
+
+
+def _regret(chosen: Floats, best: Floats, value: float) -> float:
+    """Expected excess of ``chosen`` over ``best``, from the mean ratio, at the estimated ``value`` of the choice.
+
+    The mean of the differences themselves may be dominated by a few extreme draws of a predicted time.
+    """
+    if value <= 0 or np.any(best <= 0):
+        return 0.0
+    return value * float(-np.expm1(-np.mean(np.log(chosen / best))))
 
 
 def _group_offers(candidates: Candidates, settings: Settings) -> Ints:
@@ -152,6 +168,7 @@ def _can_win(
     settings: Settings,
     times: Interval[Floats],
     epochs: Interval[Floats],
+    errors: ErrorModel,
     first: Ints,
     best: Mapping[str, float],
 ) -> Bools:
@@ -159,9 +176,9 @@ def _can_win(
     estimate = candidates.machine_estimate[first]
     below, above = log_deviations(times, settings.confidence)
     few, many = log_deviations(epochs, settings.confidence)
-    spread = _largest_deviation(candidates.machine_estimates)[estimate]
-    quickest = times.value[estimate] * np.exp(-spread * below[estimate] - LARGEST_NORMAL * few[estimate])
-    slowest = times.value[estimate] * np.exp(spread * above[estimate] + LARGEST_NORMAL * many[estimate])
+    lowest, highest = errors.bounds(estimate)
+    quickest = times.value[estimate] * np.exp(lowest * below[estimate] - LARGEST_NORMAL * few[estimate])
+    slowest = times.value[estimate] * np.exp(highest * above[estimate] + LARGEST_NORMAL * many[estimate])
     rows = candidates.take(first)
     ends = []
     for end in (quickest, slowest):
@@ -172,11 +189,11 @@ def _can_win(
 
 
 def _draw_measures(
-    rows: Candidates, settings: Settings, times: Interval[Floats], epochs: Interval[Floats]
+    rows: Candidates, settings: Settings, times: Interval[Floats], epochs: Interval[Floats], errors: ErrorModel
 ) -> dict[str, Floats]:
     """Values of all measures, with a row per candidate and a column per draw."""
     estimate = rows.machine_estimate
-    deviation = draw_deviations(rows.machine_estimates, estimate)
+    deviation = errors.draw(estimate)
     below, above = (side[estimate, None] for side in log_deviations(times, settings.confidence))
     seconds = times.value[estimate, None] * np.exp(deviation * np.where(deviation < 0, below, above))
     few, many = log_deviations(epochs, settings.confidence)
@@ -196,11 +213,108 @@ def _interrupt(rows: Candidates, settings: Settings, seconds: Floats) -> Floats:
     return np.where(rows.is_spot[:, None], seconds * settings.interruptions.factor, seconds)
 
 
-def draw_deviations(machine_estimates: Sequence[MachineEstimate], which: Ints) -> Floats:
-    """Deviations in standard deviations, with a row per machine estimate at the positions ``which``."""
-    return standard_normals(which)
+@dataclass(frozen=True)
+class SharedErrors:
+    """Errors that predicted machine estimates share: a posterior of step times, as loadings on standard normals.
+
+    ``loadings`` has a row per group of machines with the same GPU. A machine adds an error of its own. ``radius`` turns
+    the normal draws into draws of Student's t distribution, scaled so that an interval has the normal quantile.
+    """
+
+    first_stream: int
+    loadings: Floats
+    radius: Floats
+
+    @classmethod
+    def of(cls, posterior: Posterior, number: int, confidence: float) -> SharedErrors:
+        """The errors of the posterior at position ``number`` of a ranking."""
+        values, vectors = np.linalg.eigh(posterior.shared_covariance)
+        first = SHARED_STREAM + SHARED_STREAMS * number
+        uniforms = _uniforms(np.uint32((first + SHARED_STREAMS - 1) * 2 * DRAWS) + np.arange(DRAWS, dtype=np.uint32))
+        square = 2.0 * gammaincinv(posterior.freedom / 2, uniforms) / posterior.freedom
+        tail = 0.5 + confidence / 2
+        ratio = float(ndtri(tail) / stdtrit(posterior.freedom, tail))
+        loadings = vectors * np.sqrt(np.maximum(0.0, values))
+        return cls(first, np.round(loadings, 9), np.round(ratio / np.sqrt(square), 6))
+
+    def draw(self) -> Floats:
+        """Draws of the error of each group, with a column per draw."""
+        streams = self.first_stream + np.arange(self.loadings.shape[1])
+        return np.asarray(self.loadings @ standard_normals(streams))
 
 
-def _largest_deviation(machine_estimates: Sequence[MachineEstimate]) -> Floats:
-    """Upper bound of the absolute deviations of each machine estimate."""
-    return np.full(len(machine_estimates), LARGEST_NORMAL)
+@dataclass(frozen=True)
+class ErrorModel:
+    """How the errors of machine estimates depend on each other.
+
+    The deviation of a machine estimate, in standard deviations, is ``radius (shared g + own z)``: ``g`` is the draw of
+    its ``group`` in ``errors[source]``, and ``z`` is a standard normal of its own. For measured machine estimates
+    ``source`` is -1, ``shared`` 0, and ``own`` and ``radius`` are 1.
+    """
+
+    errors: tuple[SharedErrors, ...]
+    source: Ints
+    group: Ints
+    shared: Floats
+    own: Floats
+
+    @classmethod
+    def of(cls, machine_estimates: Sequence[MachineEstimate], confidence: float) -> ErrorModel:
+        """The error model of the machine estimates of a ranking."""
+        count = len(machine_estimates)
+        source, group = np.full(count, -1, dtype=np.intp), np.zeros(count, dtype=np.intp)
+        shared, own = np.zeros(count), np.ones(count)
+        posteriors: dict[int, tuple[int, Posterior]] = {}
+        for i, one in enumerate(machine_estimates):
+            if one.prediction is None:
+                continue
+            posterior, column = one.prediction.posterior, one.prediction.column
+            source[i] = posteriors.setdefault(id(posterior), (len(posteriors), posterior))[0]
+            group[i] = posterior.group[column]
+            alone = float(posterior.own_variance[column])
+            whole = max(1e-300, alone + float(posterior.shared_covariance[group[i], group[i]]))
+            shared[i], own[i] = round(whole**-0.5, 9), round((alone / whole) ** 0.5, 9)
+        errors = tuple(SharedErrors.of(one, number, confidence) for number, one in posteriors.values())
+        return cls(errors, source, group, shared, own)
+
+    def draw(self, which: Ints) -> Floats:
+        """Deviations in standard deviations, with a row per machine estimate at the positions ``which``."""
+        drawn = standard_normals(which)
+        for number, error in enumerate(self.errors):
+            mine = np.flatnonzero(self.source[which] == number)
+            at = which[mine]
+            common = error.draw()[self.group[at]] * self.shared[at, None]
+            drawn[mine] = error.radius * (common + drawn[mine] * self.own[at, None])
+        return drawn
+
+    def bounds(self, which: Ints) -> tuple[Floats, Floats]:
+        """Deviations below and above which no draw of :meth:`draw` lies."""
+        low, high = np.full(len(which), -LARGEST_NORMAL), np.full(len(which), LARGEST_NORMAL)
+        for number, error in enumerate(self.errors):
+            mine = np.flatnonzero(self.source[which] == number)
+            at = which[mine]
+            common = error.draw() * error.radius
+            reach = LARGEST_NORMAL * error.radius.max() * self.own[at]
+            low[mine] = common.min(axis=1)[self.group[at]] * self.shared[at] - reach
+            high[mine] = common.max(axis=1)[self.group[at]] * self.shared[at] + reach
+        return low, high
+
+    def correlation(self) -> Floats:
+        """Correlation of the errors of all machine estimates."""
+        found = np.eye(len(self.source))
+        for number, error in enumerate(self.errors):
+            mine = np.flatnonzero(self.source == number)
+            loadings = error.loadings[self.group[mine]] * self.shared[mine, None]
+            found[np.ix_(mine, mine)] = loadings @ loadings.T + np.diag(self.own[mine] ** 2)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, from which the report page makes the same draws."""
+        errors = [
+            {"first_stream": e.first_stream, "loadings": e.loadings.tolist(), "radius": e.radius.tolist()}
+            for e in self.errors
+        ]
+        rows = zip(self.source.tolist(), self.group.tolist(), self.shared.tolist(), self.own.tolist(), strict=True)
+        names = ("source", "group", "shared", "own")
+        machines = [dict(zip(names, row, strict=True)) if row[0] >= 0 else None for row in rows]
+        return {"errors": errors, "machines": machines}

@@ -67,6 +67,7 @@ def rank(
     transfer: Transfer | Mapping[str, Any] | None = None,
     machines: Machines = None,
     history: Iterable[Record] = (),
+    enough_regret: float | None = None,
     provider: str | Iterable[str] | None = None,
     gpu: str | Iterable[str] | None = None,
     gpu_memory_gib: float | None = None,
@@ -104,8 +105,13 @@ def rank(
     or names of instance types. Their step times are predicted from the probes, from ``history`` (records of other
     trainings on several GPUs) and from published figures of GPUs. ``provider``, ``gpu``, ``gpu_memory_gib`` (least
     memory of a GPU) and ``max_usd_per_hour`` select among them.
+    ``enough_regret`` is the expected regret, relative to the objective, below which ``next_probe`` is None (default:
+    2 % with a history, 5 % without).
     :func:`vmselect.rank_inference` ranks inference records.
     """
+    history = list_items(history)
+    if enough_regret is None:
+        enough_regret = _defaults.ENOUGH_REGRET if history else _defaults.ENOUGH_REGRET_WITHOUT_HISTORY
     added = MachineFilter.read(
         machines, provider=provider, gpu=gpu, gpu_memory_gib=gpu_memory_gib, max_usd_per_hour=max_usd_per_hour
     )
@@ -122,7 +128,7 @@ def rank(
         markets=market, regions=region, batch_sizes=read_batch_sizes(batch_size), deadline_hours=deadline_hours,
         budget_usd=budget_usd, deadline_chance=deadline_chance, budget_chance=budget_chance, method=method,
         confidence=confidence, billing=billing, interruptions=interruptions, include_retired=include_retired,
-        include_unused_gpus=include_unused_gpus,
+        include_unused_gpus=include_unused_gpus, enough_regret=enough_regret,
     )  # fmt: skip
     boot_seconds = check_seconds("boot_seconds", boot_seconds)
 

@@ -29,6 +29,7 @@ from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, candidate_find
 from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, Assessment, assess, measure
 from vmselect.ranking.estimates import Studied
 from vmselect.ranking.measures import LIMITED, MEASURES, Settings, read_measure
+from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.rows import Excluded, Floats, Ints, Lazy, Row
 from vmselect.records import Profile
 from vmselect.units import printable, printable_lines
@@ -163,6 +164,14 @@ class Ranking:
         Empty if no candidate is feasible.
         """
         return dict(self.assessment.regret[self.deciding_column])
+
+    @cached_property
+    def next_probe(self) -> NextProbe | None:
+        """The machine whose probe improves the choice most per dollar; None if no probe is worth its price.
+
+        Only machines that were never probed are considered, so ``rank`` needs ``machines=``.
+        """
+        return find_next_probe(self)
 
     @property
     def pareto(self) -> tuple[Row, ...]:
@@ -410,6 +419,7 @@ class Ranking:
         }
         if rows:
             plain["expected_regret"] = self.expected_regret
+            plain["next_probe"] = asdict(self.next_probe) if self.next_probe else None
             plain["rows"] = [
                 vars(row)
                 | {"candidate": int(candidate), "findings": number(row.findings), "factors": dict(row.factors)}

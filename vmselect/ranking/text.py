@@ -19,6 +19,10 @@ NEARLY_AS_GOOD, MUCH_LESS = 1.1, 0.8
 judgement."""
 
 
+def _never_probed(ranking: Ranking) -> str:
+    return " It was never probed." if ranking.best.basis == "predicted" else ""
+
+
 def verdict(ranking: Ranking) -> str:
     """The verdict: the machine to rent with its time and cost, its probability of being best, and alternatives."""
     if not ranking:
@@ -28,7 +32,7 @@ def verdict(ranking: Ranking) -> str:
     objective = describe_objective(ranking.settings.objective)
     aim = MEASURES[objective].aim if objective in MEASURES else f"best {objective}"
     if len(order) == 1:
-        return f"Rent {ranking.best}: the only candidate left."
+        return f"Rent {ranking.best}: the only candidate left.{_never_probed(ranking)}"
     chance = format_chance(float(result.chance[order[0], column]))
     claim = f"the {aim} of {len(order):,} candidates, best with a probability of {chance}."
     rivals = sorted((i for i in order[1:] if result.tied[i, column]), key=lambda i: -result.chance[i, column])
@@ -39,7 +43,7 @@ def verdict(ranking: Ranking) -> str:
         ]
         more = f" and {len(rivals) - SHOWN:,} more" if len(rivals) > SHOWN else ""
         others = f" It may also be {'; '.join(names)}{more}."
-    return f"Rent {ranking.best}: {claim}{others}{_alternative(ranking, order)}"
+    return f"Rent {ranking.best}: {claim}{_never_probed(ranking)}{others}{_alternative(ranking, order)}"
 
 
 def _brief(ranking: Ranking, candidate: int) -> str:
@@ -90,7 +94,7 @@ def marks(row: Row) -> str:
 
 def remarks(ranking: Ranking, rows: Sequence[Row]) -> list[str]:
     """Lines below a table of ``rows``: excluded candidates with reasons, and findings."""
-    lines = []
+    lines = [f"Next: {ranking.next_probe}"] if ranking.next_probe else []
     if ranking.deciding_excluded:
         lines.append(f"Excluded: {_describe_reasons(ranking)}; see ranking.excluded.")
         lines += [f"  {excluded}" for excluded in ranking.deciding_excluded[:SHOWN]]

@@ -34,6 +34,7 @@ def to_html(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> str:
 def _row(label: str, row: Row) -> dict[str, Any]:
     gpus = f"{row.gpu_count:g} x " if row.gpu_count and row.gpu_count != 1 else ""
     remarks = {
+        "never probed": row.basis == "predicted",
         "may be best": row.tied_with_best and row.rank > 1,
         "Pareto": row.pareto,
         "warnings": any(finding.severity == "warning" for finding in row.findings),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect.comparison.speedup import compare_workers
 from vmselect.grouping import distinct, identify
-from vmselect.ranking import MEASURES, MethodologyCost
+from vmselect.ranking import MEASURES, MethodologyCost, next_probe
+from vmselect.ranking.probability import ErrorModel
 from vmselect.report.training_charts import epoch_curve_points, step_points, usage_points
 from vmselect.units import count_epochs, format_seconds, format_usd
 
@@ -41,6 +42,8 @@ def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "subject": subject,
         "facts": _facts(ranking),
+        "error_model": ErrorModel.of(ranking.candidates.machine_estimates, ranking.settings.confidence).to_dict(),
+        "probe": next_probe.to_dict(ranking),
         "omitted_candidates": len(ranking.candidates) - len(kept),
         "steps": [step_points(one, most=MAX_STEPS) for one in stepped[:MAX_PROFILES]],
         "usage": [usage_points(title, usage) for title, usage in sampled[:MAX_SAMPLED]],

@@ -49,7 +49,7 @@ function poissonQuantile(share, mean) {
 }
 
 function logFactorial(n) {
-  if (n < 2) return 0;
+  if (n < 20) return Array.from({ length: n }, (_, k) => Math.log(k + 1)).reduce((sum, log) => sum + log, 0);
   return n * Math.log(n) - n + Math.log(2 * Math.PI * n) / 2 + 1 / (12 * n) - 1 / (360 * n ** 3) + 1 / (1260 * n ** 5);
 }
 

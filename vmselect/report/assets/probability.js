@@ -63,6 +63,37 @@ function limitChance(interval, most, quantile) {
   return Number.isNaN(deviations) ? Number(interval.value <= most) : normalCdf(deviations);
 }
 
+/** Draws of the error that predicted machines with the same GPU share, with its smallest and largest value. */
+function sharedDraws(error, group) {
+  error.draws ??= [];
+  if (!error.draws[group]) {
+    const draws = new Float64Array(DRAWS);
+    error.loadings[group].forEach((loading, k) => {
+      const normals = standardNormals(error.first_stream + k);
+      for (let d = 0; d < DRAWS; d += 1) draws[d] += loading * normals[d];
+    });
+    const scaled = draws.map((value, d) => value * error.radius[d]);
+    error.draws[group] = { draws, low: Math.min(...scaled), high: Math.max(...scaled) };
+  }
+  return error.draws[group];
+}
+
+/** Draws of the deviation of a machine from its estimate, in standard deviations. */
+function deviations({ machine, error }) {
+  const normals = standardNormals(machine);
+  if (!error) return normals;
+  const { draws } = sharedDraws(error.of, error.group);
+  return normals.map((z, d) => error.of.radius[d] * (draws[d] * error.shared + z * error.own));
+}
+
+/** Numbers below and above which none of these draws lies. */
+function deviationBounds({ error }) {
+  if (!error) return [-LARGEST_NORMAL, LARGEST_NORMAL];
+  const { low, high } = sharedDraws(error.of, error.group);
+  const reach = LARGEST_NORMAL * Math.max(...error.of.radius) * error.own;
+  return [low * error.shared - reach, high * error.shared + reach];
+}
+
 /** Set `chance` and `tied` of the rows, which are ordered, best first. Returns the expected regret by measure. */
 function markChances(rows, best, settings) {
   for (const row of rows) [row.chance, row.tied] = [0, false];
@@ -100,8 +131,11 @@ function markChances(rows, best, settings) {
     });
     for (const k of winners) wins[k] += 1 / winners.length;
     for (const { name, fields: [field] } of MEASURES) {
-      if (name in regret) regret[name] += (first[field] - winning[field]) / DRAWS;
+      if (name in regret) regret[name] += winning[field] > 0 ? Math.log(first[field] / winning[field]) / DRAWS : NaN;
     }
+  }
+  for (const { name, fields: [field] } of MEASURES) { // the mean ratio, at the estimate of the choice
+    if (name in regret) regret[name] = Number.isNaN(regret[name]) ? 0 : rows[0][field] * -Math.expm1(-regret[name]);
   }
   possible.forEach((i, k) => {
     const same = members[i].filter((row) => row.candidate.usd_per_hour === members[i][0].candidate.usd_per_hour);
@@ -128,10 +162,10 @@ function drawnTime(row, settings) {
   const at = (deviation, common) =>
     work.value * Math.exp(deviation * (deviation < 0 ? below : above)) * Math.exp(common * (common < 0 ? few : many)) * factor;
   return {
-    quickest: at(-LARGEST_NORMAL, -LARGEST_NORMAL),
-    slowest: at(LARGEST_NORMAL, LARGEST_NORMAL),
+    quickest: at(deviationBounds(candidate)[0], -LARGEST_NORMAL),
+    slowest: at(deviationBounds(candidate)[1], LARGEST_NORMAL),
     draw() {
-      const own = standardNormals(candidate.machine);
+      const own = deviations(candidate);
       const common = many > 0 ? standardNormals(EPOCHS_STREAM + candidate.studied.position) : null;
       return own.map((deviation, d) => at(deviation, common ? common[d] : 0));
     },

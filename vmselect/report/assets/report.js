@@ -34,11 +34,14 @@ function isWarning({ severity, code }) {
 
 function readCandidate(given, payload) {
   const machine = payload.machines[given.machine];
+  const error = payload.page.error_model.machines[given.machine];
   const [value, low, high] = machine.epochs ?? [];
   return {
     ...given,
     estimateTitle: machine.title,
     model: machine.runtime,
+    basis: machine.basis,
+    error: error ? { ...error, of: payload.page.error_model.errors[error.source] } : null,
     studied: machine.epochs
       ? { value, low, high, ...epochsOf(payload.study, given.batch_size) }
       : null,
@@ -120,6 +123,7 @@ function readSettings(given) {
     deadline_chance: given.deadline_chance,
     budget_chance: given.budget_chance,
     quantile: given.quantile,
+    enough_regret: given.enough_regret,
     billing: given.billing,
     interruptions: given.interruptions,
     confidence: given.confidence,

@@ -30,6 +30,7 @@ function machineCell(row) {
   ];
   const badges = [
     row.tied && row.rank > 1 ? h("span", { class: "badge tie" }, "may be best") : null,
+    candidate.basis === "predicted" ? h("span", { class: "badge predicted" }, "never probed") : null,
     row.pareto ? h("span", { class: "badge front" }, "Pareto") : null,
     candidate.warnings ? h("span", { class: "badge warning" }, "see findings") : null,
   ];
@@ -116,7 +117,7 @@ function chooseRows({ rows, column, ascending, filter, front }) {
 
 function tableRow(row) {
   const cells = COLUMNS.map((column) => h("td", { class: classes(column) }, column.cell(row)));
-  return h("tr", { class: row.rank === 1 ? "best" : null }, cells);
+  return h("tr", { class: [row.rank === 1 ? "best" : "", row.candidate.basis === "predicted" ? "predicted" : ""].join(" ").trim() || null }, cells);
 }
 
 function classes({ text, wide }) {

@@ -38,7 +38,7 @@ function asideNodes(view) {
     note(`The best candidate is among the ${formatCount(tied)} marked ones with a probability of ${share}. ` +
       `Choosing the first loses ${lost.join(" and ")} on average.`);
   }
-  return [...notes, h("p", { class: "note print-only" }, settingsText(settings)), rows.length > 1 ? cards(rows) : null];
+  return [...notes, h("p", { class: "note print-only" }, settingsText(settings)), rows.length > 1 ? cards(view) : null];
 }
 
 /** The settings as text, for the printed page. */
@@ -57,7 +57,9 @@ function ageWarning(dates, today = new Date()) {
   return `${age} Run "vmselect prices refresh" and rank again before you rent.`;
 }
 
-function cards(rows) {
+function cards(view) {
+  const { rows } = view;
+  const probe = findNextProbe(view, report.payload.page.probe);
   const by = (field) => rows.reduce((a, b) => (b[field] < a[field] ? b : a));
   const [cheapest, fastest] = [by("cost_usd"), by("seconds")];
   const mostExpensive = rows.reduce((a, b) => (b.cost_usd > a.cost_usd ? b : a));
@@ -68,5 +70,7 @@ function cards(rows) {
     card("Cheapest", cheapest, `${formatUsd(cheapest.cost_usd)} and ${formatSeconds(cheapest.seconds)}`),
     card("Fastest", fastest, `${formatSeconds(fastest.seconds)} and ${formatUsd(fastest.cost_usd)}`),
     card("Most expensive", mostExpensive, `${formatUsd(mostExpensive.cost_usd)}, ${times} the lowest cost`),
+    probe ? card("Probe next", probe.row,
+      `${formatUsd(probe.cost)} for the probe, saves ${formatUsd(probe.saving)} of this training on average`) : null,
   );
 }

@@ -40,7 +40,8 @@ function verdictParts(view) {
   if (!rows.length) return nothingFeasible(view);
   const [best] = rows;
   const rent = ["Rent ", { name: best.candidate.title, choice: true }, ":", ...runParts(best), ":"];
-  if (rows.length === 1) return [...rent, " the only candidate left."];
+  const never = best.candidate.basis === "predicted" ? " It was never probed." : "";
+  if (rows.length === 1) return [...rent, ` the only candidate left.${never}`];
   const objective = objectiveName(settings.weights);
   const aim = MEASURES.find(({ name }) => name === objective)?.aim ?? `best ${objective}`;
   const claim = ` the ${aim} of ${formatCount(rows.length)} candidates, best with a probability of ${formatChance(best.chance)}.`;
@@ -50,7 +51,7 @@ function verdictParts(view) {
   ]);
   const more = rivals.length > RIVALS_SHOWN ? ` and ${formatCount(rivals.length - RIVALS_SHOWN)} more` : "";
   const others = rivals.length ? [" It may also be ", ...named, `${more}.`] : [];
-  return [...rent, claim, ...others, ...alternativeParts(rows, settings)];
+  return [...rent, claim, never, ...others, ...alternativeParts(rows, settings)];
 }
 
 function briefText(row) {

@@ -1,0 +1,65 @@
+"""The next probe: expected improvement of the choice per dollar, and when no probe is worth its price."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from tests.support.profiles import make_profile
+
+PROBED = make_profile("g4dn.xlarge", 0.2, steps_per_epoch=1000, model="net")
+
+
+def rank(epochs: int = 500, machines: Any = ("g5.xlarge", "g6.xlarge", "p3.2xlarge"), **options: Any) -> vs.Ranking:
+    catalog = vs.Catalog.embedded("2026-08-22")
+    return vs.rank([PROBED], epochs=epochs, machines=machines, catalog=catalog, **options)
+
+
+def test_a_long_training_is_worth_a_probe_of_a_machine_that_may_be_best() -> None:
+    probe = rank().next_probe
+    assert probe is not None
+    assert probe.instance_type in {"g5.xlarge", "g6.xlarge", "p3.2xlarge"}
+    assert 0 < probe.probe_usd < probe.expected_saving_usd
+    assert 0 < probe.expected_saving < 1
+    assert probe.instance_type in str(probe)
+
+
+def test_a_short_training_is_worth_no_probe() -> None:
+    assert rank(epochs=1).next_probe is None
+
+
+def test_without_unprobed_machines_there_is_nothing_to_probe() -> None:
+    assert rank(machines=None).next_probe is None
+
+
+def test_a_small_regret_is_worth_no_probe() -> None:
+    assert rank(enough_regret=1.0).next_probe is None
+
+
+def test_a_probe_of_the_recommended_machine_ends_the_search() -> None:
+    ranking = rank()
+    assert ranking.next_probe is not None
+    fast = ranking.best
+    steps = [fast.terms["steady_iterations"] / fast.epochs / 1000] * 20
+    probed = make_profile(fast.instance_type, steps[0], steps_per_epoch=1000, model="net")
+    catalog = vs.Catalog.embedded("2026-08-22")
+    names = ("g5.xlarge", "g6.xlarge", "p3.2xlarge")
+    later = vs.rank([PROBED, probed], epochs=500, machines=names, catalog=catalog)
+    before, after = (one.expected_regret["cost"] / one.best.cost_usd for one in (ranking, later))
+    assert after < before
+
+
+def test_the_json_contains_the_next_probe() -> None:
+    payload = rank().payload()
+    assert payload["next_probe"]["probe_usd"] == pytest.approx(rank().next_probe.probe_usd)  # type: ignore[union-attr]
+    assert rank(epochs=1).payload()["next_probe"] is None
+
+
+def test_machines_with_the_same_gpu_share_its_error() -> None:
+    """Two machines with one GPU type differ by price and host only, so the cheaper one is nearly always better."""
+    ranking = rank(machines=["g5.xlarge", "g5.8xlarge"])
+    chance = {row.instance_type: row.chance for row in ranking.deciding_rows}
+    assert chance["g5.8xlarge"] < 0.02
+    assert sum(chance.values()) == pytest.approx(1.0)
