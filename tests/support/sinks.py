@@ -28,6 +28,7 @@ from vmselect.report import render_page
 from vmselect.report.comparison_page import render_comparisons
 from vmselect.report.training_charts import epoch_curves_chart
 from vmselect.sweeps.runners.skypilot import write_tasks
+from vmselect.sweeps.runners.ssh import ssh_command
 
 FRAGMENTS = (
     "</script>", "</ScRiPt >", "<script>harm()</script>", "<!--", "<!-- <script>", "<img src=x onerror=harm()>", "]]>",
@@ -55,6 +56,22 @@ def check_shell(name: str, folder: Path) -> None:
     (path,) = write_tasks(plan, folder / "tasks")
     assert shlex.split(yaml.safe_load(path.read_text())["run"])[-1] == name
     path.unlink()
+
+
+def check_ssh(name: str, _: Path) -> None:
+    """Neither a plan nor a journal can pass an option to ssh, or a second word of its command, as a host."""
+    hosts = [name]
+    for machines in ({name: None}, {"m": {"host": name}}, {"m": {"hosts": [name]}}):
+        with contextlib.suppress(vs.errors.PlanError):
+            plan = vs.Plan("python t.py", runner="ssh", factors={"machine": list(machines)}, machines=machines)
+            hosts += plan.machines[next(iter(machines))].hosts
+    for host in hosts:
+        with contextlib.suppress(vs.errors.SweepError):
+            *options, mark, target, command = ssh_command(host, "true")
+            assert (mark, target, command) == ("--", host, "true")
+            assert name not in options
+            assert not host.startswith("-")
+            assert not set(host) & set(" \t\r\n\0'\"\\`$;|&<>")
 
 
 def check_paths(name: str, folder: Path) -> None:
@@ -207,6 +224,6 @@ CHARTS: dict[str, Callable[[str], Any]] = {
 }
 """A function of a name for every kind of chart, which draws the chart with this name in it."""
 SINKS: dict[str, Callable[[str, Path], None]] = {
-    "shell": check_shell, "paths": check_paths, "HTML": check_html, "chart JSON": check_chart,
+    "shell": check_shell, "ssh options": check_ssh, "paths": check_paths, "HTML": check_html, "chart JSON": check_chart,
     "terminal": check_terminal, "spreadsheet": check_spreadsheet,
 }  # fmt: skip
