@@ -9,7 +9,7 @@ from typing import Any
 
 from vmselect.catalog.snapshots import known_machines
 from vmselect.catalog.sources import PriceTable, Row, build_table
-from vmselect.catalog.sources.http import JsonClient, destination, follow_pages
+from vmselect.catalog.sources.http import JsonClient, destination, follow_pages, read_items
 from vmselect.errors import RefreshError
 
 BASE_URL = "https://prices.azure.com/api/retail/prices"
@@ -50,11 +50,8 @@ class AzurePrices:
             return self._client.get(link)
 
         for number, page in enumerate(follow_pages(read_page, link="NextPageLink"), 1):
-            items = page.get("Items")
-            if not isinstance(items, list):
-                raise RefreshError("A page of the Azure response has no field 'Items'. Update vmselect.")
             progress(f"page {number}")
-            for item in items:
+            for item in read_items(page, "Items"):
                 row = parse_item(item, region)
                 if row is None:
                     continue

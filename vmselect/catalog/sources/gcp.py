@@ -12,7 +12,7 @@ from typing import Any
 from vmselect.catalog.offer import describe_nearest
 from vmselect.catalog.snapshots import known_machines
 from vmselect.catalog.sources import PriceTable, Row, build_table
-from vmselect.catalog.sources.http import JsonClient, follow_pages
+from vmselect.catalog.sources.http import JsonClient, follow_pages, read_items
 from vmselect.errors import RefreshError
 
 BASE_URL = "https://cloudbilling.googleapis.com/v1"
@@ -119,7 +119,7 @@ class GcpPrices:
 
         skus: list[dict[str, Any]] = []
         for number, page in enumerate(follow_pages(read_page, link="nextPageToken"), 1):
-            skus += page.get("skus") or []
+            skus += read_items({"skus": []} | page, "skus")
             progress(f"page {number}")
         if not skus:
             # The API answers with an empty list for a service that does not exist.

@@ -158,6 +158,14 @@ def destination(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, port
 
 
+def read_items(page: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """The JSON objects in the field ``name`` of a page. Raises a RefreshError if the field is no list of objects."""
+    items = page.get(name)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise RefreshError(f"A page of the response has no list of objects in the field {name!r}. Update vmselect.")
+    return items
+
+
 def _parse(url: str, body: bytes) -> dict[str, Any]:
     try:
         page = json.loads(body)
