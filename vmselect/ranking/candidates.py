@@ -123,6 +123,7 @@ def match_offers(
     *,
     regions: Sequence[str] | None,
     include_retired: bool,
+    include_unused_gpus: bool,
 ) -> tuple[pd.DataFrame, list[Ints], list[Excluded]]:
     """The offers in all markets, the positions of the offers of each machine, and the machines without an offer.
 
@@ -152,7 +153,10 @@ def match_offers(
         else:
             reason = _explain_no_price(name, one.provider, places, sold_in[mine], catalog)
             excluded.append(Excluded(one.title, "no_price", reason))
-    return offers, matched, excluded
+    if include_unused_gpus:
+        return offers, matched, excluded
+    matched, unused = _drop_unused_gpus(machines, offers, matched)
+    return offers, matched, [*excluded, *unused]
 
 
 def join_offers(
@@ -160,11 +164,9 @@ def join_offers(
 ) -> tuple[Candidates, list[Excluded]]:
     """Candidates: each machine estimate with its offers in all markets; and the machine estimates without an offer."""
     offers, matched, excluded = match_offers(
-        machine_estimates, catalog, regions=settings.regions, include_retired=settings.include_retired
-    )
-    if not settings.include_unused_gpus:
-        matched, unused = _drop_unused_gpus(machine_estimates, offers, matched)
-        excluded += unused
+        machine_estimates, catalog, regions=settings.regions, include_retired=settings.include_retired,
+        include_unused_gpus=settings.include_unused_gpus,
+    )  # fmt: skip
     which = np.repeat(np.arange(len(matched), dtype=np.intp), [len(mine) for mine in matched])
     offer = np.concatenate([np.zeros(0, dtype=np.intp), *matched])
     # The billing increment and minimum are 0 if the provider's terms are not known.
@@ -182,23 +184,23 @@ def join_offers(
 
 
 def _drop_unused_gpus(
-    machine_estimates: Sequence[MachineEstimate], offers: pd.DataFrame, matched: Sequence[Ints]
+    machines: Sequence[MachineEstimate | Service], offers: pd.DataFrame, matched: Sequence[Ints]
 ) -> tuple[list[Ints], list[Excluded]]:
-    """``matched`` without the offers with GPUs of machines that trained on none; and the machines left without offer.
+    """``matched`` without the offers with GPUs of machines that used none; and the machines left without an offer.
 
     Where an offer does not state its GPUs, those that the probe found count.
     """
     gpus = offers["gpu_count"].to_numpy(dtype=float)
     kept: list[Ints] = []
     excluded: list[Excluded] = []
-    for one, mine in zip(machine_estimates, matched, strict=True):
+    for one, mine in zip(machines, matched, strict=True):
         found = max((len(record.environment.gpus) for record in one.records), default=0)
         idle = (np.where(np.isnan(gpus[mine]), found, gpus[mine]) > 0) & (one.gpus_used == 0)
         kept.append(mine[~idle])
         if len(mine) and idle.all():
             reason = (
-                "the training used none of its GPUs, so its time is not that of this machine; install the GPU driver "
-                "and the framework's GPU build and probe again, or pass include_unused_gpus=True"
+                "the measured program used none of its GPUs, so its time is not that of this machine; install the GPU "
+                "driver and the framework's GPU build and probe again, or pass include_unused_gpus=True"
             )
             excluded.append(Excluded(one.title, "unused_gpu", reason))
     return kept, excluded

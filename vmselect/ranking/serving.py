@@ -63,6 +63,12 @@ class Service:
         clients = f", {self.clients} clients" if self.clients > 1 else ""
         return f"{self.instance_type}, batch {self.batch_size}{clients}"
 
+    @property
+    def gpus_used(self) -> int | None:
+        """Smallest number of GPUs that the framework used in a measurement; None if it is not known."""
+        seen = [record.environment.framework_gpus for record in self.records if record.outcome != "given"]
+        return min((count for count in seen if count is not None), default=None)
+
 
 def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], list[Excluded], list[Finding]]:
     """A service for each machine, batch size and number of clients; excluded records; and the records' warnings."""
@@ -279,6 +285,7 @@ def rank_inference(
     region: str | Iterable[str] | None = None,
     market: str | Iterable[str] | None = _defaults.MARKET,
     include_retired: bool = False,
+    include_unused_gpus: bool = False,
 ) -> ServingRanking:
     """Rank machines for serving a model.
 
@@ -289,6 +296,7 @@ def rank_inference(
         percentile: percentile of latency to rank and limit, such as 99.
         instances: minimum and maximum number of machines to rent at a time, or a fixed number.
         objective: ``"cost"`` (per hour at a load, else per million items), ``"latency"`` or ``"throughput"``.
+        include_unused_gpus: rank machines with GPUs on which the model ran without a GPU.
 
     >>> records = [InferenceRecord.from_times(instance_type=name, batch_size=32, call_seconds=[seconds] * 200)
     ...            for name, seconds in (("g4dn.xlarge", 0.02), ("g5.xlarge", 0.008))]
@@ -308,9 +316,12 @@ def rank_inference(
     fewest, most = (check_count("instances", value, most=MAX_INSTANCES) for value in pair)
     if fewest > most:
         raise ArgumentError(f"instances is ({fewest}, {most}), a minimum above the maximum. Pass the minimum first.")
-    old = check_flag("include_retired", include_retired)
+    kept = {
+        "include_retired": check_flag("include_retired", include_retired),
+        "include_unused_gpus": check_flag("include_unused_gpus", include_unused_gpus),
+    }
     services, excluded, findings = gather_services(chosen)
-    priced, unpriced = _price(services, catalog, region=region, market=market, include_retired=old)
+    priced, unpriced = _price(services, catalog, region=region, market=market, **kept)
     excluded += unpriced
     rows: list[ServingRow] = []
     for one in reversed(loads):
@@ -330,13 +341,11 @@ def rank_inference(
 
 
 def _price(
-    services: Sequence[Service], catalog: Any, *, region: Any, market: Any, include_retired: bool
+    services: Sequence[Service], catalog: Any, *, region: Any, market: Any, **kept: bool
 ) -> tuple[list[tuple[Service, list[Any]]], list[Excluded]]:
     """Services with their offers in the chosen markets, and the services without an offer."""
     regions, markets = read_regions(region), read_markets(market)
-    offers, matched, excluded = match_offers(
-        services, read_catalog(catalog), regions=regions, include_retired=include_retired
-    )
+    offers, matched, excluded = match_offers(services, read_catalog(catalog), regions=regions, **kept)
     sold_in = offers["market"].to_numpy(dtype=str)
     texts = ["provider", "region", "market", "date"]
     plain = offers[[*texts, "usd_per_hour"]].astype(dict.fromkeys(texts, str))
