@@ -113,7 +113,7 @@ def test_nothing_feasible_exits_1(folder: Path) -> None:
         (["rank", "nowhere.json"], "vmselect: nowhere.json: the profile cannot be read"),
         (["rank", "{folder}", "--epochs", "many"], "vmselect: --epochs 'many' cannot be read"),
         (["rank", "{folder}", "--objective", "cost=much"], "vmselect: --objective"),
-        (["rank", "{folder}", "--market", "bazaar"], "vmselect: market must be one of"),
+        (["rank", "{folder}", "-e", "50", "--market", "bazaar"], "vmselect: market must be one of"),
         (["probe", "missing.py"], "vmselect: missing.py"),
         (["rank", "{folder}", "--speed"], "No such option"),
         (["fly"], "No such command"),
@@ -148,7 +148,10 @@ def test_an_output_path_that_cannot_be_written_is_an_error(folder: Path, tmp_pat
     (tmp_path / "file").touch()
     for output, fact in ((tmp_path, "is a folder"), (tmp_path / "file" / "report.html", "cannot be written")):
         done = subprocess.run(
-            [*CLI, "report", str(folder), "--output", str(output)], capture_output=True, text=True, check=False
+            [*CLI, "report", str(folder), "-e", "50", "--output", str(output)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert (done.returncode, done.stdout) == (2, "")
         assert fact in done.stderr
@@ -158,9 +161,9 @@ def test_an_output_path_that_cannot_be_written_is_an_error(folder: Path, tmp_pat
 def test_the_verdict_is_text_whatever_a_name_holds_and_whatever_the_terminal_can_show(tmp_path: Path) -> None:
     profile("m\x1b[31m \N{ROCKET}", 0.1).save(tmp_path / "profiles")
     for options, code in (
-        (["rank", "profiles"], 1),
+        (["rank", "profiles", "-e", "50"], 1),
         (["check", "profiles"], 0),
-        (["rank", "profiles", "--format", "json"], 1),
+        (["rank", "profiles", "-e", "50", "--format", "json"], 1),
     ):
         environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
         done = subprocess.run([*CLI, *options], capture_output=True, check=False, cwd=tmp_path, env=environment)

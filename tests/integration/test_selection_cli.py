@@ -47,7 +47,7 @@ def test_profiles_and_study_may_share_a_folder(folders: tuple[str, str]) -> None
     for file in Path(folders[1]).iterdir():
         file.rename(Path(folders[0]) / file.name)
     assert select(folders[0], "--study", folders[0]).exit_code == 0
-    for other in (["rank", folders[0], "-b", "64"], ["check", folders[0]]):
+    for other in (["rank", folders[0], "-b", "64", "-e", "5"], ["check", folders[0]]):
         done = RUNNER.invoke(app, other)
         assert done.exit_code == 0, done.output
 

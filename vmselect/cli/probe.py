@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,7 +32,10 @@ STEADY_SECONDS = 2.0
 """Minimum duration of the steady steps that are measured in each epoch. The speed of a machine changes from second to
 second, so that twenty short steps would measure one moment only."""
 
-PROBE_OPTIONS = ("--instance-type", "--fits", "--watch", "--touch-files", "--steady-seconds", "--alarm", "--alarm-cpu")
+PROBE_OPTIONS = (
+    "--instance-type", "--fits", "--watch", "--touch-files", "--steady-seconds", "--alarm", "--alarm-cpu",
+    "--alarm-when",
+)  # fmt: skip
 """Options that scripts rarely have. After the script's name they were probably meant for vmselect."""
 
 
@@ -65,6 +69,9 @@ def probe(
         str | None, typer.Option(help="Command to run when CPU utilization stays high (message in $VMSELECT_ALARM).")
     ] = None,
     alarm_cpu: Annotated[float, typer.Option(help="CPU utilization (0 to 1) above which --alarm runs.")] = 0.9,
+    alarm_when: Annotated[
+        str | None, typer.Option(help="Run --alarm by another sampled quantity, such as 'gpu*_busy_share<0.2'.")
+    ] = None,
     alarm_seconds: Annotated[float, typer.Option(help="Seconds of high utilization before --alarm runs.")] = 10.0,
     batch_size: Annotated[int | None, typer.Option(help="Batch size, if it cannot be detected.")] = None,
     instance_type: Annotated[str | None, typer.Option(help="Instance type, if it cannot be detected.")] = None,
@@ -111,7 +118,10 @@ def probe(
     target = choose_path(path) or Path("profiles")
     check_target(target, "training")
     wanted = several(check_count, "--fit", fit) if fit else ()
-    notice = Alarm(alarm, cpu=alarm_cpu, seconds=alarm_seconds) if alarm is not None else None
+    when = _read_condition(alarm_when) if alarm_when is not None else {}
+    if when and alarm is None:
+        raise ArgumentError("--alarm-when has no command to run. Add --alarm with a command.")
+    notice = Alarm(alarm, cpu=alarm_cpu, seconds=alarm_seconds, **when) if alarm is not None else None
     try:
         run = probe_script(
             script, arguments or (), target, module=module, steps=steps, steady_seconds=steady_seconds,
@@ -149,3 +159,14 @@ def probe(
             ]
         )
         raise typer.Exit(1)
+
+
+def _read_condition(text: str) -> dict[str, Any]:
+    """The arguments ``quantity`` and ``above`` or ``below`` of an alarm, from a text such as ``cpu_share>0.9``."""
+    found = re.fullmatch(r"\s*([\w*]+)\s*([<>])\s*(\S+)\s*", text)
+    try:
+        quantity, sign, number = found.groups() if found else ("", "", "")
+        return {"quantity": quantity, "above" if sign == ">" else "below": float(number)}
+    except ValueError:
+        message = f"--alarm-when {text!r} cannot be read. Write quantity>number or quantity<number."
+        raise ArgumentError(message) from None
