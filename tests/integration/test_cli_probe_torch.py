@@ -62,6 +62,63 @@ for trainable, size in ((False, 8), (True, 4)):
 print("to the end")
 """
 
+WITHOUT_LOADER = """
+import sys
+import torch
+
+torch.manual_seed(0)
+model, critic = torch.nn.Linear(8, 1), torch.nn.Linear(8, 1)
+optimizers = [torch.optim.SGD(one.parameters(), lr=0.01) for one in (model, critic)]
+data = torch.randn(500, 8)
+for step in range(int(sys.argv[1])):
+    with torch.no_grad():  # no model runs: part of the step
+        data.mul_(1.0)
+    if step % 8 == 7:
+        with torch.no_grad():
+            model(data)
+    batch = data[torch.randint(500, (16,))]
+    for one, optimizer in zip((model, critic), optimizers):
+        one(batch).pow(2).mean().backward()
+        torch.nn.utils.clip_grad_norm_(one.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+print("to the end")
+"""
+
+GRADIENTS_OFF_INSIDE = """
+import sys
+import torch
+from torch.utils.data import DataLoader
+
+data = torch.randn(800, 8)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+train, test = DataLoader(data, batch_size=8), DataLoader(data, batch_size=100)
+for epoch in range(9):
+    if sys.argv[1] == "new":
+        train = DataLoader(data, batch_size=8)
+    for batch in train:
+        model(batch).pow(2).mean().backward()
+        optimizer.step()
+    for batch in test:
+        with torch.no_grad():
+            model(batch)
+"""
+
+OWN_PROBE = """
+import torch
+from torch.utils.data import DataLoader
+import vmselect
+
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+with vmselect.probe_loop(batch_size=8, steps=4, model="own") as p:
+    for epoch in p.epochs(9):
+        for batch in p.steps(DataLoader(torch.ones(800, 8), batch_size=8)):
+            model(batch).mean().backward()
+            optimizer.step()
+"""
+
 NOTHING_STAYS = """
 import time, torch
 from torch.utils.data import DataLoader
@@ -177,6 +234,11 @@ RUNS = {
     "first phase": (PHASES, [*PROBE, *SHORT, "--name", "frozen", "plain.py"]),
     "second phase": (PHASES, [*PROBE, *SHORT, "--fit", "2", "--name", "tuned", "plain.py"]),
     "both phases": (PHASES, [*PROBE, *SHORT, "--fits", "2", "--name", "frozen", "--name", "tuned", "plain.py"]),
+    "without a loader": (WITHOUT_LOADER, [*PROBE, "--steady-seconds", "0", "--steps", "20", "plain.py", "9999"]),
+    "without a loader, watched": (WITHOUT_LOADER, [*PROBE, "--watch", "plain.py", "30"]),
+    "gradients off inside": (GRADIENTS_OFF_INSIDE, [*PROBE, *SHORT, "plain.py", "same"]),
+    "gradients off inside, new loaders": (GRADIENTS_OFF_INSIDE, [*PROBE, *SHORT, "plain.py", "new"]),
+    "own probe": (OWN_PROBE, [*PROBE, "plain.py"]),
     "nothing stays": (NOTHING_STAYS, [sys.executable, "plain.py"]),
     "lightning": (LIGHTNING, [*PROBE, "--steady-seconds", "0", "--steps", "8", "plain.py"]),
     "transformers": (TRAINER, [*PROBE, "--steady-seconds", "0", "--steps", "8", "plain.py"]),
@@ -251,6 +313,40 @@ def test_trainings_of_a_script_are_chosen_and_named(
     assert [epoch.steps for epoch in profile.timeline.epochs] == [7, 7]
     assert "to the end" not in printed, "the script was ended"
     assert printed.count("vmselect: ended the training") == profiles
+
+
+def test_a_loop_without_a_loader_is_measured_by_its_updates(ran: Callable[[str], Ran]) -> None:
+    folder, printed = ran("without a loader")
+    profile = vs.Profile.load(folder / "p.json")
+    assert "to the end" not in printed
+    assert (profile.outcome, profile.timeline.steps.steps, profile.steps_per_epoch) == ("stopped", 21, None)
+    # Before the eighth, sixteenth and further steps; what precedes the first step that is timed is initialization.
+    assert [validation.truncated for validation in profile.timeline.validations] == [False, False]
+    with pytest.raises(vs.errors.EstimateError, match="steps_per_epoch="):
+        vs.estimate(profile, epochs=1)
+    found = vs.estimate(profile, epochs=1, steps_per_epoch=9999)
+    assert found.seconds > 0
+    assert "validations-within-epochs" in {finding.code for finding in found.findings}
+    watched = vs.Profile.load(ran("without a loader, watched").folder / "p.json")
+    assert (watched.outcome, watched.steps_per_epoch, watched.setup.epochs) == ("watched", 29, 1)
+    assert len(watched.timeline.validations) == 3
+
+
+@pytest.mark.parametrize("name", ["gradients off inside", "gradients off inside, new loaders"])
+def test_gradients_may_be_turned_off_inside_the_loop_over_validation_data(name: str, ran: Callable[[str], Ran]) -> None:
+    profile = vs.Profile.load(ran(name).folder / "p.json")
+    assert [epoch.steps for epoch in profile.timeline.epochs] == [7, 7]
+    assert [(one.epoch, one.batches, one.truncated) for one in profile.timeline.validations] == [
+        (0, 8, False),
+        (1, 8, False),
+    ]
+
+
+def test_the_probe_of_the_script_itself_counts(ran: Callable[[str], Ran]) -> None:
+    folder, printed = ran("own probe")
+    profile = vs.Profile.load(folder / "p.json")
+    assert (profile.model, profile.timeline.steps.steps) == ("own", 10)
+    assert printed.count("vmselect: ended the training") == 1
 
 
 def test_nothing_stays_in_torch(ran: Callable[[str], Ran]) -> None:

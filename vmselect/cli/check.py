@@ -13,7 +13,7 @@ import typer
 
 from vmselect.cli.options import ProfilesArgument
 from vmselect.cli.output import Format, FormatOption, emit, print_err, print_out
-from vmselect.errors import VmselectError
+from vmselect.errors import CatalogError, VmselectError
 from vmselect.units import format_seconds, printable
 
 if TYPE_CHECKING:
@@ -106,7 +106,10 @@ def _unused_gpu(profile: Profile) -> list[Finding]:
     environment = profile.environment
     if environment.framework_gpus != 0 or environment.gpus or not profile.instance_type:
         return []
-    sold = _catalog().offers(profile.provider, instance_type=profile.instance_type, market=None)
+    try:
+        sold = _catalog().offers(profile.provider, instance_type=profile.instance_type, market=None)
+    except CatalogError:  # a machine without a price
+        return []
     sold = sold[sold["gpu_count"] > 0]
     return [warn_of_unused_gpu(f"{row.gpu_count:g} x {row.gpu_model}") for row in sold.head(1).itertuples()]
 

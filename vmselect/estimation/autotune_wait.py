@@ -17,6 +17,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import mul
+from typing import NamedTuple
 
 from vmselect.estimation.statistics import NOTHING, Level, quantile
 from vmselect.findings import Finding
@@ -47,8 +48,8 @@ LENGTH_SPREAD = 0.1
 
 MAX_PIPELINES, NEXT_SHARE = 3, 0.5
 """The largest observed number of pipelines of a distributed dataset that waited one after the other, with two and four
-devices; and the probability that after the wait of one pipeline the next one waits too. Chosen on trainings with two
-devices."""
+devices; and the expected probability that after the wait of one pipeline the next one waits too, before such waits
+were observed. Chosen on trainings with two devices."""
 
 UNKNOWN_SECONDS = 3600.0
 """Assumed lifetime of a pipeline if the number of epochs is unknown: long enough for a wake-up each minute."""
@@ -99,8 +100,8 @@ def list_waits(pipeline_seconds: float, pipelines: int) -> list[float]:
     return waits
 
 
-def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: int = 1) -> tuple[float, bool | None]:
-    """Seconds of autotune wait among the ``lost_seconds`` after an epoch, and whether TensorFlow waited.
+def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: int = 1) -> tuple[float, int | None]:
+    """Seconds of autotune wait among the ``lost_seconds`` after an epoch, and the number of pipelines that waited.
 
     The second value is None if it cannot be determined.
     """
@@ -111,21 +112,34 @@ def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: i
     waits = list_waits(pipeline_seconds, pipelines + missed)
     waited = max(number for number, wait in enumerate(waits) if lost_seconds >= wait / 2)
     wait = waits[waited]
-    if waits[max(1, waited)] <= MIN_SECONDS or (waited and lost_seconds < 0.9 * wait):
+    # A wait is shorter than expected if the pipeline has run for longer. What is shorter still may be other work.
+    least = min(0.9 * wait, wait - 2 * LENGTH_SPREAD * pipeline_seconds)
+    if waits[max(1, waited)] <= MIN_SECONDS or (waited and lost_seconds < least):
         return 0.0, None
-    return min(wait, lost_seconds), waited > 0
+    return min(wait, lost_seconds), waited
 
 
-def weigh_evidence(waited: bool | None, *, cut_short: bool) -> tuple[float, float]:
-    """Weights of a recorded boundary as evidence for waits and against waits."""
+class Evidence(NamedTuple):
+    """Weights of a recorded boundary as evidence for and against waits, and for and against further waits."""
+
+    waited: float = 0.0
+    did_not: float = 0.0
+    again: float = 0.0
+    not_again: float = 0.0
+
+
+def weigh_evidence(waited: int | None, *, cut_short: bool, pipelines: int = 1) -> Evidence:
+    """Weights of a recorded boundary after which this number of ``pipelines`` has ``waited``."""
     if waited is None or (cut_short and not waited):
-        return 0.0, 0.0
-    return (CUT_WEIGHT, 0.0) if cut_short else (float(waited), float(not waited))
+        return Evidence()
+    if not waited:
+        return Evidence(did_not=1.0)
+    return Evidence(CUT_WEIGHT if cut_short else 1.0, 0.0, min(waited, pipelines) - 1.0, float(waited < pipelines))
 
 
 def expect_waiting(
     profile: Profile,
-    evidence: Sequence[tuple[float, float]],
+    evidence: Sequence[Evidence],
     lengths: Sequence[tuple[float, float]],
     *,
     confidence: float,
@@ -133,18 +147,20 @@ def expect_waiting(
     """Estimate the autotune waits after each epoch.
 
     ``lengths`` contains pairs: lifetime of a pipeline in seconds, and share of epochs with that lifetime.
-    ``evidence`` contains the weights of the recorded boundaries for and against waits.
+    ``evidence`` contains the weights of the recorded boundaries. If several pipelines may wait one after the other, the
+    high end also covers that each of them waits as often as the first.
     """
-    hits, misses = (math.fsum(side) for side in zip((0.0, 0.0), *evidence, strict=True))
+    hits, misses, again, not_again = (math.fsum(side) for side in zip(Evidence(), *evidence, strict=True))
     weight = PRIOR_WEIGHT + hits + misses
     share = (PRIOR_WEIGHT * expect_share(profile) + hits) / weight
     pipelines = count_pipelines(profile)
-    mean = variance = among = longest = 0.0
+    next_share = (PRIOR_WEIGHT * NEXT_SHARE + again) / (PRIOR_WEIGHT + again + not_again)
+    mean = variance = among = longest = more = 0.0
     for seconds, often in lengths:
-        waits, squares, most = zip(
-            *(_conditional_wait(list_waits(factor * seconds, pipelines)) for factor in LENGTHS), strict=True
-        )
+        listed = [list_waits(factor * seconds, pipelines) for factor in LENGTHS]
+        waits, squares, most = zip(*(_conditional_wait(one, next_share) for one in listed), strict=True)
         mean += often * statistics.fmean(waits)
+        more += often * statistics.fmean(_conditional_wait(one, max(share, next_share))[0] for one in listed)
         variance += often * statistics.pvariance(waits)
         among += often * statistics.fmean(squares)
         longest = max(longest, *most)
@@ -152,13 +168,14 @@ def expect_waiting(
     width = quantile(confidence, 30.0) * spread
     value = share * mean
     noise = math.hypot(mean * math.sqrt(share * (1 - share)), math.sqrt(share * among))
-    return Waiting(Level(value, min(width, value), min(width, longest - value), noise), share, longest)
+    above = min(max(width, share * (more - mean)), longest - value)
+    return Waiting(Level(value, min(width, value), above, noise), share, longest)
 
 
-def _conditional_wait(waits: Sequence[float]) -> tuple[float, float, float]:
+def _conditional_wait(waits: Sequence[float], next_share: float) -> tuple[float, float, float]:
     """Mean, variance and maximum of the wait after an epoch, given that at least one pipeline waits."""
     last = len(waits) - 2
-    chances = [NEXT_SHARE**number * (1 - NEXT_SHARE if number < last else 1.0) for number in range(last + 1)]
+    chances = [next_share**number * (1 - next_share if number < last else 1.0) for number in range(last + 1)]
     mean = math.fsum(map(mul, chances, waits[1:]))
     among = math.fsum(chance * (wait - mean) ** 2 for chance, wait in zip(chances, waits[1:], strict=True))
     return mean, among, waits[-1]

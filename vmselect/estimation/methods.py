@@ -70,7 +70,7 @@ def fit_runtime(
             for repeated in ([some, *([one] for one in some)] if len(some) > 1 else [some])
         ]
         model, *alone = (replace(model, method=method, terms={**boot, **model.terms}) for model in models)
-        model = replace(model, findings=(*model.findings, *warnings))
+        model = replace(model, findings=(*model.findings, *warnings), early_stopping=_find_early_stopping(some))
         return replace(model, repetitions=tuple(alone)) if any(model.low + model.high) else model
 
     size = wanted.batch_size
@@ -148,6 +148,12 @@ def estimate(
         return fit_runtime(one, workload=data, method=method, confidence=confidence)
 
     return _estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs)
+
+
+def _find_early_stopping(profiles: Sequence[Profile]) -> tuple[int, int] | None:
+    """Smallest and largest number of epochs after which the trainings may end by themselves."""
+    ends = [(one.setup.early_stopping, one.setup.epochs or 1) for one in profiles if one.setup.early_stopping]
+    return min(((first, last) for first, last in ends if first is not None), default=None)
 
 
 def _check_usable(profiles: Sequence[Profile]) -> None:

@@ -11,6 +11,7 @@ from vmselect.errors import EstimateError
 from vmselect.estimation.autotune_wait import (
     NO_WAITING,
     UNKNOWN_SECONDS,
+    Evidence,
     Waiting,
     count_pipelines,
     expect_waiting,
@@ -104,14 +105,14 @@ def time_boundaries(
     tunes = bool(profile.setup.self_tuning_input) and not mixed
     goes_on = bool(profile.setup.continuous_input)
     pipelines = count_pipelines(profile)
-    evidence: list[tuple[float, float]] = []
+    evidence: list[Evidence] = []
 
     def lost(opening: Opening) -> float:
         seconds = max(0.0, opening.before_seconds + opening.step_seconds - step.value * opening.covers)
         if not tunes or goes_on:
             return seconds
         wait, waited = split_wait(seconds, opening.pipeline_seconds, pipelines)
-        evidence.append(weigh_evidence(waited, cut_short=opening.cut_short))
+        evidence.append(weigh_evidence(waited, cut_short=opening.cut_short, pipelines=pipelines))
         return seconds - wait
 
     def find(seconds: Sequence[float]) -> Level:

@@ -133,7 +133,9 @@ class RuntimeModel:
     ``terms`` maps each term to (seconds that occur once, seconds per epoch). Validation is separate, because it occurs
     every ``validation_freq`` epochs. ``low`` and ``high`` are coefficients of quadratics in ``n``: the squared
     distances from the time to the lower and upper bound of its interval. ``idle_seconds`` is the mean autotune wait per
-    epoch. ``repetitions`` contains one model per repetition.
+    epoch. ``repetitions`` contains one model per repetition. ``early_stopping`` is None, or the smallest number of
+    epochs after which the training may end by itself and the number that it was given: the interval of so many epochs
+    begins with the time of the smallest number.
     """
 
     title: str
@@ -148,6 +150,7 @@ class RuntimeModel:
     findings: tuple[Finding, ...] = ()
     idle_seconds: float = 0.0
     repetitions: tuple[RuntimeModel, ...] = field(default=(), repr=False)
+    early_stopping: tuple[int, int] | None = None
 
     @property
     def fixed_seconds(self) -> float:
@@ -197,6 +200,10 @@ class RuntimeModel:
         parts = self.terms_at(epochs)
         seconds = math.fsum(parts.values())
         low, high = self.interval(epochs)
+        findings = self._why_wider(epochs, high - low)
+        if self.early_stopping is not None and self.early_stopping[0] < epochs >= self.early_stopping[1]:
+            low = min(low, self.interval(self.early_stopping[0])[0])
+            findings += (self._may_stop_early(epochs),)
         return RuntimeEstimate(
             seconds=seconds,
             low=min(low, seconds),
@@ -206,8 +213,7 @@ class RuntimeModel:
             confidence=self.confidence,
             epochs=epochs,
             title=self.title,
-            findings=price_waits(self.findings, idle_seconds=self.idle_seconds, epochs=epochs)
-            + self._why_wider(epochs, high - low),
+            findings=price_waits(self.findings, idle_seconds=self.idle_seconds, epochs=epochs) + findings,
         )
 
     def coefficients(self) -> dict[str, Any]:
@@ -220,6 +226,16 @@ class RuntimeModel:
             "high": list(self.high),
             "terms": {name: list(pair) for name, pair in self.terms.items()},
         }
+
+    def _may_stop_early(self, epochs: int) -> Finding:
+        each = format_seconds(self.epoch_seconds + self.validation_seconds / self.validation_freq)
+        least = self.early_stopping[0] if self.early_stopping else 1
+        return Finding(
+            "early-stopping",
+            f"{self.title}: a callback may end the training after {least} to {epochs} epochs of {each} each, so the "
+            f"time of {epochs} epochs is an upper bound.",
+            "Determine the number of epochs with a convergence study (ConvergenceProbe), and pass it as epochs=.",
+        )
 
     def _why_wider(self, epochs: int, width: float) -> tuple[Finding, ...]:
         alone = [one.interval(epochs) for one in self.repetitions]

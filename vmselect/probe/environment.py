@@ -269,16 +269,33 @@ def read_peak_gpu_memory(backend: str | None = None) -> int | None:
 
 
 def synchronize_devices(model: Any = None) -> None:
-    """Wait until the device has finished all work of Keras' backend, and of torch whatever the backend is."""
+    """Wait until the device has finished all work of torch and JAX, or else of TensorFlow if it is the backend.
+
+    A program that trains with JAX may read its data with TensorFlow.
+    """
     jax, torch, tensorflow = (sys.modules.get(name) for name in ("jax", "torch", "tensorflow"))
-    name = backend_name()
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-    if name == "jax" and jax is not None:
-        pending = getattr(model, "_jax_state", None) or [a for a in jax.live_arrays() if not a.is_deleted()]
+    pending = getattr(model, "_jax_state", None) or live_arrays()
+    if jax is not None and pending:
         jax.block_until_ready(pending)
-    elif name == "tensorflow" and tensorflow is not None:
+    elif tensorflow is not None and backend_name() == "tensorflow":
         tensorflow.test.experimental.sync_devices()
+
+
+def live_arrays() -> list[Any]:
+    """Arrays of JAX; an empty list if the program has not used JAX."""
+    jax = sys.modules.get("jax")
+    # Without this check, the query would initialize JAX, which reserves the memory of a GPU.
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if jax is None or attempt(lambda: bool(bridge.backends_are_initialized())) is False:  # type: ignore[union-attr]
+        return []
+    return [array for array in jax.live_arrays() if not array.is_deleted()]
+
+
+def name_loop_backend() -> str | None:
+    """Name of the framework that a training loop uses, after its first step: JAX if it has made arrays."""
+    return "jax" if live_arrays() else backend_name()
 
 
 # -- model and data ----------------------------------------------------------------------------------------------------

@@ -150,7 +150,8 @@ def note_writes(counts: Callable[[], bool], *, inside: Iterable[Path], but: Path
         file, _, flags = arguments
         if isinstance(file, (str, bytes)) and flags & (os.O_WRONLY | os.O_RDWR) and counts():
             path = _absolute(os.fsdecode(file))
-            if MARK not in path and not path.startswith(ours) and path.startswith(folders):
+            own = Path(path).name.startswith((".vmselect-", f".{but.name}.draft-"))
+            if not own and MARK not in path and not path.startswith(ours) and path.startswith(folders):
                 written[os.path.relpath(path)] = None
 
     sys.addaudithook(note)  # audit hooks cannot be removed; after the block this hook does nothing

@@ -22,6 +22,7 @@ from vmselect.probe.environment import count_validation_batches, synchronize_dev
 from vmselect.probe.exit_hooks import EndWatch, release_data_before_exit
 from vmselect.probe.file_protection import Scratch, bind_elsewhere, describe_saving, find_writers, take_back
 from vmselect.probe.input_wait import StepTrace
+from vmselect.probe.keras_fit import find_earliest_stop
 from vmselect.probe.options import check_uncut
 from vmselect.probe.recording import CallbackProbe, Recording, StepProbe
 from vmselect.probe.step_blocks import StepBlocks
@@ -189,6 +190,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
         if callback_list is not None:
             self._undo.append(_time_epoch_ends(callback_list, recording.timer, self._close_block))
             recording.saving, recording.save_freq = describe_saving(callback_list.callbacks)
+            recording.early_stopping = find_earliest_stop(callback_list.callbacks)
         return watch
 
     def _release(self) -> Recording | None:

@@ -7,7 +7,7 @@ arguments and local variables of ``fit``. A value is unknown if another version 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -118,6 +118,16 @@ def _describe_list(callback_list: Any) -> FitFacts:
         threaded=bool(getattr(callback_list, "_async_train", False)),
         test_threaded=bool(getattr(callback_list, "_async_test", False)),
     )
+
+
+def find_earliest_stop(callbacks: Iterable[Any]) -> int | None:
+    """Smallest number of epochs after which an early-stopping callback may end the training; None without one."""
+    earliest = [
+        max(0, getattr(one, "start_from_epoch", 0)) + max(1, getattr(one, "patience", 0)) + 1
+        for one in callbacks
+        if any(kind.__name__ == "EarlyStopping" for kind in type(one).__mro__)
+    ]
+    return min(earliest, default=None)
 
 
 def positive(value: Any) -> int | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vmselect._checks import check_callable, check_count, check_flag, check_name, check_seconds, maybe
 from vmselect.errors import ProbeError
-from vmselect.probe.environment import synchronize_devices
+from vmselect.probe.environment import name_loop_backend, synchronize_devices
 from vmselect.probe.options import Factors, Metrics, Options
 from vmselect.probe.recording import Probe, Recording
 from vmselect.probe.sampling import Alarm
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from vmselect.records.training import Profile
 
 Batch = TypeVar("Batch")
+
+
+AROUND: list[Callable[[LoopProbe, Options], AbstractContextManager[Any]]] = []
+"""Functions that return a context manager to enter around each measured loop, given its probe and options."""
 
 
 class LoopProbe(Probe):
@@ -31,7 +35,7 @@ class LoopProbe(Probe):
         model: name of the model for the profile.
         examples: number of training examples in an epoch; required only if the last batch is smaller.
         synchronize: function that waits until the device has finished; called at the end of each step and validation.
-            The default handles TensorFlow, JAX and torch.
+            The default waits for torch and JAX, or else for TensorFlow, whichever of them reads the data.
 
     >>> with LoopProbe(batch_size=4, steps=5, instance_type="my-laptop", verbose=0) as p:
     ...     for epoch in p.epochs(50):
@@ -85,6 +89,12 @@ class LoopProbe(Probe):
         self._synchronize = maybe(check_callable, "synchronize", synchronize) or synchronize_devices
         self._epochs_begun = 0
         self._whole = self._stepping = False
+        self._around = ExitStack()
+
+    @property
+    def measured(self) -> bool:
+        """Whether a profile exists."""
+        return self._profile is not None
 
     @property
     def profile(self) -> Profile:
@@ -104,6 +114,8 @@ class LoopProbe(Probe):
         return self._epochs_begun >= self._epochs_wanted or recording.is_late(self._seconds)
 
     def __enter__(self) -> LoopProbe:
+        for around in AROUND:
+            self._around.enter_context(around(self, self._options))
         recording = self._start(self._options)
         recording.model_name = self._model
         recording.counted_examples = self._examples
@@ -114,7 +126,8 @@ class LoopProbe(Probe):
     ) -> None:
         if error is None and self._recording is not None:
             self._end_epoch(self._recording)
-        self._finish(error)
+        with self._around:
+            self._finish(error)
 
     def epochs(self, count: int) -> Iterator[int]:
         """Yield the epoch numbers 0, 1, ... below ``count``, until the probe has measured enough."""
@@ -149,6 +162,8 @@ class LoopProbe(Probe):
                 self._synchronize()
                 timer.end_step(index)
                 if not timer.epochs_ended and not index:
+                    with timer.leave_out():
+                        recording.set_backend(name_loop_backend())
                     recording.note()
                 if self._stop and index != last and (index >= self._steps_wanted or recording.is_late(self._seconds)):
                     self._cut_short = True

@@ -126,6 +126,7 @@ class Recording:
             self.save_freq: int | None = None
             self.logs: list[tuple[int, Mapping[str, float | None]]] = []
             """Number and metrics of each epoch, if the training is watched to its end."""
+            self.early_stopping: int | None = None
             self.redirected: list[str] = []
             """Names of files that other callbacks wrote to a scratch folder, for the printed line."""
             self._id, self._created, self._number = uuid.uuid4().hex, datetime.now(UTC), environment.number_fit()
@@ -217,6 +218,11 @@ class Recording:
             if 0 <= missing < self.batch_size:
                 return self.batch_size - missing if missing else 0
         return self.fit.partial_batch
+
+    def set_backend(self, backend: str | None) -> None:
+        """Set the framework that trains, if it is known only after the first step."""
+        if backend != self.backend:
+            self._environment = read_environment(self.model, backend)
 
     def describe_torch(self, weights: Sequence[tuple[Any, ...]], loader: Any) -> None:
         """Record the size of a torch model and the batch size of its ``loader``.
@@ -358,6 +364,7 @@ class Recording:
             validations_per_epoch=self.validations_per_epoch,
             saving=self.saving,
             save_freq=self.save_freq,
+            early_stopping=self.early_stopping,
             self_tuning_input=self.fit.self_tuning_input,
             continuous_input=self.fit.continuous_input,
         )

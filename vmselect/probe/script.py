@@ -15,16 +15,18 @@ import runpy
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect.probe import file_protection
+from vmselect.probe import file_protection, loop
 from vmselect.probe.environment import mark_start
 from vmselect.probe.keras_callbacks import IterationProbe, KerasProbe
-from vmselect.probe.torch_script import LOADER_MODULE, OPTIMIZER_MODULE, EnoughTrainings, TorchScript
+from vmselect.probe.loop import LoopProbe
+from vmselect.probe.options import Options, choose_path
+from vmselect.probe.torch_script import GRADIENT_MODULE, LOADER_MODULE, OPTIMIZER_MODULE, EnoughTrainings, TorchScript
 from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe
 
 if TYPE_CHECKING:
@@ -104,19 +106,31 @@ def probe_script(
         last=last if fits or wanted or watch else 1,
         **options,
     )
+    loops: list[LoopProbe] = []
+
+    @contextmanager
+    def around_loop(probe: LoopProbe, own: Options) -> Iterator[None]:
+        loops.append(probe)
+        own.path = own.path or choose_path(None) or target
+        with torch_script.disabled():
+            yield
+
     trainings = Trainings(new_probe, last=last, beside=torch_script.disabled)
     trainings.patch()
     after_import(LOADER_MODULE, torch_script.watch_loader)
     after_import(OPTIMIZER_MODULE, torch_script.watch_optimizer)
+    after_import(GRADIENT_MODULE, torch_script.watch_gradients)
     saved: dict[str, None] = {}
     written: dict[str, None] = {}
     with cleanup:
+        loop.AROUND.append(around_loop)
+        cleanup.callback(loop.AROUND.remove, around_loop)
         if protect_files and not watch:
             saved = cleanup.enter_context(file_protection.saved_in_scratch(after_import)).redirected
             redirect_tuners()
             written = cleanup.enter_context(
                 file_protection.note_writes(
-                    lambda: any(probe.measured for probe in trainings.probes) or torch_script.updates > 0,
+                    lambda: any(probe.measured for probe in (*trainings.probes, *loops)) or torch_script.updates > 0,
                     inside=(Path.cwd(), Path(script).parent),
                     but=target,
                 )
@@ -134,6 +148,7 @@ def probe_script(
         torch_script.close()
     chosen = [one for number, one in enumerate(trainings.probes, 1) if not wanted or number in wanted]
     profiles = [one.profile for one in chosen if one.measured]
+    profiles += [one.profile for one in loops if one.measured]
     measured = len(profiles) + torch_script.profiles_kept
     if torch_script.measured:
         profiles.append(torch_script.profile)

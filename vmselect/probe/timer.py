@@ -223,6 +223,12 @@ class StepTimer:
         self._batch_readings = []
         self.enter("validation")
 
+    def cancel_validation(self) -> None:
+        """Record that what began as a validation was none: its time belongs to the running step or boundary."""
+        self._validating = None
+        if self.current is not None and self.current.left_after == self.readings:
+            self.current.before_validation = self.current.left_after = None
+
     def leave_steps(self) -> None:
         """Record that the steps of the epoch have ended, without a validation."""
         self._leave_steps(self.clock())

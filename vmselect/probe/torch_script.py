@@ -5,6 +5,12 @@ data, the number of batches, and each request for a batch. A pass with gradients
 pass without gradients is a validation. A step lasts from one request for a batch to the next: with accumulated
 gradients a reading covers several batches. The probe cuts an epoch short by ending the pass.
 
+A pass over other data than the training's is a validation too, unless an optimizer updates weights during it: some
+scripts turn gradients off inside the loop over the validation data.
+
+A training without a ``DataLoader``, which draws its batches by index, is one epoch of unknown length: a step lasts from
+one update to the next, and the probe ends the script in the hook.
+
 A training continues as long as the same weights are trained and the same weights are frozen, with any data loader:
 some scripts create a loader for each epoch.
 """
@@ -19,16 +25,23 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from vmselect.probe.environment import length_of, synchronize_devices, take_initialization
 from vmselect.probe.recording import Recording, StepProbe
+from vmselect.probe.timer import StepTimer
 
 if TYPE_CHECKING:
     from vmselect.records.training import Outcome
 
 LOADER_MODULE = "torch.utils.data.dataloader"
 OPTIMIZER_MODULE = "torch.optim.optimizer"
+GRADIENT_MODULE = "torch.autograd.grad_mode"
+
+MIN_STEPS_BETWEEN = 2
+"""Minimum number of steps between two validations of a loop without a loader: a model that runs without gradients
+in every step, such as a teacher, is a part of the step."""
 
 
 class EnoughTrainings(BaseException):
@@ -63,6 +76,9 @@ class TorchScript(StepProbe):
         self._undo: list[Callable[[], object]] = []
         self._disabled = self._must_wait = self._new_pass = False
         self._optimizer: weakref.ref[Any] | None = None
+        self._loader: weakref.ref[Any] | None = None
+        self._without_loader = False
+        self._validated_at = 0
         self.updates = 0
         """Number of updates by any optimizer."""
         self.profiles_kept = 0
@@ -88,6 +104,33 @@ class TorchScript(StepProbe):
         """Observe every update by an optimizer from now on."""
         self._undo.append(module.register_optimizer_step_post_hook(self._on_update).remove)
 
+    def watch_gradients(self, module: Any) -> None:
+        """Observe from now on where the script turns gradients off, for the validations of a loop without a loader."""
+        for kind in (module.no_grad, module.inference_mode):
+            self._watch_contexts(kind)
+
+    def _watch_contexts(self, kind: Any) -> None:
+        enter, leave = kind.__enter__, kind.__exit__
+        running: list[_Validation] = []
+
+        @functools.wraps(enter)
+        def entering(this: Any) -> None:
+            enter(this)
+            recording = self._recording if self._without_loader else None
+            if recording is not None and not running and not _is_called_by_torch(sys._getframe(1)):
+                often = recording.timer.steps - self._validated_at < MIN_STEPS_BETWEEN
+                running.append(_Validation(this, recording.timer, count=not often))
+
+        @functools.wraps(leave)
+        def leaving(this: Any, *error: Any) -> None:
+            leave(this, *error)
+            if running and running[0].context is this and running.pop().end() and self._recording is not None:
+                self._validated_at = self._recording.timer.steps
+
+        kind.__enter__, kind.__exit__ = entering, leaving
+        self._undo.append(lambda: setattr(kind, "__enter__", enter))
+        self._undo.append(lambda: setattr(kind, "__exit__", leave))
+
     @contextmanager
     def disabled(self) -> Iterator[None]:
         """Ignore the trainings in this block, which have their own probe."""
@@ -108,6 +151,48 @@ class TorchScript(StepProbe):
         if self._new_pass:
             self._new_pass = False
             self._optimizer = weakref.ref(optimizer)  # the probe must not keep the weights in memory
+        if self._without_loader:
+            self._end_loop_step(optimizer)
+        elif not self._number and not self._disabled and self._running() is None and self._is_wanted(1):
+            self._begin_loop(optimizer)
+
+    # -- a loop without a loader -------------------------------------------------------------------------------------
+
+    def _begin_loop(self, optimizer: Any) -> None:
+        """Start recording after the first update, which counts as initialization."""
+        import torch
+
+        if self._recording is not None:  # of a pass that was no training
+            self._recording.drop()
+            self._release()
+        self._without_loader, self._number = True, 1
+        self._optimizer = weakref.ref(optimizer)
+        self._must_wait = torch.cuda.is_available()
+        recording = self._start(self, backend="torch")
+        with recording.timer.leave_out():
+            recording.model_name = self.model
+            recording.name = self.names.pop(0) if self.names else None
+            weights = [one for group in optimizer.param_groups for one in group["params"]]
+            recording.describe_torch([(tuple(one.shape), bool(one.requires_grad)) for one in weights], None)
+        recording.timer.begin_epoch(0)
+        recording.timer.open()
+
+    def _end_loop_step(self, optimizer: Any) -> None:
+        recording = self._recording
+        # With several optimizers, as in a GAN, a step ends with the update of the first one.
+        if recording is None or (self._optimizer is not None and self._optimizer() not in (optimizer, None)):
+            return
+        if self._must_wait:
+            synchronize_devices()
+        timer = recording.timer
+        timer.end_step(timer.steps)
+        if timer.steps == 1:
+            recording.note()
+        enough = timer.steps > self.steps and recording.is_steady(self.steady_seconds)
+        if self.stop and (enough or recording.is_late(self.seconds)):
+            self._cut_short = True
+            self._close("stopped")
+            raise EnoughTrainings
 
     # -- passes over data --------------------------------------------------------------------------------------------
 
@@ -116,9 +201,15 @@ class TorchScript(StepProbe):
 
         self._end_validation()
         running = self._running()
+        if self._without_loader:
+            return iterate(loader)
+        unsure = False
         if torch.is_grad_enabled():
             if running is not None and running.read and running.loader is not loader:
                 return iterate(loader)  # additional data of a training
+            known = self._loader() if self._loader is not None else loader
+            unsure = loader is not known and self._recording is not None and self._recording.timer.current is not None
+        if torch.is_grad_enabled() and not unsure:
             self._end_epoch()
             self._end_when_enough()
             if self._recording is None and not self._number and self._is_wanted(1):
@@ -135,6 +226,8 @@ class TorchScript(StepProbe):
             running.end_step = None  # a validation that the script ends early lasts until the next step
         self._recording.timer.begin_validation()
         self._validation = _Pass(self, loader, iterate, training=False)
+        if unsure:
+            self._validation.unsure = self._new_pass = True
         return self._validation
 
     def _running(self) -> _Pass | None:
@@ -187,6 +280,8 @@ class TorchScript(StepProbe):
 
     def next_step(self, now: _Pass) -> bool:
         """Record that a step has ended, because the next batch is requested. Return whether the pass continues."""
+        if now.unsure and self.updates != now.updates:
+            self._train_after_all(now)
         if not now.training:
             if self._recording is not None:
                 self._recording.timer.end_validation_batch()
@@ -203,6 +298,7 @@ class TorchScript(StepProbe):
             before = time.perf_counter_ns()
             self._recognize(now)
             now.began += time.perf_counter_ns() - before
+            self._loader = weakref.ref(now.loader)
         read, now.read, now.updates = now.read, now.batches, self.updates
         recording = self._recording
         if recording is None:  # a training not requested, or measured already: skip the rest of the epoch
@@ -219,6 +315,17 @@ class TorchScript(StepProbe):
         if not self._must_wait:
             now.end_step = timer.end_step
         return True
+
+    def _train_after_all(self, now: _Pass) -> None:
+        """Treat a pass that was taken for a validation as the training that it is."""
+        recording, now.training, now.unsure = self._recording, True, False
+        self._validation, self._training = None, weakref.ref(now)
+        if recording is not None:
+            recording.timer.cancel_validation()
+            self._end_epoch(note=False)  # the epoch ended when the pass began
+            if self._has_enough(recording):
+                recording.timer.finish(at=now.began)
+            self._end_when_enough()
 
     def _continues(self, now: _Pass, recording: Recording) -> bool:
         """Whether an epoch that may be cut short continues, because not enough steps have been measured."""
@@ -245,34 +352,42 @@ class TorchScript(StepProbe):
             self._recording = self._training = None
 
     def _end_validation(self) -> None:
-        if self._validation is not None and self._recording is not None:
+        unsure = self._validation is not None and self._validation.unsure and self._validation.updates != self.updates
+        if unsure and self._recording is not None:  # additional data of a training
+            self._recording.timer.cancel_validation()
+        elif self._validation is not None and self._recording is not None:
             synchronize_devices()
             self._recording.timer.end_validation()
             self._recording.note()
         self._validation = None
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, *, note: bool = True) -> None:
         recording = self._recording
         if recording is not None and recording.timer.current is not None:
             recording.timer.end_epoch(complete=self._whole)
-            recording.note()
+            if note:
+                recording.note()
             self._epochs += 1
         self._whole = False
 
     def _end_when_enough(self) -> None:
         """Before another epoch, end the training if enough has been measured."""
         recording = self._recording
-        if recording is None or not (self.stop and recording.saw_anything):
-            return
-        if self._epochs >= self._epochs_wanted or recording.is_late(self.seconds):
+        if recording is not None and self._has_enough(recording):
             self._cut_short = True
             self._close("stopped")
             if self._number >= self.last:
                 raise EnoughTrainings
 
+    def _has_enough(self, recording: Recording) -> bool:
+        seen = self.stop and recording.saw_anything
+        return seen and (self._epochs >= self._epochs_wanted or recording.is_late(self.seconds))
+
     def _close(self, outcome: Outcome, detail: str | None = None) -> None:
         self._end_validation()
         recording = self._recording
+        if recording is not None and self._without_loader and outcome == "watched":
+            recording.counted_steps, recording.epochs, self._whole = recording.timer.steps or None, 1, True
         if recording is not None and recording.timer.current is not None and outcome in ("stopped", "watched"):
             recording.timer.end_epoch(complete=self._whole)
         before = self._profile
@@ -285,13 +400,15 @@ class _Pass:
 
     __slots__ = (
         "__weakref__", "_batches", "_watch", "batches", "began", "end_step", "fetch", "loader", "read", "training",
-        "updates",
+        "unsure", "updates",
     )  # fmt: skip
 
     def __init__(self, watch: TorchScript, loader: Any, iterate: Callable[[Any], Any], *, training: bool) -> None:
         self.loader, self.training = loader, training
         self.began = time.perf_counter_ns()
         self.batches = self.read = 0
+        self.unsure = False
+        """Whether a pass that looks like a validation may be a training."""
         self.updates = watch.updates
         self.end_step: Callable[[int, int], None] | None = None
         """Function that times a step, set if nothing else needs to be done at the end of a step: the fast path."""
@@ -326,3 +443,37 @@ class _Pass:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)
+
+
+class _Validation:
+    """Times a block without gradients as a validation, if a model runs in it and ``count`` is True."""
+
+    def __init__(self, context: Any, timer: StepTimer, *, count: bool) -> None:
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        self.context = context
+        self._timer, self._count, self._ran = timer, count, False
+        if count:
+            synchronize_devices()
+            timer.begin_validation()
+        self._hook = register_module_forward_pre_hook(self._see)
+
+    def _see(self, *_: Any) -> None:
+        self._ran = True
+
+    def end(self) -> bool:
+        """Record that the block has ended; return whether a model ran in it."""
+        self._hook.remove()
+        if self._count and self._ran:
+            synchronize_devices()
+            self._timer.end_validation()
+        elif self._count:
+            self._timer.cancel_validation()
+        return self._ran
+
+
+def _is_called_by_torch(frame: FrameType) -> bool:
+    """Whether a function of torch, not the script, turns gradients off."""
+    function = frame.f_locals.get("func") if frame.f_code.co_name == "decorate_context" else None
+    module = getattr(function, "__module__", None) or frame.f_globals.get("__name__", "")
+    return str(module).partition(".")[0] == "torch"

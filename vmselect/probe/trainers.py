@@ -14,7 +14,7 @@ from typing import Any
 
 from vmselect.probe.environment import length_of, synchronize_devices
 from vmselect.probe.file_protection import Scratch
-from vmselect.probe.keras_fit import walk_up
+from vmselect.probe.keras_fit import find_earliest_stop, walk_up
 from vmselect.probe.recording import Recording, StepProbe
 from vmselect.probe.sampling import watch_call
 
@@ -259,6 +259,7 @@ class LightningProbe(TrainerProbe):
             validations_per_epoch=often,
             validates=bool(trainer.enable_validation),
         )
+        recording.early_stopping = find_earliest_stop(trainer.callbacks)
         # With accumulated gradients, the probe does not wait for the GPU after each batch.
         if accumulate == 1 or module.device.type == "cpu":
             recording.observation.time_fetches(loop.epoch_loop, "_on_before_fetch", "_on_after_fetch")

@@ -111,6 +111,7 @@ UNKNOWN_INSTANCE_TYPE = Finding(
     "unknown-instance-type",
     "The instance type of this machine is unknown, so no price can be assigned to it.",
     "Pass instance_type= to the probe or set the environment variable VMSELECT_INSTANCE_TYPE.",
+    "info",
 )
 
 

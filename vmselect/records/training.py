@@ -284,6 +284,8 @@ class Setup(Part):
     saving: Saving | None = None
     save_freq: PositiveCount | None = None
     """Number of batches between checkpoints; the smallest if several callbacks save checkpoints."""
+    early_stopping: PositiveCount | None = None
+    """Smallest number of epochs after which a callback may end the training, if there is such a callback."""
     self_tuning_input: bool | None = None
     """Whether the input is a tf.data pipeline with autotuning."""
     continuous_input: bool | None = None

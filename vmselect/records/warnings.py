@@ -23,7 +23,16 @@ SHORT_STEP_SECONDS = 0.005
 
 def find_warnings(profile: Profile) -> tuple[Finding, ...]:
     """All findings about ``profile``, warnings first."""
-    checks = (_unused_gpu, _outcome, _dispatch, Profile.find_unknown_machine, _setup, _steps, _contention)
+    checks = (
+        _unused_gpu,
+        _outcome,
+        _dispatch,
+        _early_stopping,
+        Profile.find_unknown_machine,
+        _setup,
+        _steps,
+        _contention,
+    )
     found = [finding for check in checks for finding in check(profile)]
     return warnings_first([*found, *hook("find_causes")(profile), *_missing_parts(profile)])
 
@@ -62,6 +71,17 @@ def _dispatch(profile: Profile) -> Iterator[Finding]:
             f"With a batch-level callback such as the probe, Keras on {environment.backend} starts steps without an "
             "extra thread. Such short steps may be faster with the probe than without it.",
             "If your training has no other batch-level callback, measure it with EpochProbe and compare.",
+            "info",
+        )
+
+
+def _early_stopping(profile: Profile) -> Iterator[Finding]:
+    if profile.setup.early_stopping:
+        yield Finding(
+            "early-stopping",
+            f"A callback may end the training after {profile.setup.early_stopping} epochs or more, so its number of "
+            "epochs is an upper bound.",
+            "Determine the number of epochs with a convergence study (ConvergenceProbe), and pass it as epochs=.",
             "info",
         )
 

@@ -9,8 +9,10 @@ import pytest
 from tests.support.profiles import probed
 from vmselect.estimation.autotune_wait import (
     WAITS,
+    Waiting,
     count_pipelines,
     expect_share,
+    expect_waiting,
     price_waits,
     split_wait,
     weigh_evidence,
@@ -22,16 +24,38 @@ from vmselect.records.usage import Summary, Usage
 @pytest.mark.parametrize(
     ("waited", "cut_short", "weights"),
     [
-        (None, False, (0.0, 0.0)),
-        (None, True, (0.0, 0.0)),
-        (True, True, (2.0, 0.0)),
-        (False, True, (0.0, 0.0)),
-        (True, False, (1.0, 0.0)),
-        (False, False, (0.0, 1.0)),
+        (None, False, (0.0, 0.0, 0.0, 0.0)),
+        (None, True, (0.0, 0.0, 0.0, 0.0)),
+        (0, True, (0.0, 0.0, 0.0, 0.0)),
+        (0, False, (0.0, 1.0, 0.0, 0.0)),
+        (1, True, (2.0, 0.0, 0.0, 1.0)),
+        (1, False, (1.0, 0.0, 0.0, 1.0)),
+        (3, False, (1.0, 0.0, 2.0, 0.0)),
+        (4, False, (1.0, 0.0, 2.0, 0.0)),  # one may just have missed a wake-up
     ],
 )
-def test_weights_of_a_boundary(waited: bool | None, cut_short: bool, weights: tuple[float, float]) -> None:
-    assert weigh_evidence(waited, cut_short=cut_short) == weights
+def test_weights_of_a_boundary(waited: int | None, cut_short: bool, weights: tuple[float, ...]) -> None:
+    assert weigh_evidence(waited, cut_short=cut_short, pipelines=3) == weights
+
+
+def test_a_single_pipeline_gives_no_evidence_about_further_ones() -> None:
+    assert weigh_evidence(1, cut_short=False) == (1.0, 0.0, 0.0, 0.0)
+
+
+def test_pipelines_that_were_seen_to_wait_one_after_the_other_are_expected_to() -> None:
+    mirrored = probed(
+        environment={"replicas": 2, "usable_cores": 2}, timeline={"cpu_seconds": 2.0, "wall_seconds": 1.0}
+    )
+
+    def expect(*waited: int) -> Waiting:
+        evidence = [weigh_evidence(number, cut_short=False, pipelines=3) for number in waited]
+        return expect_waiting(mirrored, evidence, [(1.0, 1.0)], confidence=0.9)
+
+    unknown, once, often = expect(), expect(1, 1), expect(3, 3)
+    assert once.each.value < unknown.each.value < often.each.value
+    # All three pipelines wait after an epoch of a second: until 5.11 s.
+    assert unknown.each.value + unknown.each.half_width_above > 0.9 * 3.0
+    assert often.each.value == pytest.approx(0.95 * 4.0, rel=0.3)
 
 
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 3), (3, 3), (8, 3)])
@@ -81,29 +105,33 @@ def test_what_waits_take_in_all_and_cost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost", "wait", "waited"),
+    ("lost", "pipeline", "wait", "waited"),
     [
-        (0.0, 0.0, False),
-        (0.13, 0.0, False),
-        (0.14, 0.0, None),  # between half of the wait and nine tenths it is unknown
-        (0.24, 0.0, None),
-        (0.26, 0.26, True),
-        (0.50, 0.27, True),  # the rest is other work
+        (0.0, 1.0, 0.0, 0),
+        (0.13, 1.0, 0.0, 0),
+        (0.14, 1.0, 0.14, 1),  # the pipeline may have run for longer than a second
+        (0.26, 1.0, 0.26, 1),
+        (0.50, 1.0, 0.27, 1),  # the rest is other work
+        (0.57, 1.39, 0.0, 0),
+        (0.60, 1.39, 0.0, None),  # more than half of the wait, but too short for a pipeline of about 1.39 s
+        (0.87, 1.39, 0.0, None),
+        (0.89, 1.39, 0.89, 1),
+        (1.01, 1.39, 1.01, 1),  # not a boundary and a wait
     ],
 )
-def test_what_of_a_boundary_was_a_wait(lost: float, wait: float, waited: bool | None) -> None:
-    # After a second the next wake-up is at 1.27 s.
-    assert split_wait(lost, 1.0) == (pytest.approx(wait), waited)
+def test_what_of_a_boundary_was_a_wait(lost: float, pipeline: float, wait: float, waited: int | None) -> None:
+    # Wake-ups are at 1.27 s and 2.55 s.
+    assert split_wait(lost, pipeline) == (pytest.approx(wait), waited)
 
 
 def test_where_the_wait_is_unknown_or_too_short_to_tell() -> None:
     assert split_wait(5.0, None) == (0.0, None)
     assert split_wait(0.05, 1.22) == (0.0, None)  # 0.05 s to the next wake-up
-    assert split_wait(0.08, 1.19)[1] is True
+    assert split_wait(0.08, 1.19)[1] == 1
 
 
 def test_a_pipeline_may_just_have_missed_a_wake_up() -> None:
-    assert split_wait(2.7, 2.3) == (2.7, True)  # until 5.11 s instead of 2.55 s
-    assert split_wait(1.3, 2.3)[1] is True  # until 2.55 s, and a second of other work
+    assert split_wait(2.7, 2.3) == (2.7, 2)  # until 5.11 s instead of 2.55 s
+    assert split_wait(1.3, 2.3)[1] == 1  # until 2.55 s, and a second of other work
     assert split_wait(2.0, 2.3) == (0.0, None)  # too long for the one, too short for the other
-    assert split_wait(2.7, 1.6) == (pytest.approx(0.95), True)  # too far from 2.55 s to have missed it
+    assert split_wait(2.7, 1.6) == (pytest.approx(0.95), 1)  # too far from 2.55 s to have missed it

@@ -407,3 +407,41 @@ def test_the_age_without_the_kernels_count(text: str | None, tmp_path: Path) -> 
     if text is not None:
         (tmp_path / "stat").write_text(text)
     assert environment.process_age_seconds(tmp_path / "stat") > 0
+
+
+# -- waiting for devices -----------------------------------------------------------------------------------------------
+
+
+class Framework(SimpleNamespace):
+    """Stands for TensorFlow, JAX and Keras of a process, and notes what was waited for."""
+
+    def __init__(self, *, arrays: int, initialized: bool = True) -> None:
+        self.waited: list[str] = []
+        self.backend = SimpleNamespace(backend=lambda: "tensorflow")
+        self.test = SimpleNamespace(experimental=SimpleNamespace(sync_devices=lambda: self.waited.append("tensorflow")))
+        self._arrays, self._initialized = arrays, initialized
+
+    def backends_are_initialized(self) -> bool:
+        return self._initialized
+
+    def live_arrays(self) -> list[Any]:
+        assert self._initialized, "the query would initialize JAX"
+        return [SimpleNamespace(is_deleted=lambda: False)] * self._arrays
+
+    def block_until_ready(self, pending: list[Any]) -> None:
+        self.waited.append("jax")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "initialized", "backend"), [(3, True, "jax"), (0, True, "tensorflow"), (0, False, "tensorflow")]
+)
+def test_jax_is_waited_for_although_tensorflow_reads_the_data(
+    monkeypatch: pytest.MonkeyPatch, arrays: int, initialized: bool, backend: str
+) -> None:
+    framework = Framework(arrays=arrays, initialized=initialized)
+    for name in ("keras", "tensorflow", "jax", "jax._src.xla_bridge"):
+        monkeypatch.setitem(sys.modules, name, framework)  # type: ignore[arg-type]
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    environment.synchronize_devices()
+    assert framework.waited == [backend]
+    assert environment.name_loop_backend() == backend

@@ -54,6 +54,7 @@ def spread_over(share: float) -> list[float]:
         (None, {"timeline": {"wall_seconds": 0.99, "cpu_seconds": 0.1}}),
         (None, {"timeline": {"cpu_seconds": 3.0}, "environment": {"framework_gpus": 1}}),
         ("threaded-dispatch", {"environment": {"dispatch": "threaded"}}),
+        ("early-stopping", {"setup": {"early_stopping": 6}}),
         ("direct-dispatch", {"seconds": [0.0049] * 20, "environment": SHORT}),
         (None, {"seconds": [0.005] * 20, "environment": SHORT}),
         ("unknown-initialization", {"timeline": WITHOUT_INIT}),
