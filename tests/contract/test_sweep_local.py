@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -195,6 +196,19 @@ def test_the_commands_run_show_resume_and_clean(work: Path) -> None:
     bad = vmselect("plan", "nowhere.yaml")
     assert bad.returncode == 2
     assert "nowhere.yaml" in bad.stderr
+
+
+def test_next_command_works_as_printed(work: Path) -> None:
+    plan_of(64).save(work / "plan.yaml")
+
+    def vmselect(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [PYTHON, "-c", "from vmselect.cli import main; main()", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+
+    done = vmselect("sweep", "run", "plan.yaml", "my results", "--yes")
+    line = next(line for line in done.stderr.splitlines() if line.startswith("Next: "))
+    again = vmselect(*shlex.split(line.removeprefix("Next: vmselect ")))
+    assert again.returncode == 0, again.stderr
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import vmselect as vs
 from vmselect.catalog import Catalog
+from vmselect.sweeps.journal import NEEDED
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.runner import Handle, Job, Runner, Seen
 from vmselect.sweeps.sequential import Figures
 
 STEPS_PER_EPOCH = 100
+NEEDED["simulated"] = ("token",)
 
 
 class Clock:

@@ -67,7 +67,9 @@ def show_plan(
 
     made = Plan.load(plan)
     check_scripts(made.trials, Path.cwd())
-    frame = made.to_frame(open_catalog(catalog, date=date, own_prices=own_prices))
+    prices = open_catalog(catalog, date=date, own_prices=own_prices)
+    made.check_stand_ins(prices)
+    frame = made.to_frame(prices)
     _emit_plan(frame, format)
     worst = float(frame["worst_usd"].sum())
     print_err([_total(len(frame), float(frame["estimated_usd"].sum()), worst, made)])
@@ -205,12 +207,30 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
     else:
         print_out(result)
     print_err([*result.failed, *result.skipped, *result.unproved])
-    if result.records and format is not Format.json:
-        print_err([f"Next: vmselect rank {result.folder} --epochs 50"])
-        if len({record.factors.get("nodes", 1) for record in result.records}) > 1:
-            print_err([f"To compare several nodes with one: vmselect compare {result.folder} --scaling --epochs 50"])
+    if format is not Format.json:
+        print_err(_next_commands(result))
     if result.failed or result.unproved or result.not_started or not all(one.sure for one in result.skipped):
         raise typer.Exit(1)
+
+
+def _next_commands(result: SweepResult) -> list[str]:
+    """Commands that work on the records of a sweep, as lines of text."""
+    from vmselect.catalog import Catalog
+    from vmselect.errors import CatalogError
+    from vmselect.records import Profile
+
+    trainings = [record for record in result.records if isinstance(record, Profile)]
+    if not trainings:
+        return []
+    folder, catalog, command = shlex.quote(str(result.folder)), Catalog.default(), "estimate"
+    for name in {record.instance_type for record in trainings if record.instance_type}:
+        with contextlib.suppress(CatalogError):
+            catalog.offer(name)
+            command = "rank"
+    lines = [f"Next: vmselect {command} {folder} --epochs 50"]
+    if len({record.factors.get("nodes", 1) for record in trainings}) > 1:
+        lines.append(f"To compare several nodes with one: vmselect compare {folder} --scaling --epochs 50")
+    return lines
 
 
 def _confirm(proposal: Proposal, format: Format) -> bool:  # noqa: A002
@@ -229,7 +249,7 @@ def _emit_plan(frame: pd.DataFrame, format: Format) -> None:  # noqa: A002
 def _total(trials: int, estimated: float, worst: float, plan: Plan) -> str:
     ending = f" and {plan.ending_seconds / 60:g} minutes to stop the machine" if plan.ending_seconds else ""
     return (
-        f"{trials} trials of at most {plan.minutes:g} minutes{ending}: about {format_usd(estimated)}, "
+        f"{trials} trials {plan.location}, of at most {plan.minutes:g} minutes{ending}: about {format_usd(estimated)}, "
         f"{format_usd(worst)} in the worst case."
     )
 

@@ -47,6 +47,9 @@ JOIN_SECONDS = 10.0
 MAX_UNPRICED_BYTES = 1 * BYTES_PER_GB
 """Most bytes to transfer each way if the egress price is unknown."""
 
+NO_MARKER = "it has no marker of a probe; everything=True removes it"
+"""Also a probe that was killed before it wrote its marker leaves such a folder, without any file."""
+
 Clock = Callable[[], float]
 OpenStorage = Callable[[Address], Storage]
 
@@ -70,7 +73,8 @@ def clean_transfers(
 ) -> tuple[Leftover, ...]:
     """Remove the folders that killed transfer probes left behind at ``url``.
 
-    Folders of running probes are kept, as are folders less than a day old of probes on other machines.
+    Folders of running probes are kept, as are folders less than a day old of probes on other machines, and folders
+    without the marker of a probe.
     ``everything=True`` removes these as well.
     """
     everything = check_flag("everything", everything)
@@ -85,11 +89,12 @@ def clean_transfers(
 def _clean(storage: Storage, name: str, everything: bool) -> Leftover:
     try:
         marker = json.loads(storage.read(name, MARKER))
-    except (TransferError, ValueError):  # the probe was killed before it wrote the marker
-        marker = {}
+    except (TransferError, ValueError, RecursionError):
+        marker = None
+    known = isinstance(marker, dict) and "host" in marker
     if not isinstance(marker, dict):
         marker = {}
-    reason = "" if everything else _reason_to_keep(marker)
+    reason = "" if everything else _reason_to_keep(marker) if known else NO_MARKER
     if reason:
         return Leftover(name, False, reason)
     storage.remove(name)

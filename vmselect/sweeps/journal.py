@@ -125,7 +125,7 @@ def find_problem(event: object) -> str:
                 return f"{name} is missing"
         elif not check(event[name]):
             return f"{name} is invalid"
-    if event["event"] == "start" and event.get("handle", event).get("token", event["token"]) != event["token"]:
+    if event["event"] == "start" and event["handle"]["token"] != event["token"]:
         return "its tokens differ"
     return ""
 
@@ -199,7 +199,7 @@ HANDLE: dict[str, Check] = {
 """Check of each field of a handle, also of those that only earlier versions wrote."""
 
 NEEDED = {
-    "local": ("token", "host", "boot", "cores"), "ssh": ("token", "hosts", "python"), "slurm": ("token", "folder"),
+    "local": ("token", "host", "boot"), "ssh": ("token", "hosts"), "slurm": ("token", "folder"),
     "skypilot": ("token", "cluster", "far"),
 }  # fmt: skip
 """Fields without which the runner cannot find a trial."""
@@ -210,7 +210,8 @@ def _is_handle(value: Any) -> bool:
 
 
 def _is_new_handle(value: Any) -> bool:
-    return _is_handle(value) and all(name in value for name in NEEDED.get(str(value.get("runner")), ()))
+    runner = value.get("runner") if _is_handle(value) else None
+    return runner in NEEDED and all(name in value for name in NEEDED[runner])
 
 
 _TRIAL = {"trial": (_is_trial, True), "attempt": (_is_count, True)}
@@ -226,7 +227,7 @@ FIELDS: dict[str, dict[str, tuple[Check, bool]]] = {
     },
     "start": {
         **_TRIAL, "at": (_is_time, True), "token": (_matches(r"[A-Za-z0-9-]{1,200}"), True),
-        "usd_per_hour": (_is_amount, True), "worst_usd": (_is_amount, True), "handle": (_is_new_handle, False),
+        "usd_per_hour": (_is_amount, True), "worst_usd": (_is_amount, True), "handle": (_is_new_handle, True),
     },
     "started": {**_TRIAL, "handle": (_is_handle, False)},
     "gone": {

@@ -154,6 +154,7 @@ class Plan:
     ``machine``, ``instance_type``, ``region``, ``market`` and ``nodes`` determine where a trial runs. The blocks, one
     per combination of levels of the factors in ``blocks``, and the trials in each are shuffled with ``seed``.
     ``minutes`` is the time limit of a trial, ``expected_minutes`` its expected duration, for estimates of the cost.
+    The runner ``local`` accepts types of the catalog only with ``stand_ins=True``: this computer stands in for them.
 
     >>> plan = Plan("python train.py --batch {batch_size}",
     ...             factors={"machine": ["small", "big"], "batch_size": [64, 256]},
@@ -178,6 +179,7 @@ class Plan:
         include: Sequence[Mapping[str, Any]] = (),
         blocks: str | Sequence[str] = (REPETITION,),
         environment: Mapping[str, Any] | None = None,
+        stand_ins: bool = False,
     ) -> None:
         self._arguments = _checked(_split_command, "command", command)
         self.command = command if isinstance(command, str) else list(command)
@@ -194,6 +196,7 @@ class Plan:
         self.include = _read_rules("include", include, self.factors)
         self.blocks = self._read_blocks(blocks)
         self.environment = self._read_environment({} if environment is None else environment)
+        self.stand_ins = _checked(check_flag, "stand_ins", stand_ins)
         for name in _placeholders(self._arguments):
             _check_factor(name, self.factors, "The command", ("command",))
         self._check_locations()
@@ -257,6 +260,32 @@ class Plan:
             for trial in trials
         )  # fmt: skip
 
+    @property
+    def location(self) -> str:
+        """Where the trials run, as text."""
+        if self.runner == "local":
+            note = ", which stands in for the types of the plan; nothing is rented" if self.stand_ins else ""
+            return f"on this computer{note}"
+        if self.runner == "ssh":
+            return f"over ssh on {_shorten(sorted({host for trial in self.trials for host in trial.machine.hosts}))}"
+        return "as Slurm jobs" if self.runner == "slurm" else "on machines that SkyPilot rents"
+
+    def check_stand_ins(self, catalog: Catalog | None = None) -> None:
+        """Raise if trials on this computer are named like a type of ``catalog``, unless it stands in for the type."""
+        from vmselect.catalog import Catalog
+
+        if self.runner != "local" or self.stand_ins:
+            return
+        catalog = Catalog.default() if catalog is None else catalog
+        for name in sorted({trial.instance_type for trial in self.trials if trial.instance_type}):
+            with suppress(CatalogError):
+                catalog.offer(name)
+                raise PlanError(
+                    f"{name} is a type to rent, and this plan runs on this computer. Set 'runner' to skypilot or ssh, "
+                    "or 'stand_ins' to true if this computer stands in for it.",
+                    ("runner",),
+                )
+
     def prices(self, catalog: Catalog | None = None) -> dict[str, float]:
         """USD per hour of all nodes of each trial; a machine that is not rented and has no price costs 0."""
         quotes = self._quotes(catalog)
@@ -274,6 +303,7 @@ class Plan:
         given["machines"] = self._given_machines
         given |= {name: list(given[name]) for name in ("exclude", "include", "blocks")}
         kept = {"seed", "blocks"}  # None and empty have a meaning there
+        given["stand_ins"] = self.stand_ins or None  # plans of earlier versions keep their fingerprint
         return {name: value for name, value in given.items() if name in kept or value not in (None, {}, [])}
 
     @property

@@ -298,6 +298,7 @@ def opened(
     if fresh or catalog is not None:
         prices, locations = plan.prices(catalog), plan.locations(catalog)
     if fresh:  # checked first: a bad plan leaves no folder behind
+        plan.check_stand_ins(catalog)
         check_scripts(plan.trials, Path.cwd())
         make_runner(plan, "new", folder, locations).check(plan.trials)
         Budget(plan, prices, limit).check(State(folder), [trial.id for trial in plan.trials])

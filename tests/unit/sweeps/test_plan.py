@@ -205,3 +205,20 @@ def test_rules_take_no_time_for_every_pair_of_levels() -> None:
     exclude = [{"a": levels[:15_000]}, *({"a": level} for level in levels[:9])]
     plan = vs.Plan("python t.py", factors={"a": levels}, exclude=exclude, include=[{"a": levels[10_000:20_000]}])
     assert len(plan.trials) == 5_000
+
+
+def test_local_plan_with_types_to_rent_must_be_marked(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    factors = {"instance_type": ["g4dn.xlarge"]}
+    for given in (factors, {"machine": ["g4dn.xlarge"]}):
+        with pytest.raises(PlanError) as caught:
+            vs.sweep(vs.Plan("python -c pass", factors=given), tmp_path / "out", yes=True)
+        assert caught.value.where == ("runner",)
+        assert not (tmp_path / "out").exists()
+    marked = vs.Plan("python -c pass", factors=factors, stand_ins=True)
+    marked.check_stand_ins()
+    assert "this computer" in marked.location
+    assert vs.Plan.load(marked.save(tmp_path / "plan.yaml")) == marked
+    plain = vs.Plan("python -c pass", factors=factors)
+    assert "stand_ins" not in plain.to_dict()  # a sweep of an earlier version can be resumed
+    vs.Plan("python -c pass", runner="ssh", factors={"machine": ["g4dn.xlarge"]}).check_stand_ins()

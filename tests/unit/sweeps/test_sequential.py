@@ -46,7 +46,7 @@ def sweep_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
         runner = SimulatedRunner(measure)
         monkeypatch.setattr(session, "make_runner", lambda *_: runner)
         given = {"factors": {"instance_type": list(steps)}} | (plan or {})
-        made = vs.Plan("python -c pass", minutes=10, expected_minutes=5, **given)
+        made = vs.Plan("python -c pass", minutes=10, expected_minutes=5, stand_ins=True, **given)
         options = {"catalog": CATALOG, "yes": True, "stop_when_sure": True} | options
         return vs.sweep(made, tmp_path / "out", **options), runner
 
@@ -177,7 +177,9 @@ def test_resume_keeps_the_setting_unless_another_is_given(tmp_path, sweep_with) 
 def test_commands_skip_and_run_all(tmp_path, monkeypatch) -> None:
     runner = SimulatedRunner(lambda trial: profile_trial(trial, STEPS[str(trial.instance_type)]))
     monkeypatch.setattr(session, "make_runner", lambda *_: runner)
-    plan = vs.Plan("python -c pass", factors={"instance_type": list(STEPS)}, minutes=10).save(tmp_path / "plan.yaml")
+    plan = vs.Plan("python -c pass", factors={"instance_type": list(STEPS)}, minutes=10, stand_ins=True).save(
+        tmp_path / "plan.yaml"
+    )
     folder = str(tmp_path / "out")
 
     def invoke(*arguments: str) -> Any:

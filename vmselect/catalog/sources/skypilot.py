@@ -69,6 +69,8 @@ class SkyPilotPrices:
                     _files.write_bytes(path, content, error=CatalogError)
                     try:
                         self._frame, self._findings = files.read(path, provider=self.provider, skip_bad_rows=True)
-                    except CatalogError as unusable:
-                        raise RefreshError(f"SkyPilot's prices of {self.provider} are invalid: {unusable}") from None
+                    except CatalogError:  # its message quotes the response
+                        raise RefreshError(
+                            f"SkyPilot's file of {self.provider} is not a valid price file. Try again later."
+                        ) from None
             return self._frame

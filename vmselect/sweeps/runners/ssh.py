@@ -146,7 +146,7 @@ class SshRunner(ConnectedRunner):
         self.disconnect(handle["token"])
         problems = []
         program = f"{self._base}/{supervisor_name(handle)}"
-        python = handle["python"] if handle["python"] in self._pythons else "python3"
+        python = handle["python"] if handle.get("python") in self._pythons else "python3"
         self._contacted.update(handle["hosts"])
         for host in handle["hosts"]:
             for _ in range(MAX_TRIES):
