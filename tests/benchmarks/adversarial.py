@@ -22,32 +22,25 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from typer.testing import CliRunner
-
 import vmselect as vs
 from vmselect.catalog.sources.azure import AzurePrices
 from vmselect.catalog.sources.gcp import GcpPrices
 from vmselect.catalog.sources.http import JsonClient
 from vmselect.catalog.sources.skypilot import SkyPilotPrices
-from vmselect.cli import app
-from vmselect.errors import VmselectError
+from vmselect.errors import SweepError, VmselectError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.contract.prices.conftest import Answer, Cloud
 from tests.support import sinks
 from tests.support.damage import ODD, places, put
+from tests.support.journal_mutations import Counts, run_mutated
 
 ROOT = Path(__file__).resolve().parents[2]
 Attempt = tuple[str, Callable[[], object]]
 """A description, and a function that makes the attempt; it raises a VmselectError to refuse the input."""
 SLOWEST_SECONDS = 60.0
 """An attempt that takes longer is a failure."""
-TRIAL = """
-import os, vmselect as vs
-profile = vs.Profile.from_times(instance_type="m", batch_size=8, steps_per_epoch=10, iteration_seconds=[0.1] * 9)
-profile.save(os.environ["VMSELECT_FOLDER"])
-"""
 PLAN = """\
 command: [python, train.py, --lr, "{lr}"]
 factors:
@@ -171,31 +164,21 @@ def damaged_plans(rng: random.Random, folder: Path, attempts: int) -> Iterator[A
 
 
 def mutated_journals(rng: random.Random, folder: Path, attempts: int) -> Iterator[Attempt]:
-    """Journals of a finished sweep with damaged lines. The commands ``status`` and ``clean`` read each."""
-    script = folder / "train.py"
-    script.write_text(TRIAL)
-    sweep = folder / "sweep"
-    with contextlib.chdir(folder):
-        vs.sweep(vs.Plan([sys.executable, str(script), "{n}"], factors={"n": [1, 2, 3]}), sweep, yes=True)
-    journal = next(sweep.glob("*.jsonl"))
-    lines = journal.read_bytes().splitlines()
+    """Journals of a killed sweep whose trials still run, shown, sometimes resumed, and cleaned."""
 
-    def command(*arguments: str) -> None:
-        done = CliRunner().invoke(app, ["sweep", *arguments])
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
+    def act(seed: int) -> None:
+        counts = Counts()
+        with contextlib.chdir(folder):
+            run_mutated(seed, folder / str(seed), counts)
+        shutil.rmtree(folder / str(seed))
+        if counts.wrong:
+            raise AssertionError(counts.wrong[0])
+        if counts.refused:
+            raise SweepError("refused")
 
-    def act() -> None:
-        command("status", str(sweep))
-        command("clean", str(sweep), "--yes")
-
-    for number in range(attempts):
-        mutated = list(lines)
-        for _ in range(rng.choice((1, 1, 3))):
-            at = rng.randrange(len(mutated))
-            mutated[at] = damage_json(rng, lines[at])
-        journal.write_bytes(b"\n".join(mutated) + b"\n")
-        yield f"journal {number}", act
+    for _ in range(attempts):
+        seed = rng.randrange(10**9)
+        yield f"seed {seed}", partial(act, seed)
 
 
 def hostile_names(sink: str) -> Callable[[random.Random, Path, int], Iterator[Attempt]]:
