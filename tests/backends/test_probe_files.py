@@ -180,3 +180,23 @@ def test_how_the_model_is_saved(folder):
     assert describe(by_batches, {"save_best_only": True}) == ("best", 7)
     assert describe_saving([Mine(str(folder / "a.keras"))]) == (None, None)
     assert describe_saving([keras.callbacks.BackupAndRestore(str(folder), save_freq=False)]) == (None, None)
+
+
+@pytest.mark.parametrize("make", [vs.IterationProbe, vs.EpochProbe])
+def test_the_program_can_end_when_the_probe_has_ended_the_training(folder, make):
+    ended = []
+    log = keras.callbacks.LambdaCallback(on_train_end=lambda logs: ended.append("log"))
+    probe = make(folder / "p.json", exit_program=True, verbose=0)
+    with pytest.raises(SystemExit) as exit_:
+        fit(probe, steps=30, callbacks=[probe, log, *make_callbacks(folder)])
+    assert (exit_.value.code, ended) == (0, ["log"])
+    assert vs.Profile.load(folder / "p.json").outcome == "stopped"
+    fit(probe, steps=5, epochs=1, callbacks=[probe])  # ends by itself: the program continues
+    with pytest.raises(vs.errors.ArgumentError, match="exit_program"):
+        make(exit_program=True, stop=False)
+
+
+def test_the_printed_line_mentions_that_the_program_continues(folder):
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        fit(vs.IterationProbe(steps=2), steps=9)
+    assert "exit_program=True" in said.getvalue()

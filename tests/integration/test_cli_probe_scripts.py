@@ -135,7 +135,12 @@ SCRIPTS = {
         WRITING, ("--alarm", shlex.join([sys.executable, "-c", NOTICE]), "--alarm-cpu", "0", "--alarm-seconds", "0",
                   "--sample", "0.1"), files={"results.txt": "of a whole training"},
     ),
-    "writing after its fit": Script(WRITING, ("--fits", "1")),
+    "excepted": Script(
+        WRITING.partition("import time")[0], ("--unprotected", "results.txt"), files={"results.txt": "mine"}
+    ),
+    "not recognized": Script(
+        "for name in ('results.txt', 'new.txt'):\n    open(name, 'w').write('whole')", files={"results.txt": "mine"}
+    ),
     "in a sweep": Script(THREE_FITS, ("--fit", "2", "--sample", "0"), environment={"VMSELECT_FOLDER": "records"}),
     "third fit": Script(THREE_FITS, ("--fit", "3", "--name", "last")),
     "module": Script(
@@ -181,7 +186,7 @@ def test_a_bare_callback_and_files_that_stay_as_they_were(ran: Callable[[str], R
     folder, done = ran("logged")
     assert done.returncode == 0, done.stderr
     assert (folder / "log.csv").read_text() == "mine"
-    assert "CSVLogger (log.csv)" in done.stdout
+    assert "restored log.csv" in done.stderr
     assert len(vs.load_profiles(folder / "out")) == 1
     folder, done = ran("logged, files touched")
     assert done.returncode == 0, done.stderr
@@ -194,23 +199,51 @@ def test_what_the_script_saves_itself_replaces_nothing_and_can_be_loaded(ran: Ca
     assert done.returncode == 0, done.stderr
     for name in SAVED:
         assert (folder / name).read_text() == "mine", name
-    assert "saved to a scratch folder and removed: last.keras, mine.weights.h5, mine.pt" in done.stderr
-    assert {path.name for path in folder.iterdir() if path.is_file()} == {*SAVED, "own.pt", "train.py"}
+    assert "restored best.keras, last.keras, mine.pt, mine.weights.h5" in done.stderr.replace("\n", " ")
+    assert {path.name for path in folder.iterdir() if path.is_file()} == {*SAVED, "train.py"}
     folder, done = ran("saving, files touched")
     assert done.returncode == 0, done.stderr
     assert (folder / "mine.pt").read_bytes() != b"mine"
 
 
-def test_what_the_script_writes_in_other_ways_is_written_and_named(ran: Callable[[str], Ran]) -> None:
+def test_what_the_script_writes_in_other_ways_is_restored_or_removed(ran: Callable[[str], Ran]) -> None:
     folder, done = ran("writing")
     assert done.returncode == 0, done.stderr
+    assert (folder / "results.txt").read_text() == "of a whole training"
+    assert (folder / "before.txt").exists()  # written before the training
+    assert not (folder / "predictions.npy").exists()
+    assert not (folder / "log.csv").exists()
+    assert "log.csv, predictions.npy" in done.stderr.replace("\n", " ")
+
+
+def test_a_path_can_be_excepted_and_a_whole_training_keeps_its_files(ran: Callable[[str], Ran]) -> None:
+    folder, done = ran("excepted")
+    assert done.returncode == 0, done.stderr
     assert (folder / "results.txt").read_text() == "of a few steps"
-    told = done.stderr.replace("\n", " ")
-    assert "the script wrote predictions.npy, results.txt after" in told
-    assert "--fits 1" in told
-    _, quick = ran("writing after its fit")
-    assert quick.returncode == 0, quick.stderr
-    assert "the script wrote" not in quick.stderr
+    assert not (folder / "predictions.npy").exists()
+    folder, done = ran("not recognized")
+    assert done.returncode == 1
+    assert (folder / "results.txt").read_text() == "mine"
+    assert (folder / "new.txt").read_text() == "whole"
+    (version,) = folder.glob("vmselect-kept-*/results.txt")
+    assert version.read_text() == "whole"
+
+
+@pytest.mark.parametrize("mechanism", ["system-calls", "python-calls"])
+def test_an_unknown_or_a_selected_protection(tmp_path: Path, mechanism: str) -> None:
+    (tmp_path / "train.py").write_text("open('mine.txt', 'a').write('more')\n")
+    (tmp_path / "mine.txt").write_text("mine")
+
+    def run(chosen: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "VMSELECT_PROTECTION": chosen}
+        command = [*CLI, "probe", "train.py"]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+
+    assert run("magic").returncode == 2
+    done = run(mechanism)
+    assert done.returncode == 1  # no training was measured
+    assert mechanism.replace("-", " ") in done.stderr.replace("\n", " ")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
 def test_an_alarm_of_the_command_line_is_given(ran: Callable[[str], Ran]) -> None:
@@ -288,4 +321,3 @@ def test_a_tuner_keeps_its_project(ran: Callable[[str], Ran]) -> None:
     assert done.returncode == 0, done.stderr
     assert len(vs.load_profiles(folder / "out")) == 2
     assert not (folder / "tuning").exists()
-    assert "saved to a scratch folder and removed: tuning/p" in done.stderr

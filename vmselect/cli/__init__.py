@@ -72,3 +72,6 @@ def _common(
     ] = False,
 ) -> None:
     """Options of vmselect itself."""
+    from vmselect.probe.protected_run import recover
+
+    recover(lambda line: print_err([f"vmselect: {line}"]))

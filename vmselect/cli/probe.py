@@ -13,7 +13,7 @@ from vmselect._checks import check_count, check_name, maybe, several
 from vmselect._files import has_file
 from vmselect.cli.output import flag, print_err
 from vmselect.errors import ArgumentError
-from vmselect.units import format_seconds, list_some
+from vmselect.units import format_seconds
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Everything after the script's name belongs to the script."""
@@ -33,8 +33,8 @@ STEADY_SECONDS = 2.0
 second, so that twenty short steps would measure one moment only."""
 
 PROBE_OPTIONS = (
-    "--instance-type", "--fits", "--watch", "--touch-files", "--steady-seconds", "--alarm", "--alarm-cpu",
-    "--alarm-when",
+    "--instance-type", "--fits", "--watch", "--touch-files", "--unprotected", "--steady-seconds", "--alarm",
+    "--alarm-cpu", "--alarm-when",
 )  # fmt: skip
 """Options that scripts rarely have. After the script's name they were probably meant for vmselect."""
 
@@ -62,8 +62,12 @@ def probe(
     ] = None,
     name: Annotated[list[str] | None, typer.Option(help="Name of the measured training; repeat for the next.")] = None,
     touch_files: Annotated[
-        bool, flag("--touch-files", help="Let the script write checkpoints and logs to its own paths.")
+        bool, flag("--touch-files", help="Do not protect files: keep everything that the script writes.")
     ] = False,
+    unprotected: Annotated[
+        list[Path] | None,
+        typer.Option(help="File or folder that the script may change although it is probed. Repeat for several."),
+    ] = None,
     sample: Annotated[float, typer.Option(help="Seconds between samples of utilization; 0 takes none.")] = 1.0,
     alarm: Annotated[
         str | None, typer.Option(help="Command to run when CPU utilization stays high (message in $VMSELECT_ALARM).")
@@ -82,9 +86,9 @@ def probe(
 
     Works with Keras, plain torch, Lightning and the Hugging Face Trainer. Give options of vmselect before the name of
     the script: everything after the name is passed to the script. Each training is stopped after a few seconds of
-    measuring, unless --watch is given. Files that a stopped training saves, such as checkpoints, go to a scratch
-    folder. A plain torch script exits after its first training, unless --fits or --fit asks for more. The exit code is
-    that of the script, or 1 if the script succeeds but no training was measured.
+    measuring, unless --watch is given. When the script has ended, every file that existed before is as it was, and
+    new files of a stopped training are removed. A plain torch script exits after its first training, unless --fits or
+    --fit asks for more. The exit code is that of the script, or 1 if the script succeeds but no training was measured.
 
     Examples:
 
@@ -128,8 +132,8 @@ def probe(
             validations=validations, validation_steps=validation_steps, seconds=seconds, watch=watch,
             fits=maybe(check_count, "--fits", fits), wanted=wanted,
             names=[check_name("--name", one) for one in name or ()], protect_files=not touch_files,
-            sample=sample or None, alarm=notice, batch_size=batch_size, instance_type=instance_type, region=region,
-            verbose=int(not quiet),
+            unprotected=unprotected or (), say=lambda line: print_err([f"vmselect: {line}"]), sample=sample or None,
+            alarm=notice, batch_size=batch_size, instance_type=instance_type, region=region, verbose=int(not quiet),
         )  # fmt: skip
     except ScriptFailed as failed:
         missing = failed.error.name if isinstance(failed.error, ModuleNotFoundError) else None
@@ -137,11 +141,6 @@ def probe(
             fact = f"{script} imports {missing}, which is not installed in {sys.prefix}"
             print_err([f'vmselect: {fact}. Run: pip install "{EXTRAS[missing]}"'])
         raise
-    if run.saved and not quiet:
-        print_err([f"vmselect: these files were saved to a scratch folder and removed: {', '.join(run.saved)}"])
-    if run.written and not quiet:
-        sooner = f" Add --fits {run.fits} to exit the script before that." if run.fits else ""
-        print_err([f"vmselect: the script wrote {list_some(run.written, 8)} after its training was stopped.{sooner}"])
     if watch and not quiet:
         for profile in run.profiles:
             if profile.timeline.fit_seconds is not None:

@@ -1,21 +1,25 @@
-"""Redirection of the files of a training that is cut short to scratch folders.
+"""Redirection of the files of callbacks, in a training that is cut short, to scratch folders.
 
 A probed training saves its state after a few steps, which must not replace a file of the user. With a scratch folder,
-the time of saving is still measured, and a script can load the file that it has saved.
+the time of saving is still measured. A whole script that is probed is protected by
+:mod:`~vmselect.probe.protected_run` instead.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from vmselect.records.training import Saving
@@ -23,142 +27,70 @@ if TYPE_CHECKING:
 MARK = ".vmselect-scratch-"
 """Prefix of the names of all scratch folders."""
 
+LOCKED_WITHIN_SECONDS = 60.0
+"""Age from which a scratch folder without a lock is abandoned: a new folder is locked just after its creation."""
 
-class Function(NamedTuple):
-    """A function that takes a path: its module, its class, its name, and the name of the path argument."""
+_locks: dict[Path, int | None] = {}
+"""Handles of the locks on the scratch folders of this process."""
 
-    module: str
-    owner: str | None
-    name: str
-    argument: str
+marks: Path | None = None
+"""Folder in which :func:`note` creates files, if this process runs a probed script whose files are protected."""
 
 
-SAVING = (
-    Function("keras.src.saving.saving_api", None, "save_model", "filepath"),
-    Function("keras.src.saving.saving_api", None, "save_weights", "filepath"),
-    Function("keras.src.models.model", "Model", "export", "filepath"),
-    Function("torch.serialization", None, "save", "f"),
-    Function("lightning.pytorch.trainer.trainer", "Trainer", "save_checkpoint", "filepath"),
-    Function("pytorch_lightning.trainer.trainer", "Trainer", "save_checkpoint", "filepath"),
-    Function("transformers.modeling_utils", "PreTrainedModel", "save_pretrained", "save_directory"),
-    Function("transformers.tokenization_utils_base", "PreTrainedTokenizerBase", "save_pretrained", "save_directory"),
-    Function("transformers.trainer", "Trainer", "save_model", "output_dir"),
-)
-LOADING = (
-    Function("keras.src.saving.saving_api", None, "load_model", "filepath"),
-    Function("keras.src.saving.saving_api", None, "load_weights", "filepath"),
-    Function("torch.serialization", None, "load", "f"),
-    Function("transformers.modeling_utils", "PreTrainedModel", "from_pretrained", "pretrained_model_name_or_path"),
-    Function(
-        "transformers.tokenization_utils_base", "PreTrainedTokenizerBase", "from_pretrained",
-        "pretrained_model_name_or_path",
-    ),
-    Function("transformers.utils.hub", None, "cached_files", "path_or_repo_id"),  # loads configurations
-)  # fmt: skip
+def note(event: str) -> None:
+    """Mark that a training has begun or was cut short, which decides what happens to the files of the script."""
+    if marks is not None:
+        with suppress(OSError):
+            (marks / event).touch()
 
 
 def make_scratch_folder(near: Path) -> Path:
-    """Create a scratch folder on the same disk as ``near``, so that saving takes as long as there."""
+    """Create a scratch folder on the same disk as ``near``, so that saving takes as long as there.
+
+    The folder is locked while this process lives. Unlocked scratch folders beside it are removed.
+    """
     parent = next((folder for folder in near.absolute().parents if folder.is_dir()), None)
     usual = Path(tempfile.gettempdir())
     other_disk = parent is not None and parent.stat().st_dev != usual.stat().st_dev and os.access(parent, os.W_OK)
-    return Path(tempfile.mkdtemp(prefix=MARK, dir=parent if other_disk else usual))
+    place = parent if other_disk and parent is not None else usual
+    remove_abandoned(place)
+    folder = Path(tempfile.mkdtemp(prefix=MARK, dir=place))
+    _locks[folder] = _lock(folder)
+    return folder
 
 
-class ScratchFolders:
-    """Scratch folders of a probed script, which exist while the script runs."""
+def remove_scratch_folder(folder: Path) -> None:
+    """Remove a scratch folder and release its lock."""
+    shutil.rmtree(folder, ignore_errors=True)
+    handle = _locks.pop(folder, None)
+    if handle is not None:
+        os.close(handle)
 
-    def __init__(self) -> None:
-        self._moved: dict[str, str] = {}
-        self._folders: dict[str, Path] = {}
-        self._given: list[Path] = []
-        self.redirected: dict[str, None] = {}
-        """Original paths of redirected files, for messages."""
 
-    def find(self, path: str) -> str:
-        """Current path of the file ``path``: in a scratch folder if the file was redirected, else ``path``."""
-        asked = _absolute(path)
-        for target, elsewhere in reversed(self._moved.items()):
-            if asked == target or asked.startswith(target + os.sep):
-                there = elsewhere + asked[len(target) :]
-            elif Path(asked).parent == Path(target).parent:
-                # The writer inserts the epoch number into the file name.
-                there = str(Path(elsewhere).parent / Path(asked).name)
-            else:
+def remove_abandoned(place: Path) -> None:
+    """Remove the scratch folders of processes that were killed from the folder ``place``."""
+    newest = time.time() - LOCKED_WITHIN_SECONDS
+    for folder in place.glob(f"{MARK}*"):
+        with suppress(OSError):
+            if folder.is_symlink() or folder in _locks or folder.stat().st_ctime > newest:
                 continue
-            if Path(there).exists():
-                return there
-        return path
-
-    def adopt(self, target: str, elsewhere: str, folder: Path) -> None:
-        """Keep the scratch ``folder`` to which a probe redirected ``target``: the script may still load from it."""
-        self._moved[_absolute(target)] = elsewhere
-        self._given.append(folder)
-
-    def close(self) -> None:
-        """Remove all scratch folders."""
-        for folder in (*self._folders.values(), *self._given):
-            shutil.rmtree(folder, ignore_errors=True)
-        self._moved, self._folders, self._given = {}, {}, []
-
-    def move(self, path: str) -> str:
-        """Path in a scratch folder to which the file ``path`` is redirected."""
-        target = _absolute(path)
-        if MARK in target:
-            return path
-        if target not in self._moved:
-            parent = str(Path(target).parent)
-            if parent not in self._folders:
-                self._folders[parent] = make_scratch_folder(Path(target))
-            self._moved[target] = str(self._folders[parent] / Path(target).name)
-            self.redirected[path] = None
-        return self._moved[target]
+            handle = _lock(folder)
+            if handle is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(handle)
 
 
-current: ScratchFolders | None = None
-"""Scratch folders of the script that this process probes, or None."""
-
-
-@contextmanager
-def saved_in_scratch(after_import: Callable[[str, Callable[[Any], None]], None]) -> Iterator[ScratchFolders]:
-    """Redirect files that frameworks save in this block to scratch folders, and load them from there."""
-    global current
-    current = folders = ScratchFolders()
-    for functions, change in ((SAVING, folders.move), (LOADING, folders.find)):
-        for one in functions:
-            after_import(one.module, functools.partial(_wrap, one, change))
+def _lock(folder: Path) -> int | None:
+    """Handle of the locked ``folder``; None if another process has locked it, or folders cannot be locked."""
+    if fcntl is None:
+        return None
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        yield folders
-    finally:
-        current = None
-        folders.close()
-
-
-@contextmanager
-def note_writes(counts: Callable[[], bool], *, inside: Iterable[Path], but: Path) -> Iterator[dict[str, None]]:
-    """Yield a growing list of the files in ``inside`` that Python code opens for writing while ``counts()`` is true.
-
-    These files are not redirected. Files in scratch folders and in the folder ``but`` are not listed.
-    """
-    written: dict[str, None] = {}
-    folders, ours = tuple(_absolute(str(folder)) + os.sep for folder in inside), _absolute(str(but))
-    noting = True
-
-    def note(event: str, arguments: tuple[Any, ...]) -> None:
-        if event != "open" or not noting:
-            return
-        file, _, flags = arguments
-        if isinstance(file, (str, bytes)) and flags & (os.O_WRONLY | os.O_RDWR) and counts():
-            path = _absolute(os.fsdecode(file))
-            own = Path(path).name.startswith((".vmselect-", f".{but.name}.draft-"))
-            if not own and MARK not in path and not path.startswith(ours) and path.startswith(folders):
-                written[os.path.relpath(path)] = None
-
-    sys.addaudithook(note)  # audit hooks cannot be removed; after the block this hook does nothing
-    try:
-        yield written
-    finally:
-        noting = False
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
 
 
 class Scratch:
@@ -172,7 +104,7 @@ class Scratch:
         self, writers: Iterable[tuple[Any, str]], bind: Callable[[Any, str], dict[str, Any]] = lambda writer, place: {}
     ) -> None:
         self._bind = bind
-        self._folders: list[tuple[str, str, Path]] = []
+        self._folders: list[Path] = []
         self._paths: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
         self._unset: list[tuple[Any, str]] = []
         self._away = True
@@ -210,17 +142,14 @@ class Scratch:
         for writer, attribute in self._unset:
             if MARK in str(vars(writer).get(attribute)):
                 vars(writer)[attribute] = None
-        for target, moved, folder in self._folders:
-            if current is not None:  # the script may load the files that it has saved
-                current.adopt(target, moved, folder)
-            else:
-                shutil.rmtree(folder, ignore_errors=True)
+        for folder in self._folders:
+            remove_scratch_folder(folder)
         self._paths, self._unset, self._folders = [], [], []
 
     def _redirect(self, writer: Any, target: str) -> None:
         folder = make_scratch_folder(Path(target))
         there = str(folder / (Path(_absolute(target)).name or "files"))
-        self._folders.append((target, there, folder))
+        self._folders.append(folder)
         start = target.rstrip("/" + os.sep)
         # Some writers have further attributes with paths inside this path.
         moved: dict[str, Any] = {
@@ -232,30 +161,6 @@ class Scratch:
         self._paths.append((writer, {name: vars(writer)[name] for name in moved}, moved))
         vars(writer).update(moved)
         self.redirected.append(f"{type(writer).__name__} ({target})")
-
-
-def _wrap(function: Function, change: Callable[[str], str], module: Any) -> None:
-    owner = module if function.owner is None else getattr(module, function.owner, None)
-    # The function inside a classmethod is replaced.
-    found = vars(owner).get(function.name) if owner is not None else None
-    bare = found.__func__ if isinstance(found, classmethod) else found
-    if not callable(bare) or function.argument not in inspect.signature(bare).parameters:
-        return  # a version of the framework without this argument
-    parameters = inspect.signature(bare)
-
-    @functools.wraps(bare)
-    def redirected(*arguments: Any, **options: Any) -> Any:
-        if current is None:
-            return bare(*arguments, **options)
-        bound = parameters.bind(*arguments, **options)
-        path = bound.arguments.get(function.argument)
-        given = _read_path(path)
-        changed = change(given) if given is not None else None
-        if changed is not None and changed != given:
-            bound.arguments[function.argument] = _alike(changed, path)
-        return bare(*bound.args, **bound.kwargs)
-
-    setattr(owner, function.name, classmethod(redirected) if isinstance(found, classmethod) else redirected)
 
 
 def _read_path(value: Any) -> str | None:

@@ -165,7 +165,10 @@ class KerasProbe(CallbackProbe, PlainCallback):
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Stop recording and save the profile. Called by Keras."""
+        listed, earlier = self._recording is not None and self._recording.fit.callback_list, self._profile
         self._finish()
+        if not listed:  # otherwise after the other callbacks
+            self._exit_if_stopped(earlier)
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
 
@@ -191,6 +194,8 @@ class KerasProbe(CallbackProbe, PlainCallback):
             self._undo.append(_time_epoch_ends(callback_list, recording.timer, self._close_block))
             recording.saving, recording.save_freq = describe_saving(callback_list.callbacks)
             recording.early_stopping = find_earliest_stop(callback_list.callbacks)
+            if self.exit_program:
+                _call_after_training(callback_list, functools.partial(self._exit_if_stopped, self._profile))
         return watch
 
     def _release(self) -> Recording | None:
@@ -235,6 +240,21 @@ def _wrap_method(
 
     setattr(callback_list, name, wrapped)
     return undo
+
+
+def _call_after_training(callback_list: Any, then: Callable[[], None]) -> None:
+    """Call ``then`` after ``on_train_end`` of all callbacks, once."""
+    reference, before = weakref.ref(callback_list), vars(callback_list).get("on_train_end")
+    method: Callable[[], Any] = weakref.WeakMethod(callback_list.on_train_end) if before is None else lambda: before
+
+    def on_train_end(logs: Logs = None) -> None:
+        here = reference()
+        if here is not None and vars(here).get("on_train_end") is on_train_end:
+            del here.on_train_end
+        method()(logs)
+        then()
+
+    callback_list.on_train_end = on_train_end
 
 
 def _redirect_files(callback_list: Any) -> Scratch | None:
@@ -300,6 +320,8 @@ class IterationProbe(StepProbe, KerasProbe):
         name: name of this training, if the program runs several.
         protect_files: if the probe ends the training, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore,
             CSVLogger and TensorBoard write to a scratch folder, so that none of your files is replaced.
+        exit_program: with True, end the program with exit code 0 when the probe has ended the training, so that code
+            after ``fit`` saves no untrained model.
         verbose: with 1, print a line when the probe has ended the training or redirected files; with 0, nothing.
 
     >>> import keras, numpy

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from vmselect._checks import check_count, check_flag, check_seconds, maybe
 from vmselect.errors import ProbeError
-from vmselect.probe import environment
+from vmselect.probe import environment, file_protection
 from vmselect.probe.exit_hooks import EndWatch, classify
 from vmselect.probe.keras_fit import FitFacts, read_fit
 from vmselect.probe.options import (
@@ -47,6 +46,8 @@ Kind = Literal["iteration", "epoch", "loop"]
 
 EVERY_SECONDS = 1.0
 """Minimum time between two drafts."""
+STEPS_SECONDS = 30.0
+"""Maximum time without a draft while steps end: an epoch may take hours."""
 SHARE = 0.02
 """Maximum share of the time to spend on writing drafts: a long record is written less often."""
 
@@ -105,6 +106,7 @@ class Recording:
         self.timer = StepTimer()
         self.timer.start()
         with self.timer.leave_out():
+            file_protection.note("training")
             params = params or {}
             self.kind = kind
             self.model = model
@@ -145,6 +147,7 @@ class Recording:
                 self._pauses.stop()
             self._draft = Draft(target, identity=self._id) if target is not None and self.is_chief else None
             self._next_draft = 0.0
+            self.timer.on_due = self.note
             self.observation = Observation(options.sample, options.alarm)
 
     @property
@@ -266,12 +269,13 @@ class Recording:
     def note(self) -> None:
         """Write a draft after a timed event, unless a draft was written recently."""
         with self.timer.leave_out():
-            began = time.perf_counter()
+            began = self.timer.clock() / 1e9
             if self._draft is not None and began >= self._next_draft:
                 plain = {name: value for name, value in (self.options.metrics or {}).items() if not callable(value)}
                 self._draft.write(self.build("interrupted", detail=KILLED, metrics=plain))
-                taken = time.perf_counter() - began
+                taken = self.timer.clock() / 1e9 - began
                 self._next_draft = began + max(EVERY_SECONDS, taken / SHARE)
+                self.timer.due = max(began + STEPS_SECONDS, self._next_draft) * 1e9
 
     def snapshot(self, error: BaseException | None = None) -> Profile:
         """Profile so far, of a training that may still be running or was ended by ``error``."""
@@ -297,7 +301,8 @@ class Recording:
             written = None if self._draft is None else self._draft.finish(profile)
             announced = outcome == "stopped" or (outcome == "watched" and self.redirected)
             if self.is_chief and announced:
-                self.options.print_line(describe_end(profile, written, self.redirected))
+                advises = getattr(self.options, "_advises", False) and not getattr(self.options, "exit_program", True)
+                self.options.print_line(describe_end(profile, written, self.redirected, advises=advises))
         return profile
 
     def drop(self) -> None:
@@ -374,8 +379,13 @@ class Recording:
             self._draft.discard()
 
 
-def describe_end(profile: Profile, written: Path | None, redirected: Sequence[str] = ()) -> str:
-    """Line to print when a probe has ended a training, or has redirected files of a training."""
+def describe_end(
+    profile: Profile, written: Path | None, redirected: Sequence[str] = (), *, advises: bool = False
+) -> str:
+    """Line to print when a probe has ended a training, or has redirected files of a training.
+
+    It ``advises`` to end the program, if the program continues after the training.
+    """
     timeline = profile.timeline
     steps, epochs, validations = timeline.steps.steps, len(timeline.epochs), len(timeline.validations)
     seen = f"{steps} step{'s' * (steps != 1)}" if steps else f"{epochs} epoch{'s' * (epochs != 1)}"
@@ -383,8 +393,12 @@ def describe_end(profile: Profile, written: Path | None, redirected: Sequence[st
         seen += f" and {validations} validation{'s' * (validations != 1)}"
     where = f"; profile in {written}" if written is not None else ""
     kept = f"; files written to a scratch folder and removed: {', '.join(redirected)}" if redirected else ""
-    ended = "ended the training" if profile.outcome == "stopped" else "the training ended by itself"
-    return f"{ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}"
+    stopped = profile.outcome == "stopped"
+    ended = "ended the training" if stopped else "the training ended by itself"
+    advice = (
+        "; the program goes on with a model of a few steps, unless exit_program=True" if stopped and advises else ""
+    )
+    return f"{ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}{advice}"
 
 
 class Probe:
@@ -393,7 +407,18 @@ class Probe:
     _recording: Recording | None = None
     _watch: EndWatch | None = None
     _profile: Profile | None = None
-    _cut_short = False
+    _was_cut = False
+
+    @property
+    def _cut_short(self) -> bool:
+        """Whether the probe has ended the training or an epoch of it early."""
+        return self._was_cut
+
+    @_cut_short.setter
+    def _cut_short(self, value: bool) -> None:
+        self._was_cut = value
+        if value:
+            file_protection.note("cut")
 
     def _start(
         self, options: Options, *, backend: str | None = None, alive: Callable[[], bool] | None = None
@@ -439,11 +464,17 @@ class CallbackProbe(Options, Probe):
     _: KW_ONLY
     stop: bool = True
     protect_files: bool = True
+    exit_program: bool = False
+
+    _advises = True
+    """Whether the printed line mentions ``exit_program``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.stop = check_flag("stop", self.stop)
         self.protect_files = check_flag("protect_files", self.protect_files)
+        self.exit_program = check_flag("exit_program", self.exit_program)
+        check_uncut(self.stop, exit_program=self.exit_program or None)
         self._reset()
 
     def _reset(self) -> None:
@@ -456,6 +487,12 @@ class CallbackProbe(Options, Probe):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._reset()
+
+    def _exit_if_stopped(self, earlier: Profile | None) -> None:
+        """End the program if wanted, after the probe has ended a training; ``earlier`` is the profile before that."""
+        profile = self._profile
+        if self.exit_program and profile is not None and profile is not earlier and profile.outcome == "stopped":
+            raise SystemExit(0)
 
     @property
     def profile(self) -> Profile:

@@ -12,7 +12,6 @@ import importlib.util
 import inspect
 import math
 import runpy
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,6 +25,7 @@ from vmselect.probe.environment import mark_start
 from vmselect.probe.keras_callbacks import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
 from vmselect.probe.options import Options, choose_path
+from vmselect.probe.protected_run import run_protected
 from vmselect.probe.torch_script import GRADIENT_MODULE, LOADER_MODULE, OPTIMIZER_MODULE, EnoughTrainings, TorchScript
 from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe
 
@@ -54,10 +54,6 @@ class ScriptRun:
     measured: int
     """Number of requested trainings with a profile."""
     profiles: Sequence[Profile]
-    saved: Sequence[str]
-    """Paths of files that frameworks saved to scratch folders, which have been removed."""
-    written: Sequence[str]
-    """Paths of files that the script itself wrote after a training had been cut short."""
 
 
 def probe_script(
@@ -73,9 +69,14 @@ def probe_script(
     wanted: Collection[int],
     names: Sequence[str],
     protect_files: bool,
+    unprotected: Sequence[Path] = (),
+    say: Callable[[str], None] = print,
     **options: Any,
 ) -> ScriptRun:
     """Run ``script``, measure its trainings and write profiles to ``target``. See ``vmselect probe --help``.
+
+    With ``protect_files``, this function returns in a child process; the calling process ends when the child has ended
+    and the files that the script changed, except those in ``unprotected``, have been restored. ``say`` prints a line.
 
     ``wanted`` contains the numbers of the trainings to measure; if it is empty, all are measured. The measured
     trainings get the ``names``, in order. ``options`` are further arguments of the probes, such as ``steps``.
@@ -83,21 +84,25 @@ def probe_script(
     last = fits or max(wanted, default=math.inf)
     names_left = list(names)
     cleanup = ExitStack()
-    options |= {"stop": not watch, "steady_seconds": None if watch else steady_seconds, "protect_files": protect_files}
+    # Callbacks may write to their own paths: all files of the script are protected.
+    options |= {"stop": not watch, "steady_seconds": None if watch else steady_seconds, "protect_files": False}
 
     def new_probe(number: int, kind: Any) -> Any:
         if wanted and number not in wanted:
             # Without a path the probe would write to the folder in VMSELECT_FOLDER.
             unwanted = file_protection.make_scratch_folder(target)
-            cleanup.callback(shutil.rmtree, unwanted, ignore_errors=True)
-            return kind(
-                unwanted, steps=1, validations=0, stop=not watch, protect_files=protect_files, verbose=0, sample=None
-            )
+            cleanup.callback(file_protection.remove_scratch_folder, unwanted)
+            return kind(unwanted, steps=1, validations=0, stop=not watch, protect_files=False, verbose=0, sample=None)
         keras_only = {"validation_steps": validation_steps} if kind is IterationProbe else {}
-        return kind(target, name=names_left.pop(0) if names_left else None, **options, **keras_only)
+        made = kind(target, name=names_left.pop(0) if names_left else None, **options, **keras_only)
+        made._advises = False
+        return made
 
     new_probe(max(wanted, default=1), IterationProbe)  # rejects invalid options before the script loads its data
+    cleanup.close()
     names_left = list(names)
+    if protect_files and not watch:
+        run_protected(unprotected, say, after_import, verbose=bool(options.get("verbose", 1)))
     torch_script = TorchScript(
         target,
         model=Path(script).stem,
@@ -117,24 +122,13 @@ def probe_script(
 
     trainings = Trainings(new_probe, last=last, beside=torch_script.disabled)
     trainings.patch()
+    after_import("keras_tuner.src.engine.base_tuner", _note_searches)
     after_import(LOADER_MODULE, torch_script.watch_loader)
     after_import(OPTIMIZER_MODULE, torch_script.watch_optimizer)
     after_import(GRADIENT_MODULE, torch_script.watch_gradients)
-    saved: dict[str, None] = {}
-    written: dict[str, None] = {}
     with cleanup:
         loop.AROUND.append(around_loop)
         cleanup.callback(loop.AROUND.remove, around_loop)
-        if protect_files and not watch:
-            saved = cleanup.enter_context(file_protection.saved_in_scratch(after_import)).redirected
-            redirect_tuners()
-            written = cleanup.enter_context(
-                file_protection.note_writes(
-                    lambda: any(probe.measured for probe in (*trainings.probes, *loops)) or torch_script.updates > 0,
-                    inside=(Path.cwd(), Path(script).parent),
-                    but=target,
-                )
-            )
         try:
             _run_script(script, arguments, module=module, on_error=torch_script.close)
         except EnoughTrainings:
@@ -152,7 +146,7 @@ def probe_script(
     measured = len(profiles) + torch_script.profiles_kept
     if torch_script.measured:
         profiles.append(torch_script.profile)
-    return ScriptRun(len(trainings.probes), measured, profiles, [*saved], [*written])
+    return ScriptRun(len(trainings.probes), measured, profiles)
 
 
 def _run_script(
@@ -230,7 +224,6 @@ class Trainings:
             probe, is_new = self._choose_probe(trainer.callbacks, LightningProbe)
             if is_new:
                 trainer.callbacks.insert(0, probe)
-            probe.protect(trainer)  # before its loggers create a folder
             try:
                 with self.beside():
                     result = fit(trainer, *args, **options)
@@ -242,27 +235,7 @@ class Trainings:
         module.Trainer.fit = fit_with_probe
 
     def _wrap_hugging_face(self, module: Any) -> None:
-        make, train, find_checkpoint = module.Trainer.__init__, module.Trainer.train, module.get_last_checkpoint
-        requested: dict[str, str] = {}
-
-        @functools.wraps(make)
-        def make_in_scratch(trainer: Any, *args: Any, **options: Any) -> None:
-            bound, folders = inspect.signature(make).bind(trainer, *args, **options), file_protection.current
-            if folders is not None:  # the trainer creates its folder when it is constructed
-                if bound.arguments.get("args") is None:
-                    bound.arguments["args"] = module.TrainingArguments(output_dir="tmp_trainer")
-                given = bound.arguments["args"]
-                folder, given.output_dir = given.output_dir, folders.move(given.output_dir)
-                requested.setdefault(given.output_dir, folder)
-            make(*bound.args, **bound.kwargs)
-
-        @functools.wraps(find_checkpoint)
-        def find_in_requested_folder(folder: str) -> Any:
-            found, asked = find_checkpoint(folder), requested.get(folder)
-            # Checkpoints that the script saved during the probe take precedence over older checkpoints.
-            if found is None and asked is not None and Path(asked).is_dir():
-                found = find_checkpoint(asked)
-            return found
+        train = module.Trainer.train
 
         @functools.wraps(train)
         def train_with_probe(trainer: Any, *args: Any, **options: Any) -> Any:
@@ -281,11 +254,11 @@ class Trainings:
                     trainer.remove_callback(probe)
             return self._end(result)
 
-        module.Trainer.__init__, module.Trainer.train = make_in_scratch, train_with_probe
-        module.get_last_checkpoint = find_in_requested_folder
+        module.Trainer.train = train_with_probe
 
     def _choose_probe(self, callbacks: Iterable[Any], kind: type, new: type | None = None) -> tuple[Any, bool]:
         """The script's own probe of this ``kind`` among ``callbacks``, else a new probe; and whether it is new."""
+        file_protection.note("training")  # loggers write files before they call the probe
         own = next((one for one in callbacks if isinstance(one, kind)), None)
         probe = own if own is not None else self.new_probe(len(self.probes) + 1, new or kind)
         self.probes.append(probe)
@@ -297,24 +270,16 @@ class Trainings:
         return result
 
 
-def redirect_tuners() -> None:
-    """Redirect the projects of keras-tuner to a scratch folder, because trials that were cut short are invalid."""
+def _note_searches(module: Any) -> None:
+    """A search of keras-tuner begins with its tuner: the results of trials that are cut short must not be used."""
+    make = module.BaseTuner.__init__
 
-    def wrap(module: Any) -> None:
-        make = module.BaseTuner.__init__
+    @functools.wraps(make)
+    def make_noted(*args: Any, **options: Any) -> None:
+        file_protection.note("training")
+        make(*args, **options)
 
-        @functools.wraps(make)
-        def make_in_scratch(*args: Any, **options: Any) -> None:
-            bound, folders = inspect.signature(make).bind(*args, **options), file_protection.current
-            given = bound.arguments
-            project = Path(given.get("directory") or ".") / (given.get("project_name") or "untitled_project")
-            if folders is not None:
-                given["directory"] = str(Path(folders.move(str(project))).parent)
-            make(*bound.args, **bound.kwargs)
-
-        module.BaseTuner.__init__ = make_in_scratch
-
-    after_import("keras_tuner.src.engine.base_tuner", wrap)
+    module.BaseTuner.__init__ = make_noted
 
 
 def after_import(name: str, then: Callable[[Any], None]) -> None:

@@ -152,6 +152,9 @@ class StepTimer:
         self.cpu_taken: int | None = None
         self.enter: Callable[[Phase], object] = lambda phase: None
         """Function that is called with the new phase at every change of phase."""
+        self.due: float = math.inf
+        self.on_due: Callable[[], object] = lambda: None
+        """Function that is called after the first step that ends at the time ``due`` or later, in nanoseconds."""
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -204,6 +207,8 @@ class StepTimer:
                 self.current.opening = reading
                 if self.epochs_ended < EDGE_EPOCHS:
                     self._edges.append(reading)
+        if now >= self.due:
+            self.on_due()
 
     def end_training(self, *, steps: int | None = None) -> None:
         """Record that all ``steps`` of an epoch have ended, if single steps are not timed."""

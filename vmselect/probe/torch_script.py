@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from vmselect.probe import file_protection
 from vmselect.probe.environment import length_of, synchronize_devices, take_initialization
 from vmselect.probe.recording import Recording, StepProbe
 from vmselect.probe.timer import StepTimer
@@ -58,6 +59,7 @@ class TorchScript(StepProbe):
     """
 
     _remedy = "Run a script that trains with torch first."
+    _advises = False
 
     model: str | None = None
     names: list[str] = field(default_factory=list)
@@ -265,6 +267,7 @@ class TorchScript(StepProbe):
         self._epochs, self._cut_short = 0, False
         if not self._is_wanted(self._number):
             take_initialization()  # counts the training
+            file_protection.note("training")
             return
         recording = self._recording
         if recording is None:
@@ -302,6 +305,7 @@ class TorchScript(StepProbe):
         read, now.read, now.updates = now.read, now.batches, self.updates
         recording = self._recording
         if recording is None:  # a training not requested, or measured already: skip the rest of the epoch
+            self._cut_short = self._cut_short or self.stop
             return not self.stop
         timer = recording.timer
         if not read:

@@ -159,8 +159,11 @@ class TrainerProbe(StepProbe):
 
     def finish(self, error: BaseException | None = None) -> None:
         """End the recording of a training that ended by itself, by the probe, or by the exception ``error``."""
+        earlier = self._profile
         self._finish(error)
         self._unprotect()
+        if error is None:
+            self._exit_if_stopped(earlier)
 
     def _end_early(self, error: BaseException | None, detail: str | None = None) -> None:
         super()._end_early(error, detail)

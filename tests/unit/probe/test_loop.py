@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import vmselect as vs
+from vmselect.probe import recording
+from vmselect.probe.timer import StepTimer
 
 
 def train(p, *, batches, epochs=9, validate=True, body=lambda batch: None):
@@ -143,3 +147,23 @@ def test_validations_within_an_epoch_that_was_cut_short_give_a_finding(every, fo
                         pass
     found = vs.estimate(p.profile, epochs=9).findings
     assert ("validations-within-epochs" in {finding.code for finding in found}) == found_it
+
+
+def test_within_a_long_epoch_a_draft_is_written_every_thirty_seconds(tmp_path, monkeypatch) -> None:
+    now = 0
+
+    def timer(**options):
+        return StepTimer(clock=lambda: now, cpu_clock=lambda: now, **options)
+
+    monkeypatch.setattr(recording, "StepTimer", timer)
+    monkeypatch.setattr(recording, "PauseWatch", lambda timer: SimpleNamespace(stop=lambda: None))
+    seen = []
+    with vs.probe_loop(tmp_path, stop=False, instance_type="box", region="here", sample=None, verbose=0) as p:
+        for _ in p.steps(range(100)):
+            drafts = list(tmp_path.glob(".vmselect-*.draft"))
+            steps = json.loads(drafts[0].read_text())["timeline"]["steps"]["steps"] if drafts else 0
+            if steps not in seen:
+                seen.append(steps)
+            now += 7 * 10**9
+    assert seen == [0, *range(1, 100, 5)]  # after the first step, then when 30 seconds have passed
+    assert set(p.profile.timeline.steps.seconds) == {7.0}

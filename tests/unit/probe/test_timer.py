@@ -283,3 +283,22 @@ def test_twenty_thousand_epochs_stay_small(timer: StepTimer, clock: Hand) -> Non
     assert timeline.steps.total_seconds == pytest.approx(20.0)
     assert sum(len(v.batch_seconds) for v in timeline.validations) <= timer_module.MAX_VALIDATION_BATCHES
     assert all(v.batches == 2 for v in timeline.validations)
+
+
+def test_what_is_due_runs_after_a_step_and_outside_the_measured_time(timer: StepTimer, clock: Hand) -> None:
+    called = []
+
+    def write() -> None:
+        with timer.leave_out():
+            called.append(clock.now)
+            clock.pass_seconds(7)
+        timer.due = clock.now + 3 * 10**9
+
+    timer.due, timer.on_due = clock.now + 4 * 10**9, write
+    timer.begin_epoch(0)
+    timer.open()
+    began = clock.now
+    for batch in range(8):
+        run_step(timer, clock, batch, 1.0)
+    assert [(at - began) / 1e9 for at in called] == [4.0, 14.0]
+    assert [reading[2] for reading in timer.step_readings()] == [10**9] * 8
