@@ -141,7 +141,7 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
             f"url must be a text of 1 to {MAX_URL_LENGTH} characters, such as protocol://host/folder, and options must "
             "map names to values, such as {'anon': True}."
         ) from None
-    if "::" in text:
+    if "::" in re.sub(r"^(\w+://[^/\[]*)\[[^/\]]*\]", r"\1", text):  # without the host, which may be an IPv6 address
         raise ArgumentError(
             "url chains several file systems with '::', but only one can be measured. Pass the URL of one file system."
         )
@@ -187,6 +187,16 @@ def _as_shown(secrets: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted((line for line in lines if len(line) >= MIN_SECRET_LENGTH), key=len, reverse=True))
 
 
+def _open(fsspec: Any, address: Address, options: dict[str, Any]) -> tuple[Any, str]:
+    """File system and path of ``address``."""
+    if not address.is_sftp or "[" not in (parts := urlsplit(address.text)).netloc:
+        files, path = fsspec.core.url_to_fs(address.text, **options)
+        return files, path
+    login = {"host": parts.hostname, "port": parts.port, "username": parts.username, "password": parts.password}
+    named = {name: unquote(value) if isinstance(value, str) else value for name, value in login.items() if value}
+    return fsspec.filesystem(address.protocol, **{**named, **options}), parts.path  # fsspec would split at "::"
+
+
 class Storage:
     """One connection to the folder at ``address``. Errors are raised as :class:`TransferError` without secrets."""
 
@@ -197,7 +207,7 @@ class Storage:
             try:
                 # Each stream needs its own connection: on a shared connection, streams would take turns.
                 options = {**address.options, "skip_instance_cache": True}
-                self.files, self.root = fsspec.core.url_to_fs(address.text, **options)
+                self.files, self.root = _open(fsspec, address, options)
             except ImportError as missing:
                 raise MissingPackageError(
                     f"{address.protocol}:// requires a package that is not installed ({address.hide(missing)}). "

@@ -166,3 +166,12 @@ def test_one_command_makes_a_new_snapshot(sources, tmp_path) -> None:
     assert manifest["snapshots"][-1]["date"] == today
     for entry in manifest["snapshots"] + manifest["tables"]:
         assert hashlib.sha256((folder / entry["file"]).read_bytes()).hexdigest() == entry["sha256"]
+
+
+def test_error_quotes_nothing_of_the_response() -> None:
+    client = JsonClient()
+    client.get_bytes = lambda url: b"<html>\n<p>key AKIAEXAMPLE</p>\n"  # type: ignore[method-assign]
+    with pytest.raises(RefreshError) as caught:
+        SkyPilotPrices("aws", client=client).list_regions()
+    assert "AKIAEXAMPLE" not in str(caught.value)
+    assert "html" not in str(caught.value)

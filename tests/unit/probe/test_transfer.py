@@ -218,3 +218,19 @@ def test_a_transfer_of_less_than_a_second_is_called_brief(outcome: str, seconds:
     record = vs.TransferRecord.from_times(instance_type="x", url="s3://b", megabytes=1, download_seconds=seconds)
     found = record.model_copy(update={"outcome": outcome}).findings
     assert [finding.code for finding in found] == (["brief-transfer"] if brief else [])
+
+
+def test_sftp_host_may_be_an_ipv6_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fsspec
+
+    opened: list[dict[str, Any]] = []
+    monkeypatch.setattr(fsspec, "filesystem", lambda name, **options: opened.append({"protocol": name, **options}))
+    address = read_address("sftp://me:s3cr%40t@[fe80::1]:2222/data/in")
+    assert address.shown == "sftp://me@[fe80::1]:2222/data/in"
+    assert Storage(address).root == "/data/in"
+    assert opened == [
+        {"protocol": "sftp", "host": "fe80::1", "port": 2222, "username": "me", "password": "s3cr@t",
+         "skip_instance_cache": True}
+    ]  # fmt: skip
+    with pytest.raises(ArgumentError):
+        read_address("sftp://[::1]/a::s3://b")
