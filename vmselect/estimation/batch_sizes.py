@@ -137,6 +137,7 @@ def fit_other_batch_size(
         examples=workload.examples,
         validation_examples=workload.validation_examples,
         validation_freq=workload.validation_freq,
+        validation_from=workload.validation_from,
     )
     models = {size: fit(group, data) for size, group in near.items()}
     steps = {size: Workload.of(group[0], **data.given).steps_per_epoch for size, group in near.items()}
@@ -228,6 +229,7 @@ def _blend(
     training = time_batches(
         lambda model: sum(model.terms.get(name, zero)[1] for name in TRAINING_TERMS), steps_per_epoch or wanted
     )
+    fastest = time_batches(lambda model: model.certain[1], steps_per_epoch or wanted)
     terms: dict[str, tuple[float, float]] = {}
     for name in dict.fromkeys([*here.terms, *there.terms]):
         once, per_epoch = map(mix, here.terms.get(name, zero), there.terms.get(name, zero))
@@ -248,6 +250,8 @@ def _blend(
         first_validation_seconds=max(0.0, validation + first_extra),
         validation_seconds=validation,
         validation_freq=here.validation_freq,
+        validation_from=here.validation_from,
+        certain=(mix(here.certain[0], there.certain[0]), fastest.value / (1 + fastest.below)),
         low=_widen(here.low, there.low, scale * training.below * epoch),
         high=_widen(here.high, there.high, scale * training.above * epoch),
         idle_seconds=mix(here.idle_seconds, there.idle_seconds),

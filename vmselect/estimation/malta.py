@@ -80,6 +80,7 @@ def _model(
         first_validation_seconds=validations[0],
         validation_seconds=validations[1],
         validation_freq=workload.validation_freq or 1,
+        validation_from=workload.validation_from,
         findings=(NO_INTERVAL,),
     )
 

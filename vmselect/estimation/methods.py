@@ -193,6 +193,7 @@ def _estimate_phases(
         )
     total = {name: base.terms[name][0] for name in ONCE if name in base.terms}
     low = high = 0.0
+    least = 1.0  # smallest share of a phase that its low end is
     findings = list(base.findings)
     for number, (count, what) in enumerate(checked):
         model = fit_phase(what) if isinstance(what, Profile) else base
@@ -204,11 +205,12 @@ def _estimate_phases(
         for name, seconds in terms.items():
             if name not in ONCE:
                 total[name] = total.get(name, 0.0) + seconds
+        least = min(least, part.low / part.seconds if part.seconds else 1.0)
         low, high = low + (part.seconds - part.low) * factor, high + (part.high - part.seconds) * factor
     seconds = math.fsum(total.values())
     return RuntimeEstimate(
         seconds=seconds,
-        low=max(0.0, seconds - low),
+        low=seconds - low if low < seconds else least * seconds,
         high=seconds + high,
         terms={name: total[name] for name in TERMS if total.get(name)},
         method=base.method,
@@ -240,7 +242,7 @@ def _scale_terms(model: RuntimeModel, part: RuntimeEstimate, factor: float, *, f
     scaled = dict(part.terms)
     for name, (fixed, per_epoch) in model.terms.items():
         scaled[name] = fixed * first + per_epoch * part.epochs * factor
-    validations = part.epochs // model.validation_freq
+    validations = model.validations(part.epochs)
     if first and validations:
         compiling = model.first_validation_seconds - model.validation_seconds
         scaled["first_validation"] = max(0.0, compiling) + model.validation_seconds * factor

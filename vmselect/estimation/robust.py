@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from operator import truediv
 
@@ -21,9 +22,9 @@ from vmselect.estimation.overheads import (
 )
 from vmselect.estimation.readings import Readings, collect
 from vmselect.estimation.runtime import HalfWidths, RuntimeModel
-from vmselect.estimation.statistics import Level, find_drift, locate, predict_once, quantile
+from vmselect.estimation.statistics import Level, fastest_rate, find_drift, locate, predict_once, quantile
 from vmselect.estimation.totals import fit_totals
-from vmselect.estimation.warnings import find_warnings
+from vmselect.estimation.warnings import find_changing_epochs, find_warnings
 from vmselect.estimation.workload import Workload
 from vmselect.records import Profile
 
@@ -31,8 +32,10 @@ DRIFT_FASTER, DRIFT_SLOWER, DRIFT_BLOCKS = 0.03, 0.06, 4.0
 """Prior relative standard deviations of a machine's speed during a run (towards faster and slower), and the number of
 blocks that they count as. Machines slow down (heat, other tenants) more easily than they speed up."""
 
-EPOCH_SPREAD = EPOCH_DRIFT = 0.03
-"""Prior relative spread and drift of the times of whole epochs."""
+EPOCH_SPREAD, EPOCH_READINGS, EPOCH_LASTING, EPOCH_DRIFT = 0.0075, 2.0, 1.0, 0.005
+"""Times of whole epochs: prior relative spread; number of epochs that it counts as; variance of the difference between
+the recorded epochs and the rest of the training, relative to the variance of single epochs; and prior relative standard
+deviation between runs. Chosen on MLPerf v0.7 and v1.1 and DAWNBench (``tests/benchmarks/intervals.py --choose``)."""
 
 EPOCH_STALL, MIN_EPOCHS = 0.05, 3
 """A single epoch that is longer than the others by this share counts once, if there are at least this many epochs.
@@ -56,6 +59,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     partial = time_partial_batch(profiles[0], readings, workload, step=step, first=first, confidence=confidence)
     full = units - (1 if workload.partial_batch and readings.unit == "step" else 0)
     freq = workload.validation_freq or 1
+    late = (workload.validation_from or freq) > freq
     training = step.value * full + partial.each.value
     inside = training + validation.later.value / freq
     lengths = [(training + validation.later.value, 1 / freq), *([(training, 1 - 1 / freq)] if freq > 1 else [])]
@@ -101,14 +105,19 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     widths.add_sides(last_idle.value, boundaries.last_waiting.longest - last_idle.value, once=1.0)
     widths.add_sides(0.0, saves.seconds, per_epoch=1.0)
     widths.add_level(validation.first, once=1.0)
-    widths.add_level(validation.later, once=-1.0, per_epoch=1.0 / freq)
+    widths.add_level(validation.later, once=0.0 if late else -1.0, per_epoch=1.0 / freq)
     moving = inside + between
     priors = (DRIFT_FASTER, DRIFT_SLOWER) if readings.unit == "step" else (EPOCH_DRIFT, EPOCH_DRIFT)
     rates = [math.fsum(block.seconds) / sum(block.covers) for block in readings.blocks if len(block.seconds) > 2]
     runs = max(1, len(readings.first))
     within_run = find_drift([*map(truediv, *readings.steady)]) if readings.unit == "step" else 0.0
-    faster, slower = (_drift(rates, prior, within_run, runs, confidence) * moving for prior in priors)
-    widths.add_sides(faster, slower, per_epoch=1.0)
+    faster, slower = (_drift(rates, prior, within_run, runs, confidence) for prior in priors)
+    widths.add_sides(faster * moving, slower * moving, per_epoch=1.0)
+    fastest = _fastest(readings, step) / (1 + faster)
+    if changed := find_changing_epochs(profiles, readings.unit):
+        # The other epochs may be like the shortest or like the longest.
+        shorter, longer = step.value * (1 - changed.low), step.value * (changed.high - 1)
+        widths.add_sides(shorter, longer, once=-readings.first_units, per_epoch=full)
     return RuntimeModel(
         title=title,
         method="robust",
@@ -117,8 +126,13 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
         first_validation_seconds=validation.first.value,
         validation_seconds=validation.later.value,
         validation_freq=freq,
+        validation_from=workload.validation_from,
         low=widths.low,
         high=widths.high,
+        certain=(
+            init.value - init.half_width_below + first.value - first.half_width_below - fastest * readings.first_units,
+            fastest * full,
+        ),
         idle_seconds=idle.value,
         findings=(
             *validation.findings,
@@ -158,6 +172,8 @@ def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: f
             uncertain=EPOCH_STALL,
             min_readings=MIN_EPOCHS,
             unseen=False,
+            prior_readings=EPOCH_READINGS,
+            lasting=EPOCH_LASTING,
             confidence=confidence,
         )
     if not steady.seconds:
@@ -168,7 +184,12 @@ def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: f
 
 
 def _first_iteration(readings: Readings, step: Level, units: float, confidence: float) -> Level:
-    """Seconds of the first step, plus the excess of the warm-up steps over steady steps."""
+    """Seconds of the first step, plus the excess of the warm-up steps over steady steps; or of the first epoch."""
+    if readings.unit == "epoch":
+        # Only what the first epoch takes longer varies from run to run as compilation does.
+        extra = predict_once([abs(seconds - step.value) for seconds in readings.first], confidence=confidence)
+        mean = statistics.fmean(readings.first)
+        return replace(extra, value=mean, half_width_below=min(extra.half_width_below, mean))
     reach = max(0, int(units) - 1)  # epochs shorter than those probed have fewer warm-up steps
     extra = [
         math.fsum(seconds - step.value * covers for seconds, covers in islice(zip(*warm, strict=True), reach))
@@ -178,6 +199,14 @@ def _first_iteration(readings: Readings, step: Level, units: float, confidence: 
     if len(first) == len(extra):
         first = [max(0.0, a + b) for a, b in zip(first, extra, strict=True)]
     return predict_once(first, confidence=confidence)
+
+
+def _fastest(readings: Readings, step: Level) -> float:
+    """Seconds per step of the fastest block of steps, or of the fastest epoch."""
+    steady = readings.steady
+    if readings.unit == "epoch":
+        return min([step.value, *filter(None, steady.seconds)])
+    return min(step.value, fastest_rate(*steady) or step.value)
 
 
 def _drift(rates: Sequence[float], prior: float, within_run: float, runs: int, confidence: float) -> float:

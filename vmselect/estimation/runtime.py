@@ -41,7 +41,8 @@ class ClosedForm:
 
     Every field is a number, or a numpy column vector with one row per machine (see :meth:`stack`). Methods take epochs
     as a number, as a row for all machines, or as a matrix with one row per machine. ``low`` and ``high`` contain the
-    coefficients of the squared half-widths below and above the estimate.
+    coefficients of the squared half-widths below and above the estimate. ``certain`` contains the seconds once and per
+    epoch below which the low end never lies. The first validation follows epoch ``validation_from``.
     """
 
     fixed: Any
@@ -49,8 +50,10 @@ class ClosedForm:
     first_validation: Any = 0.0
     validation: Any = 0.0
     validation_freq: Any = 1
+    validation_from: Any = 1
     low: Any = (0.0, 0.0, 0.0)
     high: Any = (0.0, 0.0, 0.0)
+    certain: Any = (0.0, 0.0)
 
     @classmethod
     def stack(cls, forms: Sequence[ClosedForm]) -> ClosedForm:
@@ -59,24 +62,32 @@ class ClosedForm:
         def column(values: Iterable[float]) -> Any:
             return np.array(list(values), dtype=float).reshape(-1, 1)
 
-        def columns(side: str) -> tuple[Any, ...]:
-            return tuple(column(getattr(form, side)[power] for form in forms) for power in range(3))
+        def columns(name: str, count: int = 3) -> tuple[Any, ...]:
+            return tuple(column(getattr(form, name)[power] for form in forms) for power in range(count))
 
-        names = ("fixed", "epoch", "first_validation", "validation", "validation_freq")
+        names = ("fixed", "epoch", "first_validation", "validation", "validation_freq", "validation_from")
         numbers = {name: column(getattr(form, name) for form in forms) for name in names}
-        return cls(**numbers, low=columns("low"), high=columns("high"))
+        return cls(**numbers, low=columns("low"), high=columns("high"), certain=columns("certain", 2))
 
     def seconds(self, epochs: Any) -> Any:
         """Estimated seconds of a training of ``epochs`` epochs."""
-        passes = epochs // self.validation_freq
+        passes = count_validations(epochs, self.validation_freq, self.validation_from)
         first, later = self.first_validation * (passes >= 1), self.validation * ((passes > 1) * (passes - 1))
         return self.fixed + self.epoch * epochs + first + later
 
     def interval(self, low_epochs: Any, high_epochs: Any | None = None) -> tuple[Any, Any]:
         """Low end for ``low_epochs`` epochs and high end for ``high_epochs`` epochs (default: the same number)."""
         high_epochs = low_epochs if high_epochs is None else high_epochs
-        low = self.seconds(low_epochs) - half_width(self.low, low_epochs)
+        seconds = self.seconds(low_epochs)
+        once, per_epoch = self.certain
+        certain = np.minimum(seconds, once + per_epoch * low_epochs)
+        low = np.maximum(certain, seconds - half_width(self.low, low_epochs))
         return np.maximum(0.0, low), self.seconds(high_epochs) + half_width(self.high, high_epochs)
+
+
+def count_validations(epochs: Any, every: Any, first: Any) -> Any:
+    """Number of validations in ``epochs`` epochs: after epoch ``first`` and after ``every`` epochs from there on."""
+    return np.maximum(0.0, (epochs - first) // every + 1)
 
 
 def half_width(square: Any, epochs: Any) -> Any:
@@ -131,11 +142,13 @@ class RuntimeModel:
     """Time of a training on one machine as a function of the number of epochs ``n >= 1``.
 
     ``terms`` maps each term to (seconds that occur once, seconds per epoch). Validation is separate, because it occurs
-    every ``validation_freq`` epochs. ``low`` and ``high`` are coefficients of quadratics in ``n``: the squared
-    distances from the time to the lower and upper bound of its interval. ``idle_seconds`` is the mean autotune wait per
-    epoch. ``repetitions`` contains one model per repetition. ``early_stopping`` is None, or the smallest number of
-    epochs after which the training may end by itself and the number that it was given: the interval of so many epochs
-    begins with the time of the smallest number.
+    every ``validation_freq`` epochs, the first time after epoch ``validation_from`` (None: after ``validation_freq``
+    epochs). ``low`` and ``high`` are coefficients of quadratics in ``n``: the squared distances from the time to the
+    lower and upper bound of its interval. ``certain`` contains the seconds (once, per epoch) of the certain part of the
+    time, below which the low end never lies: what occurs once, and all steps at the speed of the fastest block of
+    steps. ``idle_seconds`` is the mean autotune wait per epoch. ``repetitions`` contains one model per repetition.
+    ``early_stopping`` is None, or the smallest number of epochs after which the training may end by itself and the
+    number that it was given: the interval of so many epochs begins with the time of the smallest number.
     """
 
     title: str
@@ -145,8 +158,10 @@ class RuntimeModel:
     first_validation_seconds: float = 0.0
     validation_seconds: float = 0.0
     validation_freq: int = 1
+    validation_from: int | None = None
     low: Quadratic = (0.0, 0.0, 0.0)
     high: Quadratic = (0.0, 0.0, 0.0)
+    certain: tuple[float, float] = (0.0, 0.0)
     findings: tuple[Finding, ...] = ()
     idle_seconds: float = 0.0
     repetitions: tuple[RuntimeModel, ...] = field(default=(), repr=False)
@@ -171,8 +186,10 @@ class RuntimeModel:
             first_validation=self.first_validation_seconds,
             validation=self.validation_seconds,
             validation_freq=self.validation_freq,
+            validation_from=self.validation_from or self.validation_freq,
             low=self.low,
             high=self.high,
+            certain=self.certain,
         )
 
     def seconds(self, epochs: float) -> float:
@@ -184,10 +201,14 @@ class RuntimeModel:
         low, high = self.form.interval(epochs)
         return float(low), float(high)
 
+    def validations(self, epochs: float) -> float:
+        """Number of validations in a training of ``epochs`` epochs."""
+        return float(count_validations(epochs, self.form.validation_freq, self.form.validation_from))
+
     def terms_at(self, epochs: float) -> dict[str, float]:
         """Seconds of each term in a training of ``epochs`` epochs (possibly fractional), without zero terms."""
         parts = {name: fixed + per_epoch * epochs for name, (fixed, per_epoch) in self.terms.items()}
-        passes = epochs // self.validation_freq
+        passes = self.validations(epochs)
         if passes >= 1:
             parts["first_validation"] = self.first_validation_seconds
         if passes > 1:
@@ -222,8 +243,10 @@ class RuntimeModel:
         return {
             **{f"{name}_seconds": getattr(self, f"{name}_seconds") for name in names},
             "validation_freq": self.validation_freq,
+            "validation_from": self.form.validation_from,
             "low": list(self.low),
             "high": list(self.high),
+            "certain": list(self.certain),
             "terms": {name: list(pair) for name, pair in self.terms.items()},
         }
 

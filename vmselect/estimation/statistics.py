@@ -77,13 +77,17 @@ def locate(
     uncertain: float = UNCERTAIN_STEPS,
     min_readings: int = 4,
     unseen: bool = True,
+    prior_readings: float = PRIOR_READINGS,
+    lasting: float = 0.0,
     confidence: float = 0.9,
 ) -> Level:
     """Mean seconds per step of readings with its interval; ``units`` is the number of steps that each reading covers.
 
     With at least ``min_readings`` readings, a single reading whose excess is more than ``stall`` ordinary steps is
     excluded from the mean, and a single one with more than ``uncertain`` in part. ``unseen`` widens the interval for
-    slow steps that are too rare to have been recorded.
+    slow steps that are too rare to have been recorded. The prior spread counts as ``prior_readings`` readings, so it
+    matters less the more readings there are. ``lasting`` is the variance of the difference between the readings and
+    the rest of the training, relative to the variance of single readings.
     """
     values = list(seconds)
     weights = [1] * len(values) if units is None else list(units)
@@ -91,10 +95,10 @@ def locate(
     per_unit = list(map(truediv, values, weights))
     covered = sum(weights)
     mean = math.fsum(values) / covered
-    freedom = PRIOR_READINGS + len(values) - 1
-    prior = PRIOR_READINGS * (prior_spread * mean) ** 2
+    freedom = prior_readings + len(values) - 1
+    prior = prior_readings * (prior_spread * mean) ** 2
     variance = (prior + math.fsum((x - mean) ** 2 for x in per_unit)) / freedom
-    error = max(variance / len(values), _block_variance(per_unit, mean, prior))
+    error = max(variance / len(values), _block_variance(per_unit, mean, prior, prior_readings)) + lasting * variance
     width = quantile(confidence, freedom) * math.sqrt(error)
     rate = min(UNSEEN_RATE, -math.log(1 - confidence) / covered) if unseen else 0.0
     return Level(
@@ -156,10 +160,18 @@ def _block_means(values: Sequence[float]) -> tuple[int, list[float]]:
     return size, [math.fsum(values[i : i + size]) / size for i in range(0, len(values) - size + 1, size)]
 
 
-def _block_variance(values: Sequence[float], mean: float, prior: float) -> float:
+def _block_variance(values: Sequence[float], mean: float, prior: float, prior_readings: float) -> float:
     """Variance of the mean, computed from the means of blocks of readings, so that it includes slow drift."""
     _, means = _block_means(values)
     if len(means) < MIN_BLOCKS:
         return 0.0
     squares = prior / BLOCK + math.fsum((m - mean) ** 2 for m in means)
-    return squares / (PRIOR_READINGS + len(means) - 1) / len(means)
+    return squares / (prior_readings + len(means) - 1) / len(means)
+
+
+def fastest_rate(values: Sequence[float], units: Sequence[int]) -> float:
+    """Seconds per step of the fastest block of readings, ignoring blocks without any time; 0 if there is no other."""
+    size = max(BLOCK, len(values) // BLOCKS)
+    starts = range(0, max(1, len(values) - size + 1), size)
+    rates = [math.fsum(values[i : i + size]) / sum(units[i : i + size]) for i in starts]
+    return min((rate for rate in rates if rate > 0), default=0.0)

@@ -43,6 +43,7 @@ def fit_totals(profiles: Sequence[Profile], *, scale: float, confidence: float) 
         terms={"steady_iterations": (0.0, each)},
         low=widths.low,
         high=widths.high,
+        certain=(min(runs) / epochs, 0.0),
         findings=(
             Finding(
                 "only-totals",

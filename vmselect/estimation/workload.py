@@ -18,6 +18,7 @@ MIN_COUNTS = {
     "validation_examples": 0,
     "validation_steps": 1,
     "validation_freq": 1,
+    "validation_from": 1,
 }
 
 
@@ -27,6 +28,8 @@ class Workload:
 
     ``steps_per_epoch`` may be fractional (the dissertation divides examples by batch size and does not round).
     ``partial_batch`` is the number of examples in the smaller last batch, or 0 if all batches have the same size.
+    Validation follows epoch ``validation_from`` (by default ``validation_freq``) and every ``validation_freq`` epochs
+    from there on.
 
     >>> Workload.of(examples=1000, batch_size=64).steps_per_epoch
     16
@@ -41,6 +44,7 @@ class Workload:
     validation_examples: int | None = None
     validation_steps: int | None = None
     validation_freq: int | None = None
+    validation_from: int | None = None
 
     def __post_init__(self) -> None:
         for name, least in MIN_COUNTS.items():
@@ -112,6 +116,7 @@ class Workload:
             validation_examples=setup.validation_examples if same_validation else given.validation_examples,
             validation_steps=setup.validation_steps if same_validation else given.validation_steps,
             validation_freq=given.validation_freq or setup.validation_freq,
+            validation_from=given.validation_from or (None if given.validation_freq else setup.validation_from),
         )
 
     def require_steps(self, title: str) -> float:

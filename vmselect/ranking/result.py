@@ -586,8 +586,9 @@ class Ranking:
             raise RankingError("The epochs of this ranking come from a study. Call vmselect.rank to vary them.")
         check_count("up_to", up_to)
         wanted = np.flatnonzero(self.assessment.limits[:, self.deciding_column] == FEASIBLE)
-        every = self.candidates.form.validation_freq[self.candidates.machine_estimate[wanted]]
-        if self.settings.billing == "exact" and (every == 1).all():
+        form, which = self.candidates.form, self.candidates.machine_estimate[wanted]
+        always = (form.validation_freq[which] == 1) & (form.validation_from[which] == 1)
+        if self.settings.billing == "exact" and always.all():
             return wanted, np.array([1])
         return wanted, np.arange(1, min(up_to, max(1, MAX_COMPUTED // max(1, len(wanted)))) + 1)
 

@@ -279,6 +279,8 @@ class Setup(Part):
     validation_examples: Count | None = None
     validation_steps: PositiveCount | None = None
     validation_freq: PositiveCount = 1
+    validation_from: PositiveCount | None = None
+    """The first epoch that a validation follows, counted from 1, if it is not the epoch ``validation_freq``."""
     validations_per_epoch: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Number of validations per epoch, if it is not one validation at the end of the epoch."""
     saving: Saving | None = None

@@ -279,7 +279,7 @@ def span(model: RuntimeModel, epochs: int | None) -> tuple[Interval[float], floa
     if epochs is None:
         value = model.epoch_seconds + model.validation_seconds / model.validation_freq
         low, high = (math.sqrt(max(0.0, square[2])) for square in (model.low, model.high))
-        seconds = Interval(value, max(0.0, value - low), value + high)
+        seconds = Interval(value, max(min(value, model.certain[1]), value - low), value + high)
         steps = model.terms.get("steady_iterations", (0.0, 0.0))[1]
     else:
         estimate = model.at(epochs)

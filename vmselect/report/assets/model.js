@@ -1,22 +1,34 @@
 // Computes the ranking in the browser, with the formulas and results of vmselect.ranking. docs/reference/ranking.md
 // documents the formulas.
 
+/** Number of validations in n epochs: zero or less before the first one. */
+function validations(model, n) {
+  return Math.floor((n - model.validation_from) / model.validation_freq) + 1;
+}
+
 /** Seconds of a training of n epochs without interruptions. */
 function workSeconds(model, n) {
-  const passes = Math.floor(n / model.validation_freq);
-  const validations = (passes >= 1 ? model.first_validation_seconds : 0) + model.validation_seconds * Math.max(0, passes - 1);
-  return model.fixed_seconds + model.epoch_seconds * n + validations;
+  const passes = validations(model, n);
+  const first = passes >= 1 ? model.first_validation_seconds : 0;
+  return model.fixed_seconds + model.epoch_seconds * n + first + model.validation_seconds * Math.max(0, passes - 1);
 }
 
 function halfWidth([a, b, c], n) {
   return Math.sqrt(Math.max(0, a + b * n + c * n ** 2));
 }
 
+/** Low end of the seconds of a training of n epochs: never below its certain part. */
+function workLow(model, n) {
+  const [once, perEpoch] = model.certain;
+  const seconds = workSeconds(model, n);
+  return Math.max(0, Math.min(seconds, once + perEpoch * n), seconds - halfWidth(model.low, n));
+}
+
 /** Seconds of a training with their interval. `epochs` is {value, low, high}, which differ if a study estimated them. */
 function workSpread(model, epochs) {
   return {
     value: workSeconds(model, epochs.value),
-    low: Math.max(0, workSeconds(model, epochs.low) - halfWidth(model.low, epochs.low)),
+    low: workLow(model, epochs.low),
     high: workSeconds(model, epochs.high) + halfWidth(model.high, epochs.high),
   };
 }
@@ -112,7 +124,7 @@ function expected(candidate, settings, field, count) {
 /** The terms of the time of a row: a map from name to seconds. */
 function termSeconds(row) {
   const { model } = row.candidate;
-  const passes = Math.floor(row.epochs / model.validation_freq);
+  const passes = validations(model, row.epochs);
   const terms = new Map(Object.entries(model.terms).map(([term, [once, perEpoch]]) => [term, once + perEpoch * row.epochs]));
   if (passes >= 1) terms.set("first_validation", model.first_validation_seconds);
   if (passes > 1) terms.set("later_validations", model.validation_seconds * (passes - 1));
