@@ -178,12 +178,12 @@ def count_nodes(profile: Profile) -> int:
 
 
 def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profile]]:
-    """Profiles without copies, grouped by identity and sorted from oldest to newest.
+    """Profiles without copies, grouped by identity and sorted from oldest to newest (otherwise in the given order).
 
     A profile with unknown provider joins the group that differs only in the provider, if there is exactly one.
     """
     groups: dict[Identity, list[Profile]] = {}
-    for profile in sorted(distinct(profiles), key=lambda p: (p.created, p.id)):
+    for profile in sorted(distinct(profiles), key=lambda p: p.created):
         groups.setdefault(identify(profile), []).append(profile)
     named: dict[Identity, list[Identity]] = {}
     for key in groups:
@@ -191,7 +191,7 @@ def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profil
             named.setdefault(key._replace(provider=None), []).append(key)
     for key in [key for key in groups if key.provider is None]:
         if len(others := named.get(key, [])) == 1:
-            groups[others[0]] = sorted([*groups[others[0]], *groups.pop(key)], key=lambda p: (p.created, p.id))
+            groups[others[0]] = sorted([*groups[others[0]], *groups.pop(key)], key=lambda p: p.created)
     return groups
 
 

@@ -68,6 +68,28 @@ def test_terms_sum_to_the_seconds_and_the_interval_holds_them(times: dict[str, o
         assert 0 <= estimate.low <= estimate.seconds <= estimate.high
 
 
+@given(any_times, epochs)
+def test_the_low_end_is_above_zero_and_not_below_the_certain_part(times: dict[str, object], n: int) -> None:
+    model = fit_runtime(profile_of(times))
+    low, _ = model.interval(n)
+    once, per_epoch = model.certain
+    assert low > 0
+    assert low >= min(model.seconds(n), once + per_epoch * n) * (1 - 1e-12)
+    # Without its allowances, the certain part is what occurs once and the fastest reading for each step or epoch.
+    fastest = min(times.get("iteration_seconds") or times["later_epoch_seconds"])  # type: ignore[type-var]
+    units = n * times.get("steps_per_epoch", 1) - 1  # type: ignore[operator]
+    assert low >= fastest * units / 2  # type: ignore[operator]
+
+
+@given(st.integers(1, 300), st.integers(1, 30), st.integers(1, 50))
+def test_validations_follow_the_schedule(n: int, start: int, every: int) -> None:
+    profile = vs.Profile.from_times(steps_per_epoch=10, iteration_seconds=[0.1] * 5, validation_seconds=[1.0, 1.0])
+    schedule = vs.Workload(validation_from=start, validation_freq=every)
+    terms = vs.estimate(profile, epochs=n, workload=schedule).terms
+    counted = terms.get("first_validation", 0.0) + terms.get("later_validations", 0.0)
+    assert counted == pytest.approx(len(range(start, n + 1, every)))
+
+
 @given(any_times, epochs, epochs)
 def test_seconds_grow_with_epochs(times: dict[str, object], n: int, more: int) -> None:
     model = fit_runtime(profile_of(times))
@@ -108,7 +130,7 @@ def test_the_plain_coefficients_give_the_same_numbers(times: dict[str, object], 
     """What the page computes in the browser is what Python computes."""
     model = fit_runtime(profile_of(times))
     plain = model.coefficients()
-    validations = n // plain["validation_freq"]
+    validations = (n - plain["validation_from"]) // plain["validation_freq"] + 1
     total = plain["fixed_seconds"] + plain["epoch_seconds"] * n
     total += (plain["first_validation_seconds"] if validations else 0) + plain["validation_seconds"] * max(
         0, validations - 1

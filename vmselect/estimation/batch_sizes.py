@@ -4,8 +4,8 @@ The time of a step is modeled as affine in the batch size: a fixed part and a pa
 Between two probed sizes, the line through their step times is used. Outside the probed sizes, from half the smallest to
 twice the largest, the nearest line is extrapolated with a finding; farther sizes raise an error. If the step time grows
 faster than the batch size (for example because memory runs short), the fixed part would be negative, so the time is in
-proportion to the batch size, starting from the smaller probed size. A third probed size shows the curvature, which
-widens the interval. See docs/validation/methodology-1-experiments.md.
+proportion to the batch size, starting from the smaller probed size. A third probed size shows the curvature: it narrows
+the interval if it lies on the line, and widens it otherwise. See docs/validation/interval-accuracy.md.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from vmselect.records import Profile
 REACH = 2.0
 """Step times are extrapolated by at most this factor beyond the probed batch sizes."""
 
-INTERPOLATION_WIDTH, HINGE_SHARE, EXTRAPOLATION_WIDTH = 0.05, 0.75, 0.31
-"""Relative half-widths at confidence 0.9. Interpolation: half-width per doubling between the two probed sizes; below
-the line, also this share of the distance to a step time that is constant up to some size and then in proportion to the
-size. Extrapolation: half-width per doubling from the nearest probed size. Chosen on one half of the setups of PROFET
-and gavel as the narrowest that cover 90 % of both (``tests/benchmarks/batch_sizes.py --choose``)."""
+INTERPOLATION_WIDTH, HINGE_SHARE, PRIOR_SIZES, EXTRAPOLATION_WIDTH = 0.08, 0.75, 1.0, 0.31
+"""Relative half-widths at confidence 0.9. Interpolation: half-width for two probed sizes that differ by a factor of 2,
+growing with the square root of the number of doublings; below the line, also this share of the distance to a step time
+that is constant up to some size and then in proportion to the size. Both are a prior that counts as this number of
+further probed sizes. Extrapolation: half-width per doubling from the nearest probed size. Interpolation was chosen on
+PROFET, gavel, Zeus and Sia (``tests/benchmarks/intervals.py``), extrapolation on one half of the setups of PROFET and
+gavel as the narrowest that covers 90 % of both (``tests/benchmarks/batch_sizes.py --choose``)."""
 
 TRAINING_TERMS = ("steady_iterations", "partial_batch")
 
@@ -67,18 +69,22 @@ def interpolate_time(times: Mapping[int, float], batch_size: int) -> StepTime:
         )
     smaller, larger = neighbors(sizes, batch_size)
     rise = (times[larger] - times[smaller]) / (larger - smaller)
-    odd = math.hypot(_curvature(times, smaller, larger), max(0.0, _over(times[smaller], times[larger])))
+    bend, doublings = _curvature(times, smaller, larger)
+    saved = max(0.0, _over(times[smaller], times[larger]))
     if smaller < batch_size < larger:
         line = times[smaller] + rise * (batch_size - smaller)
         value = min(line, times[smaller] * batch_size / smaller)
         hinge = min(value, max(times[smaller], times[larger] * batch_size / larger))
-        width = math.hypot(INTERPOLATION_WIDTH * math.log2(larger / smaller), odd)
-        below = math.hypot(width, HINGE_SHARE * _over(value, hinge) * hinge / value if value > 0 else 0.0)
+        weight = PRIOR_SIZES / (PRIOR_SIZES + 1) if len(sizes) > 2 else 1.0  # of the prior, against the third size
+        square = weight * INTERPOLATION_WIDTH**2 + (1 - weight) * bend**2 / doublings
+        width = math.hypot(math.sqrt(square * math.log2(larger / smaller)), saved)
+        share = HINGE_SHARE * math.sqrt(weight)
+        below = math.hypot(width, share * _over(value, hinge) * hinge / value if value > 0 else 0.0)
         return StepTime(value, below, math.hypot(width, _over(line, value)), "interpolated")
     near = smaller if batch_size < smaller else larger
     slope = min(max(rise, 0.0), times[near] / near)  # neither part of the affine time is negative
     value = times[near] + slope * (batch_size - near)
-    width = math.hypot(EXTRAPOLATION_WIDTH * abs(math.log2(batch_size / near)), odd)
+    width = math.hypot(EXTRAPOLATION_WIDTH * abs(math.log2(batch_size / near)), bend, saved)
     return StepTime(value, width, width, "extrapolated")
 
 
@@ -87,16 +93,17 @@ def _over(value: float, base: float) -> float:
     return value / base - 1 if base > 0 else 0.0
 
 
-def _curvature(times: Mapping[int, float], smaller: int, larger: int) -> float:
+def _curvature(times: Mapping[int, float], smaller: int, larger: int) -> tuple[float, float]:
     """Largest relative deviation from linearity, over all sets of ``smaller``, ``larger`` and a third probed size.
 
-    The deviation is that of the step time at the middle size from the line through the other two.
+    The deviation is that of the step time at the middle size from the line through the other two. The second number is
+    that of doublings between the smallest and the largest of the three sizes.
     """
-    bends = [0.0]
+    bends = [(0.0, 1.0)]
     for third in times.keys() - {smaller, larger}:
         low, middle, high = sorted((smaller, larger, third))
         line = times[low] + (times[high] - times[low]) * (middle - low) / (high - low)
-        bends.append(abs(_over(times[middle], line)))
+        bends.append((abs(_over(times[middle], line)), math.log2(high / low)))
     return max(bends)
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from vmselect._checks import check_choice, check_count, check_seconds, check_share, is_number, list_items, show
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.batch_sizes import fit_other_batch_size, group_by_batch_size
+from vmselect.estimation.first_runs import describe_cold_run, is_cold, predict_first_run
 from vmselect.estimation.malta import fit_epochs, fit_iterations
 from vmselect.estimation.robust import fit_robust
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
@@ -64,12 +65,22 @@ def fit_runtime(
 
     def fit(some: Sequence[Profile], given: Workload) -> RuntimeModel:
         _check_usable(some)
+        some = sorted(some, key=lambda one: one.created)
         warnings = check_repetitions(some, given=given.given)
         models = [
             METHODS[method](repeated, Workload.of(repeated[0], **given.given), confidence=confidence)
             for repeated in ([some, *([one] for one in some)] if len(some) > 1 else [some])
         ]
         model, *alone = (replace(model, method=method, terms={**boot, **model.terms}) for model in models)
+        totals = [one.seconds(1) for one in alone]
+        # With a single later run, slower steps are no evidence; what occurs once is.
+        if is_cold(totals) and (len(alone) > 2 or is_cold([one.fixed_seconds for one in alone])):
+            merged, predicted = model.findings, method == "robust"
+            if predicted:
+                later = METHODS[method](some[1:], Workload.of(some[1], **given.given), confidence=confidence)
+                model = predict_first_run(alone[0], replace(later, terms={**boot, **later.terms}))
+            cold = describe_cold_run(model.title, totals, predicted=predicted)
+            model = replace(model, findings=(cold, *{f.code: f for f in (*merged, *model.findings)}.values()))
         model = replace(model, findings=(*model.findings, *warnings), early_stopping=_find_early_stopping(some))
         return replace(model, repetitions=tuple(alone)) if any(model.low + model.high) else model
 

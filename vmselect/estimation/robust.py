@@ -13,6 +13,7 @@ from itertools import islice
 from operator import truediv
 
 from vmselect.errors import EstimateError
+from vmselect.estimation.disturbances import find_disturbance
 from vmselect.estimation.overheads import (
     find_unseen_saves,
     time_boundaries,
@@ -22,7 +23,15 @@ from vmselect.estimation.overheads import (
 )
 from vmselect.estimation.readings import Readings, collect
 from vmselect.estimation.runtime import HalfWidths, RuntimeModel
-from vmselect.estimation.statistics import Level, fastest_rate, find_drift, locate, predict_once, quantile
+from vmselect.estimation.statistics import (
+    PRIOR_SPREAD,
+    Level,
+    fastest_rate,
+    find_drift,
+    locate,
+    predict_once,
+    quantile,
+)
 from vmselect.estimation.totals import fit_totals
 from vmselect.estimation.warnings import find_changing_epochs, find_warnings
 from vmselect.estimation.workload import Workload
@@ -36,6 +45,11 @@ EPOCH_SPREAD, EPOCH_READINGS, EPOCH_LASTING, EPOCH_DRIFT = 0.0075, 2.0, 1.0, 0.0
 """Times of whole epochs: prior relative spread; number of epochs that it counts as; variance of the difference between
 the recorded epochs and the rest of the training, relative to the variance of single epochs; and prior relative standard
 deviation between runs. Chosen on MLPerf v0.7 and v1.1 and DAWNBench (``tests/benchmarks/intervals.py --choose``)."""
+
+GIVEN_SPREAD = 0.03
+"""Prior relative spread of step times that were measured elsewhere, usually means of many steps on machines without
+other load. The other constants are those of whole epochs. Half of it covers repetitions of PROFET and Lambda's
+benchmarks, but the dissertation gives times of single steps."""
 
 EPOCH_STALL, MIN_EPOCHS = 0.05, 3
 """A single epoch that is longer than the others by this share counts once, if there are at least this many epochs.
@@ -107,13 +121,18 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     widths.add_level(validation.first, once=1.0)
     widths.add_level(validation.later, once=0.0 if late else -1.0, per_epoch=1.0 / freq)
     moving = inside + between
-    priors = (DRIFT_FASTER, DRIFT_SLOWER) if readings.unit == "step" else (EPOCH_DRIFT, EPOCH_DRIFT)
+    steady = readings.unit == "epoch" or _are_given(profiles)
+    priors = (EPOCH_DRIFT, EPOCH_DRIFT) if steady else (DRIFT_FASTER, DRIFT_SLOWER)
     rates = [math.fsum(block.seconds) / sum(block.covers) for block in readings.blocks if len(block.seconds) > 2]
     runs = max(1, len(readings.first))
     within_run = find_drift([*map(truediv, *readings.steady)]) if readings.unit == "step" else 0.0
     faster, slower = (_drift(rates, prior, within_run, runs, confidence) for prior in priors)
     widths.add_sides(faster * moving, slower * moving, per_epoch=1.0)
-    fastest = _fastest(readings, step) / (1 + faster)
+    # The rest of the training can be faster than the fastest block only by the error of a block and by drift.
+    error = min(PRIOR_SPREAD, step.half_width_below / step.value) if step.value else 0.0
+    fastest = _fastest(readings, step) / (1 + faster + error)
+    disturbance = find_disturbance(profiles)
+    widths.add_sides(disturbance.faster, disturbance.slower, once=init.value + first.value, per_epoch=moving)
     if changed := find_changing_epochs(profiles, readings.unit):
         # The other epochs may be like the shortest or like the longest.
         shorter, longer = step.value * (1 - changed.low), step.value * (changed.high - 1)
@@ -130,12 +149,14 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
         low=widths.low,
         high=widths.high,
         certain=(
-            init.value - init.half_width_below + first.value - first.half_width_below - fastest * readings.first_units,
-            fastest * full,
+            disturbance.kept * (init.value - init.half_width_below + first.value - first.half_width_below)
+            - disturbance.kept * fastest * readings.first_units,
+            disturbance.kept * fastest * full,
         ),
         idle_seconds=idle.value,
         findings=(
             *validation.findings,
+            *disturbance.findings(title),
             *find_warnings(profiles, readings, step=step, boundaries=boundaries, saves=saves, epoch_seconds=inside),
         ),
     )
@@ -180,16 +201,30 @@ def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: f
         raise EstimateError(
             f"{profiles[0].title}: the profile has no steps after the warm-up. Probe more steps (steps=20)."
         )
+    if _are_given(profiles):
+        return locate(
+            steady.seconds,
+            prior_spread=GIVEN_SPREAD,
+            unseen=False,
+            prior_readings=EPOCH_READINGS,
+            lasting=EPOCH_LASTING,
+            confidence=confidence,
+        )
     return locate(steady.seconds, units=steady.covers, confidence=confidence)
+
+
+def _are_given(profiles: Sequence[Profile]) -> bool:
+    """Whether all times were measured elsewhere, as in ``Profile.from_times``."""
+    return all(profile.outcome == "given" for profile in profiles)
 
 
 def _first_iteration(readings: Readings, step: Level, units: float, confidence: float) -> Level:
     """Seconds of the first step, plus the excess of the warm-up steps over steady steps; or of the first epoch."""
     if readings.unit == "epoch":
         # Only what the first epoch takes longer varies from run to run as compilation does.
-        extra = predict_once([abs(seconds - step.value) for seconds in readings.first], confidence=confidence)
+        longer = predict_once([abs(seconds - step.value) for seconds in readings.first], confidence=confidence)
         mean = statistics.fmean(readings.first)
-        return replace(extra, value=mean, half_width_below=min(extra.half_width_below, mean))
+        return replace(longer, value=mean, half_width_below=min(longer.half_width_below, mean))
     reach = max(0, int(units) - 1)  # epochs shorter than those probed have fewer warm-up steps
     extra = [
         math.fsum(seconds - step.value * covers for seconds, covers in islice(zip(*warm, strict=True), reach))

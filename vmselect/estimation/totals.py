@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from vmselect.errors import EstimateError
+from vmselect.estimation.first_runs import describe_cold_run, is_cold
 from vmselect.estimation.runtime import HalfWidths, RuntimeModel
 from vmselect.estimation.statistics import predict_once
 from vmselect.findings import Finding
@@ -31,9 +33,12 @@ def fit_totals(profiles: Sequence[Profile], *, scale: float, confidence: float) 
             "Profile.from_times for all repetitions."
         )
     runs = [seconds * scale for profile in profiles for seconds in profile.timeline.run_seconds]
-    total = predict_once(runs, spread=RUN_SPREAD, confidence=confidence)
-    each = total.value / epochs
     widths = HalfWidths()
+    cold = is_cold(runs)
+    total = predict_once(runs[:1] if cold else runs, spread=RUN_SPREAD, confidence=confidence)
+    each = total.value / epochs
+    if cold:  # the low end is that of later runs
+        widths.add_sides(each - fmean(runs[1:]) / epochs, 0.0, per_epoch=1.0)
     widths.add_sides(total.half_width_below / epochs, total.half_width_above / epochs, per_epoch=1.0)
     widths.add_sides(each, each, once=-epochs, per_epoch=1.0)
     return RuntimeModel(
@@ -45,6 +50,7 @@ def fit_totals(profiles: Sequence[Profile], *, scale: float, confidence: float) 
         high=widths.high,
         certain=(min(runs) / epochs, 0.0),
         findings=(
+            *([describe_cold_run(title, [seconds / epochs for seconds in runs], predicted=True)] if cold else []),
             Finding(
                 "only-totals",
                 f"{title}: only the total time of {count_epochs(epochs)} is known, so the intervals of other numbers "

@@ -28,8 +28,8 @@ MIN_CHANGE = 0.1
 
 FEW_CHANGE, LONE_CHANGE = 0.3, 1.0
 """Relative excess of the longest epoch over the shortest above which the training changed, without and with a lone long
-epoch. Of 2,100 published runs (MLPerf v0.7 and v1.1, DAWNBench) of which three to five epochs were seen, 1 % were above;
-of those, half were predicted wrong by more than 10 %, of all 4 %."""
+epoch. Of 2,100 published runs (MLPerf v0.7 and v1.1, DAWNBench) of which three to five epochs were seen, 1 % were
+above. Of those, half were predicted wrong by more than 10 %; of all, 4 %."""
 
 
 def find_warnings(

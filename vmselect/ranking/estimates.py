@@ -21,6 +21,7 @@ from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy, EpochsEstimate
 from vmselect.errors import EstimateError, RankingError
 from vmselect.estimation import RuntimeModel
+from vmselect.estimation.disturbances import TOO_DISTURBED
 from vmselect.findings import Finding
 from vmselect.grouping import Identity, check_repetitions, group_repetitions, list_values
 from vmselect.prediction.machines import Prediction
@@ -193,6 +194,10 @@ class Measured:
             runtime = self._fit(group, None)
         except EstimateError as impossible:
             self.excluded.append(Excluded.unestimated(one.title, impossible, group[0].title))
+            return
+        if disturbed := next((f for f in runtime.findings if f.code == TOO_DISTURBED), None):
+            reason = f"{disturbed.message.removeprefix(f'{runtime.title}: ')} {disturbed.remedy}"
+            self.excluded.append(Excluded(one.title, "too_disturbed", reason))
             return
         findings = dict.fromkeys([*(f for p in group for f in p.findings), *runtime.findings])
         self.machine_estimates.append(replace(one, runtime=runtime, findings=tuple(findings)))

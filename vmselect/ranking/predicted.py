@@ -181,7 +181,17 @@ def scale_steps(
     widths.add_sides(ratio - low, high - ratio, once=once, per_epoch=each)
     widths.add_sides(down, up, once=base.fixed_seconds - once + base.first_validation_seconds - base.validation_seconds)
     widths.add_sides(down, up, per_epoch=base.epoch_seconds - each + base.validation_seconds / base.validation_freq)
-    return replace(base, title=title, terms=terms, low=widths.low, high=widths.high, findings=(), repetitions=())
+    least = min(low**2 / ratio if ratio else 0.0, 1 - down)  # of steps, twice as far from the ratio as its low end
+    return replace(
+        base,
+        title=title,
+        terms=terms,
+        low=widths.low,
+        high=widths.high,
+        certain=(least * base.certain[0], least * base.certain[1]),
+        findings=(),
+        repetitions=(),
+    )
 
 
 def _places(machine: Machine, group: Sequence[MachineEstimate]) -> tuple[str, ...]:

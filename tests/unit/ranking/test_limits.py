@@ -106,7 +106,7 @@ def test_a_spot_machine_under_a_deadline_has_a_probability_and_a_safe_alternativ
     assert loose is not None
     assert unknown is not None
     assert none is not None
-    assert (tight.severity, "big (lab, here, on_demand)" in tight.remedy) == ("warning", True)
+    assert (tight.severity, "(lab, here, on_demand)" in tight.remedy) == ("warning", True)
     assert (loose.severity, "small (lab, here, on_demand)" in loose.remedy) == ("info", True)
     assert unknown.severity == "warning"  # no rate, no probability
     assert "on_demand" not in none.remedy

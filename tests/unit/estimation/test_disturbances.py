@@ -1,0 +1,110 @@
+"""Known disturbances widen the interval of an estimate and never narrow it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vmselect as vs
+from tests.support.profiles import make_profile
+from vmselect.records import InputWait, Profile
+from vmselect.records.usage import Limits, Summary, Usage
+
+STEPS = [0.1, 0.11, 0.1, 0.09] * 5
+shares = st.floats(0.0, 1.0)
+
+
+def usage(**means: float) -> Usage:
+    """Usage with these means during steady steps."""
+    summaries = {
+        name: Summary(count=10, seconds=5.0, mean=mean, maximum=mean, p50=mean, p95=mean)
+        for name, mean in means.items()
+    }
+    return Usage(interval_seconds=1.0, limits=Limits(cores=4), phases={"steady_steps": summaries})
+
+
+def disturbed(wait: float = 0.0, steps: list[float] = STEPS, gpus: int = 0, **means: float) -> Profile:
+    timeline: dict[str, Any] = {}
+    if wait:
+        timeline["input_wait"] = InputWait(seconds=wait, wall_seconds=1.0, steps=10, method="test")
+    return make_profile(
+        step_seconds=steps,
+        timeline=timeline,
+        usage=usage(**means) if means else None,
+        environment={"framework_gpus": gpus, "usable_cores": 4},
+    )
+
+
+def codes(found: vs.RuntimeEstimate) -> list[str]:
+    return [finding.code for finding in found.findings]
+
+
+QUIET = vs.estimate(disturbed(), epochs=20)
+
+
+@pytest.mark.parametrize(
+    ("disturbance", "below", "above"),
+    [
+        ({"steal_share": 0.2}, True, True),
+        ({"other_cores": 2.0, "usable_cpu_share": 1.0}, True, False),
+        ({"container_throttled_share": 0.3}, True, False),
+        ({"gpus": 1, "gpu0_busy_share": 1.0, "gpu0_throttled_by_heat_share": 0.5}, True, True),
+        ({"wait": 0.6}, True, True),
+        ({"gpus": 1, "gpu0_busy_share": 1.0, "gpu0_throttled_by_power_share": 0.5}, False, False),  # as always
+        ({"other_cores": 0.1, "usable_cpu_share": 0.9}, False, False),  # the system's own work
+    ],
+)
+def test_a_disturbance_widens_the_side_that_it_affects(disturbance: Any, below: bool, above: bool) -> None:
+    profile = disturbed(**disturbance)
+    if "container_throttled_share" in disturbance:
+        limits = Limits(cores=4, container_cores=2.0)
+        profile = profile.model_copy(update={"usage": profile.usage.model_copy(update={"limits": limits})})  # type: ignore[union-attr]
+    found = vs.estimate(profile, epochs=20)
+    assert found.seconds == pytest.approx(QUIET.seconds)
+    assert (found.low < QUIET.low * 0.99) is below
+    assert (found.high > QUIET.high * 1.01) is above
+    assert ("disturbed" in codes(found)) is (below or above)
+
+
+def test_an_estimate_beside_busy_programs_says_nothing() -> None:
+    """A training of 12 s was predicted as 195 s while other programs used 74 % of the cores."""
+    found = vs.estimate(disturbed(other_cores=0.74 * 4, usable_cpu_share=1.0), epochs=20)
+    assert "too-disturbed" in codes(found)
+    assert found.low < found.seconds * 12 / 195
+    profiles = [disturbed(other_cores=0.74 * 4, usable_cpu_share=1.0), make_profile("b", STEPS)]
+    catalog = vs.Catalog.embedded().with_offers([
+        {"provider": "x", "instance_type": name, "region": "here", "market": "on_demand", "usd_per_hour": 1.0}
+        for name in "ab"
+    ])  # fmt: skip
+    ranking = vs.rank(profiles, epochs=20, catalog=catalog)
+    assert [row.instance_type for row in ranking.rows] == ["b"]
+    assert [one.reason_code for one in ranking.excluded] == ["too_disturbed"]
+
+
+@settings(deadline=None)
+@given(shares, shares, shares, shares, st.integers(1, 300), st.lists(st.floats(0.01, 10), min_size=1, max_size=30))
+def test_a_disturbance_never_narrows_the_interval(
+    steal: float, others: float, heat: float, wait: float, n: int, steps: list[float]
+) -> None:
+    quiet = vs.estimate(disturbed(steps=steps, gpus=1), epochs=n)
+    for share in (0.5, 1.0):  # more of it widens more
+        noisy = vs.estimate(
+            disturbed(
+                wait=share * wait,
+                steps=steps,
+                gpus=1,
+                steal_share=share * steal,
+                other_cores=4 * share * others,
+                usable_cpu_share=1.0,
+                gpu0_busy_share=1.0,
+                gpu0_throttled_by_heat_share=share * heat,
+            ),
+            epochs=n,
+        )
+        assert noisy.seconds == pytest.approx(quiet.seconds)
+        assert 0 < noisy.low <= quiet.low * (1 + 1e-9)
+        assert noisy.high >= quiet.high * (1 - 1e-9)
+        quiet = noisy

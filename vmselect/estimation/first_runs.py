@@ -1,0 +1,54 @@
+"""Cold first runs: the first run on a new machine is often slower than later ones, because caches are empty.
+
+A training on a rented machine is a first run. So if the first of several repetitions is much slower than all others,
+the estimate is that of a first run, and its interval reaches down to the later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from vmselect.estimation.runtime import HalfWidths, RuntimeModel
+from vmselect.findings import Finding
+from vmselect.units import format_seconds
+
+COLD_EXCESS, COLD_RANGES = 0.5, 3.0
+"""A first run is cold if it takes longer than every later run by more than this share of their median and by more than
+this many times their range. Repeated trainings on a shared machine differed by up to 29 % without being cold."""
+
+
+def is_cold(seconds: Sequence[float]) -> bool:
+    """Whether the first of the times of several runs, in the order of the runs, is that of a cold run."""
+    if len(seconds) < 2:
+        return False
+    first, *later = seconds
+    return first - max(later) > max(COLD_EXCESS * median(later), COLD_RANGES * (max(later) - min(later)))
+
+
+def describe_cold_run(title: str, seconds: Sequence[float], *, predicted: bool) -> Finding:
+    """The finding about a cold first run; ``predicted`` is True if the estimate is that of a first run."""
+    first, *later = seconds
+    what = "The estimate is that of a first run, and the low end of the interval that of a later one."
+    if not predicted:
+        what = "The method uses the mean of all runs."
+    return Finding(
+        "cold-first-run",
+        f"{title}: the first run took {format_seconds(first)} and the others {format_seconds(median(later))} (one "
+        f"epoch each). On a rented machine the training is a first run. {what}",
+        "If your training follows others on the same machine, remove the profile of the first run.",
+    )
+
+
+def predict_first_run(first: RuntimeModel, later: RuntimeModel) -> RuntimeModel:
+    """``first``, the model of the first run, with an interval that reaches down to ``later``, that of later runs."""
+    widths = HalfWidths()
+    widths.low, widths.high = first.low, first.high
+    once = max(0.0, first.fixed_seconds - later.fixed_seconds)
+    once += max(0.0, first.first_validation_seconds - later.first_validation_seconds)
+    each = max(0.0, first.epoch_seconds - later.epoch_seconds)
+    each += max(0.0, first.validation_seconds - later.validation_seconds) / first.validation_freq
+    widths.add_sides(1.0, 0.0, once=once, per_epoch=each)
+    certain = (min(first.certain[0], later.certain[0]), min(first.certain[1], later.certain[1]))
+    return replace(first, low=widths.low, certain=certain)
