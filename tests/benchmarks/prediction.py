@@ -1,10 +1,15 @@
 """Score predictions for machines that were never probed on tables of step times on several GPUs.
 
-    python tests/benchmarks/prediction.py FOLDER_OR_CSV... [--format json]
+    python tests/benchmarks/prediction.py FOLDER_OR_CSV...            # with the shipped constants, about two minutes
+    python tests/benchmarks/prediction.py FOLDER --refit              # leave one source out, about ten minutes
 
 Each CSV has the columns source, model, precision, config, batch_size, gpu, gpu_count, nodes, time and time_unit. Rows
 with several GPUs are ignored. For every work and every GPU on which it was measured, that GPU is the probe and all
-others are predicted. The history consists of other models of the same source, so no source informs another one.
+others are predicted. The history consists of other models of the same source.
+
+With ``--refit``, the constants of the model are fitted to all given sources except the scored one and those whose names
+begin with the same word. The fit maximizes the likelihood of the ratios of times, with weak priors that were chosen
+before looking at any source.
 """
 
 from __future__ import annotations
@@ -13,16 +18,28 @@ import argparse
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize
 
 from vmselect.prediction.figures import figures_of, read_precision
-from vmselect.prediction.posterior import CONSTANTS, Constants, Point, Target, predict_log_times
+from vmselect.prediction.posterior import (
+    CONSTANTS,
+    Constants,
+    Point,
+    Target,
+    _center,
+    _own_covariance,
+    _Rows,
+    _shared_covariance,
+    predict_log_times,
+)
 
 MAX_WORKS = 6
 """Works of each model that are predicted, so that a source with many batch sizes takes no hours."""
@@ -73,12 +90,18 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
 
 
 def predictions(
-    source: Source, *, probes: int, models: int, constants: Constants = CONSTANTS, seed: int = 0
+    source: Source,
+    *,
+    probes: int,
+    models: int,
+    constants: Constants = CONSTANTS,
+    most: int = MAX_WORKS,
+    seed: int = 0,
 ) -> Iterator[tuple[str, tuple[str, ...], str, float, float, float, float]]:
     """Model, work, GPU, measured log time, predicted log time, lower and upper bound of every prediction."""
     for model, works in source.items():
         random = Random(f"{seed} {model}")
-        chosen = list(works) if len(works) <= MAX_WORKS else random.sample(sorted(works), MAX_WORKS)
+        chosen = sorted(works) if len(works) <= most else random.sample(sorted(works), most)
         others = sorted(set(source) - {model})
         for work in chosen:
             points = works[work]
@@ -101,9 +124,17 @@ def predictions(
                     yield model, work, gpu, points[gpu].log_seconds, result.mean[at], low[at], high[at]
 
 
-def score(name: str, source: Source, *, probes: int, models: int, constants: Constants = CONSTANTS) -> Score | None:
+def score(
+    name: str,
+    source: Source,
+    *,
+    probes: int,
+    models: int,
+    constants: Constants = CONSTANTS,
+    works: int = MAX_WORKS,
+) -> Score | None:
     """Scores of one source; None if it has too few GPUs."""
-    rows = list(predictions(source, probes=probes, models=models, constants=constants))
+    rows = list(predictions(source, probes=probes, models=models, constants=constants, most=works))
     if not rows:
         return None
     true, mean, low, high = np.array([row[3:] for row in rows]).T
@@ -116,6 +147,58 @@ def score(name: str, source: Source, *, probes: int, models: int, constants: Con
     )  # fmt: skip
 
 
+START = Constants(
+    slopes=(-0.25, -0.25, -0.40), shared_slopes=0.1, model_slopes=(0.1, 0.1, 0.15), work_share=0.75, gpu=0.15,
+    architecture=0.2, model_family=0.1, model_gpu=0.1, work_gpu=0.1,
+)  # fmt: skip
+"""Centers of the priors of a fit."""
+DEVIATIONS = ("shared_slopes", "work_share", "gpu", "architecture", "model_family", "model_gpu", "work_gpu")
+
+
+def _as_vector(c: Constants) -> np.ndarray:
+    return np.array([*c.slopes, *np.log([*c.model_slopes, *(getattr(c, name) for name in DEVIATIONS)])])
+
+
+def _as_constants(vector: np.ndarray) -> Constants:
+    sizes = [float(size) for size in np.exp(vector[3:])]
+    rest = dict(zip(DEVIATIONS, sizes[3:], strict=True))
+    first, second, third = (float(slope) for slope in vector[:3])
+    return replace(CONSTANTS, slopes=(first, second, third), model_slopes=(sizes[0], sizes[1], sizes[2]), **rest)
+
+
+def fit_constants(sources: Sequence[Source], *, iterations: int = 20) -> Constants:
+    """Constants with the highest posterior density, given up to three works without short steps of each model."""
+    data = []
+    for source in sources:
+        points = [
+            point
+            for model, works in sorted(source.items())
+            for work in Random(model).sample(sorted(works), min(3, len(works)))
+            if min(p.log_seconds for p in works[work].values()) > math.log(CONSTANTS.short_seconds)
+            for point in works[work].values()
+        ]
+        if points:
+            data.append((_Rows.of(points, [], CONSTANTS), np.array([point.log_seconds for point in points])))
+    center = _as_vector(START)
+    spread = np.array([0.2] * 3 + [0.7] * (len(center) - 3))
+
+    def cost(vector: np.ndarray) -> float:
+        c, total = _as_constants(vector), 0.5 * float(np.sum(((vector - center) / spread) ** 2))
+        for rows, times in data:
+            works = rows.keys["work"]
+            residual, _ = _center(works, times - rows.features @ np.array(c.slopes))
+            own, unknown = _own_covariance(rows, c)
+            factor = cho_factor(own + unknown + _shared_covariance(rows, c) + 1e-6 * np.eye(len(times)))
+            squares = float(residual @ cho_solve(factor, residual))
+            many = len(times) - len(set(works))
+            total += float(np.log(np.diag(factor[0])).sum())
+            total += (c.freedom + many) / 2 * math.log1p(squares / c.freedom)
+        return total
+
+    best = minimize(cost, center, method="L-BFGS-B", options={"maxiter": iterations})
+    return _as_constants(best.x)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the scores of all given files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -123,16 +206,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--probes", type=int, nargs="+", default=[1, 2], help="number of probed GPUs")
     parser.add_argument("--history", type=int, nargs="+", default=[0, 5], help="number of models in the history")
     parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument("--refit", action="store_true", help="fit the constants without the source that is scored")
+    parser.add_argument("--iterations", type=int, default=20, help="most iterations of a fit")
+    parser.add_argument("--works", type=int, default=MAX_WORKS, help="most works of each model that are predicted")
     given = parser.parse_args(arguments)
     files = [file for path in given.paths for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])]
+    read = {file.stem: read_source(file) for file in files}
     scores = []
-    for file in files:
-        source, missing = read_source(file)
+    for name, (source, missing) in read.items():
+        constants = CONSTANTS
+        if given.refit:
+            others = [other for key, (other, _) in read.items() if key.split("_")[0] != name.split("_")[0]]
+            if not others:
+                parser.error(f"--refit needs other sources than {name}")
+            constants = fit_constants(others, iterations=given.iterations)
         if missing and given.format == "table":
-            print(f"{file.stem}: no published figures of {', '.join(missing)}")
+            print(f"{name}: no published figures of {', '.join(missing)}")
         for probes in given.probes:
             for models in given.history:
-                one = score(file.stem, source, probes=probes, models=models)
+                one = score(name, source, probes=probes, models=models, constants=constants, works=given.works)
                 if one is None:
                     continue
                 scores.append(one)

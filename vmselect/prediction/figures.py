@@ -30,6 +30,13 @@ class GpuFigures(NamedTuple):
     fp16_tflops: float
     memory_gb_per_second: float
 
+    @property
+    def family(self) -> str:
+        """What the architecture computes matrix products with, which libraries choose their algorithms by."""
+        if self.architecture in WITHOUT_FAST_HALF:
+            return "no tensor cores"
+        return "tensor cores" if self.architecture in WITHOUT_TF32 else "TF32"
+
     def features(self, precision: Precision) -> tuple[float, float, float]:
         """Logarithms of the float32 rate, of the rate of matrix products and of the bandwidth, relative to a T4."""
         matrix = self.fp32_tflops

@@ -31,11 +31,11 @@ class Constants:
     were rounded up.
     """
 
-    slopes: tuple[float, float, float] = (-0.20, -0.25, -0.60)
+    slopes: tuple[float, float, float] = (-0.20, -0.24, -0.61)
     """Change of log time per log float32 rate, log rate of matrix products and log memory bandwidth."""
     shared_slopes: float = 0.08
     """Deviation of these slopes that all models share."""
-    model_slopes: tuple[float, float, float] = (0.05, 0.08, 0.15)
+    model_slopes: tuple[float, float, float] = (0.04, 0.07, 0.13)
     """Deviation of these slopes of a model."""
     work_share: float = 0.6
     """Deviation of these slopes of a work (batch size, image size), relative to that of a model."""
@@ -45,9 +45,11 @@ class Constants:
     """Deviation of an architecture from its figures that all models share."""
     precision_share: float = 0.7
     """Share of the variance of ``gpu`` and ``architecture`` that is common to all precisions."""
-    model_gpu: float = 0.12
+    model_family: float = 0.14
+    """Deviation of a model on a family of architectures (no tensor cores; without and with TF32)."""
+    model_gpu: float = 0.11
     """Deviation of a model on a GPU."""
-    work_gpu: float = 0.07
+    work_gpu: float = 0.06
     """Deviation of a work on a GPU."""
     host: float = 0.05
     """Deviation of a machine from others with the same GPU."""
@@ -57,8 +59,8 @@ class Constants:
     """Deviation of a machine for infinitely short steps; it decreases linearly to 0 at ``short_seconds``."""
     unknown_work: float = 5.0
     """Deviation of the amount of work before it was probed."""
-    freedom: float = 4.0
-    """Degrees of freedom: how much the scale of the deviations differs between models."""
+    freedom: float = 2.5
+    """Degrees of freedom: the fewer, the more the scale of the deviations differs between models."""
     model_freedom: float = 1.0
     """Weight of each model of the history for the scale. One model is one example of how badly a model can fit."""
 
@@ -129,7 +131,10 @@ class Posterior:
         return self.mean - half, self.mean + half
 
     def draws(self, count: int, *, seed: int = 0) -> Floats:
-        """Joint draws of log time minus its mean, with a row per draw and a column per target; not to be changed."""
+        """Joint draws of log time minus its mean, with a row per draw and a column per target.
+
+        Draws outside of 99 % are set to its bounds. The array is read-only.
+        """
         return _draw(self, count, seed)
 
     def _draw(self, count: int, seed: int) -> Floats:
@@ -139,7 +144,8 @@ class Posterior:
         normal = random.standard_normal((count, len(values)))
         shared = (normal * np.sqrt(np.maximum(0.0, values))) @ vectors.T
         own = random.standard_normal((count, len(self.group))) * np.sqrt(self.own_variance)
-        drawn = np.asarray((shared[:, self.group] + own) * radius)
+        most = stdtrit(self.freedom, 0.995) * self.sd  # with few degrees of freedom, times would have no finite mean
+        drawn: Floats = np.clip((shared[:, self.group] + own) * radius, -most, most)
         drawn.flags.writeable = False
         return drawn
 
@@ -165,15 +171,26 @@ class _Rows:
         constants: Constants,
     ) -> None:
         self.features = np.array([t.figures.features(t.precision) for t in targets], dtype=float).reshape(-1, 3)
-        self.gpu: list[Hashable] = [t.figures.model for t in targets]
-        self.architecture: list[Hashable] = [t.figures.architecture for t in targets]
-        self.precision: list[Hashable] = [t.precision for t in targets]
-        self.machine: list[Hashable] = [t.machine for t in targets]
-        self.model, self.work = list(models), list(works)
+        self.keys: dict[str, Sequence[Hashable]] = {
+            "gpu": [t.figures.model for t in targets],
+            "architecture": [t.figures.architecture for t in targets],
+            "family": [t.figures.family for t in targets],
+            "precision": [t.precision for t in targets],
+            "machine": [t.machine for t in targets],
+            "model": models,
+            "work": works,
+        }
+        self._masks: dict[str, Floats] = {}
         typical = [fmean(log_seconds[work]) if work in log_seconds else math.inf for work in works]
         shortest = [min(log_seconds[work]) if work in log_seconds else math.inf for work in works]
         self.features *= 1.0 - _shortness(np.array(typical), constants)[:, None]
         self.shortness = _shortness(np.array(shortest), constants)
+
+    def same(self, name: str) -> Floats:
+        """Matrix with 1 where two rows have the same key ``name``, else 0."""
+        if name not in self._masks:
+            self._masks[name] = _same(self.keys[name])
+        return self._masks[name]
 
     @classmethod
     def of(cls, points: Sequence[Point], targets: Sequence[Target], constants: Constants) -> _Rows:
@@ -188,43 +205,39 @@ class _Rows:
         )  # fmt: skip
 
 
+def _same(keys: Sequence[Hashable]) -> Floats:
+    """Matrix with 1 where two keys are equal, else 0."""
+    codes: dict[Hashable, int] = {}
+    each = np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=int)
+    return np.asarray(each[:, None] == each[None, :], dtype=float)
+
+
 def _shortness(log_seconds: Floats, c: Constants) -> Floats:
     """0 for steps of at least ``short_seconds``, 1 for infinitely short ones, and linear between."""
     return np.asarray(np.maximum(0.0, 1.0 - np.exp(np.minimum(log_seconds, 0.0)) / c.short_seconds))
 
 
-def _same(left: Sequence[Hashable], right: Sequence[Hashable]) -> Floats:
-    """Matrix with 1 where the keys are equal, else 0."""
-    codes: dict[Hashable, int] = {}
-    a = np.array([codes.setdefault(key, len(codes)) for key in left], dtype=int)
-    b = np.array([codes.setdefault(key, len(codes)) for key in right], dtype=int)
-    return np.asarray(a[:, None] == b[None, :], dtype=float)
-
-
 def _shared_covariance(rows: _Rows, c: Constants) -> Floats:
     """Covariance of what all models have in common."""
-    gpu, kind = _same(rows.gpu, rows.gpu), _same(rows.architecture, rows.architecture)
-    precision = c.precision_share + (1 - c.precision_share) * _same(rows.precision, rows.precision)
+    hardware = c.gpu**2 * rows.same("gpu") + c.architecture**2 * rows.same("architecture")
+    precision = c.precision_share + (1 - c.precision_share) * rows.same("precision")
     slopes = c.shared_slopes**2 * rows.features @ rows.features.T
-    return np.asarray((c.gpu**2 * gpu + c.architecture**2 * kind) * precision + slopes)
+    return np.asarray(hardware * precision + slopes)
 
 
 def _own_covariance(rows: _Rows, c: Constants) -> tuple[Floats, Floats]:
     """Covariance of what belongs to a model and its works; and that of the unknown amount of work."""
     slopes = (rows.features * np.square(c.model_slopes)) @ rows.features.T
-    gpu = _same(rows.gpu, rows.gpu) * _same(rows.precision, rows.precision)
-    machine = gpu * _same(rows.machine, rows.machine)
-    model, work = _same(rows.model, rows.model), _same(rows.work, rows.work)
+    gpu = rows.same("gpu") * rows.same("precision")
     hosts = c.host**2 + c.short_host**2 * np.outer(rows.shortness, rows.shortness)
-    of_model = slopes + c.model_gpu**2 * gpu
-    of_work = c.work_share**2 * slopes + c.work_gpu**2 * gpu + hosts * machine
-    return model * of_model + work * of_work, c.unknown_work**2 * work
+    of_model = slopes + c.model_gpu**2 * gpu + c.model_family**2 * rows.same("family") * rows.same("precision")
+    of_work = c.work_share**2 * slopes + c.work_gpu**2 * gpu + hosts * gpu * rows.same("machine")
+    return rows.same("model") * of_model + rows.same("work") * of_work, c.unknown_work**2 * rows.same("work")
 
 
-def _center(rows: _Rows, residual: Floats) -> tuple[Floats, dict[Hashable, float]]:
+def _center(works: Sequence[Hashable], residual: Floats) -> tuple[Floats, dict[Hashable, float]]:
     """Residuals without the mean of their work, which depends on the unit of time; and these means."""
-    works = rows.work[: len(residual)]
-    same = _same(works, works)
+    same = _same(works)
     means = same @ residual / np.maximum(1.0, same.sum(axis=1))
     return residual - means, dict(zip(works, means.tolist(), strict=True))
 
@@ -269,11 +282,11 @@ def _learn(history: Sequence[Point], hardware: Mapping[Hashable, Target], c: Con
     blocks = []
     for points in groups.values():
         rows = _Rows.of(points, [], c)
-        residual, _ = _center(rows, _log_seconds(points) - rows.features @ np.array(c.slopes))
+        residual, _ = _center(rows.keys["work"], _log_seconds(points) - rows.features @ np.array(c.slopes))
         own, unknown = _own_covariance(rows, c)
         own += _noise(points)
         at = np.array([place[_hardware(point.target)] for point in points])
-        blocks.append((residual, own, unknown, at, len(points) - len(set(rows.work))))
+        blocks.append((residual, own, unknown, at, len(points) - len(set(rows.keys["work"]))))
 
     def solve(factors: Sequence[float]) -> tuple[Floats, Floats]:
         information, weighted = np.zeros_like(prior), np.zeros(len(prior))
@@ -339,7 +352,7 @@ def predict_log_times(
     at = np.array([place[_hardware(t)] for t in [*(p.target for p in seen), *wanted]])
     prior = rows.features @ np.array(c.slopes) + shared.mean[at]
     known, rest = slice(0, len(seen)), slice(len(seen), None)
-    residual, offsets = _center(rows, _log_seconds(seen) - prior[known])
+    residual, offsets = _center([p.work for p in seen], _log_seconds(seen) - prior[known])
     of_work = rows.shortness[rest].copy()
     for _ in range(2):  # whether the steps of a target are short is known after a first prediction
         own, unknown = _own_covariance(rows, c)
