@@ -2,7 +2,8 @@
 
     python tests/benchmarks/corpus.py [--only NAME ...] [--rounds N] [--out FOLDER] [--again] [--read FOLDER]
 
-The scripts in ``corpus/`` know nothing of vmselect. For each, in folders of its own:
+The scripts in ``corpus/`` know nothing of vmselect, except a loop that calls ``probe_loop``.
+For each, in folders of its own:
 
 1. files stand where the script would write its own, and a snapshot of all of them is taken;
 2. ``vmselect probe SCRIPT`` runs, after which every file must be as it was, byte for byte;

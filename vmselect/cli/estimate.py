@@ -25,10 +25,14 @@ from vmselect.errors import ArgumentError, VmselectError
 from vmselect.units import list_all
 
 if TYPE_CHECKING:
+    from vmselect.estimation import RuntimeEstimate
     from vmselect.findings import Finding
     from vmselect.records import Profile
 
-COLUMNS = ("instance_type", "batch_size", "model", "epochs", "seconds", "low", "high", "method", "repetitions")
+COLUMNS = (
+    "instance_type", "batch_size", "model", "epochs", "seconds", "low", "high", "training", "initialization", "method",
+    "repetitions",
+)  # fmt: skip
 FIT_COLUMNS = ("instance_type", "fit", "fits", "name", *COLUMNS[1:])
 Rows = Iterable[tuple[dict[str, Any], "tuple[Finding, ...]"]]
 
@@ -57,6 +61,8 @@ def estimate(
     boot_seconds: BootOption = 0.0,
 ) -> None:
     """Estimate from profiles how long a training takes on each machine, in seconds.
+
+    The seconds are the sum of initialization (imports, reading data, building the model) and training.
 
     Profiles of the same machine, batch size and fit are merged as repetitions. A script with several fits (trainings)
     gets a row per fit and a row for their sum; equal consecutive fits share a row. Use --phase for a training that
@@ -105,7 +111,7 @@ def estimate(
     failed += [one for one in files if isinstance(one, VmselectError)]
     if failed and not rows:
         raise failed[0]
-    shown = [name for name in TERMS if terms and any(name in row for row in rows)]
+    shown = [name for name in TERMS if terms and name not in COLUMNS and any(name in row for row in rows)]
     columns = FIT_COLUMNS if any("fit" in row for row in rows) else COLUMNS
     emit(rows, (*columns, *shown), format=format)
     print_err(findings)
@@ -132,7 +138,7 @@ def _one_training(
         model = fit_runtime(same, **options)
         estimates = [model.at(count) for count in counts or [epochs_of(same[0])]]
     for one in estimates:
-        yield about | one.to_dict() | dict(one.terms), one.findings
+        yield about | _row(one), one.findings
 
 
 def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, Any]) -> Rows:
@@ -145,13 +151,19 @@ def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, 
         for fit in program.fits:
             about = {"fit": fit.number, "fits": fit.times, "name": fit.name}
             about |= {"batch_size": fit.batch_size, "model": fit.model, "repetitions": fit.repetitions}
-            yield machine | about | fit.estimate.to_dict() | dict(fit.estimate.terms), ()
+            yield machine | about | _row(fit.estimate), ()
         sizes = {fit.batch_size for fit in program.fits}
         total = {name: getattr(program, name) for name in ("seconds", "low", "high")}
         total |= {"fits": sum(fit.times for fit in program.fits), "method": options["method"]}
         total |= {"batch_size": sizes.pop() if len(sizes) == 1 else None}
         fits = f"all but {list_all(program.excluded)}" if program.excluded else "all"
         yield machine | {"fit": fits} | total, program.findings
+
+
+def _row(one: RuntimeEstimate) -> dict[str, Any]:
+    """The fields of an estimate, with the seconds of the training without its initialization."""
+    before = one.terms.get("initialization", 0.0)
+    return one.to_dict() | dict(one.terms) | {"training": one.seconds - before, "initialization": before}
 
 
 def _warnings(same: list[Profile]) -> Iterable[Finding]:

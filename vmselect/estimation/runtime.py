@@ -123,7 +123,10 @@ class RuntimeEstimate:
 
     def __str__(self) -> str:
         times = f"{format_seconds(self.seconds)} ({format_seconds(self.low)} to {format_seconds(self.high)})"
-        return printable(f"{self.title}: {self.epochs} epochs in {times} by {self.method}")
+        # The time before the first step is often mistaken for a part of the training.
+        before = self.terms.get("initialization", 0.0)
+        parts = f": {format_seconds(self.seconds - before)} training, {format_seconds(before)} initialization"
+        return printable(f"{self.title}: {self.epochs} epochs in {times} by {self.method}{parts if before else ''}")
 
     def _repr_html_(self) -> str:
         total = self.seconds or 1.0

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 BLOCK, BATCH, WIDTH, CHARACTERS = 64, 24, 96, 60
-MAX_ITERATIONS, EVALUATE_EVERY, EVALUATIONS = 700, 100, 8
+EPOCHS, STEPS_PER_EPOCH, EVALUATE_EVERY, EVALUATIONS = 1, 700, 100, 8
 
 torch.manual_seed(1337)
 text = torch.randint(CHARACTERS, (60_000,))
@@ -55,8 +55,8 @@ def estimate_loss(model):
 
 model = Characters()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-for iteration in range(MAX_ITERATIONS):
-    rate = 1e-3 * 0.5 * (1 + math.cos(math.pi * iteration / MAX_ITERATIONS))
+for iteration in range(STEPS_PER_EPOCH):
+    rate = 1e-3 * 0.5 * (1 + math.cos(math.pi * iteration / STEPS_PER_EPOCH))
     for group in optimizer.param_groups:
         group["lr"] = rate
     if iteration % EVALUATE_EVERY == 0:
