@@ -59,6 +59,7 @@ def find_warnings(
             f"Probe more {readings.unit}s to find out whether such a delay recurs.",
             "info",
         )
+    yield from _validation_schedule(profiles[0])
     yield from _changing_speed(title, readings)
     if boundaries.shortened:
         yield Finding(
@@ -79,6 +80,21 @@ def find_warnings(
     yield from _unseen_saves(profiles[0], readings, saves, epoch_seconds=epoch_seconds)
     yield from _waits(title, boundaries, profiles[0].setup.epochs or 1, epoch_seconds)
     yield from _changing_epochs(title, profiles, readings.unit)
+
+
+def _validation_schedule(profile: Profile) -> Iterator[Finding]:
+    """Yield a finding if whole epochs without validation precede a validation, although each should have one."""
+    setup, validated = profile.setup, sorted({one.epoch for one in profile.timeline.validations})
+    if not validated or setup.validation_freq > 1 or setup.validation_from or setup.validations_per_epoch:
+        return
+    whole = {epoch.epoch for epoch in profile.timeline.epochs if epoch.complete}
+    if profile.outcome != "given" and any(epoch not in validated for epoch in whole if epoch < validated[-1]):
+        yield Finding(
+            "validation-schedule",
+            f"{profile.title}: validation followed only {len(validated)} of {validated[-1] + 1} epochs, the first time "
+            f"epoch {validated[0] + 1}. The estimate counts one after every epoch.",
+            "Pass workload=vmselect.Workload(validation_from=..., validation_freq=...).",
+        )
 
 
 def _waits(title: str, boundaries: Boundaries, epochs: int, epoch_seconds: float) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from tests.support.profiles import make_epoch_profile, probed
+from tests.support.profiles import make_epoch_profile, make_truncated_profile, probed
 from vmselect.estimation.autotune_wait import (
     Waiting,
 )
@@ -23,6 +23,7 @@ from vmselect.estimation.statistics import (
     Level,
 )
 from vmselect.estimation.warnings import find_warnings
+from vmselect.records import Validation
 
 STEP = Level(0.5, 0.0, 0.0, 0.0)
 
@@ -131,3 +132,10 @@ def test_saves_now_and_then_are_named_from_a_twentieth_of_the_epoch_on(now_and_t
 def test_a_recipe_that_changes_beyond_the_noise_of_its_epochs(later: list[float], changes: bool) -> None:
     findings = vs.estimate(make_epoch_profile("a", 20.0, *later), epochs=5).findings
     assert ("changing-epochs" in [finding.code for finding in findings]) is changes
+
+
+@pytest.mark.parametrize(("validated", "scheduled"), [((0, 1, 2), False), ((0,), False), ((2,), True), ((0, 2), True)])
+def test_validation_on_a_schedule_is_reported(validated: tuple[int, ...], scheduled: bool) -> None:
+    passes = tuple(Validation(epoch=epoch, seconds=1.0) for epoch in validated)
+    profile = make_truncated_profile([[0.1] * 20] * 3, complete=True, timeline={"validations": passes})
+    assert ("validation-schedule" in [f.code for f in vs.estimate(profile, epochs=9).findings]) is scheduled
