@@ -72,7 +72,7 @@ UNRECOGNIZED = """
 def epochs():
     for epoch in range(2):
         for _ in range(5):
-            optimizer.zero_grad(); model(torch.ones(8, 4)).mean().backward(); optimizer.step()
+            for weight in model.parameters(): weight.data -= 0.01 * weight.data
         yield epoch
 """
 
