@@ -44,7 +44,7 @@ blocks that they count as. Machines slow down (heat, other tenants) more easily 
 EPOCH_SPREAD, EPOCH_READINGS, EPOCH_LASTING, EPOCH_DRIFT = 0.0075, 2.0, 1.0, 0.005
 """Times of whole epochs: prior relative spread; number of epochs that it counts as; variance of the difference between
 the recorded epochs and the rest of the training, relative to the variance of single epochs; and prior relative standard
-deviation between runs. Chosen on MLPerf v0.7 and v1.1 and DAWNBench (``tests/benchmarks/intervals.py --choose``)."""
+deviation between runs. Chosen on MLPerf v0.7 and v1.1 and DAWNBench (``tests/benchmarks/intervals.py``)."""
 
 GIVEN_SPREAD = 0.03
 """Prior relative spread of step times that were measured elsewhere, usually means of many steps on machines without
