@@ -94,6 +94,14 @@ def test_a_watched_fit_with_threads_is_synchronized_only_between_epochs_later(fo
     check_conserved(profile)
 
 
+@pytest.mark.parametrize(("options", "earliest"), [({"patience": 3}, 4), ({"patience": 5, "start_from_epoch": 10}, 16)])
+def test_callbacks_that_may_stop_early_are_known(folder, options, earliest):
+    probe = vs.IterationProbe(steps=2, verbose=0)
+    stop = keras.callbacks.EarlyStopping(monitor="loss", **options)
+    assert fit(probe, callbacks=[stop, probe]).setup.early_stopping == earliest
+    assert fit(vs.IterationProbe(steps=2, verbose=0)).setup.early_stopping is None
+
+
 def test_partial_batch_is_known_from_arrays(folder):
     setup = fit(vs.IterationProbe(verbose=0), steps=60, partial=5).setup
     assert (setup.partial_batch, setup.examples, setup.steps_per_epoch) == (5, 59 * BATCH + 5, 60)

@@ -392,7 +392,7 @@ def describe_end(
     if validations:
         seen += f" and {validations} validation{'s' * (validations != 1)}"
     where = f"; profile in {written}" if written is not None else ""
-    kept = f"; files written to a scratch folder and removed: {', '.join(redirected)}" if redirected else ""
+    kept = f"; wrote to a scratch folder, which was removed: {', '.join(redirected)}" if redirected else ""
     stopped = profile.outcome == "stopped"
     ended = "ended the training" if stopped else "the training ended by itself"
     advice = (

@@ -277,3 +277,14 @@ def test_pauses_that_were_taken_out_of_whole_epochs_are_part_of_them(method: str
     found = vs.estimate(epochs_of([10.0, 6.0, 6.0], timeline={"pauses": pauses}), epochs=9, method=method)
     whole = vs.estimate(epochs_of([13.0, 8.0, 8.0]), epochs=9, method=method)
     assert found.seconds == pytest.approx(whole.seconds)
+
+
+def test_a_training_that_may_stop_early_has_an_upper_bound() -> None:
+    plain = steps()
+    early = plain.model_copy(update={"setup": plain.setup.model_copy(update={"early_stopping": 6, "epochs": 150})})
+    whole, least = vs.estimate(early, epochs=150), vs.estimate(early, epochs=6)
+    assert (whole.seconds, whole.high) == (vs.estimate(plain, epochs=150).seconds, vs.estimate(plain, epochs=150).high)
+    assert whole.low == least.low
+    assert "early-stopping" in {finding.code for finding in whole.findings}
+    # Somebody who asks for fewer epochs knows how many the training takes.
+    assert vs.estimate(early, epochs=20) == vs.estimate(plain, epochs=20)
