@@ -115,3 +115,21 @@ def test_filters_need_machines() -> None:
         vs.rank(profile(), epochs=20, catalog=CATALOG, gpu="T4")
     with pytest.raises(ArgumentError):
         vs.rank(profile(), epochs=20, catalog=CATALOG, machines="all", max_usd_per_hour=-1)
+
+
+def test_the_command_line_ranks_machines_that_were_never_probed(tmp_path) -> None:
+    from typer.testing import CliRunner
+
+    from vmselect.cli import app
+
+    profile().save(tmp_path / "mine" / "a.json")
+    for number, (name, seconds) in enumerate((("g4dn.xlarge", 0.2), ("g5.xlarge", 0.09))):
+        other = vs.Profile.from_times(instance_type=name, batch_size=8, model="other", iteration_seconds=[seconds] * 9)
+        other.save(tmp_path / "team" / f"{number}.json")
+    options = ["--machines", "all", "--history", str(tmp_path / "team"), "--gpu", "A10G,L4", "--format", "csv"]
+    result = CliRunner().invoke(
+        app, ["rank", str(tmp_path / "mine"), "--epochs", "20", "--date", "2026-08-22", *options]
+    )
+    assert result.exit_code == 0
+    assert "g5.xlarge" in result.stdout
+    assert "p3.2xlarge" not in result.stdout
