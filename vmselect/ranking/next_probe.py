@@ -106,13 +106,17 @@ def knowledge_gradients(ranking: Ranking, offers: Ints) -> Floats:
     deviation = (below + above) / 2
     correlation = ErrorModel.of(machine_estimates, settings.confidence).correlation()[np.ix_(which, which)]
     predicted = np.array([machine_estimates[i].basis == "predicted" for i in which])
-    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     gains = np.zeros(len(offers))
     for j in np.flatnonzero(predicted):
-        shift = np.where(predicted, deviation * correlation[:, j], 0.0)
-        lowest = np.min(level[:, None] + shift[:, None] * nodes[None, :], axis=0)
-        gains[j] = level.min() - float(lowest @ weights) / float(weights.sum())
-    return np.maximum(0.0, gains)
+        gains[j] = expected_decrease(level, np.where(predicted, deviation * correlation[:, j], 0.0))
+    return gains
+
+
+def expected_decrease(level: Floats, shift: Floats) -> float:
+    """Expected decrease of the smallest of ``level`` if all change by ``shift`` times one standard normal number."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    lowest = np.min(level[:, None] + shift[:, None] * nodes[None, :], axis=0)
+    return max(0.0, float(level.min() - lowest @ weights / weights.sum()))
 
 
 def probe_seconds(ranking: Ranking) -> float:
