@@ -372,7 +372,8 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
         if column not in COLUMNS:
             raise CatalogError(f"{show(column)} is not a column of offers. {describe_column(column)}")
     if not raw.columns.is_unique:
-        raise CatalogError("Two columns of the offers have the same name. Remove one of them.")
+        twice = raw.columns[raw.columns.duplicated()][0]
+        raise CatalogError(f"The table of prices has two columns named {show(twice)}. Remove one of them.")
     given = raw["market"].astype(object) if "market" in raw.columns else pd.Series(pd.NA, raw.index, dtype=object)
     raw = raw.assign(market=given.where(given.notna(), "on_demand"))
     return table.build(

@@ -188,7 +188,9 @@ def _read_header(path: Path, head: bytes) -> list[str]:
     with path.open("rb") as file:  # parsing a line of millions of fields would take gigabytes
         while line := file.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
-                raise CatalogError(f"{path.name} has a line of more than 64 KiB. Give the path of a price file.")
+                raise CatalogError(
+                    f"{path.name} has a line of more than 64 KiB, so it is no CSV of prices. Pass another file."
+                )
     line = head.partition(b"\n")[0]
     try:
         header = next(csv.reader(io.StringIO(line.decode("utf-8-sig").rstrip("\r"))), [])

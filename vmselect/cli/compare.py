@@ -30,7 +30,10 @@ def compare(
         str | None, typer.Option(help="Group with which the others are compared.", show_default="the first group")
     ] = None,
     within: Annotated[
-        str | None, typer.Option(help="Factors whose combinations are scenarios; groups are compared within each.")
+        str | None,
+        typer.Option(
+            help="Factors to hold fixed, such as model,batch_size: groups are compared at equal values of them."
+        ),
     ] = None,
     factors: Annotated[
         str | None, typer.Option(help="Factors whose effects to estimate, such as machine,batch_size.")

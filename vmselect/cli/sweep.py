@@ -46,7 +46,8 @@ SureOption = Annotated[
 EpochsOption = Annotated[
     int | None,
     typer.Option(
-        help="Epochs of the full training for which --stop-when-sure compares machines.", show_default="a long training"
+        help="Number of epochs of the full training, by whose cost --stop-when-sure compares machines.",
+        show_default="a long training",
     ),
 ]
 YesOption = Annotated[bool, flag("--yes", "-y", help="Do not ask for confirmation.")]

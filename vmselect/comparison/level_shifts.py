@@ -142,9 +142,9 @@ def _best_split(series: Floats) -> tuple[int, float]:
 def _cautious_correlation_time(ranks: Floats, rest: Floats) -> float:
     """An upper estimate of the correlation time.
 
-    Subtracting the two levels that fit best lowers the apparent correlation of a drifting series. Differences between
-    successive readings avoid this: for a first-order process with coefficient c their first correlation is (c - 1) / 2.
-    The larger of both estimates counts, plus its standard error.
+    The coefficient c of a first-order autoregressive process is estimated in two ways. The residuals from the two levels
+    underestimate it if the series drifts. The differences between successive readings have the lag-1 autocorrelation
+    (c - 1) / 2. The larger estimate plus its standard error is used.
     """
     steps = np.diff(ranks)
     power = float(steps @ steps)

@@ -146,7 +146,9 @@ def _read_items(data: Any) -> list[Any]:
     kind = Record if isinstance(items[0], Record) else Mapping
     for item in items:
         if not isinstance(item, kind):
-            raise ArgumentError(f"{show(item)} is not a record. Pass records, rows, or a mapping of names to numbers.")
+            raise ArgumentError(
+                f"{show(item)} cannot be compared. Pass records, rows of a table (dicts), or a dict of names to numbers."
+            )
     return items
 
 

@@ -36,7 +36,7 @@ def describe_cold_run(title: str, seconds: Sequence[float], *, predicted: bool) 
     return Finding(
         "cold-first-run",
         f"{title}: the first run took {format_seconds(first)} and the others {format_seconds(median(later))} (one "
-        f"epoch each). On a rented machine the training is a first run. {what}",
+        f"epoch each). A newly rented machine has nothing cached, so its run is a first run. {what}",
         "If your training follows others on the same machine, remove the profile of the first run.",
     )
 

@@ -91,8 +91,8 @@ def _epoch_times(profile: Profile) -> tuple[float, float, float]:
     whole = whole_epochs(profile)
     if len(whole) < 2:
         raise EstimateError(
-            f"{profile.title}: the profile has {len(whole)} whole epochs, and equation 5.1 requires two. Probe with "
-            'EpochProbe, or use method="robust".'
+            f"{profile.title}: the profile has {len(whole)} complete epochs, and the method malta-epoch needs two. "
+            'Probe two epochs with EpochProbe, or use method="robust".'
         )
     validations: dict[int, float] = {}
     for passes in (

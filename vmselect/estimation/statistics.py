@@ -111,9 +111,9 @@ def locate(
 
 
 def predict_once(seconds: Sequence[float], *, spread: float = ONCE_SPREAD, confidence: float = 0.9) -> Level:
-    """Level of a time that occurs once per run: mean over repetitions, with the interval for a new run.
+    """Mean of a duration that occurs once per run, such as the initialization, with a prediction interval for a new run.
 
-    ``spread`` is the prior relative standard deviation between runs.
+    ``spread`` is the relative standard deviation between runs that is assumed before any measurement.
     """
     if not seconds:
         return NOTHING

@@ -116,7 +116,7 @@ class Posterior:
 
     @property
     def covariance(self) -> Floats:
-        """Covariance of the log seconds of all targets, before ``scale``."""
+        """Covariance of the log seconds of all targets, not yet multiplied by ``scale``."""
         return np.asarray(self.shared_covariance[np.ix_(self.group, self.group)] + np.diag(self.own_variance))
 
     @property

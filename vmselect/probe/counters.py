@@ -189,9 +189,9 @@ def has_children() -> bool | None:
 
 
 def read_pressure(file: Path) -> float | None:
-    """Microseconds since the start of the machine in which any program waited for a resource; None if unknown.
+    """Microseconds since boot during which at least one program waited for a resource; None if unknown.
 
-    ``file`` is the resource's file of Linux pressure stall information.
+    ``file`` is the pressure stall information (PSI) of the resource, such as ``/proc/pressure/io``.
     """
     try:
         line = file.read_text(encoding="ascii").partition("\n")[0]

@@ -400,7 +400,7 @@ class TorchScript(StepProbe):
 
 
 class _Pass:
-    """Iterator of the script over the batches of a data loader, which observes one pass."""
+    """Replaces the iterator of a data loader in the user's script, and times one pass over its batches."""
 
     __slots__ = (
         "__weakref__", "_batches", "_watch", "batches", "began", "end_step", "fetch", "loader", "read", "training",

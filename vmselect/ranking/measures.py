@@ -166,7 +166,9 @@ class Settings:
                 f"{', '.join(wrong)} cannot be changed in a finished ranking. Call vmselect.rank again."
             )
         if changes.get("epochs") is not None and not self.epochs:
-            raise ArgumentError("The epochs of this ranking come from a study. Call vmselect.rank to choose them.")
+            raise ArgumentError(
+                "The epochs of this ranking come from a convergence study. Call vmselect.rank with numbers of epochs."
+            )
         if "epochs" in changes:
             given["decide_at"] = None
         return Settings.read(**(given | changes), studied=not self.epochs)

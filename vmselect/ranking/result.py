@@ -583,7 +583,9 @@ class Ranking:
         bills make steps, so that the best candidate may change several times.
         """
         if not self.settings.epochs:
-            raise RankingError("The epochs of this ranking come from a study. Call vmselect.rank to vary them.")
+            raise RankingError(
+                "The epochs of this ranking come from a convergence study. Call vmselect.rank with numbers of epochs."
+            )
         check_count("up_to", up_to)
         wanted = np.flatnonzero(self.assessment.limits[:, self.deciding_column] == FEASIBLE)
         form, which = self.candidates.form, self.candidates.machine_estimate[wanted]

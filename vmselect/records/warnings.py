@@ -172,5 +172,5 @@ def warn_of_unused_gpu(gpus: str) -> Finding:
     return Finding(
         "unused-gpu",
         f"The machine has {gpus}, but the framework uses no GPU.",
-        "Install the GPU driver and the framework's GPU build, then probe again: rankings exclude this machine.",
+        "Install the GPU driver and the framework's GPU build, then probe again. Until then, rankings exclude it.",
     )

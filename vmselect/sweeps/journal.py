@@ -247,7 +247,7 @@ FIELDS: dict[str, dict[str, tuple[Check, bool]]] = {
 
 @dataclass(frozen=True)
 class Skip:
-    """Why a trial is skipped. ``sure``: it cannot change the result; the costs are those that skipping it saved."""
+    """Why a trial is skipped, and the cost that this saves. ``sure`` is True if it cannot change the choice."""
 
     why: str
     sure: bool = False

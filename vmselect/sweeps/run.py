@@ -289,7 +289,10 @@ def clean(folder: str | os.PathLike[str], *, listener: Listener = lambda state, 
 def opened(
     plan: Plan, folder: Path, *, limit: float | None, catalog: Catalog | None, listener: Listener, changed: bool = False
 ) -> Iterator[Engine]:
-    """An engine that has locked the journal of ``folder``, which must be new or of this plan, unless ``changed``."""
+    """An engine that holds the lock of the journal in ``folder``.
+
+    Raises if the journal belongs to another plan, unless ``changed`` is True.
+    """
     before = read_state(folder) if has_file(folder / NAME) else State(folder)
     if not changed:
         _check_readable(before, plan)

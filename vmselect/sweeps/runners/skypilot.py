@@ -254,7 +254,7 @@ def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: 
         if profile.instance_type:
             groups.setdefault(profile.instance_type, []).append(profile)
     if not groups:
-        raise EstimateError("No profile names its instance type. Probe with instance_type=, or in a sweep.")
+        raise EstimateError("None of the profiles contains an instance type. Probe again with instance_type=.")
     models = {name: fit_runtime(several, **workload) for name, several in groups.items()}
 
     def seconds_on(resources: Any) -> float:
