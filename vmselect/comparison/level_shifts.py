@@ -142,7 +142,7 @@ def _best_split(series: Floats) -> tuple[int, float]:
 def _cautious_correlation_time(ranks: Floats, rest: Floats) -> float:
     """An upper estimate of the correlation time.
 
-    The coefficient c of a first-order autoregressive process is estimated in two ways. The residuals from the two levels
+    The coefficient c of a first-order autoregressive process is estimated in two ways. The residuals from two levels
     underestimate it if the series drifts. The differences between successive readings have the lag-1 autocorrelation
     (c - 1) / 2. The larger estimate plus its standard error is used.
     """

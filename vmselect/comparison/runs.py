@@ -147,7 +147,7 @@ def _read_items(data: Any) -> list[Any]:
     for item in items:
         if not isinstance(item, kind):
             raise ArgumentError(
-                f"{show(item)} cannot be compared. Pass records, rows of a table (dicts), or a dict of names to numbers."
+                f"{show(item)} cannot be compared. Pass records, rows (dicts), or a dict of names to numbers."
             )
     return items
 

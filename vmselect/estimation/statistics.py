@@ -111,7 +111,7 @@ def locate(
 
 
 def predict_once(seconds: Sequence[float], *, spread: float = ONCE_SPREAD, confidence: float = 0.9) -> Level:
-    """Mean of a duration that occurs once per run, such as the initialization, with a prediction interval for a new run.
+    """Mean of a duration that occurs once per run, such as initialization, with a prediction interval for a new run.
 
     ``spread`` is the relative standard deviation between runs that is assumed before any measurement.
     """

@@ -135,8 +135,8 @@ def _unseen_saves(profile: Profile, readings: Readings, saves: Saves, *, epoch_s
         first, later = (format_seconds(max(ends)) for ends in (readings.first_endings, readings.later_endings))
         yield Finding(
             "saves-now-and-then",
-            f"{profile.title}: callbacks took {first} after the first epoch and at most {later} after later epochs. The "
-            "estimate counts the long one once; if it recurs, such as a checkpoint, the training takes longer.",
+            f"{profile.title}: callbacks took {first} after the first epoch and at most {later} after later epochs. "
+            "The estimate counts the long one once; if it recurs, such as a checkpoint, the training takes longer.",
             "Record more epochs with stop=False (--watch) to find out whether it recurs.",
             "info",
         )
