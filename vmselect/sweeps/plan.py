@@ -281,8 +281,8 @@ class Plan:
             with suppress(CatalogError):
                 catalog.offer(name)
                 raise PlanError(
-                    f"{name} is a cloud instance type, but this plan runs on this computer. Set 'runner' to skypilot or "
-                    "ssh, or set 'stand_ins' to true to record the times of this computer under that name.",
+                    f"{name} is a cloud instance type, but this plan runs on this computer. Set 'runner' to skypilot "
+                    "or ssh, or set 'stand_ins' to true to record the times of this computer under that name.",
                     ("runner",),
                 )
 
